@@ -1,0 +1,233 @@
+"""The table of check.sh: what the stack finds on this machine, what is wrong with it, and the mend.
+
+Standard library only, for it must also run when nothing is installed. Whatever could crash (importing MXNet with the
+wrong CUDA, starting MPI) runs in a child process.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import cuda
+
+CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(CLONE, ".venv")
+INSTALL = "bash setup-utils/install.sh"
+REBUILD = f"rm -rf .venv && {INSTALL}"
+
+
+class Row(NamedTuple):
+    mark: str  # ok, warn or bad
+    what: str
+    found: str
+    mend: str = ""
+
+
+def run(*command: str, seconds: int = 60) -> tuple[int, str]:
+    """Exit code and output of a child that starts outside the clone, as its folder mxnet/ must not be imported."""
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, cwd="/"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 127, str(error)
+    return done.returncode, done.stdout.strip()
+
+
+def last_line(text: str) -> str:
+    return text.splitlines()[-1] if text else "no output"
+
+
+def in_venv(code: str) -> tuple[int, str]:
+    return run(os.path.join(VENV, "bin", "python"), "-c", code)
+
+
+def check_python() -> Row:
+    version = platform.python_version()
+    if not (3, 8) <= sys.version_info[:2] <= (3, 13):
+        return Row("bad", "Python", version, f"MXNet runs on 3.8 to 3.13: PYTHON=/path/to/one {INSTALL}")
+    return Row("ok", "Python", f"{version} ({sys.executable})")
+
+
+def check_compiler() -> Row:
+    missing = [tool for tool in (os.environ.get("CXX", "g++"), "make") if not shutil.which(tool)]
+    if missing:
+        mend = "apt-get install build-essential   or   dnf install gcc gcc-c++ make"
+        # A Horovod that is built already runs without them.
+        mark = "warn" if os.path.exists(os.path.join(VENV, ".partial_fc", "horovod")) else "bad"
+        return Row(mark, "compiler", f"{' and '.join(missing)} missing: Horovod cannot be built", mend)
+    return Row("ok", "compiler", run(os.environ.get("CXX", "g++"), "--version")[1].splitlines()[0])
+
+
+def check_venv() -> Row:
+    if not os.path.exists(os.path.join(VENV, "bin", "python")):
+        return Row("bad", ".venv", "missing", INSTALL)
+    place = os.path.join(VENV, ".partial_fc", "place")
+    if not os.path.exists(place):
+        return Row("bad", ".venv", "not made by setup-utils/install.sh", f"move it away, then {INSTALL}")
+    with open(place) as stream:
+        if stream.read().strip() != CLONE:
+            return Row("bad", ".venv", "the clone was moved; a .venv holds absolute paths", INSTALL)
+    if not os.path.exists(os.path.join(VENV, ".partial_fc", "ready")):
+        return Row("bad", ".venv", "its installation was not finished", INSTALL)
+    return Row("ok", ".venv", VENV)
+
+
+def check_packages() -> Row:
+    code, text = in_venv(
+        "import cv2, easydict, matplotlib, mxboard, numpy, tqdm; from importlib.metadata import version as v;"
+        "names = ('numpy', 'opencv-python-headless', 'mxboard', 'matplotlib', 'protobuf', 'easydict', 'tqdm');"
+        "print(', '.join(f'{name} {v(name)}' for name in names))"
+    )
+    if code:
+        return Row("bad", "packages", f"one does not import: {last_line(text)}", REBUILD)
+    return Row("ok", "packages", last_line(text))
+
+
+def check_mxnet() -> Row:
+    code, text = in_venv(
+        "import mxnet as mx; on = mx.runtime.Features();"
+        "print(mx.__version__, '|', ' '.join(f for f in ('CUDA', 'CUDNN', 'NCCL', 'MKLDNN', 'OPENCV', 'OPENMP')"
+        " if on.is_enabled(f)), '| GPUs seen:', mx.context.num_gpus())"
+    )
+    if code:
+        return Row("bad", "MXNet", f"does not import: {last_line(text)}", REBUILD)
+    return Row("ok", "MXNet", last_line(text))
+
+
+def check_horovod() -> Row:
+    code, text = in_venv("import horovod, horovod.mxnet; print(horovod.__version__)")
+    if code:
+        return Row("bad", "Horovod", f"does not import: {last_line(text)}", REBUILD)
+    build = run(os.path.join(VENV, "bin", "horovodrun"), "--check-build")[1]
+    parts = {name: mark == "X" for mark, name in re.findall(r"\[(.)\] (\w+)", build)}
+    missing = [name for name in ("MXNet", "MPI", "Gloo") if not parts.get(name)]
+    # check-build claims PyTorch whatever was built: it only asks whether a file may be there.
+    shown = "  ".join(f"[{'X' if parts.get(name) else ' '}] {name}" for name in ("MXNet", "MPI", "Gloo", "NCCL"))
+    row = Row("ok", "Horovod", f"{last_line(text)}  {shown}  (its [X] PyTorch is false)")
+    if missing:
+        row = row._replace(mark="bad", mend=f"built without {', '.join(missing)}: {REBUILD}")
+    elif "mxnet-cu" in recorded("cuda.env") and not parts.get("NCCL"):
+        row = row._replace(mark="warn", mend=f"GPUs are faster with NCCL: install it with headers, then {REBUILD}")
+    return row
+
+
+def recorded(name: str) -> str:
+    try:
+        with open(os.path.join(VENV, ".partial_fc", name)) as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def check_mpi() -> list[Row]:
+    mpirun = shutil.which("mpirun")
+    if not mpirun:
+        return [Row("bad", "MPI", "no mpirun", "bash setup-utils/install-mpi.sh")]
+    text = run(mpirun, "--version")[1].splitlines()
+    whose = "the wheel's" if mpirun.startswith(VENV) else "the installed one"
+    first = text[0] if text else "silent"
+    if not re.search(r"Open MPI\) 4\.", first):
+        return [Row("bad", "MPI", f"{first}: {mpirun}", f"Open MPI 4.x is needed: {REBUILD}")]
+    return [Row("ok", "MPI", f"{first}, {whose}: {mpirun}"), check_one_libmpi()]
+
+
+def check_one_libmpi() -> Row:
+    code, text = in_venv(
+        "import re, horovod.mxnet, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI;"
+        "print(*sorted(set(re.findall(r'/\\S*/libmpi\\.so\\S*', open('/proc/self/maps').read()))))"
+    )
+    libraries = sorted({os.path.realpath(path) for path in last_line(text).split()})
+    if code or len(libraries) != 1:
+        found = last_line(text) if code else f"two at once: {' '.join(libraries)}"
+        return Row("bad", "libmpi", found, f"Horovod and mpi4py must load the same libmpi: {REBUILD}")
+    return Row("ok", "libmpi", f"{libraries[0]} (Horovod and mpi4py)")
+
+
+def check_two_ranks() -> Row:
+    python = os.path.join(VENV, "bin", "python")
+    program = os.path.join(CLONE, "setup-utils", "two_ranks.py")
+    code, text = run("mpirun", "-np", "2", "-x", "OMP_NUM_THREADS=1", python, program, seconds=90)
+    if code:
+        return Row("bad", "two ranks", f"mpirun -np 2 failed: {last_line(text)}", f"see: mpirun -np 2 python {program}")
+    return Row("ok", "two ranks", "allreduce and allgather between two ranks of this host are right")
+
+
+def check_cuda() -> list[Row]:
+    machine = cuda.probe()
+    if not machine.capabilities:
+        if glob.glob("/proc/driver/nvidia/version"):
+            return [Row("warn", "GPU", "a driver but no usable GPU", "containers: docker run --gpus all")]
+        return [Row("ok", "GPU", "none: training runs on the CPU")]
+    gpus = ", ".join(f"{n} ({major}.{minor})" for n, (major, minor) in zip(machine.names, machine.capabilities))
+    driver = f"driver for CUDA {machine.driver // 1000}.{machine.driver % 1000 // 10}"
+    rows = [Row("ok", "GPU", f"{gpus}; {driver}; nvcc {', '.join(machine.toolkits) or 'not found'}")]
+    nccl = (
+        machine.libraries.get("libnccl.so.2", "not found") + f"; nccl.h under {machine.nccl_header or 'no known place'}"
+    )
+    rows.append(Row("ok" if machine.nccl_header else "warn", "NCCL", nccl))
+    choice = cuda.choose(machine)
+    installed = re.search(r"PFC_WHEEL='?([\w-]+)", recorded("cuda.env"))
+    wheel = installed.group(1) if installed else "none"
+    if choice.wheel == cuda.CPU_WHEEL:
+        return [*rows, Row("warn", "MXNet wheel", f"{wheel}: {choice.reason}", "training runs on the CPU until mended")]
+    if wheel != choice.wheel:
+        return [*rows, Row("bad", "MXNet wheel", f"{wheel} is installed, {choice.wheel} fits this machine", REBUILD)]
+    return [*rows, Row("ok", "MXNet wheel", f"{wheel} fits ({choice.reason})")]
+
+
+def check_ssh() -> Row:
+    if not shutil.which("ssh"):
+        return Row("warn", "ssh", "no client", "only for several machines: apt-get install openssh-client")
+    folder = os.path.expanduser("~/.ssh")
+    keys = glob.glob(os.path.join(folder, "id_*.pub"))
+    if not keys and not os.environ.get("SSH_AUTH_SOCK"):
+        mend = "only for several machines: ssh-keygen, then ssh-copy-id to every host (each needs a running sshd)"
+        return Row("warn", "ssh", "client there, no key", mend)
+    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
+    return Row(
+        "ok", "ssh", f"client and key there; sshd on this host: {server or 'none (other hosts cannot reach it)'}"
+    )
+
+
+def check_host() -> list[Row]:
+    cores = len(os.sched_getaffinity(0))
+    threads = os.environ.get("OMP_NUM_THREADS", "not set: divided between the ranks of a host")
+    gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    rows = [Row("ok", "host", f"{cores} cores, {gigabytes:.0f} GiB memory, OMP_NUM_THREADS {threads}")]
+    if os.path.isdir("/dev/shm"):
+        free = shutil.disk_usage("/dev/shm").free / 2**30
+        small = free < 0.25  # Docker's default of 64 MB breaks Open MPI's exchange between ranks of one host
+        mend = "containers: docker run --shm-size=8g" if small else ""
+        rows.append(Row("warn" if small else "ok", "/dev/shm", f"{free:.1f} GiB free", mend))
+    return rows
+
+
+def collect() -> list[Row]:
+    rows = [check_python(), check_compiler(), check_venv()]
+    if rows[-1].mark == "ok":
+        rows += [check_mxnet(), check_packages(), check_horovod(), *check_mpi(), check_two_ranks()]
+    return [*rows, *check_cuda(), check_ssh(), *check_host()]
+
+
+def main() -> int:
+    rows = collect()
+    marks = {"ok": "[ok]", "warn": "[warn]", "bad": "[bad]"}
+    for row in rows:
+        print(f"{marks[row.mark]:7} {row.what:12} {row.found}")
+        if row.mend:
+            print(f"{'':20} -> {row.mend}")
+    bad = [row.what for row in rows if row.mark == "bad"]
+    print(f"\nNeeds mending: {', '.join(bad)}" if bad else "\nEverything that is needed is there.")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Which MXNet wheel fits this machine's GPUs and CUDA libraries (run by install.sh and check.py).
+
+Standard library only: it runs before anything is installed. `python cuda.py` prints shell assignments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from typing import NamedTuple
+
+
+class Wheel(NamedTuple):
+    """A CUDA build of MXNet 1.9.1: its name, what its machine code runs on, what it links to."""
+
+    name: str
+    toolkit: str  # release of the CUDA toolkit it was built with
+    driver: int  # lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2)
+    lowest: tuple[int, int]  # compute capabilities: no PTX inside, so newer architectures cannot run it
+    highest: tuple[int, int]
+    libraries: tuple[str, ...]
+
+
+# Libraries: the NEEDED entries of each wheel's libmxnet.so. cu112 has code up to sm_86, which 8.9 (40xx) runs too.
+WHEELS = (
+    Wheel(
+        "mxnet-cu112",
+        "11.2",
+        11020,
+        (5, 0),
+        (8, 9),
+        (
+            *("libcudart.so.11.0", "libcublas.so.11", "libcufft.so.10", "libcusolver.so.11", "libcurand.so.10"),
+            *("libnvrtc.so.11.2", "libnvToolsExt.so.1", "libcudnn.so.8", "libnccl.so.2"),
+        ),
+    ),
+    Wheel(
+        "mxnet-cu101",
+        "10.1",
+        10010,
+        (3, 0),
+        (7, 5),
+        (
+            *("libcudart.so.10.1", "libcublas.so.10", "libcufft.so.10", "libcusolver.so.10", "libcurand.so.10"),
+            *("libnvrtc.so.10.1", "libnvToolsExt.so.1", "libcudnn.so.7", "libnccl.so.2"),
+        ),
+    ),
+)
+CPU_WHEEL = "mxnet"
+
+
+class Machine(NamedTuple):
+    """What was found: GPUs, driver, folders with CUDA libraries, nvcc's CUDA folder, NCCL's folder."""
+
+    capabilities: list[tuple[int, int]]
+    names: list[str]
+    driver: int
+    libraries: dict[str, str]  # file name -> folder
+    toolkits: dict[str, str]  # release -> CUDA folder that holds bin/nvcc
+    nccl_header: str | None  # folder above include/nccl.h
+
+
+class Choice(NamedTuple):
+    """What install.sh records in .venv/.partial_fc/cuda.env, and env.sh reads there, as PFC_WHEEL and so on."""
+
+    wheel: str
+    reason: str
+    cuda_home: str
+    nccl_home: str
+    cuda_library_path: str  # folders the dynamic linker does not search by itself
+
+
+def probe_gpus() -> tuple[list[tuple[int, int]], list[str], int]:
+    """Ask the driver itself: nvidia-smi of old drivers does not tell the compute capability."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return [], [], 0
+    count, version, value = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return [], [], 0
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    capabilities, names = [], []
+    for device in range(count.value):
+        pair = []
+        for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+            cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+            pair.append(value.value)
+        name = ctypes.create_string_buffer(128)
+        cuda.cuDeviceGetName(name, 128, device)
+        capabilities.append((pair[0], pair[1]))
+        names.append(name.value.decode(errors="replace"))
+    return capabilities, names, version.value
+
+
+def library_folders() -> dict[str, str]:
+    """File name -> folder of the CUDA libraries here: the linker's cache first, then the usual places."""
+    found: dict[str, str] = {}
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        collect(folder, found)
+    ldconfig = shutil.which("ldconfig", path="/sbin:/usr/sbin:" + os.environ.get("PATH", ""))
+    if ldconfig:
+        cache = subprocess.run([ldconfig, "-p"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        for name, path in re.findall(r"^\s*(\S+) \(.*x86-64.*\) => (\S+)", cache, re.MULTILINE):
+            found.setdefault(name, os.path.dirname(path))
+    for home in cuda_homes():
+        for sub in ("lib64", "targets/x86_64-linux/lib"):
+            collect(os.path.join(home, sub), found)
+    return found
+
+
+def collect(folder: str, found: dict[str, str]) -> None:
+    if folder and os.path.isdir(folder):
+        for name in os.listdir(folder):
+            if ".so." in name:
+                found.setdefault(name, folder)
+
+
+def cuda_homes() -> list[str]:
+    homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
+    homes += ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True)]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        homes.append(os.path.dirname(os.path.dirname(os.path.realpath(nvcc))))
+    return list(dict.fromkeys(home for home in homes if home and os.path.isdir(home)))
+
+
+def toolkits() -> dict[str, str]:
+    """Release ("11.2") -> CUDA folder, for each nvcc: Horovod compiles CUDA code when MXNet has CUDA in it."""
+    found: dict[str, str] = {}
+    for home in cuda_homes():
+        nvcc = os.path.join(home, "bin", "nvcc")
+        if not os.access(nvcc, os.X_OK):
+            continue
+        text = subprocess.run([nvcc, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+        release = re.search(r"release (\d+\.\d+)", text)
+        if release:
+            found.setdefault(release.group(1), home)
+    return found
+
+
+def nccl_home() -> str | None:
+    places = [os.environ.get("NCCL_HOME", ""), os.environ.get("HOROVOD_NCCL_HOME", ""), *cuda_homes(), "/usr"]
+    for place in places:
+        if place and os.path.isfile(os.path.join(place, "include", "nccl.h")):
+            return place
+    return None
+
+
+def probe() -> Machine:
+    capabilities, names, driver = probe_gpus()
+    if not capabilities:
+        return Machine([], [], driver, {}, {}, None)
+    return Machine(capabilities, names, driver, library_folders(), toolkits(), nccl_home())
+
+
+def choose(machine: Machine) -> Choice:
+    """The wheel for this machine and one sentence why; the CPU wheel when no CUDA wheel can work."""
+    if not machine.capabilities:
+        return Choice(CPU_WHEEL, "no NVIDIA GPU with a working driver was found", "", "", "")
+    refusals = []
+    for wheel in WHEELS:
+        refusal = why_not(wheel, machine)
+        if refusal is None:
+            return accept(wheel, machine)
+        refusals.append(f"{wheel.name} {refusal}")
+    gpus = ", ".join(f"{name} ({major}.{minor})" for name, (major, minor) in zip(machine.names, machine.capabilities))
+    return Choice(CPU_WHEEL, f"{gpus}: " + "; ".join(refusals), "", "", "")
+
+
+def why_not(wheel: Wheel, machine: Machine) -> str | None:
+    for major, minor in machine.capabilities:
+        if not wheel.lowest <= (major, minor) <= wheel.highest:
+            low, high = wheel.lowest, wheel.highest
+            return f"has code for compute capability {low[0]}.{low[1]} to {high[0]}.{high[1]}, not {major}.{minor}"
+    if machine.driver < wheel.driver:
+        return f"needs a driver for CUDA {wheel.toolkit} or newer"
+    missing = [library for library in wheel.libraries if library not in machine.libraries]
+    if missing:
+        return f"needs {', '.join(missing)} (CUDA {wheel.toolkit}, cuDNN, NCCL 2)"
+    if toolkit_for(wheel, machine) is None:
+        return f"needs nvcc of CUDA {wheel.toolkit.split('.')[0]} to build Horovod (set CUDA_HOME)"
+    return None
+
+
+def toolkit_for(wheel: Wheel, machine: Machine) -> str | None:
+    """The toolkit of the wheel's own release, else the newest of the same major one: minor releases are compatible."""
+    major = wheel.toolkit.split(".")[0]
+    fitting = {release: home for release, home in machine.toolkits.items() if release.split(".")[0] == major}
+    if not fitting:
+        return None
+    newest = max(fitting, key=lambda release: tuple(int(part) for part in release.split(".")))
+    return fitting.get(wheel.toolkit, fitting[newest])
+
+
+def accept(wheel: Wheel, machine: Machine) -> Choice:
+    folders = dict.fromkeys(machine.libraries[library] for library in wheel.libraries)
+    unsearched = [folder for folder in folders if not folder.startswith(("/lib/", "/usr/lib"))]
+    home = toolkit_for(wheel, machine) or ""
+    reason = f"{machine.names[0]} with CUDA {wheel.toolkit} libraries"
+    return Choice(wheel.name, reason, home, machine.nccl_header or "", ":".join(unsearched))
+
+
+def main() -> None:
+    choice = choose(probe())
+    for name, value in choice._asdict().items():
+        print(f"PFC_{name.upper()}={shlex.quote(value)}")
+
+
+if __name__ == "__main__":
+    main()

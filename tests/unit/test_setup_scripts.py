@@ -1,0 +1,225 @@
+"""The set-up: what shows in seconds without installing anything. tests/run.sh itself is the test of an install."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+SETUP = CLONE / "setup-utils"
+sys.path.insert(0, str(SETUP))
+import cuda  # noqa: E402  # lies in setup-utils, which is no package
+
+SCRIPTS = sorted([*SETUP.glob("*.sh"), *CLONE.glob("*.sh"), *CLONE.glob("tests/*.sh"), *CLONE.glob(".ci/*")])
+# What the scripts need before they look for a compiler.
+BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm id env apt-get".split()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone with nothing installed."""
+    shutil.copytree(SETUP, tmp_path / "clone" / "setup-utils", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "clone"
+
+
+def bash(*command, **variables):
+    """Runs bash in a clean environment: no PYTHON, CC or virtual environment of the caller."""
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
+    return subprocess.run(["bash", *map(str, command)], env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def bare_path(tmp_path):
+    """A PATH with the basic tools alone: no compiler, no Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in BASIC_TOOLS:
+        found = shutil.which(tool)
+        if found:
+            (folder / tool).symlink_to(found)
+    return folder
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_script_is_bash(script):
+    done = bash("-n", script)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_script_passes_shellcheck(script):
+    shellcheck = shutil.which("shellcheck", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed (install.sh --dev does it)")
+    done = subprocess.run([shellcheck, "-x", "-P", str(CLONE), str(script)], capture_output=True, text=True, cwd=CLONE)
+    assert done.returncode == 0, done.stdout
+
+
+def test_missing_compiler_is_said_with_the_packages(clone, bare_path):
+    done = bash(clone / "setup-utils" / "install.sh", PATH=str(bare_path))
+    assert done.returncode != 0
+    assert "C++ compiler" in done.stderr and "g++" in done.stderr and "make" in done.stderr
+    assert "build-essential" in done.stderr or "gcc gcc-c++ make" in done.stderr
+    assert not (clone / ".venv").exists()
+
+
+def test_missing_python_is_said(clone, bare_path):
+    for tool in ("cc", "gcc", "g++", "make"):
+        (bare_path / tool).symlink_to("/bin/true")
+    done = bash(clone / "setup-utils" / "install.sh", PATH=str(bare_path))
+    assert done.returncode != 0
+    assert "no Python 3.8 to 3.13 was found" in done.stderr and "PYTHON=" in done.stderr
+
+
+def test_python_that_cannot_be_used_is_refused(clone):
+    done = bash(clone / "setup-utils" / "install.sh", PYTHON="/bin/false")
+    assert done.returncode != 0
+    assert "PYTHON=/bin/false is not a 64-bit CPython 3.8 to 3.13" in done.stderr
+
+
+def test_unknown_argument_is_refused(clone):
+    done = bash(clone / "setup-utils" / "install.sh", "--devel")
+    assert done.returncode != 0 and '"--devel"' in done.stderr
+
+
+def test_a_foreign_venv_is_left_alone(clone):
+    (clone / ".venv").mkdir()
+    (clone / ".venv" / "precious").write_text("mine")
+    done = bash(clone / "setup-utils" / "install.sh")
+    assert done.returncode != 0 and "was not made by this script" in done.stderr
+    assert (clone / ".venv" / "precious").read_text() == "mine"
+
+
+def test_second_install_is_quick():
+    ready = CLONE / ".venv" / ".partial_fc" / "ready"
+    sources = [path for path in SETUP.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    if not ready.exists() or any(path.stat().st_mtime > ready.stat().st_mtime for path in sources):
+        pytest.skip("no install of these very scripts here")
+    began = time.perf_counter()
+    done = bash(SETUP / "install.sh")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert time.perf_counter() - began < 2
+
+
+def fake_venv(clone, mpi_bin=""):
+    """As much of a .venv as env.sh looks at."""
+    state = clone / ".venv" / ".partial_fc"
+    state.mkdir(parents=True)
+    (clone / ".venv" / "bin").mkdir()
+    (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (state / "mpi.env").write_text(f"PFC_MPI_BIN='{mpi_bin}'\nPFC_MPI_LIB='{mpi_bin and mpi_bin + '/libmpi.so'}'\n")
+    (state / "cuda.env").write_text("PFC_CUDA_LIBRARY_PATH=''\n")
+
+
+def source_env(clone, times=1):
+    """The variables after sourcing env.sh, from another folder and under `set -eu`."""
+    line = "set -eu; cd /; " + f". '{clone}/setup-utils/env.sh'; " * times + "env"
+    done = bash("-c", line)
+    assert done.returncode == 0, done.stderr
+    return dict(entry.split("=", 1) for entry in done.stdout.splitlines() if "=" in entry)
+
+
+def test_env_with_the_wheels_mpi(clone):
+    fake_venv(clone)
+    once, twice = source_env(clone), source_env(clone, times=2)
+    assert once["PATH"].split(":")[0] == str(clone / ".venv" / "bin")
+    assert once["OPAL_PREFIX"] == once["VIRTUAL_ENV"] == str(clone / ".venv")
+    assert "MPI4PY_LIBMPI" not in once and "LD_LIBRARY_PATH" not in once
+    assert once["PATH"] == twice["PATH"]
+
+
+def test_env_with_an_installed_mpi(clone):
+    fake_venv(clone, mpi_bin="/opt/mpi/bin")
+    variables = source_env(clone)
+    assert variables["PATH"].split(":")[:2] == [str(clone / ".venv" / "bin"), "/opt/mpi/bin"]
+    assert "OPAL_PREFIX" not in variables
+    assert variables["MPI4PY_LIBMPI"] == "/opt/mpi/bin/libmpi.so"
+
+
+def test_env_without_a_venv_says_what_to_run(clone):
+    done = bash("-c", f"set -eu; . '{clone}/setup-utils/env.sh'; echo reached")
+    assert done.returncode != 0 and "reached" not in done.stdout
+    assert f"bash {clone}/setup-utils/install.sh" in done.stderr
+
+
+def test_check_without_a_venv_says_what_to_run(clone):
+    done = bash(clone / "setup-utils" / "check.sh", PYTHON=sys.executable)
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"\[bad\] +\.venv +missing\n +-> bash setup-utils/install\.sh", done.stdout)
+
+
+def test_every_pin_is_exact_and_stands_once():
+    for name in ("py38-311.txt", "py312.txt", "py313.txt"):
+        lines = [*(SETUP / "requirements" / name).read_text().splitlines()]
+        assert "-r common.txt" in lines
+        lines += (SETUP / "requirements" / "common.txt").read_text().splitlines()
+        pins = [line.split("#")[0].split(";")[0].strip() for line in lines if line and line[0] not in "#-"]
+        assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins), pins
+        names = [pin.split("==")[0].lower() for pin in pins]
+        assert len(names) == len(set(names)) > 20
+
+
+A100, H200, V100 = ((8, 0), "A100"), ((9, 0), "H200"), ((7, 0), "V100")
+CU112, CU101 = cuda.WHEELS
+
+
+def machine(gpu, wheel, driver=12040, without=()):
+    """A machine with one GPU and everything a wheel needs, but for some libraries."""
+    libraries = {name: "/usr/local/cuda/lib64" for name in wheel.libraries if name not in without}
+    return cuda.Machine([gpu[0]], [gpu[1]], driver, libraries, {wheel.toolkit: "/usr/local/cuda"}, "/usr")
+
+
+@pytest.mark.parametrize(
+    "found, wheel, reason",
+    [
+        (cuda.Machine([], [], 0, {}, {}, None), "mxnet", "no NVIDIA GPU"),
+        (machine(A100, CU112), "mxnet-cu112", "A100"),
+        (machine(V100, CU112), "mxnet-cu112", "V100"),
+        (machine(V100, CU101), "mxnet-cu101", "V100"),
+        (machine(A100, CU101), "mxnet", "libcudart.so.11.0"),
+        (machine(H200, CU112), "mxnet", "not 9.0"),
+        (machine(A100, CU112, without=["libcudnn.so.8"]), "mxnet", "needs libcudnn.so.8"),
+        (machine(A100, CU112, driver=11000), "mxnet", "driver for CUDA 11.2"),
+        (machine(A100, CU112)._replace(toolkits={}), "mxnet", "nvcc of CUDA 11"),
+    ],
+)
+def test_the_wheel_that_fits(found, wheel, reason):
+    choice = cuda.choose(found)
+    assert choice.wheel == wheel
+    assert reason in choice.reason
+    assert (choice.cuda_library_path == "/usr/local/cuda/lib64") == (wheel != "mxnet")
+
+
+def test_shims_wait_for_mxnet_and_stand_once(tmp_path):
+    """Nothing is imported at start-up, a second import adds no second finder, and MXNet's import runs its shim."""
+    (tmp_path / "mxnet.py").write_text("import numpy\nassert hasattr(numpy, 'bool')\n")
+    program = (
+        "import sys, importlib, stack_shims; assert 'numpy' not in sys.modules;"
+        "importlib.reload(stack_shims);"
+        "assert [getattr(f, '__name__', '') for f in sys.meta_path].count('ShimFinder') == 1;"
+        "finder = sys.meta_path[0]; assert 'mxnet' in finder.shims;"
+        "import mxnet; assert 'numpy' in sys.modules and 'mxnet' not in finder.shims"
+    )
+    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{SETUP}"}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_packages_of_pyproject_are_those_on_disk():
+    text = (CLONE / "pyproject.toml").read_text()
+    stated = set(
+        re.findall(r'"([\w.]+)"', re.search(r"^packages = \[(.*?)\]", text, re.MULTILINE | re.DOTALL).group(1))
+    )
+    found = set()
+    for root in (CLONE, CLONE / "mxnet"):
+        for package in ("partial_fc", "partial_fc_mxnet"):
+            files = (root / package).rglob("__init__.py") if (root / package).is_dir() else []
+            found |= {".".join(file.parent.relative_to(root).parts) for file in files}
+    assert stated == found
