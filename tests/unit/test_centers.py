@@ -1,0 +1,18 @@
+import numpy as np
+
+from partial_fc.centers import BLOCK, initial_centers
+
+
+def test_a_center_does_not_depend_on_the_shard_it_is_in():
+    whole = initial_centers(0, 2 * BLOCK + 10, 8, seed=3)
+    for start, stop in ((0, 5), (BLOCK - 1, BLOCK + 1), (17, 2 * BLOCK + 10), (BLOCK, BLOCK)):
+        np.testing.assert_array_equal(initial_centers(start, stop, 8, seed=3), whole[start:stop])
+    assert (initial_centers(0, 5, 8, seed=4) != whole[:5]).any()
+
+
+def test_distribution():
+    centers = initial_centers(0, 4096, 64, seed=0)
+    assert centers.dtype == np.float32
+    assert abs(centers.mean()) < 1e-4  # 5 standard errors of 262,144 draws of 0.01 are 1e-4
+    assert abs(centers.std() - 0.01) < 1e-4
+    assert len(np.unique(centers, axis=0)) == 4096
