@@ -1,0 +1,123 @@
+"""Exact key ranges out of a face set's float32 range labels (see face_records.py for the layout).
+
+Shapes: N images, C identities, n range records.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from partial_fc.record_headers import first_labels, read_headers
+from partial_fc.recordio import HEADER, MAX_PART, RecordReader
+
+FLOAT32_EXACT = 1 << 24  # every integer below has a float32 of its own; 2^24 itself may be a rounded 2^24 + 1
+
+
+def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ranges (n, 2) int64 of range records HEAD (n,), and whether each is exact, (n,) bool.
+
+    The integers in id and id2 count as the range only if they round to the float labels: other writers keep other
+    things there (insightface the key, and 0, which no range ends with).
+    """
+    floats = heads["labels"]
+    stored = np.stack([heads["id"], heads["id2"]], axis=1)
+    is_stored = (stored.astype(np.float32) == floats).all(axis=1)
+    ranges = np.where(is_stored[:, None], stored.astype(np.int64), floats.astype(np.int64))
+    return ranges, is_stored | (floats < FLOAT32_EXACT).all(axis=1)
+
+
+def rounding_reach(value: float) -> int:
+    """How far from a float32 an integer that rounds to it can be: half the gap to its neighbour."""
+    return max(int(np.spacing(np.float32(value))) // 2, 1)
+
+
+def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
+    """[first, last) keys of the identity records, from record 0's HEAD (1,)."""
+    ranges, exact = exact_ranges(head)
+    first, last = (int(key) for key in ranges[0])
+    if not exact[0]:
+        first, last = recover_identity_keys(reader, first), int(reader.keys[-1]) + 1
+    stated = head["labels"][0]
+    present = np.searchsorted(reader.keys, last) - np.searchsorted(reader.keys, first)
+    agrees = np.float32(first) == stated[0] and np.float32(last) == stated[1]
+    if not agrees or not 1 < first < last or present != last - first:
+        raise ValueError(
+            f"{reader.rec_path}: record 0 says that identities have the keys {stated[0]:.0f} to {stated[1]:.0f}, but "
+            f"{reader.idx_path} does not list them all; copy both files again"
+        )
+    return first, last
+
+
+def recover_identity_keys(reader: RecordReader, rounded: int) -> int:
+    """The first identity record among the keys that round to `rounded`: it has a header and no image."""
+    reach = rounding_reach(rounded)
+    low, high = np.searchsorted(reader.keys, (rounded - reach, rounded + reach + 1))
+    near = reader.keys[low:high]
+    heads = read_headers(reader, near)
+    bare = (heads["flag"] == 2) & (heads["word"] & np.uint32(MAX_PART) == HEADER.size + 8)
+    return int(near[bare.argmax()]) if bare.any() else 0
+
+
+def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.ndarray:
+    """ranges (C, 2) int64 of identity records HEAD (C,) whose floats are rounded; their own first key is `first`.
+
+    Each identity starts where the one before ends, and images carry the identity as label: so a start is the first
+    key, among those that round to the float, whose image has that label. Raises ValueError if that does not hold.
+    """
+    count = len(heads)
+    starts = np.append(heads["labels"][:, 0].astype(np.int64), first)
+    if count > FLOAT32_EXACT:
+        raise ValueError(
+            f"{reader.rec_path}: float32 labels cannot tell {count} identities apart; write the set with write_face_set"
+        )
+    for label in np.flatnonzero(starts[:-1] >= FLOAT32_EXACT):
+        starts[label] = recover_start(reader, int(starts[label]), int(label), first)
+    ranges = np.stack([starts[:-1], starts[1:]], axis=1)
+    if (ranges.astype(np.float32) != heads["labels"]).any() or (ranges[:, 0] > ranges[:, 1]).any():
+        raise ValueError(
+            f"{reader.rec_path}: the identity records' ranges are rounded to float32 and the images' labels do not "
+            "settle them; write the set with write_face_set"
+        )
+    return ranges
+
+
+def recover_start(reader: RecordReader, rounded: int, label: int, first: int) -> int:
+    """First image key among those that round to `rounded` whose label is `label` or a later one; -1 if none is."""
+    reach = rounding_reach(rounded)
+    low, high = np.searchsorted(reader.keys, (rounded - reach, min(rounded + reach + 1, first)))
+    near = reader.keys[low:high]
+    labels = first_labels(read_headers(reader, near))
+    found = labels >= label
+    if found.any():
+        return int(near[found.argmax()])
+    # A last identity without images starts where the images end.
+    return first if first <= rounded + reach else -1
+
+
+def check_ranges(rec_path: str, ranges: np.ndarray, image_keys: np.ndarray) -> None:
+    """Raise ValueError unless the ranges (C, 2) divide the image keys (N,): none missing, none twice, none left."""
+    size = ranges[:, 1] - ranges[:, 0]
+    present = np.searchsorted(image_keys, ranges[:, 1]) - np.searchsorted(image_keys, ranges[:, 0])
+    if (present != size).any():
+        label = int((present != size).argmax())
+        start, end = ranges[label]
+        raise ValueError(
+            f"{rec_path}: identity {label} has the images {start} to {end - 1}, but the index lists "
+            f"{present[label]} of {size[label]}; copy the .rec and its .idx again"
+        )
+    owners = np.zeros(len(image_keys) + 1, np.int64)
+    np.add.at(owners, np.searchsorted(image_keys, ranges[:, 0]), 1)
+    np.add.at(owners, np.searchsorted(image_keys, ranges[:, 1]), -1)
+    owners = np.cumsum(owners)[:-1]
+    if (owners != 1).any():
+        row = int((owners != 1).argmax())
+        raise ValueError(
+            f"{rec_path}: image key {image_keys[row]} belongs to {owners[row]} identities instead of one; copy the "
+            ".rec and its .idx again"
+        )
+
+
+def labels_of_ranges(ranges: np.ndarray) -> np.ndarray:
+    """labels (N,) int64 of the images in the order of their keys, for ranges (C, 2) that check_ranges accepts."""
+    order = np.lexsort((ranges[:, 1], ranges[:, 0]))
+    return np.repeat(order, ranges[order, 1] - ranges[order, 0])

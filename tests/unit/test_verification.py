@@ -1,0 +1,109 @@
+"""Ten-fold verification against a slow loop over the definition."""
+
+import numpy as np
+import pytest
+
+from partial_fc.verification import raw_pixel_embeddings, verify
+
+
+def random_pairs(pairs, dimension, noise, seed):
+    """Embeddings of which same pairs differ by `noise`; the second half of each pair is new where they are not."""
+    rng = np.random.default_rng(seed)
+    issame = rng.random(pairs) < 0.5
+    left, other = rng.normal(size=(2, pairs, dimension))
+    right = np.where(issame[:, None], left + noise * rng.normal(size=left.shape), other)
+    lengths = rng.uniform(0.1, 9, size=(2 * pairs, 1))
+    return (np.stack([left, right], axis=1).reshape(2 * pairs, dimension) * lengths).astype(np.float32), issame
+
+
+def slow_verify(embeddings, issame, folds):
+    """The definition, threshold by threshold and pair by pair: (accuracies of the folds, chosen thresholds)."""
+    distances = []
+    for pair in range(len(issame)):
+        a, b = (row / np.sqrt(np.sum(row * row)) for row in embeddings[2 * pair : 2 * pair + 2].astype(np.float64))
+        distances.append(np.sum((a - b) ** 2))
+    base, extra = divmod(len(issame), folds)
+    sizes = [base + (fold < extra) for fold in range(folds)]
+    accuracies, chosen = [], []
+    for fold in range(folds):
+        test = range(sum(sizes[:fold]), sum(sizes[: fold + 1]))
+        scores = []
+        for threshold in np.arange(0, 4, 0.01):
+            right = [(d < threshold) == same for d, same in zip(distances, issame)]
+            hits = sum(right[p] for p in test)
+            scores.append((sum(right) - hits, -threshold, hits / len(test)))
+        best = max(scores)
+        accuracies.append(best[2])
+        chosen.append(-best[1])
+    return np.array(accuracies), np.array(chosen)
+
+
+@pytest.mark.parametrize("pairs, folds, noise", [(200, 10, 0.8), (123, 10, 1.5), (57, 4, 0.1), (20, 20, 1.0)])
+def test_it_is_the_definition(pairs, folds, noise):
+    embeddings, issame = random_pairs(pairs, 8, noise, seed=pairs)
+    result = verify(embeddings, issame, folds)
+    accuracies, thresholds = slow_verify(embeddings, issame, folds)
+    assert result.accuracy == pytest.approx(accuracies.mean(), abs=1e-12)
+    assert result.std == pytest.approx(accuracies.std(), abs=1e-12)
+    assert result.threshold == pytest.approx(thresholds.mean(), abs=1e-12)
+    assert 0.4 < result.accuracy < 1 or noise == 0.1
+
+
+def test_perfect_and_inverted_embeddings():
+    issame = np.arange(40) % 2 == 0
+    embeddings = np.tile([1.0, 0.0], (80, 1))
+    embeddings[1::2][~issame] = [0.0, 1.0]
+    result = verify(embeddings, issame)
+    assert (result.accuracy, result.std, result.tar_at_far) == (1.0, 0.0, 1.0)
+    assert 0 < result.threshold < 2
+    assert verify(embeddings, ~issame).accuracy == 0.5  # no threshold helps where same pairs lie further apart
+    assert verify(embeddings, ~issame).tar_at_far == 0.0
+
+
+def test_folds_are_contiguous():
+    """The first fold is as good as noise, the others are perfect: only contiguous folds give these figures."""
+    issame = np.arange(100) % 2 == 0
+    embeddings = np.tile([1.0, 0.0], (200, 1))
+    embeddings[1::2][~issame] = [0.0, 1.0]
+    embeddings[1:20:2] = embeddings[1:20:2][:, ::-1]  # pairs 0 .. 9 are all wrong
+    result = verify(embeddings, issame)
+    assert result.accuracy == pytest.approx(0.9) and result.std == pytest.approx(0.3)
+
+
+def test_tar_at_far_counts_false_accepts():
+    angles = np.concatenate([np.linspace(0.1, 1.0, 10), np.linspace(0.55, 1.45, 10)])  # same pairs, different pairs
+    embeddings = np.ones((40, 2)) * [1.0, 0.0]
+    embeddings[1::2] = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    issame = np.arange(20) < 10
+    assert verify(embeddings, issame, far=1e-3).tar_at_far == 0.5  # below 0.55 rad
+    assert verify(embeddings, issame, far=0.2).tar_at_far == 0.7  # below 0.75 rad: two of ten accepted
+    assert verify(embeddings, issame, far=1.0).tar_at_far == 1.0
+
+
+def test_an_embedding_of_zeros_is_no_crash():
+    embeddings, issame = random_pairs(30, 4, 0.5, seed=1)
+    embeddings[7] = 0
+    assert np.isfinite(verify(embeddings, issame).accuracy)
+
+
+def test_bad_input_is_refused():
+    embeddings, issame = random_pairs(30, 4, 0.5, seed=1)
+    with pytest.raises(ValueError, match="30 pairs need 60 embeddings, got 59"):
+        verify(embeddings[:-1], issame)
+    with pytest.raises(ValueError, match="30 pairs cannot be divided into 31 folds"):
+        verify(embeddings, issame, folds=31)
+    with pytest.raises(ValueError, match="pairs of the same person and pairs of different ones"):
+        verify(embeddings, np.ones(30, bool))
+    embeddings[13, 2] = np.nan
+    with pytest.raises(ValueError, match="image 13 is not finite, 1 in all"):
+        verify(embeddings, issame)
+
+
+def test_raw_pixels_ignore_what_all_images_share():
+    rng = np.random.default_rng(5)
+    images = rng.integers(0, 100, size=(8, 6, 5, 3), dtype=np.uint8)
+    pixels = raw_pixel_embeddings(images)
+    assert pixels.shape == (8, 90) and pixels.dtype == np.float32
+    np.testing.assert_allclose(pixels.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(raw_pixel_embeddings(images + np.uint8(100)), pixels, atol=1e-4)
+    np.testing.assert_allclose(pixels[3] - pixels[2], (images[3].astype(int) - images[2]).ravel(), atol=1e-4)
