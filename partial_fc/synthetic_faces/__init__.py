@@ -1,0 +1,8 @@
+"""Parametric drawn faces: the embedded data set `demo`."""
+
+from __future__ import annotations
+
+from .dataset import VALIDATION, ensure_demo, plan_pairs, write_demo
+from .draw import draw_face, encode_face
+
+__all__ = ["VALIDATION", "draw_face", "encode_face", "ensure_demo", "plan_pairs", "write_demo"]

@@ -1,0 +1,58 @@
+"""From the drawn scene to the picture: background, light, blur and noise.
+
+Pixel arithmetic is done in whole numbers, or in single steps of float32, so that no instruction set changes a byte.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from .nuisance import Nuisance
+
+
+def background(how: Nuisance, size: int) -> np.ndarray:
+    """A blurred room: patches of colour around the wall's colour, then a few bars; (size, size, 3) uint8."""
+    cells = how.random.random((5, 5, 3)) * 160 - 80 + how.wall
+    small = np.clip(cells, 0, 255).astype(np.uint8)
+    scene = cv2.resize(small, (size, size), interpolation=cv2.INTER_LINEAR_EXACT)
+    corners = (how.random.random((3, 4, 2)) * (1.6 * size) - 0.3 * size).astype(np.int32)
+    for quad, colour in zip(corners, how.random.random((3, 3)) * 255):
+        cv2.fillConvexPoly(scene, cv2.convexHull(quad), colour.tolist())
+    return scene
+
+
+def light(scene: np.ndarray, how: Nuisance) -> np.ndarray:
+    """Gamma, colour of the light, its fall-off across the picture, and haze; (H, W, 3) uint8 in and out."""
+    height, width = scene.shape[:2]
+    clear = 1 - max(how.veil, 0.0)
+    gain = how.gain * clear * np.array([1 + how.warmth, 1 + how.tint, 1 - how.warmth])
+    curve = 255 * (np.arange(256) / 255) ** np.exp2(how.gamma)
+    table = np.rint(curve[:, None] * gain).astype(np.float32)  # whole numbers: a last-digit difference in ** is lost
+    picture = cv2.LUT(scene, table[None]).reshape(height, 3 * width)
+    across = np.repeat(np.linspace(-how.slope_x, how.slope_x, width), 3).astype(np.float32)
+    down = np.linspace(1 - how.slope_y, 1 + how.slope_y, height).astype(np.float32)
+    picture *= np.maximum(down[:, None] + across, np.float32(0.12))
+    picture += np.float32(200 * (1 - clear))
+    return np.clip(picture, 0, 255, out=picture).astype(np.uint8).reshape(height, width, 3)
+
+
+def blur(picture: np.ndarray, passes: int) -> np.ndarray:
+    """`passes` times a (1, 2, 1)/4 filter along both axes, edges repeated; uint8 in and out."""
+    for _ in range(passes):
+        wide = np.pad(picture, ((1, 1), (1, 1), (0, 0)), mode="edge").astype(np.uint16)
+        rows = wide[:-2] + 2 * wide[1:-1] + wide[2:]
+        picture = ((rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:] + 8) >> 4).astype(np.uint8)
+    return picture
+
+
+def photograph(scene: np.ndarray, how: Nuisance) -> np.ndarray:
+    """The scene (H, W, 3) uint8 as the camera sees it, same shape and type."""
+    picture = blur(light(scene, how), int(how.blur))
+    grain = np.frombuffer(how.random.bytes(2 * picture.size), dtype=np.uint8).reshape(2, *picture.shape)
+    # The sum of two even draws is a fair likeness of sensor noise; 255 is its middle, 104 its standard deviation.
+    noise = grain[0].astype(np.int16) + grain[1] - np.int16(255)
+    noise *= np.int16(round(how.noise * 64 / 104))
+    noise >>= 6
+    noise += picture
+    return np.clip(noise, 0, 255, out=noise).astype(np.uint8)

@@ -1,0 +1,128 @@
+"""Draws one picture of one person. `draw_face(seed, identity, image)` is a pure function of its arguments."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Iterator, List
+
+import cv2
+import numpy as np
+
+from .camera import background, photograph
+from .curves import closed_curve, open_curve, oval, ribbon
+from .features import INK, Shape, features
+from .head import beard, behind, face, hair_front
+from .identity import Identity, draw_identity
+from .nuisance import Nuisance, draw_nuisance
+
+UNIT = 0.36  # one face unit, as a part of the picture's side
+FRACTION_BITS = 4  # outlines are handed to OpenCV in sixteenths of a pixel: whole numbers, the same on every machine
+DEPTH = 0.70  # how deep the head is, face units
+
+# Share of the pictures that have each covering; the rest has none.
+COVERS = (("sunglasses", 0.05), ("glasses", 0.08), ("mask", 0.04), ("cap", 0.06), ("patch", 0.07))
+
+_identity = lru_cache(maxsize=64)(draw_identity)
+
+
+def draw_face(seed: int, identity: int, image: int, size: int = 112) -> np.ndarray:
+    """Picture number `image` of person `identity`: (size, size, 3) uint8 RGB, the same bytes on every call.
+
+    ValueError if seed, identity or image is negative or does not fit into 32 bits.
+    """
+    how = draw_nuisance(seed, identity, image)
+    return _picture(_identity(seed, identity), how, size)
+
+
+def encode_face(seed: int, identity: int, image: int, size: int = 112) -> bytes:
+    """The same picture as a JPEG file; its quality is part of what differs between pictures."""
+    how = draw_nuisance(seed, identity, image)
+    picture = _picture(_identity(seed, identity), how, size)
+    done, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(how.jpeg)])
+    assert done
+    return data.tobytes()
+
+
+def _picture(who: Identity, how: Nuisance, size: int) -> np.ndarray:
+    scene = background(how, size)
+    shapes: List[Shape] = [*behind(who, how), *face(who), *beard(who), *features(who, how)]
+    shapes += hair_front(who, how)
+    shapes += cover(who, how)
+    colours = np.clip([shape.colour for shape in shapes], 0, 255).tolist()
+    for colour, corners in zip(colours, project(shapes, who, how, size)):
+        cv2.fillPoly(scene, [corners], colour, cv2.LINE_AA, FRACTION_BITS)
+    return photograph(scene, how)
+
+
+def project(shapes: List[Shape], who: Identity, how: Nuisance, size: int) -> List[np.ndarray]:
+    """Turns the head, moves and scales it: one (N, 2) int32 array a shape, in 1/2**FRACTION_BITS of a pixel."""
+    counts = [len(shape.points) for shape in shapes]
+    x, y = np.concatenate([shape.points for shape in shapes]).T
+    surface = np.repeat([shape.surface for shape in shapes], counts)
+    lift = np.repeat([shape.lift for shape in shapes], counts)
+    bulge = np.sqrt(np.maximum(1 - (x / (1.02 * who.face_width)) ** 2 - (y / 1.15) ** 2, 0))
+    z = surface * DEPTH * bulge + lift
+    # The rim of a round head stays where it is when the head turns; only what lies on its front moves.
+    x = x * (1 - surface * (1 - np.cos(how.yaw))) + z * np.sin(how.yaw)
+    y = y * np.cos(how.pitch) + z * np.sin(how.pitch)
+    near = 1 + 0.10 * z
+    cosine, sine = np.cos(how.roll), np.sin(how.roll)
+    unit = UNIT * size * how.scale
+    across = (x * cosine - y * sine + how.shear * y) * near * (1 + how.stretch) + how.shift_x
+    down = (x * sine + y * cosine) * near * (1 - how.stretch) + how.shift_y
+    pixels = np.stack([across, down], axis=1) * unit + (0.5 * size, 0.52 * size)
+    fixed = np.rint(pixels * (1 << FRACTION_BITS)).astype(np.int32)
+    return np.split(fixed, np.cumsum(counts)[:-1])
+
+
+def cover(who: Identity, how: Nuisance) -> Iterator[Shape]:
+    """What hides a part of the face in some pictures."""
+    chance = how.occlusion
+    for name, share in COVERS:
+        if chance < share:
+            yield from _COVERS[name](who, how)
+            return
+        chance -= share
+
+
+def _glasses(who: Identity, how: Nuisance) -> Iterator[Shape]:
+    x, y = who.eye_spacing * who.face_width, who.eye_height + 0.02
+    half = min(0.16 + 0.08 * how.occlusion_size, x - 0.03)
+    for side in (-1.0, 1.0):
+        rim = oval(side * x, y, half, half * (0.75 + 0.2 * how.occlusion_x), 18)
+        yield Shape(ribbon(np.concatenate([rim, rim[:2]]), 0.035, 0.0), 0.5 * how.cover, lift=0.10)
+        stem = np.array([(side * (x + half), y), (side * who.face_width, y - 0.02)])
+        yield Shape(ribbon(stem, 0.035, 0.0), 0.5 * how.cover, lift=0.02)
+    yield Shape(ribbon(np.array([(half - x, y), (x - half, y)]), 0.035, 0.0), 0.5 * how.cover, lift=0.14)
+
+
+def _sunglasses(who: Identity, how: Nuisance) -> Iterator[Shape]:
+    x, y = who.eye_spacing * who.face_width, who.eye_height + 0.02
+    half = min(0.19 + 0.07 * how.occlusion_size, x - 0.02)
+    for side in (-1.0, 1.0):
+        yield Shape(oval(side * x, y, half, half * (0.75 + 0.2 * how.occlusion_x), 14), 0.2 * how.cover, lift=0.10)
+    yield Shape(ribbon(np.array([(-x, y - 0.04), (x, y - 0.04)]), 0.05, 0.0), INK, lift=0.10)
+
+
+def _mask(who: Identity, how: Nuisance) -> Iterator[Shape]:
+    wide, jaw = 0.96 * who.face_width, who.face_width * who.jaw_width
+    top = 0.18 + 0.12 * how.occlusion_size
+    right = [(wide, top + 0.1), (jaw, who.jaw_height), (jaw * who.chin_width, 0.93 * who.chin_length)]
+    edge = [(0.0, top - 0.04), *right, (0.0, 1.03 * who.chin_length), *[(-x, y) for x, y in right[::-1]]]
+    yield Shape(closed_curve(edge), how.cover, 0.0, 0.1)
+
+
+def _cap(who: Identity, how: Nuisance) -> Iterator[Shape]:
+    wide, line = who.face_width + 0.10, -0.62 - 0.12 * how.occlusion_size
+    dome = [(-wide, line + 0.05), (-0.75 * wide, -1.05), (0.0, -1.30), (0.75 * wide, -1.05), (wide, line + 0.05)]
+    yield Shape(closed_curve([*dome, (0.0, line + 0.02)]), how.cover, 0.0, 0.15)
+    brim = open_curve([(-wide, line + 0.05), (0.0, line + 0.12), (wide, line + 0.05)])
+    yield Shape(ribbon(brim, 0.12), 0.7 * how.cover, 0.0, 0.25)
+
+
+def _patch(who: Identity, how: Nuisance) -> Iterator[Shape]:
+    x, y, half = 0.6 * how.occlusion_x, 0.1 + 0.7 * how.occlusion_y, 0.15 + 0.15 * how.occlusion_size
+    yield Shape(np.array([(x - half, y - half), (x + half, y - half), (x + half, y + half), (x - half, y + half)]), how.cover)
+
+
+_COVERS = {"sunglasses": _sunglasses, "glasses": _glasses, "mask": _mask, "cap": _cap, "patch": _patch}
