@@ -1,0 +1,30 @@
+"""Partial FC on MXNet and Horovod: the distributed layer, its memory bank, the iterators and the callbacks."""
+
+import mxnet
+
+# This repository has a folder called mxnet. Where the package itself is missing, `import mxnet` finds
+# that folder and succeeds with nothing in it.
+if not hasattr(mxnet, "base"):
+    raise ImportError("MXNet is not installed in this Python: run `bash setup-utils/install.sh`, then use .venv/bin/python")
+try:
+    import horovod.mxnet  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"Horovod is not installed with MXNet support ({error}): run `bash setup-utils/install.sh`, "
+        "then `bash setup-utils/check.sh` to see what was built"
+    ) from error
+
+from .memory_bank import MemoryBank
+from .memory_module import SampleDistributeModule
+from .memory_scheduler import get_scheduler
+from .memory_softmax import MarginLoss
+from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
+
+__all__ = [
+    "DistributedOptimizer",
+    "MarginLoss",
+    "MemoryBank",
+    "MemoryBankSGDOptimizer",
+    "SampleDistributeModule",
+    "get_scheduler",
+]

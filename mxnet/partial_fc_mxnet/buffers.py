@@ -1,0 +1,23 @@
+"""Named arrays that are allocated once and used again at every step."""
+
+from __future__ import annotations
+
+from typing import Dict, Sequence
+
+import mxnet as mx
+import numpy as np
+
+
+class Buffers:
+    """One array a name, replaced only when its shape, dtype or context changes."""
+
+    def __init__(self):
+        self._arrays: Dict[str, mx.nd.NDArray] = {}
+
+    def get(self, context: mx.Context, name: str, shape: Sequence[int], dtype=np.float32) -> mx.nd.NDArray:
+        """The array of that name; its content is what was last written to it, zeros at first."""
+        array = self._arrays.get(name)
+        shape = tuple(shape)
+        if array is None or array.shape != shape or array.dtype != np.dtype(dtype) or array.context != context:
+            array = self._arrays[name] = mx.nd.zeros(shape, ctx=context, dtype=dtype)
+        return array

@@ -1,0 +1,19 @@
+"""Where a rank computes."""
+
+import mxnet as mx
+
+
+def rank_context(local_rank: int) -> mx.Context:
+    """GPU ``local_rank`` where MXNet sees GPUs, the CPU otherwise.
+
+    Raises:
+        ValueError: more ranks on this host than GPUs.
+    """
+    gpus = mx.context.num_gpus()
+    if gpus == 0:
+        return mx.cpu()
+    if local_rank >= gpus:
+        raise ValueError(
+            f"local rank {local_rank} has no GPU, MXNet sees {gpus} on this host: start at most {gpus} ranks here"
+        )
+    return mx.gpu(local_rank)

@@ -1,0 +1,389 @@
+"""SampleDistributeModule: a data-parallel backbone under a model-parallel classification layer.
+
+Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of this rank,
+S sampled classes of this rank.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import namedtuple
+from typing import Optional, Tuple, Union
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+
+from partial_fc.sampling import label_columns
+from partial_fc.softmax import combine_statistics
+
+from .buffers import Buffers
+from .context import rank_context
+from .distributed_softmax import empty_statistics, explicit_loss, softmax_step
+from .memory_bank import MemoryBank
+from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
+
+BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
+
+# A label travels beside its feature as two digits to this base: both are exact in float32, so one
+# collective carries features and labels, and labels up to 2^48 arrive as they left.
+LABEL_BASE = 2**24
+
+Labels = Union[np.ndarray, mx.nd.NDArray]
+
+
+class SampleDistributeModule:
+    """Trains a backbone with Partial FC.
+
+    Collectives of a step, in the order they run:
+        1. all-gather ``features``: (B, E + 2) -> (G, E + 2), the features and the digits of the labels;
+        2. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target of every row;
+        3. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
+    The backbone's gradients follow, see DistributedOptimizer. ``shards`` (an all-gather of L and B) runs
+    once, at bind, and ``broadcast.<name>`` for each parameter once, at the start of fit.
+
+    Args:
+        symbol: the backbone, with data ``data`` and one output (B, E).
+        fc7_model: MarginLoss, or any object with its ``forward``, which then is differentiated by autograd.
+        memory_bank: MemoryBank of this rank.
+        memory_optimizer: updates its rows.
+        logger: where the module reports.
+
+    Attributes:
+        size, rank, local_rank: R and this rank's numbers, from Horovod.
+        num_update: updates done.
+        num_epoch: passes over the data that are complete.
+        memory_lr: learning rate of the class centers in the step that ran last.
+        loss_cache: (1,) float32, loss of the global batch of that step.
+        grad_cache: (G, E) float32, this rank's summand of the feature gradient of that step.
+        batch_end_param: ``batch_end_param(loss, num_epoch, num_update)`` makes what callbacks are handed.
+    """
+
+    def __init__(
+        self,
+        symbol: mx.sym.Symbol,
+        fc7_model,
+        memory_bank: MemoryBank,
+        memory_optimizer: MemoryBankSGDOptimizer,
+        logger=logging,
+    ):
+        self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
+        self.symbol = symbol
+        self.fc7_model = fc7_model
+        self.memory_bank = memory_bank
+        self.memory_optimizer = memory_optimizer
+        self.logger = logger
+        self.context = rank_context(self.local_rank)
+        self.batch_end_param = BatchEndParam
+        self.num_update = 0
+        self.num_epoch = 0
+        self.memory_lr = None
+        self.grad_cache = None
+        self._buffers = Buffers()
+        self.loss_cache = self.get_ndarray(self.context, "loss_cache", (1,))
+        self._loss = explicit_loss(fc7_model)
+        self._num_classes = None
+        # The label never enters the symbol: only this module's all-gather reads it.
+        self._module = mx.mod.Module(symbol, data_names=["data"], label_names=None, context=self.context, logger=logger)
+
+    # The Module's own meaning -----------------------------------------------------------------------
+
+    def bind(self, data_shapes, label_shapes=None, for_training: bool = True) -> None:
+        """Binds the backbone, and settles with the other ranks which classes live where.
+
+        Raises:
+            ValueError: the ranks' batch sizes differ, the banks do not follow one another, or the backbone's output is not (B, E) of the bank.
+        """
+        self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training)
+        batch, embedding_size = self._module.output_shapes[0][1]
+        if embedding_size != self.memory_bank.embedding_size:
+            raise ValueError(
+                f"the backbone gives embeddings of {embedding_size}, the memory bank holds centers of "
+                f"{self.memory_bank.embedding_size}: both must be the same embedding_size"
+            )
+        self._settle_shards(batch)
+
+    def init_params(self, initializer=None, arg_params=None, aux_params=None, allow_missing=False, force_init=False):
+        """Initialises the backbone, as Module does: what is given is taken, the rest comes from the initializer."""
+        self._module.init_params(
+            initializer=initializer,
+            arg_params=arg_params,
+            aux_params=aux_params,
+            allow_missing=allow_missing,
+            force_init=force_init,
+        )
+
+    def init_optimizer(self, optimizer_params) -> None:
+        """Installs the backbone's optimizer under a DistributedOptimizer.
+
+        Args:
+            optimizer_params: dict of the arguments of MXNet's SGD, or an optimizer. Its rescale_grad should be
+                1 / B: the feature gradient already is divided by R.
+        """
+        optimizer = optimizer_params
+        if not isinstance(optimizer, mx.optimizer.Optimizer):
+            names = dict(enumerate(self._module._exec_group.param_names))
+            optimizer = mx.optimizer.SGD(sym=self.symbol, param_idx2name=names, **dict(optimizer_params))
+        if not isinstance(optimizer, DistributedOptimizer):
+            optimizer = DistributedOptimizer(optimizer)
+        self._module.init_optimizer(kvstore=None, optimizer=optimizer)
+
+    def get_outputs(self, merge_multi_context: bool = True):
+        """Outputs of the last forward, a list of one (B, E)."""
+        return self._module.get_outputs(merge_multi_context=merge_multi_context)
+
+    def get_export_params(self):
+        """(arg_params, aux_params) of the backbone, copied to the host."""
+        return self._module.get_params()
+
+    def prepare(self, data_batch, sparse_row_id_fn=None) -> None:
+        """Makes the module ready for a batch, as Module does."""
+        self._module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
+
+    # Training ---------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        train_data,
+        optimizer_params,
+        batch_end_callback,
+        initializer,
+        arg_params=None,
+        aux_params=None,
+        *,
+        max_update: Optional[int] = None,
+    ) -> None:
+        """Trains, and returns.
+
+        Args:
+            train_data: an iterator of batches of B images and B integer labels; it is reset at each end of data.
+            optimizer_params: see init_optimizer.
+            batch_end_callback: one callable or a list, called with batch_end_param after every update.
+            initializer: for the parameters that arg_params and aux_params do not give.
+            max_update: the number of updates, exactly; None means one pass over train_data.
+        """
+        if not self._module.binded:
+            self.bind(train_data.provide_data, for_training=True)
+        if not self._module.params_initialized:
+            self.init_params(initializer, arg_params, aux_params, allow_missing=True)
+        self.init_optimizer(optimizer_params)
+        self._take_parameters_of_rank_0()
+        callbacks = batch_end_callback if isinstance(batch_end_callback, (list, tuple)) else [batch_end_callback]
+        batches = _batches(train_data, endless=max_update is not None)
+        batch = next(batches, None) if max_update != 0 else None
+        while batch is not None:
+            self.num_epoch, data_batch = batch
+            self.prepare(data_batch)
+            self.forward_backward(data_batch)
+            self.update()
+            # MXNet still runs this step's backward pass while Python reads the next batch.
+            batch = next(batches, None) if self.num_update != max_update else None
+            param = self.batch_end_param(self.loss_cache, self.num_epoch, self.num_update)
+            for callback in callbacks:
+                callback(param)
+        self._wait_for_parameters()
+
+    def forward(
+        self, data_batch, is_train: Optional[bool] = None
+    ) -> Optional[Tuple[mx.nd.NDArray, mx.nd.NDArray]]:
+        """Runs the backbone; in training also gathers its features.
+
+        Returns:
+            In training (total_features (G, E) float32, total_labels (G,) int64 on the CPU), else None.
+
+        Raises:
+            ValueError: a label is not one of the classes.
+        """
+        self._module.forward(data_batch, is_train=is_train)
+        if not (self._module.for_training if is_train is None else is_train):
+            return None
+        return self._gather_features(self.get_outputs()[0], data_batch.label[0])
+
+    def forward_backward(self, data_batch) -> None:
+        """Forward, the classification layer with its update of the centers, and the backbone's backward."""
+        total_features, total_labels = self.forward(data_batch, is_train=True)
+        self.backward_all(total_features, total_labels)
+
+    def backward_all(self, total_feature: mx.nd.NDArray, total_label: Labels) -> None:
+        """From the gathered features to the backbone's gradients.
+
+        Raises:
+            FloatingPointError: the loss is not a number, which it is on every rank alike.
+        """
+        self.memory_lr = self.memory_optimizer.lr_scheduler(self.num_update + 1)
+        self.grad_cache, loss = self.backward_sample(total_feature, total_label)
+        self.loss_cache[:] = loss
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} at update {self.num_update + 1}: lower backbone_lr or memory_bank_lr, "
+                "or look for broken images"
+            )
+        gradient = self.grad_cache
+        if self.size > 1:
+            gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
+        self._module.backward(out_grads=[gradient])
+
+    def backward(self, total_feature: mx.nd.NDArray, total_label: Labels) -> Tuple[mx.nd.NDArray, float]:
+        """The layer with every class: as backward_sample, with nothing drawn."""
+        return self._layer_step(total_feature, _host(total_label), np.arange(self.memory_bank.num_local))
+
+    def backward_sample(self, total_feature: mx.nd.NDArray, total_label: Labels) -> Tuple[mx.nd.NDArray, float]:
+        """The layer with the classes that ``memory_bank.sample`` draws, whose centers it updates.
+
+        Args:
+            total_feature: (G, E) float32.
+            total_label: (G,) integers.
+
+        Returns:
+            (dX (G, E), this rank's summand of the feature gradient of the summed loss; mean loss).
+
+        Raises:
+            MissingPositiveError: on every rank, where a label's center is not among the drawn ones.
+        """
+        total_label = _host(total_label)
+        local_index, _ = self.memory_bank.sample(total_label)
+        return self._layer_step(total_feature, total_label, local_index)
+
+    def update(self) -> None:
+        """Sums the backbone's gradients over the ranks and updates it; the centers are already updated."""
+        self._module.update()
+        self.num_update += 1
+
+    # Arrays and collectives -------------------------------------------------------------------------
+
+    def allgather(self, tensor: mx.nd.NDArray, name: str, shape, dtype, context) -> mx.nd.NDArray:
+        """Concatenates ``tensor`` of all ranks along the first axis.
+
+        Args:
+            tensor: this rank's part, the same shape on every rank.
+            name: of the collective.
+            shape, dtype, context: of the result.
+
+        Raises:
+            ValueError: the result has another shape, so a rank sent a part of another size.
+        """
+        gathered = hvd.allgather(tensor.astype(dtype, copy=False), name=name) if self.size > 1 else tensor
+        if gathered.shape != tuple(shape):
+            raise ValueError(f"all-gather {name!r} gave {gathered.shape}, not {tuple(shape)}: ranks sent unequal parts")
+        return gathered.as_in_context(context)
+
+    def get_ndarray(self, context, name: str, shape, dtype=np.float32) -> mx.nd.NDArray:
+        """The buffer of that name, allocated at its first use."""
+        return self._buffers.get(context, name, shape, dtype)
+
+    def get_ndarray2(self, context, name: str, arr: mx.nd.NDArray) -> mx.nd.NDArray:
+        """The buffer of that name, with ``arr`` copied into it."""
+        return arr.copyto(self._buffers.get(context, name, arr.shape, arr.dtype))
+
+    @staticmethod
+    def broadcast_parameters(params) -> None:
+        """Overwrites every array of a dict with rank 0's, in place, in the order of their names."""
+        if hvd.size() == 1:
+            return
+        for name in sorted(params):
+            hvd.broadcast_(params[name], root_rank=0, name=f"broadcast.{name}")
+
+    def average_aux(self) -> None:
+        """Makes the backbone's running statistics their mean over the ranks, on every rank.
+
+        Each rank keeps those of its own images; a model that is verified or saved should know them all.
+        Collectives: all-reduce ``aux.<name>`` for each.
+        """
+        if self.size == 1:
+            return
+        for name, array in sorted(self._aux_arrays().items()):
+            hvd.allreduce_(array, op=hvd.Average, name=f"aux.{name}")
+        self._module._params_dirty = True
+
+    # Inside -----------------------------------------------------------------------------------------
+
+    def _settle_shards(self, batch: int) -> None:
+        bank = self.memory_bank
+        mine = mx.nd.array([[bank.num_local, batch]], dtype=np.int64)
+        shards = self.allgather(mine, "shards", (self.size, 2), np.int64, mx.cpu()).asnumpy()
+        if (shards[:, 1] != batch).any():
+            raise ValueError(f"the ranks' batch sizes are {shards[:, 1].tolist()}: give every rank the same batch_size")
+        start = int(shards[: self.rank, 0].sum())
+        self._num_classes = int(shards[:, 0].sum())
+        if start != bank.class_start:
+            raise ValueError(
+                f"this rank's bank starts at class {bank.class_start}, but the ranks before it hold {start} classes: "
+                "give MemoryBank that class_start, or none"
+            )
+
+    def _gather_features(self, features, labels):
+        labels = _host(labels)
+        if labels.min() < 0 or labels.max() >= self._num_classes:
+            wrong = labels[(labels < 0) | (labels >= self._num_classes)][0]
+            raise ValueError(f"label {wrong} is not one of the {self._num_classes} classes 0..{self._num_classes - 1}")
+        batch, width = features.shape
+        digits = np.stack([labels // LABEL_BASE, labels % LABEL_BASE], axis=1).astype(np.float32)
+        packed = self.get_ndarray(self.context, "features", (batch, width + 2))
+        packed[:, :width] = features
+        packed[:, width:] = digits
+        shape = (batch * self.size, width + 2)
+        total = self.allgather(packed, "features", shape, np.float32, self.context)
+        digits = total[:, width:].asnumpy().astype(np.int64)
+        total_labels = mx.nd.array(digits[:, 0] * LABEL_BASE + digits[:, 1], dtype=np.int64)
+        return mx.nd.slice_axis(total, axis=1, begin=0, end=width), total_labels
+
+    def _layer_step(self, total_feature, total_label, local_index):
+        def exchange(statistics):
+            shape = (3 * self.size, len(total_label))
+            gathered = self.allgather(statistics, "softmax_statistics", shape, np.float32, mx.cpu())
+            return combine_statistics(gathered.asnumpy().reshape(self.size, 3, -1), total_label)
+
+        bank = self.memory_bank
+        if len(local_index) == 0:
+            softmax = exchange(empty_statistics(len(total_label), self.context))
+            return mx.nd.zeros_like(total_feature), softmax.loss
+        column = label_columns(total_label, local_index, bank.class_start)
+        weight, weight_mom = (rows.as_in_context(self.context) for rows in bank.get(local_index))
+        d_feature, d_weight, loss = softmax_step(self._loss, total_feature, weight, column, exchange)
+        self.memory_optimizer.update(weight=weight, grad=d_weight, state=weight_mom, learning_rate=self.memory_lr)
+        bank.set(local_index, weight, weight_mom)
+        return d_feature, loss
+
+    def _take_parameters_of_rank_0(self) -> None:
+        # By way of the host copies: on the CPU a forward pass may have left the module's own arrays in a
+        # layout of oneDNN's, which Horovod cannot send.
+        arg_params, aux_params = self._module.get_params()
+        self.broadcast_parameters({**arg_params, **aux_params})
+        self._module.set_params(arg_params, aux_params)
+
+    def _wait_for_parameters(self) -> None:
+        # The last gradients may still be on their way. A rank that left now would shut Horovod down under them.
+        for array in self._device_params().values():
+            array.wait_to_read()
+
+    def _aux_arrays(self):
+        group = self._module._exec_group
+        return {name: arrays[0] for name, arrays in zip(group.aux_names, group.aux_arrays)}
+
+    def _device_params(self):
+        group = self._module._exec_group
+        params = {name: arrays[0] for name, arrays in zip(group.param_names, group.param_arrays)}
+        params.update(self._aux_arrays())
+        return params
+
+
+def _host(labels: Labels) -> np.ndarray:
+    labels = labels.asnumpy() if isinstance(labels, mx.nd.NDArray) else np.asarray(labels)
+    return labels.astype(np.int64, copy=False)
+
+
+def _batches(train_data, endless: bool):
+    """Yields (epoch, batch), resetting the iterator at its end."""
+    epoch = 0
+    while True:
+        empty = True
+        for batch in train_data:
+            empty = False
+            yield epoch, batch
+        if empty:
+            raise ValueError("the training iterator gave no batch in a whole pass: it needs at least one batch a rank")
+        if not endless:
+            return
+        train_data.reset()
+        epoch += 1

@@ -1,0 +1,50 @@
+"""What Partial FC must compute, in plain float64 loops that share nothing with the product.
+
+Shapes: G global batch, C classes, E embedding.
+"""
+
+import math
+
+import numpy as np
+
+
+def psi(angle):
+    """cos up to pi, then the falling continuation (-1)^k cos(angle) - 2k."""
+    turns = math.floor(angle / math.pi)
+    return (-1) ** turns * math.cos(angle) - 2 * turns
+
+
+def mean_loss(features, centers, labels, classes, margins, scale):
+    """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other."""
+    m1, m2, m3 = margins
+    total = 0.0
+    for feature, label in zip(features, labels):
+        logits = {}
+        for c in classes:
+            cosine = float(feature @ centers[c] / (np.linalg.norm(feature) * np.linalg.norm(centers[c])))
+            if c == label:
+                cosine = psi(m1 * math.acos(max(-1.0, min(1.0, cosine))) + m2) - m3
+            logits[c] = scale * cosine
+        top = max(logits.values())
+        total += top + math.log(sum(math.exp(z - top) for z in logits.values())) - logits[label]
+    return total / len(labels)
+
+
+def gradient(function, point, step=1e-6):
+    """Central differences of `function()` by every element of `point`, which is changed and put back."""
+    result = np.zeros_like(point)
+    for i in np.ndindex(point.shape):
+        kept = point[i]
+        point[i] = kept + step
+        above = function()
+        point[i] = kept - step
+        below = function()
+        point[i] = kept
+        result[i] = (above - below) / (2 * step)
+    return result
+
+
+def sgd_momentum(weight, momentum_state, grad, lr, momentum=0.9, wd=5e-4):
+    """One step of SGD with momentum and weight decay; returns (weight, momentum)."""
+    state = momentum * momentum_state - lr * (grad + wd * weight)
+    return weight + state, state

@@ -1,0 +1,47 @@
+"""The same tests run under 1, 2 and 3 ranks; `world_size` names the numbers of ranks a test is for."""
+
+import faulthandler
+import os
+import sys
+
+import horovod.mxnet as hvd
+import pytest
+
+hvd.init()
+# A rank whose test failed leaves the others waiting in a collective: nobody waits longer than this.
+TIMEOUT = 120
+
+
+def pytest_collection_modifyitems(config, items):
+    kept, left = [], []
+    for item in items:
+        marker = item.get_closest_marker("world_size")
+        (kept if marker is None or hvd.size() in marker.args else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+@pytest.fixture(autouse=True)
+def ends():
+    faulthandler.dump_traceback_later(TIMEOUT, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    """Ends the job at a failure on any rank, with its report: the others would wait for this one."""
+    if report.failed and hvd.size() > 1:
+        print(f"\nrank {hvd.rank()} of {hvd.size()}: {report.nodeid} failed\n{report.longreprtext}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    """Only rank 0 reports what passed."""
+    if hvd.rank() != 0:
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            config.pluginmanager.unregister(reporter)

@@ -1,0 +1,115 @@
+"""A small Partial FC on a linear backbone, the same whatever the number of ranks.
+
+Shapes: G global batch, D inputs, E embedding, C classes.
+"""
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler
+
+from partial_fc.sharding import num_sampled, shard_of
+
+G, D, E = 6, 8, 4
+
+
+class Batches(mx.io.DataIter):
+    """This rank's part of the given global batches: images (steps, G, D), labels (steps, G)."""
+
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+        super().__init__(G // hvd.size())
+        self.provide_data = [mx.io.DataDesc("data", (self.batch_size, images.shape[2]))]
+        self.reset()
+
+    def reset(self):
+        self.step = -1
+
+    def next(self):
+        self.step += 1
+        if self.step == len(self.images):
+            raise StopIteration
+        mine = slice(hvd.rank() * self.batch_size, (hvd.rank() + 1) * self.batch_size)
+        data = mx.nd.array(self.images[self.step, mine])
+        return mx.io.DataBatch([data], [mx.nd.array(self.labels[self.step, mine], dtype="int64")])
+
+
+def random_batches(classes, steps, seed=0):
+    """Global batches (steps, G, D) float32 and labels (steps, G) over all classes."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((steps, G, D)).astype(np.float32), rng.integers(0, classes, (steps, G))
+
+
+def linear_symbol():
+    """A linear backbone with a bias, D -> E."""
+    return mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=E, name="fc1", flatten=True)
+
+
+def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
+    """This rank's bank of `classes` classes."""
+    shard = shard_of(classes, hvd.rank(), hvd.size())
+    return MemoryBank(
+        num_sampled(shard.size, ratio), shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(folder), gpu=gpu
+    )
+
+
+def build_module(bank, loss, lr=0.1):
+    """The module over the linear backbone, and the parameters of its optimizer."""
+    backbone, memory = get_scheduler([], lr, lr)
+    module = SampleDistributeModule(linear_symbol(), loss, bank, MemoryBankSGDOptimizer(memory, 1 / G))
+    params = {
+        "learning_rate": lr,
+        "lr_scheduler": backbone,
+        "momentum": 0.9,
+        "wd": 5e-4,
+        "rescale_grad": hvd.size() / G,
+    }
+    return module, params
+
+
+def initial_params(seed=1):
+    """Weights of the linear backbone."""
+    rng = np.random.default_rng(seed)
+    return {
+        "fc1_weight": mx.nd.array(rng.standard_normal((E, D)) * 0.3),
+        "fc1_bias": mx.nd.array(rng.standard_normal(E) * 0.3),
+    }
+
+
+def fit(module, params, batches, steps):
+    """Trains `steps` updates; returns the loss of each."""
+    losses = []
+    module.fit(
+        batches,
+        params,
+        lambda param: losses.append(float(param.loss.asscalar())),
+        mx.init.Xavier(),
+        arg_params=initial_params(),
+        aux_params={},
+        max_update=steps,
+    )
+    return losses
+
+
+def all_ranks(array, name):
+    """The arrays of all ranks, which may have different lengths, concatenated."""
+    return np.concatenate(hvd.allgather_object(array, name=name)) if hvd.size() > 1 else array
+
+
+MARGINS = {
+    "arcface": (1.0, 0.5, 0.0),
+    "cosface": (1.0, 0.0, 0.4),
+    "sphereface": (1.5, 0.0, 0.0),
+    "combined": (0.9, 0.4, 0.15),
+    "past_pi": (2.0, 1.0, 0.1),
+}
+
+
+class OnlyForward:
+    """A user's own loss: nothing but the textbook form."""
+
+    def __init__(self, margins, scale):
+        self.inner = MarginLoss(margins, scale, E)
+
+    def forward(self, data, weight, mapping_label, depth):
+        return self.inner.forward(data, weight, mapping_label=mapping_label, depth=depth)

@@ -1,0 +1,124 @@
+"""SampleDistributeModule around the layer: what it gathers, refuses and tells."""
+
+import math
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+import pytest
+from layer import D, E, G, Batches, build_bank, build_module, initial_params, random_batches
+from partial_fc_mxnet import MarginLoss, job
+
+
+def bound_module(classes, tmp_path, ratio=1.0):
+    bank = build_bank(classes, ratio, tmp_path)
+    module, params = build_module(bank, MarginLoss(embedding_size=E))
+    module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
+    module.init_params(arg_params=initial_params(), aux_params={})
+    module.init_optimizer(params)
+    return module
+
+
+def test_forward_gathers_features_and_labels_in_rank_order(tmp_path):
+    module = bound_module(50, tmp_path)
+    images, labels = random_batches(50, 1)
+    features, gathered = module.forward(Batches(images, labels).next(), is_train=True)
+    weight = initial_params()
+    expected = images[0] @ weight["fc1_weight"].asnumpy().T + weight["fc1_bias"].asnumpy()
+    np.testing.assert_allclose(features.asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(gathered.asnumpy(), labels[0])
+    assert gathered.dtype == np.int64
+    assert module.forward(Batches(images, labels).next(), is_train=False) is None
+
+
+@pytest.mark.parametrize("label", [16_777_217, 2**40 + 1])
+def test_labels_past_float32_arrive_exactly(label, tmp_path):
+    module = bound_module(50, tmp_path)
+    module._num_classes = label + 1
+    images, labels = random_batches(50, 1)
+    labels[0, ::2] = label
+    _, gathered = module.forward(Batches(images, labels).next(), is_train=True)
+    np.testing.assert_array_equal(gathered.asnumpy(), labels[0])
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize("label", [-1, 50])
+def test_a_label_outside_the_classes_is_refused(label, tmp_path):
+    module = bound_module(50, tmp_path)
+    images, labels = random_batches(50, 1)
+    labels[0, 0] = label
+    with pytest.raises(ValueError, match=f"label {label} is not one of the 50 classes"):
+        module.forward(Batches(images, labels).next(), is_train=True)
+
+
+def test_feature_equal_to_its_center_gives_finite_gradients(tmp_path):
+    for margins in ((1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.5, 0.0, 0.0)):
+        bank = build_bank(6, 1.0, tmp_path)
+        module, _ = build_module(bank, MarginLoss(margins, 64, E))
+        module.memory_lr = 0.1
+        labels = np.arange(6)
+        centers = np.concatenate(hvd.allgather_object(bank.weight.asnumpy(), name="centers"))
+        for features in (centers, -centers):  # theta = 0 and theta = pi
+            d_features, loss = module.backward_sample(mx.nd.array(features), labels)
+            assert math.isfinite(loss)
+            assert np.isfinite(d_features.asnumpy()).all()
+            assert np.isfinite(bank.weight.asnumpy()).all()
+
+
+def test_a_loss_that_is_not_a_number_stops_every_rank(tmp_path):
+    module = bound_module(50, tmp_path)
+    features = mx.nd.full((G, E), np.nan)
+    with pytest.raises(FloatingPointError, match="the loss is nan at update 1"):
+        module.backward_all(features, np.zeros(G, np.int64))
+
+
+@pytest.mark.world_size(2, 3)
+def test_unequal_batches_are_refused_on_every_rank(tmp_path):
+    module, _ = build_module(build_bank(7, 1.0, tmp_path), MarginLoss(embedding_size=E))
+    with pytest.raises(ValueError, match="the ranks' batch sizes are"):
+        module.bind([mx.io.DataDesc("data", (2 + hvd.rank(), D))])
+
+
+def test_an_embedding_of_another_size_is_refused(tmp_path):
+    module, _ = build_module(build_bank(7, 1.0, tmp_path, embedding_size=E + 1), MarginLoss(embedding_size=E))
+    with pytest.raises(ValueError, match=f"embeddings of {E}, the memory bank holds centers of {E + 1}"):
+        module.bind([mx.io.DataDesc("data", (2, D))])
+
+
+def test_buffers_are_allocated_once(tmp_path):
+    module = bound_module(7, tmp_path)
+    first = module.get_ndarray(mx.cpu(), "buffer", (2, 3))
+    first[:] = 5
+    assert module.get_ndarray(mx.cpu(), "buffer", (2, 3)) is first
+    copied = module.get_ndarray2(mx.cpu(), "buffer", mx.nd.ones((2, 3)))
+    assert copied is first
+    assert (first.asnumpy() == 1).all()
+    assert module.get_ndarray(mx.cpu(), "buffer", (2, 4)).shape == (2, 4)
+
+
+def test_broadcast_parameters_takes_rank_0s(tmp_path):
+    params = {"b": mx.nd.full((2,), hvd.rank() + 5), "a": mx.nd.full((3,), hvd.rank())}
+    bound_module(7, tmp_path).broadcast_parameters(params)
+    assert params["a"].asnumpy().tolist() == [0, 0, 0]
+    assert params["b"].asnumpy().tolist() == [5, 5]
+
+
+@pytest.mark.world_size(2, 3)
+def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
+    def work():
+        if hvd.rank() == 1:
+            raise ValueError("this rank's disk is full")
+        return 1
+
+    with pytest.raises(job.JobError, match=rf"this rank's disk is full \(rank 1 of {hvd.size()}\)"):
+        job.together("test", work)
+    assert job.together("test", lambda: hvd.rank()) == hvd.rank()
+
+
+def test_callbacks_are_handed_loss_epoch_and_update(tmp_path):
+    seen = []
+    module, params = build_module(build_bank(7, 1.0, tmp_path), MarginLoss(embedding_size=E))
+    module.fit(Batches(*random_batches(7, 2)), params, [seen.append], mx.init.Xavier(), max_update=3)
+    assert [(p.num_epoch, p.num_update) for p in seen] == [(0, 1), (0, 2), (1, 3)]
+    assert seen[0].loss.shape == (1,)
+    assert module.grad_cache.shape == (G, E)

@@ -1,0 +1,72 @@
+"""Weight decay reaches the parameters it should, through DistributedOptimizer as through MXNet's own."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from partial_fc_mxnet import DistributedOptimizer, MemoryBankSGDOptimizer, get_scheduler
+
+
+def symbol():
+    data = mx.sym.Variable("data")
+    body = mx.sym.FullyConnected(data, num_hidden=4, name="fc", flatten=True)
+    body = mx.sym.BatchNorm(body, name="bn", fix_gamma=False)
+    slow = mx.sym.Variable("slow_weight", lr_mult=0.5, wd_mult=0.0)
+    return mx.sym.FullyConnected(body, slow, num_hidden=3, no_bias=True, name="slow", flatten=True)
+
+
+def update_with_zero_gradients(optimizer):
+    """Parameters after one update with zero gradients from all ones: what changes has been decayed."""
+    module = mx.mod.Module(symbol(), label_names=None)
+    module.bind([("data", (2, 5))])
+    module.init_params(mx.init.One())
+    module.init_optimizer(kvstore=None, optimizer=optimizer)
+    module.forward(mx.io.DataBatch([mx.nd.zeros((2, 5))]), is_train=True)
+    module.backward([mx.nd.zeros((2, 3))])
+    module.update()
+    return {name: array.asnumpy().ravel()[0] for name, array in module.get_params()[0].items()}
+
+
+@pytest.mark.parametrize("with_names", [True, False])
+def test_biases_and_betas_see_no_decay(with_names):
+    if with_names:
+        net = symbol()
+        names = [n for n in net.list_arguments() if n != "data"]
+        inner = mx.optimizer.SGD(
+            learning_rate=0.1, wd=0.5, rescale_grad=0.5, sym=net, param_idx2name=dict(enumerate(names))
+        )
+    else:
+        inner = mx.optimizer.SGD(learning_rate=0.1, wd=0.5, rescale_grad=0.5)
+    after = update_with_zero_gradients(DistributedOptimizer(inner))
+    decayed = np.float32(1 - 0.1 * 0.5)
+    assert after["fc_weight"] == pytest.approx(decayed)
+    assert after["bn_gamma"] == pytest.approx(decayed)
+    assert after["fc_bias"] == 1
+    assert after["bn_beta"] == 1
+    # wd_mult = 0 of the symbol is known only to an optimizer that was given the symbol.
+    assert after["slow_weight"] == (1 if with_names else pytest.approx(decayed))
+
+
+def test_what_the_user_set_survives_the_names():
+    inner = mx.optimizer.SGD(learning_rate=0.1, wd=0.5)
+    inner.set_wd_mult({"fc_weight": 0.0})
+    optimizer = DistributedOptimizer(inner, prefix="backbone.")
+    optimizer.idx2name = {0: "fc_weight", 1: "fc_bias"}
+    assert inner.idx2name == {0: "fc_weight", 1: "fc_bias"}
+    assert inner.wd_mult == {"fc_weight": 0.0, "fc_bias": 0.0}
+    optimizer.rescale_grad = 0.25
+    assert inner.rescale_grad == 0.25
+
+
+def test_memory_bank_sgd():
+    weight, grad, mom = mx.nd.ones((2, 3)), mx.nd.full((2, 3), 4), mx.nd.full((2, 3), 0.5)
+    MemoryBankSGDOptimizer(None, rescale_grad=0.25, momentum=0.9, wd=0.1).update(weight, grad, mom, learning_rate=0.2)
+    np.testing.assert_allclose(mom.asnumpy(), 0.9 * 0.5 - 0.2 * (1 + 0.1), rtol=1e-6)
+    np.testing.assert_allclose(weight.asnumpy(), 1 + 0.45 - 0.22, rtol=1e-6)
+
+
+def test_both_schedulers_step_together():
+    backbone, bank = get_scheduler([3, 5], 0.1, 0.4)
+    assert [round(backbone(n), 6) for n in range(1, 8)] == [0.1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
+    assert [round(bank(n), 6) for n in range(1, 8)] == [0.4, 0.4, 0.4, 0.04, 0.04, 0.004, 0.004]
+    constant, _ = get_scheduler([], 0.1, 0.1)
+    assert constant(10**9) == 0.1

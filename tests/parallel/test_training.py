@@ -1,0 +1,107 @@
+"""Trajectories of twenty updates: the same at any number of ranks, and the same twice."""
+
+import json
+import os
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+import pytest
+from layer import MARGINS, Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
+from partial_fc_mxnet import MarginLoss
+
+STEPS = 20
+ASSET = os.path.join(os.path.dirname(__file__), "..", "assets", "one_rank.json")
+
+
+def trajectory(classes, loss, folder, ratio=1.0, gpu=True, steps=STEPS):
+    """Losses, backbone and centers after `steps` updates, from all ranks."""
+    bank = build_bank(classes, ratio, folder, gpu=gpu)
+    module, params = build_module(bank, loss)
+    losses = fit(module, params, Batches(*random_batches(classes, steps)), steps)
+    backbone, _ = module.get_export_params()
+    return {
+        "losses": losses,
+        "backbone": np.concatenate([backbone[name].asnumpy().ravel() for name in sorted(backbone)]).tolist(),
+        "centers": all_ranks(bank.weight.asnumpy(), "centers").ravel().tolist(),
+    }
+
+
+def golden(key, result):
+    """What one rank computed, from the file; one rank writes it where PARTIAL_FC_UPDATE_ASSETS is set."""
+    if os.environ.get("PARTIAL_FC_UPDATE_ASSETS") and hvd.size() == 1:
+        content = json.load(open(ASSET)) if os.path.exists(ASSET) else {}
+        content[key] = result
+        with open(ASSET, "w") as file:
+            json.dump(content, file)
+    with open(ASSET) as file:
+        return json.load(file)[key]
+
+
+@pytest.mark.parametrize("name", ["arcface", "cosface", "combined"])
+@pytest.mark.parametrize("classes", [12, 7, 2])
+def test_any_number_of_ranks_equals_one(name, classes, tmp_path):
+    # s = 16 keeps the chaos of twenty large steps below a hundred float32 roundings.
+    result = trajectory(classes, MarginLoss(MARGINS[name], 16.0, 4), tmp_path)
+    expected = golden(f"{name}-{classes}", result)
+    for part in expected:
+        np.testing.assert_allclose(result[part], expected[part], rtol=1e-3, atol=1e-4, err_msg=part)
+
+
+def test_a_users_loss_trains_like_the_built_in_one(tmp_path):
+    own = trajectory(12, OnlyForward(MARGINS["arcface"], 16.0), tmp_path, ratio=0.5)
+    built_in = trajectory(12, MarginLoss(MARGINS["arcface"], 16.0, 4), tmp_path, ratio=0.5)
+    np.testing.assert_allclose(own["losses"], built_in["losses"], rtol=1e-3)
+    np.testing.assert_allclose(own["centers"], built_in["centers"], rtol=1e-3, atol=1e-4)
+
+
+def test_one_seed_gives_the_same_numbers(tmp_path):
+    first, second = (trajectory(31, MarginLoss(MARGINS["arcface"], 64.0, 4), tmp_path, ratio=0.3) for _ in range(2))
+    assert first == second
+
+
+def test_a_bank_in_host_memory_trains_the_same(tmp_path):
+    results = [trajectory(31, MarginLoss(embedding_size=4), tmp_path, ratio=0.5, gpu=gpu) for gpu in (True, False)]
+    np.testing.assert_allclose(results[0]["losses"], results[1]["losses"], rtol=1e-4)
+
+
+def test_ranks_start_with_different_centers(tmp_path):
+    bank = build_bank(7, 1.0, tmp_path)
+    centers = all_ranks(bank.weight.asnumpy(), "start")
+    assert centers.shape == (7, 4)
+    assert len(np.unique(centers, axis=0)) == 7
+    assert 0.005 < centers.std() < 0.02
+    assert not bank.weight_mom.asnumpy().any()
+
+
+def test_training_ends_after_exactly_max_update(tmp_path):
+    bank = build_bank(7, 1.0, tmp_path)
+    module, params = build_module(bank, MarginLoss(embedding_size=4))
+    losses = fit(module, params, Batches(*random_batches(7, 4)), 10)
+    assert (len(losses), module.num_update, module.num_epoch) == (10, 10, 2)
+
+
+def test_one_pass_without_max_update(tmp_path):
+    bank = build_bank(7, 1.0, tmp_path)
+    module, params = build_module(bank, MarginLoss(embedding_size=4))
+    module.fit(Batches(*random_batches(7, 4)), params, lambda param: None, mx.init.Xavier())
+    assert module.num_update == 4
+
+
+def test_saved_centers_load_again(tmp_path):
+    # Only rank 0's folder is used: the ranks of a test each have a tmp_path of their own.
+    folder = hvd.broadcast_object(str(tmp_path), name="folder")
+    bank = build_bank(2, 1.0, folder)  # with three ranks the last one holds no class
+    if bank.num_local:
+        bank.weight_mom[:] = 2
+    bank.save()
+    other = build_bank(2, 1.0, folder)
+    if other.num_local:
+        other.weight[:] = 0
+    other.load()
+    np.testing.assert_array_equal(other.weight.asnumpy(), bank.weight.asnumpy())
+    np.testing.assert_array_equal(other.weight_mom.asnumpy(), bank.weight_mom.asnumpy())
+    assert sorted(name for name in os.listdir(folder) if name.startswith(f"{hvd.rank()}_")) == [
+        f"{hvd.rank()}_centers.param",
+        f"{hvd.rank()}_centers_mom.param",
+    ]
