@@ -1,0 +1,226 @@
+"""The backbones: sizes, names, initial values, and that each runs forward and backward.
+
+Legend: B images in a batch, E embedding size, C channels.
+"""
+
+from __future__ import annotations
+
+import json
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from partial_fc_mxnet.symbol import NETWORKS, get_symbol
+from partial_fc_mxnet.symbol.blocks import ACTIVATIONS
+from partial_fc_mxnet.symbol.head import HEADS
+
+XAVIER = {"rnd_type": "gaussian", "factor_type": "out", "magnitude": 2}
+
+
+def parameter_shapes(symbol: mx.sym.Symbol, size: int = 112) -> dict[str, tuple[int, ...]]:
+    """Shapes of parameters and statistics by name, without the input."""
+    arguments, _, statistics = symbol.infer_shape(data=(2, 3, size, size))
+    shapes = dict(zip(symbol.list_arguments(), arguments))
+    shapes.update(zip(symbol.list_auxiliary_states(), statistics))
+    del shapes["data"]
+    return shapes
+
+
+def float32_bytes(symbol: mx.sym.Symbol) -> int:
+    return 4 * sum(int(np.prod(shape)) for shape in parameter_shapes(symbol).values())
+
+
+def bound_module(symbol: mx.sym.Symbol, batch: int = 2, size: int = 112) -> mx.mod.Module:
+    module = mx.mod.Module(symbol, data_names=["data"], label_names=None, context=mx.cpu())
+    module.bind(data_shapes=[("data", (batch, 3, size, size))], for_training=True)
+    module.init_params(mx.init.Xavier(**XAVIER))
+    return module
+
+
+def pixels(batch: int = 2, size: int = 112) -> mx.io.DataBatch:
+    images = np.random.RandomState(0).randint(0, 256, (batch, 3, size, size))
+    return mx.io.DataBatch([mx.nd.array(images, dtype="float32")], None)
+
+
+# Sizes of the published models, in units of 2^20 bytes, to the one decimal they are published with.
+@pytest.mark.parametrize("network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8)])
+def test_size_is_that_of_the_published_model(network, size):
+    assert round(float32_bytes(get_symbol(network)) / 2**20, 1) == size
+
+
+def test_size_of_r200():
+    """The published 476 counts 10^6 bytes, unlike the other four: [6, 26, 60, 6] is 453.8 x 2^20 = 475.9 x 10^6."""
+    size = float32_bytes(get_symbol("r200"))
+    assert round(size / 2**20, 1) == 453.8
+    assert round(size / 1e6) == 476
+
+
+def test_mobilefacenet_is_small():
+    """The paper counts 0.99 million weights at E = 128 (arXiv 1804.07573, table 3); PReLU slopes come on top."""
+    shapes = parameter_shapes(get_symbol("mbf", embedding_size=128))
+    weights = sum(int(np.prod(shape)) for name, shape in shapes.items() if name.endswith("_weight"))
+    assert 0.95e6 < weights < 1.0e6
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+@pytest.mark.parametrize("size", [112, 128])
+def test_one_embedding_an_image(network, size):
+    symbol = get_symbol(network, embedding_size=96)
+    assert symbol.list_outputs() == ["fc1_output"]
+    _, outputs, _ = symbol.infer_shape(data=(5, 3, size, size))
+    assert outputs == [(5, 96)]
+
+
+@pytest.mark.parametrize("network", ["r18", "rx50", "mbf", "small"])
+@pytest.mark.parametrize("net_output", sorted(HEADS))
+def test_every_head_fits_every_body(network, net_output):
+    symbol = get_symbol(network, embedding_size=32, net_output=net_output)
+    assert symbol.infer_shape(data=(2, 3, 112, 112))[1] == [(2, 32)]
+    assert ("Dropout" in operators(symbol)) == (net_output == "E")
+
+
+def operators(symbol: mx.sym.Symbol) -> list[str]:
+    return [node["op"] for node in json.loads(symbol.tojson())["nodes"]]
+
+
+def test_names_are_those_of_published_models():
+    """What a published r50 file holds: it must load by name, with these shapes."""
+    shapes = parameter_shapes(get_symbol("r50"))
+    known = {
+        "conv0_weight": (64, 3, 3, 3),
+        "bn0_moving_var": (64,),
+        "relu0_gamma": (64,),
+        "stage1_unit1_bn1_gamma": (64,),
+        "stage1_unit1_conv1_weight": (64, 64, 3, 3),
+        "stage1_unit1_conv1sc_weight": (64, 64, 1, 1),
+        "stage1_unit1_sc_moving_mean": (64,),
+        "stage3_unit14_conv2_weight": (256, 256, 3, 3),
+        "stage3_unit14_relu1_gamma": (256,),
+        "stage4_unit3_bn3_beta": (512,),
+        "bn1_moving_mean": (512,),
+        "pre_fc1_weight": (512, 512 * 7 * 7),
+        "pre_fc1_bias": (512,),
+        "fc1_gamma": (512,),
+        "fc1_moving_var": (512,),
+    }
+    assert {name: shapes[name] for name in known} == known
+    assert "stage1_unit2_conv1sc_weight" not in shapes
+
+
+@pytest.mark.parametrize(
+    "network, name, shape",
+    [
+        ("mbf", "conv_1_conv2d_weight", (64, 3, 3, 3)),
+        ("mbf", "dconv_23_conv_dw_conv2d_weight", (128, 1, 3, 3)),
+        ("mbf", "res_4_block5_conv_proj_batchnorm_gamma", (128,)),
+        ("mbf", "conv_6dw7_7_conv2d_weight", (512, 1, 7, 7)),
+        ("rx50", "stage1_unit1_conv2_weight", (128, 4, 3, 3)),
+        ("rx101", "stage3_unit23_conv3_weight", (1024, 512, 1, 1)),
+    ],
+)
+def test_names_of_the_other_families(network, name, shape):
+    assert parameter_shapes(get_symbol(network))[name] == shape
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_every_parameter_is_decided_by_its_ending(network):
+    """Weight decay goes by name: matrices and kernels are `_weight`, scales `_gamma`, and nothing else is there."""
+    shapes = parameter_shapes(get_symbol(network, net_se=True))
+    endings = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var")
+    for name, shape in shapes.items():
+        assert name.endswith(endings), name
+        assert name.endswith("_weight") == (len(shape) > 1), name
+
+
+def test_same_call_same_symbol():
+    """Nothing built in between may leak into the names: ranks and restarts compare symbols and parameters by name."""
+    first = get_symbol("small", embedding_size=64).tojson()
+    get_symbol("mbf")
+    assert get_symbol("small", embedding_size=64).tojson() == first
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_settings_reach_every_block(network):
+    symbol = get_symbol(network, net_se=True, net_act="tanh", bn_mom=0.75)
+    nodes = json.loads(symbol.tojson())["nodes"]
+    momenta = {node["attrs"]["momentum"] for node in nodes if node["op"] == "BatchNorm"}
+    kinds = {node["attrs"]["act_type"] for node in nodes if node["op"] == "Activation"}
+    assert momenta == {"0.75"}
+    assert kinds == {"tanh", "sigmoid"}
+    assert "LeakyReLU" not in operators(symbol)
+    assert any(node["name"].endswith("_se_sigmoid") for node in nodes)
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_no_layer_relies_on_a_hidden_flatten(network):
+    """The ONNX exporter writes a wrong Gemm for a FullyConnected that does not spell `flatten` out."""
+    nodes = json.loads(get_symbol(network).tojson())["nodes"]
+    dense = [node for node in nodes if node["op"] == "FullyConnected"]
+    assert [node["attrs"].get("flatten") for node in dense] == ["True"]
+
+
+def test_initial_values():
+    """Xavier is given for all parameters: slopes must still be 0.25, scales 1, offsets 0."""
+    arguments, statistics = bound_module(get_symbol("mbf", embedding_size=16)).get_params()
+    slopes = [name for name in arguments if name.endswith("_relu_gamma")]
+    assert len(slopes) == 2 + 2 * 15 + 1
+    for name, value in arguments.items():
+        if not name.endswith("_weight"):
+            expected = 0.25 if name in slopes else float(name.endswith("_gamma"))
+            assert (value.asnumpy() == expected).all(), name
+    assert all((value.asnumpy() == float(name.endswith("_var"))).all() for name, value in statistics.items())
+
+
+@pytest.mark.parametrize("network", ["r18", "rx50", "mbf", "small"])
+def test_forward_and_backward_reach_every_weight(network):
+    mx.random.seed(3)
+    # Images of 32 x 32 keep it quick; they are too small for the head of mbf, so all take "FC".
+    module = bound_module(get_symbol(network, embedding_size=16, net_output="FC"), batch=4, size=32)
+    module.forward(pixels(4, size=32), is_train=True)
+    features = module.get_outputs()[0]
+    assert features.shape == (4, 16)
+    module.backward([mx.nd.random.normal(shape=(4, 16))])
+    for name, gradients in zip(module._exec_group.param_names, module._exec_group.grad_arrays):
+        gradient = gradients[0].asnumpy()
+        assert np.isfinite(gradient).all(), name
+        assert name == "fc1_gamma" or np.abs(gradient).max() > 0, name
+
+
+def test_pixels_are_normalized_inside():
+    """A network fed 0..255 equals its first convolution fed (x - 127.5) / 128."""
+    symbol = get_symbol("small", embedding_size=8)
+    stem = symbol.get_internals()["conv0_output"]
+    module = bound_module(stem)
+    weight = module.get_params()[0]["conv0_weight"]
+    batch = pixels()
+    module.forward(batch, is_train=False)
+    attributes = stem.attr_dict()["conv0"]
+    bare = mx.nd.Convolution(
+        (batch.data[0] - 127.5) / 128.0,
+        weight,
+        no_bias=True,
+        **{key: attributes[key] for key in ("kernel", "stride", "pad", "num_filter")},
+    )
+    np.testing.assert_allclose(module.get_outputs()[0].asnumpy(), bare.asnumpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"network": "r51"}, "unknown network 'r51': did you mean 'r50'"),
+        ({"network": "smal"}, "did you mean 'small'"),
+        ({"network": "r18", "net_act": "prelou"}, "unknown net_act 'prelou': did you mean 'prelu'"),
+        ({"network": "r18", "net_output": "GAPP"}, "unknown net_output 'GAPP': did you mean 'GAP'"),
+        ({"network": "r18", "embedding_size": 0}, "embedding_size is 0"),
+        ({"network": "r18", "bn_mom": 1.0}, "bn_mom is 1.0"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_nearest_name(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        get_symbol(**arguments)
+
+
+@pytest.mark.parametrize("net_act", ACTIVATIONS)
+def test_every_activation_is_one_mxnet_knows(net_act):
+    assert get_symbol("r18", net_act=net_act).infer_shape(data=(1, 3, 112, 112))[1] == [(1, 512)]
