@@ -1,0 +1,113 @@
+"""From settings to objects. Settings end here: everything below takes plain arguments.
+
+Every function takes the settings of default.py, read by attribute.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, Tuple
+
+from partial_fc.sharding import num_sampled, shard_of
+
+from .image_iter import DummyIter, FaceImageIter
+from .memory_bank import MemoryBank, check_shard_size
+from .memory_module import SampleDistributeModule
+from .memory_scheduler import get_scheduler
+from .memory_softmax import MarginLoss
+from .optimizer import MemoryBankSGDOptimizer
+from .symbol import get_symbol
+
+# Dummy batches of a pass: enough that their labels spread over the classes, few enough to draw at once.
+DUMMY_BATCHES = 100
+
+
+def check_sizes(settings, size: int) -> None:
+    """Refuses what cannot be, before anything is read or allocated.
+
+    Raises:
+        ValueError: the largest shard does not fit into one array.
+    """
+    check_shard_size(shard_of(settings.num_classes, 0, size).size, settings.embedding_size)
+
+
+def record_path(settings) -> str:
+    """The ``train.rec`` to train on."""
+    return settings.rec or os.path.join(settings.data_root, settings.data_name, "train.rec")
+
+
+def build_data(settings, rank: int, size: int):
+    """The training iterator of a rank: faces, or dummy batches where ``debug`` is set.
+
+    Raises:
+        OSError, ValueError: the set is missing, broken, or does not fit the settings.
+    """
+    shape = (3, settings.image_size, settings.image_size)
+    if settings.debug:
+        return DummyIter(settings.batch_size, shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank)
+    data = FaceImageIter(
+        settings.batch_size,
+        shape,
+        record_path(settings),
+        shuffle=settings.shuffle,
+        rand_mirror=settings.rand_mirror,
+        cutoff=settings.cutoff,
+        color_jittering=settings.color_jittering,
+        images_filter=settings.images_filter,
+        context=rank,
+        context_num=size,
+        seed=settings.seed,
+    )
+    data.check_labels(settings.num_classes)
+    return data
+
+
+def validation_sets(settings) -> Dict[str, str]:
+    """Name -> path of the ``.bin``, there or not; none in debug mode."""
+    if settings.debug:
+        return {}
+    folder = os.path.dirname(record_path(settings))
+    return {name: os.path.join(folder, f"{name}.bin") for name in settings.val_targets}
+
+
+def build_bank(settings, rank: int, size: int, local_rank: int, folder: str) -> MemoryBank:
+    """The class centers of a rank, to be saved in ``folder``."""
+    shard = shard_of(settings.num_classes, rank, size)
+    return MemoryBank(
+        num_sample=num_sampled(shard.size, settings.sample_ratio),
+        num_local=shard.size,
+        rank=rank,
+        local_rank=local_rank,
+        embedding_size=settings.embedding_size,
+        prefix=folder,
+        gpu=settings.bank_on_gpu,
+        class_start=shard.start,
+        seed=settings.seed,
+    )
+
+
+def build_module(settings, bank: MemoryBank, size: int) -> Tuple[SampleDistributeModule, dict]:
+    """The module, and the ``optimizer_params`` of its backbone."""
+    backbone_scheduler, bank_scheduler = get_scheduler(
+        settings.lr_steps, settings.backbone_lr, settings.memory_bank_lr, settings.warmup_steps
+    )
+    symbol = get_symbol(
+        settings.network,
+        settings.embedding_size,
+        net_se=settings.net_se,
+        net_act=settings.net_act,
+        bn_mom=settings.bn_mom,
+        net_output=settings.net_output,
+    )
+    memory_optimizer = MemoryBankSGDOptimizer(
+        bank_scheduler, 1.0 / (settings.batch_size * size), settings.momentum, settings.wd
+    )
+    loss = MarginLoss(settings.margins, settings.loss_s, settings.embedding_size)
+    optimizer_params = {
+        "learning_rate": settings.backbone_lr,
+        "lr_scheduler": backbone_scheduler,
+        "momentum": settings.momentum,
+        "wd": settings.wd,
+        "rescale_grad": 1.0 / settings.batch_size,
+    }
+    return SampleDistributeModule(symbol, loss, bank, memory_optimizer), optimizer_params

@@ -1,0 +1,252 @@
+"""What happens between the updates: log lines, verification, and saving.
+
+Every callback takes the ``batch_end_param(loss, num_epoch, num_update)`` of SampleDistributeModule and must be
+called on every rank, because verification and saving are done by all of them together.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+import mxnet as mx
+
+from partial_fc.pairs import read_pairs
+from partial_fc.verification import verify
+
+from . import job
+from .embedder import Embedder
+
+
+class LossPoint(NamedTuple):
+    """The mean loss and the speed of the updates since the point before."""
+
+    num_update: int
+    loss: float
+    samples_per_second: float
+
+
+class CallBackLogging:
+    """Writes the log line users grep, and keeps what the curves are drawn from.
+
+    Args:
+        frequent: updates between lines.
+        rank: only rank 0 writes.
+        size, batch_size: R and B; a line counts the images of all ranks.
+        writer: mxboard SummaryWriter, or None.
+        bar: tqdm bar, or None.
+
+    Attributes:
+        points: a LossPoint for each line.
+        seconds: time spent training so far; what other callbacks take is not in it once
+            :meth:`pause` has been told of it.
+    """
+
+    def __init__(self, frequent: int, rank: int, size: int, batch_size: int, writer=None, bar=None):
+        self.frequent = frequent
+        self.rank = rank
+        self.global_batch = size * batch_size
+        self.writer = writer
+        self.bar = bar
+        self.points: List[LossPoint] = []
+        self.seconds = 0.0
+        self._losses: List[float] = []
+        self._since = time.perf_counter()
+
+    def __call__(self, param) -> None:
+        self._losses.append(float(param.loss.asscalar()))
+        if self.bar is not None:
+            self.bar.update(1)
+        if param.num_update % self.frequent == 0:
+            self.write(param.num_epoch, param.num_update)
+
+    def write(self, epoch: int, num_update: int) -> None:
+        """Writes a line for the updates since the last one, if there are any."""
+        now = time.perf_counter()
+        elapsed, self._since = now - self._since, now
+        self.seconds += elapsed
+        if not self._losses:
+            return
+        point = LossPoint(
+            num_update, sum(self._losses) / len(self._losses), len(self._losses) * self.global_batch / elapsed
+        )
+        self._losses = []
+        self.points.append(point)
+        if self.rank == 0:
+            self._report(epoch, point)
+
+    def restart(self) -> None:
+        """Counts time from now on."""
+        self._since = time.perf_counter()
+
+    def pause(self, seconds: float) -> None:
+        """Leaves ``seconds`` out of the speed: verifying and saving is not training."""
+        self._since += seconds
+
+    def _report(self, epoch: int, point: LossPoint) -> None:
+        logging.info(
+            "Speed %.2f samples/sec   Loss %.4f   Epoch: %d   Global Step: %d",
+            point.samples_per_second,
+            point.loss,
+            epoch,
+            point.num_update,
+        )
+        if self.bar is not None:
+            self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{point.samples_per_second:.0f}/s")
+        if self.writer is not None:
+            self.writer.add_scalar("loss", point.loss, point.num_update)
+            self.writer.add_scalar("samples_per_second", point.samples_per_second, point.num_update)
+
+
+class CallBackVerification:
+    """Verifies the backbone on held-out pairs every so many updates, all ranks embedding a share.
+
+    Args:
+        embedder: see Embedder.
+        sets: name -> path of its ``.bin``.
+        frequent: updates between verifications.
+        rank: rank 0 logs.
+        writer: mxboard SummaryWriter, or None.
+
+    Attributes:
+        history: name -> [(num_update, accuracy)].
+    """
+
+    def __init__(self, embedder: Embedder, sets: Dict[str, str], frequent: int, rank: int, writer=None):
+        self.embedder = embedder
+        self.sets = sets
+        self.frequent = frequent
+        self.rank = rank
+        self.writer = writer
+        self.history: Dict[str, List[Tuple[int, float]]] = {name: [] for name in sets}
+
+    def __call__(self, param) -> None:
+        if param.num_update % self.frequent == 0:
+            self.verify_all(param.num_update)
+
+    def verify_all(self, num_update: int) -> Dict[str, float]:
+        """Verifies every set now, unless that was done at this update already.
+
+        Returns:
+            name -> accuracy.
+        """
+        return {name: self._verify(name, path, num_update) for name, path in self.sets.items()}
+
+    def _verify(self, name: str, path: str, num_update: int) -> float:
+        history = self.history[name]
+        if history and history[-1][0] == num_update:
+            return history[-1][1]
+        images, issame = read_pairs(path)
+        result = verify(self.embedder(name, images), issame)
+        history.append((num_update, result.accuracy))
+        if self.rank == 0:
+            best = max(accuracy for _, accuracy in history)
+            logging.info(
+                "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   Best: %.5f",
+                name,
+                num_update,
+                result.accuracy,
+                result.std,
+                result.far,
+                result.tar_at_far,
+                best,
+            )
+            if self.writer is not None:
+                self.writer.add_scalar(f"verification/{name}", result.accuracy, num_update)
+        return result.accuracy
+
+
+class CallBackModelSave:
+    """Saves the backbone as ``model-symbol.json`` and ``model-0000.params``, written by rank 0.
+
+    Args:
+        symbol: the backbone.
+        module: SampleDistributeModule.
+        prefix: folder and start of the file names, such as ``<folder>/model``.
+        rank: this rank; all take part, because the running statistics are averaged over them first.
+        frequent: updates between saves.
+    """
+
+    def __init__(self, symbol: mx.sym.Symbol, module, prefix: str, rank: int, frequent: int):
+        self.symbol = symbol
+        self.module = module
+        self.prefix = prefix
+        self.rank = rank
+        self.frequent = frequent
+        self._saved: Optional[int] = None
+
+    def __call__(self, param) -> None:
+        if param.num_update % self.frequent == 0:
+            self.save(param.num_update)
+
+    def save(self, num_update: int) -> None:
+        """Saves now, unless that was done at this update already.
+
+        Raises:
+            JobError: on every rank, where rank 0 could not write.
+        """
+        if self._saved == num_update:
+            return
+        self.module.average_aux()
+        arg_params, aux_params = self.module.get_export_params()
+        job.together("save_model", lambda: self.rank == 0 and self._write(arg_params, aux_params))
+        self._saved = num_update
+
+    def _write(self, arg_params, aux_params) -> None:
+        params = {f"arg:{name}": array for name, array in arg_params.items()}
+        params.update({f"aux:{name}": array for name, array in aux_params.items()})
+        for ending, write in (
+            ("-symbol.json", self.symbol.save),
+            ("-0000.params", lambda path: mx.nd.save(path, params)),
+        ):
+            write(self.prefix + ending + ".writing")
+            os.replace(self.prefix + ending + ".writing", self.prefix + ending)
+
+
+class CallBackCenterSave:
+    """Saves the class centers of every rank at the same updates as the backbone.
+
+    Args:
+        memory_bank: MemoryBank of this rank.
+        frequent: updates between saves.
+    """
+
+    def __init__(self, memory_bank, frequent: int):
+        self.memory_bank = memory_bank
+        self.frequent = frequent
+        self._saved: Optional[int] = None
+
+    def __call__(self, param) -> None:
+        if param.num_update % self.frequent == 0:
+            self.save(param.num_update)
+
+    def save(self, num_update: int) -> None:
+        """Saves now, unless that was done at this update already.
+
+        Raises:
+            JobError: on every rank, where one could not write.
+        """
+        if self._saved != num_update:
+            job.together("save_centers", self.memory_bank.save)
+            self._saved = num_update
+
+
+class Timed:
+    """Runs callbacks whose time is not training time, and tells the log of it.
+
+    Args:
+        log: CallBackLogging.
+        callbacks: called in this order.
+    """
+
+    def __init__(self, log: CallBackLogging, callbacks):
+        self.log = log
+        self.callbacks = callbacks
+
+    def __call__(self, param) -> None:
+        start = time.perf_counter()
+        for callback in self.callbacks:
+            callback(param)
+        self.log.pause(time.perf_counter() - start)

@@ -1,0 +1,98 @@
+"""Ending well: an error on one rank is told once, and ends the whole job."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+from typing import Callable, NoReturn, TypeVar
+
+import horovod.mxnet as hvd
+import mxnet as mx
+
+from partial_fc.softmax import MissingPositiveError
+
+Result = TypeVar("Result")
+
+# What a user can mend: a sentence is enough. Anything else is a defect and shows its traceback.
+USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
+
+EXIT_CODE = 2
+
+
+class JobError(ValueError):
+    """An error that every rank knows of."""
+
+
+# Raised on all ranks at the same point, because all of them have seen the same numbers.
+_KNOWN_EVERYWHERE = (JobError, MissingPositiveError, FloatingPointError)
+
+
+def together(name: str, work: Callable[[], Result]) -> Result:
+    """Runs ``work`` on every rank and returns its result, or raises the same error on all of them.
+
+    Collectives: all-gather of what went wrong, named ``together.<name>``.
+
+    Raises:
+        JobError: ``work`` failed on some rank; the error of the lowest one, with its number.
+    """
+    result, problem = None, None
+    try:
+        result = work()
+    except USER_ERRORS + (mx.base.MXNetError,) as error:
+        problem = str(error) or repr(error)
+    problems = hvd.allgather_object(problem, name=f"together.{name}") if hvd.size() > 1 else [problem]
+    failed = [rank for rank, text in enumerate(problems) if text]
+    if failed:
+        where = "" if len(failed) == len(problems) else f" (rank {failed[0]} of {len(problems)})"
+        raise JobError(problems[failed[0]] + where)
+    return result
+
+
+def watch(seconds: float) -> None:
+    """Ends this process, showing where it stood, unless called again within ``seconds``.
+
+    A rank that waits for one that never comes has no other end under Gloo, nor under MPI when the other
+    is stopped rather than dead.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs the training of this rank; an error is told on standard error and ends all ranks with exit code 2."""
+    try:
+        main()
+    except _KNOWN_EVERYWHERE as error:
+        if hvd.rank() == 0:
+            _tell(f"error: {error}")
+        if hvd.size() > 1:
+            hvd.allgather(mx.nd.zeros((1,)), name="error_told")
+        _end()
+    except USER_ERRORS as error:
+        _tell(f"error on rank {hvd.rank()}: {error} ({_place(error)})")
+        _end()
+    except Exception:
+        _tell(f"error on rank {hvd.rank()}, which is a defect of the program or of its stack:\n{traceback.format_exc()}")
+        _end()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _place(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{os.path.basename(frame.filename)}:{frame.lineno}"
+
+
+def _end() -> NoReturn:
+    sys.stdout.flush()
+    if hvd.size() > 1 and hvd.mpi_enabled():
+        from mpi4py import MPI  # it would start MPI by itself in a job that runs over Gloo
+
+        MPI.COMM_WORLD.Abort(EXIT_CODE)
+    # Not sys.exit: Horovod's own ending waits for the other ranks, which may be waiting for this one.
+    os._exit(EXIT_CODE)

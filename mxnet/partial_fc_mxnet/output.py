@@ -1,0 +1,109 @@
+"""The output folder of a training, and where its lines go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from typing import Optional
+
+from tqdm import tqdm
+
+LOG_FORMAT = "Training: %(asctime)s-%(message)s"
+
+
+def prepare_folder(folder: str) -> None:
+    """Makes the folder; one that holds an earlier training is kept beside it, under the time it ended.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    log = os.path.join(folder, "training.log")
+    if os.path.exists(log):
+        ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(log)))
+        os.rename(folder, f"{folder}.{ended}")
+    _make(folder)
+
+
+def check_writable(folder: str, rank: int) -> None:
+    """Makes the folder where another host has not, and writes a byte to it now rather than hours later.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    _make(folder)
+    probe = os.path.join(folder, f".{rank}_probe")
+    try:
+        with open(probe, "wb") as file:
+            file.write(b"\0")
+        os.remove(probe)
+    except OSError as error:
+        raise OSError(f"cannot write to the output folder {folder} ({error.strerror}): set models_root") from error
+
+
+def _make(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the output folder {folder} ({error.strerror}): set models_root") from error
+
+
+class Output:
+    """Log file, log lines, progress bar and TensorBoard events of one rank; only rank 0 has more than warnings.
+
+    Use it in a ``with``, so that the files are closed.
+
+    Args:
+        folder: exists and can be written.
+        rank: this rank.
+        max_update: length of the bar.
+
+    Attributes:
+        bar: tqdm bar, or None where rank 0 has no terminal.
+        writer: mxboard SummaryWriter on rank 0, else None.
+    """
+
+    def __init__(self, folder: str, rank: int, max_update: int):
+        self.folder = folder
+        self.bar: Optional[tqdm] = None
+        self.writer = None
+        self._handlers = [_LineHandler()] if rank == 0 else [logging.StreamHandler(sys.stderr)]
+        if rank == 0:
+            from mxboard import SummaryWriter
+
+            self._handlers.append(logging.FileHandler(os.path.join(folder, "training.log"), encoding="utf-8"))
+            self.writer = SummaryWriter(logdir=os.path.join(folder, "tensorboard"), verbose=False)
+            if _is_terminal():
+                columns = int(os.environ.get("COLUMNS", 0)) or 100
+                self.bar = tqdm(total=max_update, unit="step", ncols=columns, file=sys.stderr)
+        logger = logging.getLogger()
+        logger.setLevel(logging.INFO if rank == 0 else logging.WARNING)
+        for handler in self._handlers:
+            handler.setFormatter(logging.Formatter(LOG_FORMAT if rank == 0 else f"rank {rank}: %(message)s"))
+            logger.addHandler(handler)
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        if self.writer is not None:
+            self.writer.close()
+        for handler in self._handlers:
+            logging.getLogger().removeHandler(handler)
+            handler.close()
+
+
+class _LineHandler(logging.Handler):
+    """Standard output, past the progress bar where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stdout)
+        sys.stdout.flush()
+
+
+def _is_terminal() -> bool:
+    # Under mpirun a rank writes to a pipe; run.sh has looked at the terminal for it.
+    return os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty()

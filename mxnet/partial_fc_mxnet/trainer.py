@@ -1,0 +1,201 @@
+"""One training, from its settings to its results.
+
+Shapes: P pairs of a validation set.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import time
+from typing import Dict
+
+import horovod
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+
+from partial_fc.pairs import read_pairs
+from partial_fc.report import draw_curves, write_summary
+from partial_fc.verification import raw_pixel_embeddings, verify
+
+from . import build, job
+from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification, Timed
+from .context import rank_context
+from .embedder import Embedder, decode_faces
+from .output import Output, check_writable, prepare_folder
+
+
+def train(settings) -> None:
+    """Trains for exactly ``max_update`` updates and writes the results.
+
+    Args:
+        settings: of default.py, filled in by its generate_config.
+
+    Raises:
+        JobError: on every rank, where something was wrong on one before training.
+    """
+    rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
+    job.watch(settings.step_timeout)
+    job.together("sizes", lambda: (rank_context(local_rank), build.check_sizes(settings, size)))
+    folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
+    data = job.together("data", lambda: build.build_data(settings, rank, size))
+    job.together("output", lambda: prepare_folder(folder) if rank == 0 else None)
+    job.together("output_of_ranks", lambda: check_writable(folder, rank))
+    with Output(folder, rank, settings.max_update) as output:
+        bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
+        module, optimizer_params = build.build_module(settings, bank, size)
+        run = _Run(settings, module, output, data)
+        run.fit(optimizer_params)
+        run.finish()
+
+
+class _Run:
+    """The callbacks of a training and what is told before and after it."""
+
+    def __init__(self, settings, module, output: Output, data):
+        self.settings, self.module, self.output, self.data = settings, module, output, data
+        self.rank, self.size = module.rank, module.size
+        sets = build.validation_sets(settings)
+        self.missing = [path for path in sets.values() if not os.path.isfile(path)]
+        self.sets = {name: path for name, path in sets.items() if path not in self.missing}
+        self.log = CallBackLogging(
+            settings.frequent, self.rank, self.size, settings.batch_size, output.writer, output.bar
+        )
+        embedder = Embedder(module, settings.batch_size, settings.image_size)
+        self.verification = CallBackVerification(embedder, self.sets, settings.verify_every, self.rank, output.writer)
+        prefix = os.path.join(output.folder, "model")
+        self.model_save = CallBackModelSave(module.symbol, module, prefix, self.rank, settings.save_every)
+        self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
+        self.baselines: Dict[str, float] = {}
+        self.seconds = 0.0
+
+    def fit(self, optimizer_params) -> None:
+        """Measures the baselines, then trains."""
+        settings = self.settings
+        self._tell_start()
+        # Every rank draws the same weights; dropout, which comes later, is each rank's own.
+        mx.random.seed(settings.seed)
+        self.module.bind(self.data.provide_data, for_training=True)
+        self.module.init_params(mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2))
+        self._measure_baselines()
+        mx.random.seed(settings.seed + 1 + self.rank)
+        start = time.perf_counter()
+        self.log.restart()
+        self.module.fit(
+            self.data,
+            optimizer_params=optimizer_params,
+            batch_end_callback=[
+                lambda param: job.watch(settings.step_timeout),
+                self.log,
+                Timed(self.log, [self.verification, self.model_save, self.center_save]),
+            ],
+            initializer=None,
+            max_update=settings.max_update,
+        )
+        self.seconds = time.perf_counter() - start
+
+    def finish(self) -> None:
+        """Verifies and saves what was trained, and writes the summary."""
+        num_update = self.module.num_update
+        self.log.write(self.module.num_epoch, num_update)
+        accuracy = self.verification.verify_all(num_update)
+        self.model_save.save(num_update)
+        self.center_save.save(num_update)
+        job.together("results", lambda: self._write_results(accuracy) if self.rank == 0 else None)
+
+    def _tell_start(self) -> None:
+        settings, shown = self.settings, ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
+        logging.info(
+            "%s on %s with %s, %d rank%s on %s, %s",
+            settings.network,
+            settings.dataset,
+            settings.loss,
+            self.size,
+            "s" if self.size > 1 else "",
+            self.module.context,
+            ", ".join(f"{name} {settings[name]}" for name in shown),
+        )
+        if settings.debug:
+            logging.info("debug mode: dummy images, so the speed below is what training does without IO")
+        self._warn_of_missing()
+
+    def _warn_of_missing(self) -> None:
+        if self.rank == 0:
+            for path in self.missing:
+                logging.warning("no validation set at %s: nothing is verified on it", path)
+
+    def _measure_baselines(self) -> None:
+        """What the first validation set gives without training: the network as initialised, and plain pixels."""
+        if not self.sets:
+            return
+        name, path = next(iter(self.sets.items()))
+        untrained = self.verification.verify_all(0)[name]
+        if self.rank == 0:
+            raw = _raw_pixel_accuracy(path, self.settings.image_size)
+            self.baselines = {"raw_pixels": raw, "untrained": untrained}
+            logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw, untrained)
+
+    def _write_results(self, accuracy: Dict[str, float]) -> None:
+        folder = self.output.folder
+        summary = self._summary(accuracy)
+        write_summary(os.path.join(folder, "summary.json"), summary)
+        title = f"{os.path.basename(folder)}, {self.size} rank{'s' if self.size > 1 else ''}"
+        losses = [(point.num_update, point.loss) for point in self.log.points]
+        draw_curves(
+            os.path.join(folder, "curves.png"), title, losses, self.verification.history, self.baselines.get("raw_pixels")
+        )
+        self._tell_end(summary)
+
+    def _summary(self, accuracy: Dict[str, float]) -> dict:
+        settings, module = self.settings, self.module
+        images = module.num_update * settings.batch_size * self.size
+        return {
+            "dataset": settings.dataset,
+            "network": settings.network,
+            "loss": settings.loss,
+            "ranks": self.size,
+            "sample_ratio": settings.sample_ratio,
+            "updates": module.num_update,
+            "seconds": round(self.seconds, 3),
+            "samples_per_second": round(images / self.log.seconds, 2) if self.log.seconds else None,
+            "final_loss": self.log.points[-1].loss if self.log.points else None,
+            "verification": accuracy,
+            "baselines": self.baselines,
+            "versions": {
+                "python": platform.python_version(),
+                "mxnet": mx.__version__,
+                "horovod": horovod.__version__,
+                "numpy": np.__version__,
+            },
+        }
+
+    def _tell_end(self, summary: dict) -> None:
+        self._warn_of_missing()
+        for name, value in summary["verification"].items():
+            best = max(accuracy for _, accuracy in self.verification.history[name])
+            logging.info("[%s] accuracy %.5f at the end, %.5f at best", name, value, best)
+        if self.baselines:
+            logging.info("without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f", self.baselines)
+        logging.info("%d updates in %.1f s, all written to %s", summary["updates"], self.seconds, self.output.folder)
+        for what, names in _FILES.items():
+            logging.info("  %-28s %s", names, what)
+        logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
+        logging.info("      tensorboard --logdir %s", os.path.join(self.output.folder, "tensorboard"))
+
+
+_FILES = {
+    "the backbone, for MXNet": "model-symbol.json, model-0000.params",
+    "each rank's class centers": "<rank>_centers.param, ..._mom.param",
+    "loss and accuracy": "curves.png",
+    "this training in numbers": "summary.json",
+    "these lines": "training.log",
+}
+
+
+def _raw_pixel_accuracy(path: str, image_size: int) -> float:
+    """Verification accuracy of the pixels themselves."""
+    images, issame = read_pairs(path)
+    pixels = decode_faces(images, range(len(images)), image_size, path)
+    return verify(raw_pixel_embeddings(pixels), issame).accuracy
