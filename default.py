@@ -1,0 +1,165 @@
+"""Every setting with its default, and the presets of losses, data sets and networks.
+
+``from default import config`` gives the settings. Later wins: the defaults here, the presets that
+``generate_config`` picks, config.py, and the ``name=value`` words of the command line. A relative path starts at the folder of this file.
+"""
+
+import os
+
+from config import config as user_config
+from easydict import EasyDict as edict
+
+from partial_fc.settings import SettingsError, choose, merge
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+config = edict()
+
+
+def defaults() -> edict:
+    """A fresh copy of every setting."""
+    settings = edict()
+
+    # Chosen by name
+    settings.dataset = "demo"
+    settings.loss = "arcface"
+    settings.network = "small"
+
+    # The layer
+    settings.embedding_size = 512
+    settings.sample_ratio = 1.0  # share r of a rank's class centers that take part in a step
+    settings.bank_on_gpu = True  # False: centers and momentum in host memory, for banks larger than the GPU
+    settings.loss_s = 64.0
+    settings.margins = (1.0, 0.5, 0.0)  # (m1, m2, m3), set by the loss
+
+    # Training
+    settings.batch_size = 64  # of one rank
+    settings.backbone_lr = 0.1
+    settings.memory_bank_lr = 0.1
+    settings.warmup_steps = 0
+    settings.lr_steps = []  # updates after which both rates are divided by 10, set by the data set
+    settings.max_update = 32000  # set by the data set
+    settings.momentum = 0.9
+    settings.wd = 5e-4
+    settings.seed = 0
+    settings.fp16 = False
+    settings.step_timeout = 600  # seconds without a step after which a rank ends the job
+
+    # The backbone
+    settings.net_se = False  # squeeze-and-excitation in the residual units
+    settings.net_act = None  # prelu, relu, ...; None is the network's own
+    settings.bn_mom = 0.9
+    settings.net_output = None  # FC, E (FC with dropout) or GAP; None is the network's own
+
+    # The data
+    settings.data_root = "/train_tmp"  # of the real sets; <data_root>/<name>/train.rec
+    settings.data_name = None  # folder of the set under data_root, set by the data set
+    settings.rec = None  # a train.rec by its own path, instead of the two above
+    settings.num_classes = None  # set by the data set
+    settings.image_size = 112
+    settings.shuffle = True
+    settings.rand_mirror = True
+    settings.cutoff = 0  # side in pixels of a square to erase
+    settings.color_jittering = 0.0  # strength
+    settings.images_filter = 0  # identities with fewer images are left out
+    settings.debug = False  # dummy batches instead of the data set
+    settings.val_targets = []  # validation sets: <name>.bin beside train.rec
+
+    # What is reported and kept
+    settings.models_root = "models"
+    settings.frequent = 20  # updates between log lines
+    settings.verify_every = 2000
+    settings.save_every = 10000
+    return settings
+
+
+loss = edict(
+    arcface=edict(margins=(1.0, 0.5, 0.0)),
+    cosface=edict(margins=(1.0, 0.0, 0.4)),
+)
+
+network = edict({name: edict() for name in ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")})
+
+VALIDATION_SETS = ["lfw", "cfp_fp", "cfp_ff", "agedb_30", "calfw", "cplfw", "vgg2_fp"]
+
+
+def _real(name, classes, lr_steps, max_update, val_targets=("lfw", "cfp_fp", "agedb_30")):
+    return edict(
+        data_name=name,
+        num_classes=classes,
+        lr_steps=list(lr_steps),
+        max_update=max_update,
+        val_targets=list(val_targets),
+    )
+
+
+def _synthetic(ten_thousands):
+    """An id count to measure with: n x 10^4 identities, dummy images."""
+    return edict(num_classes=ten_thousands * 10000, lr_steps=[20000, 28000], max_update=32000, debug=True)
+
+
+dataset = edict(
+    # Drawn faces, written by the first training on them (partial_fc/synthetic_faces).
+    demo=edict(
+        data_root="data",
+        data_name="demo",
+        num_classes=1000,
+        embedding_size=128,
+        lr_steps=[1000, 1300],
+        max_update=1500,
+        verify_every=250,
+        save_every=1500,
+        val_targets=["demo_val"],
+    ),
+    webface=_real("webface", 10575, (20000, 28000), 32000),
+    emore=_real("emore", 85742, (100000, 160000), 180000),
+    # The original has no schedule for ms1mv3: this is that of emore, which is of nearly the same size.
+    ms1mv3=_real("ms1mv3", 93431, (100000, 160000), 180000),
+    glint360k_8GPU=_real("glint360k", 360232, (200000, 400000, 500000, 550000), 600000, VALIDATION_SETS),
+    glint360k_16GPU=_real("glint360k", 360232, (200000, 280000, 360000), 400000, VALIDATION_SETS),
+)
+for _count in (100, 1000, 2000, 3000, 10000):
+    dataset[f"{_count}w"] = _synthetic(_count)
+
+
+def generate_config(loss_name=None, dataset_name=None, network_name=None, changes=None):
+    """Fills ``config`` in: defaults, presets, config.py, then ``changes``.
+
+    Args:
+        loss_name, dataset_name, network_name: a preset's name; None takes that of config.py or the default.
+        changes: settings by name that win over everything, such as those of the command line.
+
+    Returns:
+        ``config``.
+
+    Raises:
+        SettingsError: an unknown name, with the nearest known one, or a value that cannot be.
+    """
+    settings = defaults()
+    own = dict(user_config, **(changes or {}))
+    given = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
+    own.update({kind: name for kind, name in given.items() if name is not None})
+    for kind, presets in (("dataset", dataset), ("network", network), ("loss", loss)):
+        merge(settings, choose(kind, own.get(kind, settings[kind]), presets))
+    merge(settings, own)
+    _check(settings)
+    for name in ("data_root", "models_root", "rec"):
+        if settings[name] is not None:
+            settings[name] = os.path.join(HERE, os.path.expanduser(settings[name]))
+    config.clear()
+    config.update(settings)
+    return config
+
+
+def _check(settings):
+    for name in ("embedding_size", "batch_size", "image_size", "frequent", "verify_every", "save_every", "step_timeout"):
+        if settings[name] < 1:
+            raise SettingsError(f"{name} is {settings[name]}, but must be at least 1")
+    if settings.image_size % 16:
+        raise SettingsError(f"image_size is {settings.image_size}, but the backbones need a multiple of 16, such as 112")
+    if not 0 < settings.sample_ratio <= 1:
+        raise SettingsError(f"sample_ratio is {settings.sample_ratio}, but must be above 0 and at most 1")
+    if settings.max_update < 0:
+        raise SettingsError(f"max_update is {settings.max_update}, but must not be negative")
+    if settings.fp16:
+        raise SettingsError("fp16 is not available yet: training in float16 needs loss scaling, leave fp16 = False")

@@ -1,0 +1,49 @@
+"""What a launcher has told this process, before MPI or Horovod is started."""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping, MutableMapping, NamedTuple
+
+
+class Place(NamedTuple):
+    """This process among those of the job. Alone it is rank 0 of 1."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+# horovodrun over Gloo sets the first family, Open MPI's mpirun (and horovodrun over MPI) the second.
+_FAMILIES = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+)
+
+
+def place(environment: Mapping[str, str]) -> Place:
+    """Where this process stands, from the launcher's variables."""
+    for names in _FAMILIES:
+        if names[0] in environment:
+            return Place(*(int(environment[name]) for name in names))
+    return Place(0, 1, 0, 1)
+
+
+def share_cores(environment: MutableMapping[str, str]) -> int:
+    """Divides the host's cores between its ranks, for every numeric library that starts after this.
+
+    A number of threads that the user has set stays. Call it before MXNet or OpenCV is imported: they read it once.
+
+    Returns:
+        Threads of this rank.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max(1, cores // place(environment).local_size)
+    environment.setdefault("OMP_NUM_THREADS", str(threads))
+    return int(environment["OMP_NUM_THREADS"])

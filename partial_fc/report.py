@@ -1,0 +1,59 @@
+"""What a finished training leaves for people: the curves as a picture, and a summary for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Mapping, Optional, Sequence, Tuple
+
+Points = Sequence[Tuple[int, float]]
+
+
+def write_summary(path: str, summary: Mapping[str, Any]) -> None:
+    """Writes ``summary.json``, whole or not at all.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    aside = path + ".writing"
+    with open(aside, "w", encoding="utf-8") as file:
+        json.dump(summary, file, indent=2)
+        file.write("\n")
+    os.replace(aside, path)
+
+
+def draw_curves(
+    path: str, title: str, losses: Points, accuracies: Mapping[str, Points], baseline: Optional[float]
+) -> None:
+    """Draws loss and verification accuracy over the updates as a PNG.
+
+    Args:
+        path: of the PNG.
+        title: above both.
+        losses: (update, loss).
+        accuracies: set -> (update, accuracy).
+        baseline: accuracy to draw as a dashed line, None for none.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    left, right = figure.subplots(1, 2)
+    left.plot(*_columns(losses))
+    left.set(xlabel="update", ylabel="loss")
+    for name, points in accuracies.items():
+        right.plot(*_columns(points), marker="o", label=name)
+    if baseline is not None:
+        right.axhline(baseline, linestyle="--", color="grey", label="raw pixels")
+    right.set(xlabel="update", ylabel="10-fold accuracy")
+    if right.get_legend_handles_labels()[0]:
+        right.legend(loc="lower right")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def _columns(points: Points) -> Tuple[list, list]:
+    return [x for x, _ in points], [y for _, y in points]

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Trains under Open MPI:  bash run.sh [--dataset NAME] [--loss NAME] [--network NAME] [name=value ...]
+#
+#   NP=4 bash run.sh                                    ranks (2)
+#   HOSTFILE=hosts/two_machines NP=16 bash run.sh       machines (this one)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+bash "$here/setup-utils/install.sh"
+# shellcheck source=setup-utils/env.sh
+. "$here/setup-utils/env.sh"
+
+NP=${NP:-2}
+HOSTFILE=${HOSTFILE:-$here/hosts/localhost}
+
+# A rank under mpirun writes to a pipe: only this script can see whether a person is watching.
+if [ -t 2 ]; then
+    export PARTIAL_FC_TERMINAL=1
+    COLUMNS=$(tput cols 2>/dev/null || echo 100)
+    export COLUMNS
+fi
+
+# -bind-to none: a rank uses several threads, and MPI would bind it to one core.
+# -q: without it mpirun adds a page of its own to a rank's one-sentence error.
+exec mpirun -np "$NP" -hostfile "$HOSTFILE" -bind-to none -map-by slot -q \
+    -x PATH -x PARTIAL_FC_TERMINAL -x COLUMNS \
+    bash "$here/config.sh" "$@"

@@ -1,0 +1,60 @@
+"""The users' own commands, in processes of their own, on a set small enough to train on in seconds."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from partial_fc.synthetic_faces import write_demo
+
+ROOT = Path(__file__).parents[2]
+CLASSES = 20
+
+
+@pytest.fixture(scope="session")
+def faces(tmp_path_factory):
+    """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it."""
+    root = tmp_path_factory.mktemp("data") / "faces"
+    write_demo(root, seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40)
+    return root / "train.rec"
+
+
+@pytest.fixture
+def settings(faces, tmp_path):
+    """Words for the command line: the small set, a few small steps, a folder of its own."""
+    return [
+        f"rec={faces}",
+        f"models_root={tmp_path / 'models'}",
+        f"num_classes={CLASSES}",
+        "batch_size=8",
+        "max_update=7",
+        "lr_steps=[5]",
+        "frequent=2",
+        "verify_every=4",
+        "save_every=5",
+    ]
+
+
+@pytest.fixture
+def run():
+    """Runs a command in the clone; returns what it was and gave. Nothing takes longer than the timeout."""
+
+    def run_command(*command, timeout=90, **environment):
+        env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+        env.update(environment)
+        return subprocess.run(
+            [str(word) for word in command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout
+        )
+
+    return run_command
+
+
+LAUNCHERS = {
+    "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
+    "run.sh with 4 ranks": (4, ["bash", "run.sh"], {"NP": "4"}),
+    "horovodrun over MPI": (2, ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2", "bash", "config.sh"], {}),
+    "horovodrun over Gloo": (2, ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2", "bash", "config.sh"], {}),
+    "python": (1, [sys.executable, "train_memory.py"], {}),
+}

@@ -1,0 +1,81 @@
+"""Each way to start a training, and what it must leave behind."""
+
+import json
+import re
+
+import pytest
+from conftest import LAUNCHERS
+
+LOG_LINE = re.compile(
+    r"^Training: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-Speed \d+\.\d\d samples/sec   Loss \d+\.\d{4}   "
+    r"Epoch: (\d+)   Global Step: (\d+)$",
+    re.MULTILINE,
+)
+
+
+def check_outcome(folder, ranks, loss="arcface"):
+    """The output folder of seven updates at batch 8 on 160 images."""
+    log = (folder / "training.log").read_text()
+    epochs = 160 // (8 * ranks)
+    assert [(int(e), int(s)) for e, s in LOG_LINE.findall(log)] == [((s - 1) // epochs, s) for s in (2, 4, 6, 7)]
+    names = {path.name for path in folder.iterdir()}
+    centers = {f"{rank}_{kind}.param" for rank in range(ranks) for kind in ("centers", "centers_mom")}
+    assert names == centers | {
+        "model-symbol.json",
+        "model-0000.params",
+        "training.log",
+        "summary.json",
+        "curves.png",
+        "tensorboard",
+    }
+    assert any(path.stat().st_size > 100 for path in (folder / "tensorboard").iterdir())
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["dataset"], summary["network"], summary["loss"]) == ("demo", "small", loss)
+    assert (summary["ranks"], summary["updates"]) == (ranks, 7)
+    assert summary["seconds"] > 0 and summary["samples_per_second"] > 0 and summary["final_loss"] > 0
+    assert list(summary["verification"]) == ["demo_val"]
+    assert 0 <= summary["verification"]["demo_val"] <= 1
+    assert set(summary["baselines"]) == {"raw_pixels", "untrained"}
+    assert set(summary["versions"]) >= {"mxnet", "horovod", "numpy", "python"}
+    return summary
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_launcher_trains(launcher, run, settings, tmp_path):
+    ranks, command, environment = LAUNCHERS[launcher]
+    result = run(*command, *settings, **environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    check_outcome(tmp_path / "models" / "small-arcface-demo", ranks)
+    assert "\r" not in result.stdout + result.stderr  # no bar where there is no terminal
+    assert str(tmp_path / "models" / "small-arcface-demo") in result.stdout
+    assert "next:" in result.stdout
+
+
+def test_cosface_sampled_twice_gives_the_same_numbers_and_keeps_the_first_run(run, settings, tmp_path):
+    command = ["bash", "run.sh", "--loss", "cosface", *settings, "sample_ratio=0.5"]
+    folder = tmp_path / "models" / "small-cosface-demo"
+    summaries = []
+    for _ in range(2):
+        result = run(*command)
+        assert result.returncode == 0, result.stdout + result.stderr
+        summaries.append(check_outcome(folder, 2, loss="cosface"))
+    assert summaries[0]["sample_ratio"] == 0.5
+    assert summaries[0]["final_loss"] == summaries[1]["final_loss"]
+    assert summaries[0]["verification"] == summaries[1]["verification"]
+    assert len(list(folder.parent.iterdir())) == 2
+
+
+def test_debug_mode_needs_no_data(run, tmp_path):
+    words = ["--dataset", "100w", f"models_root={tmp_path}", "num_classes=1000", "embedding_size=64"]
+    result = run("bash", "run.sh", *words, "batch_size=4", "max_update=3", "frequent=1", "sample_ratio=0.1")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "dummy images" in result.stdout
+    summary = json.loads((tmp_path / "small-arcface-100w" / "summary.json").read_text())
+    assert (summary["updates"], summary["verification"]) == (3, {})
+
+
+def test_a_missing_validation_set_is_told_at_the_start_and_at_the_end(run, settings, tmp_path):
+    result = run("bash", "run.sh", *settings, "val_targets=['demo_val','lfw']")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("lfw.bin") == 2
+    assert list(check_outcome(tmp_path / "models" / "small-arcface-demo", 2)["verification"]) == ["demo_val"]
