@@ -1,14 +1,15 @@
 """Every setting with its default, and the presets of losses, data sets and networks.
 
 ``from default import config`` gives the settings. Later wins: the defaults here, the presets that
-``generate_config`` picks, config.py, and the ``name=value`` words of the command line. A relative path starts at the folder of this file.
+``generate_config`` picks, config.py, and the ``name=value`` words of the command line. A relative path starts at the
+folder of this file.
 """
 
 import os
 
-from config import config as user_config
 from easydict import EasyDict as edict
 
+from config import config as user_config
 from partial_fc.settings import SettingsError, choose, merge
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -64,6 +65,7 @@ def defaults() -> edict:
     settings.images_filter = 0  # identities with fewer images are left out
     settings.debug = False  # dummy batches instead of the data set
     settings.val_targets = []  # validation sets: <name>.bin beside train.rec
+    settings.baselines = False  # also verify raw pixels and the untrained network, on the first validation set
 
     # What is reported and kept
     settings.models_root = "models"
@@ -78,7 +80,8 @@ loss = edict(
     cosface=edict(margins=(1.0, 0.0, 0.4)),
 )
 
-network = edict({name: edict() for name in ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")})
+NETWORKS = ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")
+network = edict({name: edict() for name in NETWORKS})
 
 VALIDATION_SETS = ["lfw", "cfp_fp", "cfp_ff", "agedb_30", "calfw", "cplfw", "vgg2_fp"]
 
@@ -105,11 +108,12 @@ dataset = edict(
         data_name="demo",
         num_classes=1000,
         embedding_size=128,
-        lr_steps=[1000, 1300],
-        max_update=1500,
-        verify_every=250,
-        save_every=1500,
+        lr_steps=[2000, 2700],
+        max_update=3000,
+        verify_every=500,
+        save_every=3000,
         val_targets=["demo_val"],
+        baselines=True,
     ),
     webface=_real("webface", 10575, (20000, 28000), 32000),
     emore=_real("emore", 85742, (100000, 160000), 180000),
@@ -152,11 +156,12 @@ def generate_config(loss_name=None, dataset_name=None, network_name=None, change
 
 
 def _check(settings):
-    for name in ("embedding_size", "batch_size", "image_size", "frequent", "verify_every", "save_every", "step_timeout"):
+    positive = ("embedding_size", "batch_size", "image_size", "frequent", "verify_every", "save_every", "step_timeout")
+    for name in positive:
         if settings[name] < 1:
             raise SettingsError(f"{name} is {settings[name]}, but must be at least 1")
     if settings.image_size % 16:
-        raise SettingsError(f"image_size is {settings.image_size}, but the backbones need a multiple of 16, such as 112")
+        raise SettingsError(f"image_size is {settings.image_size}, but must be a multiple of 16, such as 112")
     if not 0 < settings.sample_ratio <= 1:
         raise SettingsError(f"sample_ratio is {settings.sample_ratio}, but must be above 0 and at most 1")
     if settings.max_update < 0:

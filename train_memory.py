@@ -10,8 +10,6 @@ import sys
 
 from partial_fc import launch
 
-sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "mxnet"))
-
 
 def read_settings(argv):
     """Reads the command line into ``default.config`` and returns that."""
@@ -43,6 +41,7 @@ def prepare(argv, place):
     """Everything that comes before Horovod is started; returns the settings."""
     settings = read_settings(argv)
     launch.share_cores(os.environ)
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
     # One rank of a host draws: the others wait for it in hvd.init().
     if place.local_rank == 0:
         draw_demo(settings)
@@ -63,6 +62,7 @@ def main(argv=None):
             print(f"error: {error}{hint}", file=sys.stderr, flush=True)
         sys.exit(2)
     import horovod.mxnet as hvd
+
     from partial_fc_mxnet import job
     from partial_fc_mxnet.trainer import train
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Sequence, Tuple
 
 Points = Sequence[Tuple[int, float]]
 
@@ -23,7 +23,7 @@ def write_summary(path: str, summary: Mapping[str, Any]) -> None:
 
 
 def draw_curves(
-    path: str, title: str, losses: Points, accuracies: Mapping[str, Points], baseline: Optional[float]
+    path: str, title: str, losses: Points, accuracies: Mapping[str, Points], baseline: float | None
 ) -> None:
     """Draws loss and verification accuracy over the updates as a PNG.
 
@@ -55,5 +55,5 @@ def draw_curves(
     figure.savefig(path, dpi=120)
 
 
-def _columns(points: Points) -> Tuple[list, list]:
+def _columns(points: Points) -> tuple[list, list]:
     return [x for x, _ in points], [y for _, y in points]

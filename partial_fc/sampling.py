@@ -5,8 +5,6 @@ Shapes: G global batch, L classes of this rank, S sampled classes of this rank, 
 
 from __future__ import annotations
 
-from typing import Optional
-
 import numpy as np
 
 
@@ -94,7 +92,7 @@ class WeightIndexSampler:
         seed: with the rank, the whole source of randomness.
     """
 
-    def __init__(self, num_sample: int, num_local: int, rank: int, class_start: Optional[int] = None, seed: int = 0):
+    def __init__(self, num_sample: int, num_local: int, rank: int, class_start: int | None = None, seed: int = 0):
         self.num_sample = num_sample
         self.num_local = num_local
         self.class_start = rank * num_local if class_start is None else class_start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from typing import Any, Dict, Iterable, Mapping
+from typing import Any, Iterable, Mapping
 
 
 class SettingsError(ValueError):
@@ -27,7 +27,7 @@ def choose(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     raise SettingsError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(sorted(known))})")
 
 
-def merge(settings: Dict[str, Any], changes: Mapping[str, Any]) -> None:
+def merge(settings: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Puts ``changes`` into ``settings``, in place.
 
     Raises:
@@ -37,7 +37,7 @@ def merge(settings: Dict[str, Any], changes: Mapping[str, Any]) -> None:
         settings[name] = _checked(name, value, choose("setting", name, settings))
 
 
-def parse_assignments(words: Iterable[str]) -> Dict[str, Any]:
+def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
     """Reads ``name=value`` words: Python literals, anything else is taken as text.
 
     Raises:

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 
 if [ -x "$here/../.venv/bin/python" ]; then
     # Stays quiet when the set-up is unfinished: check.py says so itself, with the mend.
-    # shellcheck source=setup-utils/env.sh
+    # shellcheck source=env.sh
     . "$here/env.sh" 2>/dev/null || true
     exec "$here/../.venv/bin/python" "$here/check.py"
 fi

@@ -46,7 +46,7 @@ log_hint() {
             *"SSLError"* | *"ProxyError"*)
             say "pip did not reach the package index: check the network, HTTPS_PROXY, or pip's index-url." ;;
         *"No matching distribution"*) say "The package index has no such wheel for this machine ($(uname -m)), or was not reached." ;;
-        *"Killed"* | *"cc1plus"*) say "The compiler ran out of memory, it seems: try  MAKEFLAGS=-j1 bash setup-utils/install.sh" ;;
+        *"Killed signal"*) say "The compiler ran out of memory, it seems: try  MAKEFLAGS=-j1 bash setup-utils/install.sh" ;;
         *) say "When mended, run it again: bash setup-utils/install.sh takes up where it stopped." ;;
     esac
 }

@@ -25,7 +25,9 @@ pfc_first() {
 }
 
 if [ -n "$PFC_MPI_BIN" ]; then
-    PATH=$(pfc_first "$PFC_MPI_BIN" "$PATH")
+    if [ "$(command -v mpirun || true)" != "$PFC_MPI_BIN/mpirun" ]; then
+        PATH=$(pfc_first "$PFC_MPI_BIN" "$PATH")
+    fi
     export MPI4PY_LIBMPI="${MPI4PY_LIBMPI:-$PFC_MPI_LIB}"   # else mpi4py takes the first libmpi it finds
 else
     # The wheel was built for another prefix; without this a program started without mpirun aborts in hvd.init().
@@ -41,6 +43,11 @@ fi
 # Open MPI refuses root unless told twice; containers have no one else.
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+# Where there is no ssh (small containers) mpirun gives up even for ranks of its own host; without its ssh launcher it
+# starts those by itself. Launchers of batch systems stay in play.
+if ! command -v ssh >/dev/null 2>&1 && ! command -v rsh >/dev/null 2>&1; then
+    export OMPI_MCA_plm="${OMPI_MCA_plm:-^rsh}"
 fi
 # More ranks than cores is a fair wish (NP=4 on a laptop).
 export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"

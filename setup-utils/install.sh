@@ -4,7 +4,7 @@
 #   bash setup-utils/install.sh --dev    the test tools too
 #   PYTHON=python3.10 bash setup-utils/install.sh    with this Python instead of the best one found
 set -euo pipefail
-# shellcheck source=setup-utils/common.sh
+# shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 want_dev=0
@@ -16,7 +16,8 @@ esac
 
 # What a finished install was made from. No Python is started here: a second call takes some milliseconds.
 current_key() {
-    printf '%s %s ' "$CLONE" "$(cat "$SETUP_DIR"/*.sh "$SETUP_DIR"/*.py "$SETUP_DIR"/requirements/*.txt | sha256sum)"
+    printf '%s %s ' "$CLONE" "$(cat "$SETUP_DIR"/*.sh "$SETUP_DIR"/*.py "$SETUP_DIR"/*.cmake \
+        "$SETUP_DIR"/requirements/*.txt | sha256sum)"
     sed -n 's/^version[_info]* *= *//p' "$VENV/pyvenv.cfg" 2>/dev/null || true
 }
 
@@ -24,7 +25,7 @@ other_python_asked() {
     [ -n "${PYTHON:-}" ] || return 1
     local asked
     asked=$("$PYTHON" -c 'import platform; print(platform.python_version())') || die "PYTHON=$PYTHON does not start."
-    ! grep -q "^version *= *$asked" "$VENV/pyvenv.cfg"
+    ! grep -qs "^version *= *$asked" "$VENV/pyvenv.cfg"
 }
 
 is_ready() {
@@ -34,14 +35,17 @@ is_ready() {
 }
 
 check_machine() {
+    case $CLONE in
+        *[[:space:]]*) die "the path \"$CLONE\" has a space, which splits the options MPI hands to Horovod's build: move the clone." ;;
+    esac
     [ "$(uname -s)" = Linux ] || die "this stack runs on Linux only (MXNet and Open MPI wheels); this is $(uname -s)."
     case $(uname -m) in
         x86_64) ;;
         *) die "MXNet $MXNET_VERSION and Open MPI come as x86-64 wheels; this machine is $(uname -m)." ;;
     esac
-    if ldd --version 2>&1 | grep -qi musl; then
-        die "MXNet's wheels need glibc; this system uses musl (Alpine). Use a Debian, Ubuntu, Fedora or RHEL image."
-    fi
+    case $(ldd --version 2>&1 || true) in
+        *musl*) die "MXNet's wheels need glibc; this system uses musl (Alpine). Take Debian, Ubuntu, Fedora or RHEL." ;;
+    esac
 }
 
 check_compiler() {
@@ -127,6 +131,7 @@ write_pth() {
         */py38-311.txt) ;;
         *)
             cp "$SETUP_DIR/stack_shims.py" "$site/stack_shims.py"
+            "$VENV/bin/python" -m py_compile "$site/stack_shims.py"   # every start of Python imports it
             printf 'import stack_shims\n' >>"$site/partial_fc_stack.pth"
             ;;
     esac

@@ -16,7 +16,7 @@ import sys
 
 def shim_numpy1(numpy) -> None:
     """numpy 1.24+ (Python 3.12): `mxnet/numpy/utils.py` reads np.bool at import."""
-    if not hasattr(numpy, "bool"):
+    if "bool" not in vars(numpy):  # hasattr would print numpy's warning that the name may come back
         numpy.bool = bool
 
 
@@ -31,7 +31,7 @@ def shim_numpy2(numpy) -> None:
     # Financial functions that left numpy in 1.20: fallback.py lists them, nobody calls them.
     renamed.update((name, _gone(name)) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate"))
     for name, value in renamed.items():
-        if not hasattr(numpy, name):
+        if name not in vars(numpy):
             setattr(numpy, name, value)
     # numpy 2 prints a shape as (np.int64(3),), and MXNet sends shapes to its C++ side as their printed text.
     numpy.set_printoptions(legacy="1.25")

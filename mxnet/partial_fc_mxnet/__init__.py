@@ -5,7 +5,7 @@ import mxnet
 # This repository has a folder called mxnet. Where the package itself is missing, `import mxnet` finds
 # that folder and succeeds with nothing in it.
 if not hasattr(mxnet, "base"):
-    raise ImportError("MXNet is not installed in this Python: run `bash setup-utils/install.sh`, then use .venv/bin/python")
+    raise ImportError("MXNet is not installed: run `bash setup-utils/install.sh`, then use .venv/bin/python")
 try:
     import horovod.mxnet  # noqa: F401
 except ImportError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Sequence
+from typing import Sequence
 
 import mxnet as mx
 import numpy as np
@@ -12,7 +12,7 @@ class Buffers:
     """One array a name, replaced only when its shape, dtype or context changes."""
 
     def __init__(self):
-        self._arrays: Dict[str, mx.nd.NDArray] = {}
+        self._arrays: dict[str, mx.nd.NDArray] = {}
 
     def get(self, context: mx.Context, name: str, shape: Sequence[int], dtype=np.float32) -> mx.nd.NDArray:
         """The array of that name; its content is what was last written to it, zeros at first."""

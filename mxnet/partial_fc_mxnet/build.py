@@ -6,7 +6,6 @@ Every function takes the settings of default.py, read by attribute.
 from __future__ import annotations
 
 import os
-from typing import Dict, Tuple
 
 from partial_fc.sharding import num_sampled, shard_of
 
@@ -62,7 +61,7 @@ def build_data(settings, rank: int, size: int):
     return data
 
 
-def validation_sets(settings) -> Dict[str, str]:
+def validation_sets(settings) -> dict[str, str]:
     """Name -> path of the ``.bin``, there or not; none in debug mode."""
     if settings.debug:
         return {}
@@ -86,7 +85,7 @@ def build_bank(settings, rank: int, size: int, local_rank: int, folder: str) -> 
     )
 
 
-def build_module(settings, bank: MemoryBank, size: int) -> Tuple[SampleDistributeModule, dict]:
+def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistributeModule, dict]:
     """The module, and the ``optimizer_params`` of its backbone."""
     backbone_scheduler, bank_scheduler = get_scheduler(
         settings.lr_steps, settings.backbone_lr, settings.memory_bank_lr, settings.warmup_steps

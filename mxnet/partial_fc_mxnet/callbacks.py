@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import mxnet as mx
 
@@ -50,9 +50,9 @@ class CallBackLogging:
         self.global_batch = size * batch_size
         self.writer = writer
         self.bar = bar
-        self.points: List[LossPoint] = []
+        self.points: list[LossPoint] = []
         self.seconds = 0.0
-        self._losses: List[float] = []
+        self._losses: list[float] = []
         self._since = time.perf_counter()
 
     def __call__(self, param) -> None:
@@ -114,19 +114,19 @@ class CallBackVerification:
         history: name -> [(num_update, accuracy)].
     """
 
-    def __init__(self, embedder: Embedder, sets: Dict[str, str], frequent: int, rank: int, writer=None):
+    def __init__(self, embedder: Embedder, sets: dict[str, str], frequent: int, rank: int, writer=None):
         self.embedder = embedder
         self.sets = sets
         self.frequent = frequent
         self.rank = rank
         self.writer = writer
-        self.history: Dict[str, List[Tuple[int, float]]] = {name: [] for name in sets}
+        self.history: dict[str, list[tuple[int, float]]] = {name: [] for name in sets}
 
     def __call__(self, param) -> None:
         if param.num_update % self.frequent == 0:
             self.verify_all(param.num_update)
 
-    def verify_all(self, num_update: int) -> Dict[str, float]:
+    def verify_all(self, num_update: int) -> dict[str, float]:
         """Verifies every set now, unless that was done at this update already.
 
         Returns:
@@ -175,7 +175,7 @@ class CallBackModelSave:
         self.prefix = prefix
         self.rank = rank
         self.frequent = frequent
-        self._saved: Optional[int] = None
+        self._saved: int | None = None
 
     def __call__(self, param) -> None:
         if param.num_update % self.frequent == 0:
@@ -216,7 +216,7 @@ class CallBackCenterSave:
     def __init__(self, memory_bank, frequent: int):
         self.memory_bank = memory_bank
         self.frequent = frequent
-        self._saved: Optional[int] = None
+        self._saved: int | None = None
 
     def __call__(self, param) -> None:
         if param.num_update % self.frequent == 0:

@@ -5,7 +5,7 @@ Shapes: G global batch, R ranks, S sampled classes of this rank, E embedding.
 
 from __future__ import annotations
 
-from typing import Callable, Tuple
+from typing import Callable
 
 import mxnet as mx
 import numpy as np
@@ -54,7 +54,7 @@ def explicit_loss(fc7_model):
 
 def softmax_step(
     loss, data: mx.nd.NDArray, weight: mx.nd.NDArray, column: np.ndarray, exchange: Exchange
-) -> Tuple[mx.nd.NDArray, mx.nd.NDArray, float]:
+) -> tuple[mx.nd.NDArray, mx.nd.NDArray, float]:
     """Loss of the global batch and this rank's share of the gradients.
 
     Args:
@@ -81,7 +81,7 @@ def softmax_step(
     return d_data, d_weight, softmax.loss
 
 
-def local_statistics(logits: mx.nd.NDArray, column: mx.nd.NDArray) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
+def local_statistics(logits: mx.nd.NDArray, column: mx.nd.NDArray) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
     """Replaces ``logits`` (G, S) by exp(logits - row maximum), and says what the other ranks must know.
 
     Returns:

@@ -5,7 +5,7 @@ Shapes: N images, B batch, E embedding.
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import Sequence
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -27,7 +27,7 @@ class Embedder:
         self.batch_size = batch_size
         self.image_size = image_size
 
-    def __call__(self, name: str, images: List[bytes]) -> np.ndarray:
+    def __call__(self, name: str, images: list[bytes]) -> np.ndarray:
         """Embeds the images on all ranks together.
 
         Collectives: ``aux.*`` of SampleDistributeModule.average_aux, all-gather ``embeddings.<name>``.
@@ -49,7 +49,7 @@ class Embedder:
             embeddings = hvd.allgather(mx.nd.array(embeddings), name=f"embeddings.{name}").asnumpy()
         return embeddings[: len(images)]
 
-    def _embed(self, name: str, images: List[bytes], index: np.ndarray) -> np.ndarray:
+    def _embed(self, name: str, images: list[bytes], index: np.ndarray) -> np.ndarray:
         pixels = decode_faces(images, index, self.image_size, name)
         batch = np.zeros((self.batch_size, 3, self.image_size, self.image_size), np.float32)
         batch[: len(index)] = pixels.transpose(0, 3, 1, 2)

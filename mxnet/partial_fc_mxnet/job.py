@@ -73,7 +73,7 @@ def run(main: Callable[[], None]) -> None:
         _tell(f"error on rank {hvd.rank()}: {error} ({_place(error)})")
         _end()
     except Exception:
-        _tell(f"error on rank {hvd.rank()}, which is a defect of the program or of its stack:\n{traceback.format_exc()}")
+        _tell(f"error on rank {hvd.rank()}, a defect of the program or of its stack:\n{traceback.format_exc()}")
         _end()
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Optional, Tuple, Union
+from typing import Union
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -58,7 +58,7 @@ class MemoryBank:
         prefix: str,
         gpu: bool = True,
         *,
-        class_start: Optional[int] = None,
+        class_start: int | None = None,
         seed: int = 0,
     ):
         check_shard_size(num_local, embedding_size)
@@ -76,7 +76,7 @@ class MemoryBank:
             self.weight = mx.nd.array(initial_centers(self.class_start, stop, embedding_size, seed), ctx=self.context)
             self.weight_mom = mx.nd.zeros(self.weight.shape, ctx=self.context)
 
-    def sample(self, global_label: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    def sample(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draws the centers of a step. Replace it to draw otherwise; every positive must be in it.
 
         Args:
@@ -87,7 +87,7 @@ class MemoryBank:
         """
         return self.sampler(global_label)
 
-    def get(self, index: Index) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
+    def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Weight and momentum of the rows ``index``, each (S, E), in the bank's context.
 
         With every row asked for, the bank's own arrays come back and nothing is copied.
@@ -134,7 +134,7 @@ class MemoryBank:
         weight, weight_mom = (_load(path, shape).as_in_context(self.context) for path in self._files())
         self.weight, self.weight_mom = weight, weight_mom
 
-    def _files(self) -> Tuple[str, str]:
+    def _files(self) -> tuple[str, str]:
         names = ("centers", "centers_mom")
         return tuple(os.path.join(self.prefix, f"{self.rank}_{name}.param") for name in names)
 
@@ -180,7 +180,7 @@ def _save(path: str, array: mx.nd.NDArray) -> None:
         raise OSError(f"cannot write the centers to {path}: {_first_line(error)}") from error
 
 
-def _load(path: str, shape: Tuple[int, int]) -> mx.nd.NDArray:
+def _load(path: str, shape: tuple[int, int]) -> mx.nd.NDArray:
     if not os.path.exists(path):
         raise OSError(f"no centers at {path}: this rank has not saved there")
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import namedtuple
-from typing import Optional, Tuple, Union
+from typing import Union
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -93,7 +93,8 @@ class SampleDistributeModule:
         """Binds the backbone, and settles with the other ranks which classes live where.
 
         Raises:
-            ValueError: the ranks' batch sizes differ, the banks do not follow one another, or the backbone's output is not (B, E) of the bank.
+            ValueError: the ranks' batch sizes differ, the banks do not follow one another, or the backbone's
+                output is not (B, E) of the bank.
         """
         self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training)
         batch, embedding_size = self._module.output_shapes[0][1]
@@ -152,7 +153,7 @@ class SampleDistributeModule:
         arg_params=None,
         aux_params=None,
         *,
-        max_update: Optional[int] = None,
+        max_update: int | None = None,
     ) -> None:
         """Trains, and returns.
 
@@ -184,9 +185,7 @@ class SampleDistributeModule:
                 callback(param)
         self._wait_for_parameters()
 
-    def forward(
-        self, data_batch, is_train: Optional[bool] = None
-    ) -> Optional[Tuple[mx.nd.NDArray, mx.nd.NDArray]]:
+    def forward(self, data_batch, is_train: bool | None = None) -> tuple[mx.nd.NDArray, mx.nd.NDArray] | None:
         """Runs the backbone; in training also gathers its features.
 
         Returns:
@@ -224,11 +223,11 @@ class SampleDistributeModule:
             gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
         self._module.backward(out_grads=[gradient])
 
-    def backward(self, total_feature: mx.nd.NDArray, total_label: Labels) -> Tuple[mx.nd.NDArray, float]:
+    def backward(self, total_feature: mx.nd.NDArray, total_label: Labels) -> tuple[mx.nd.NDArray, float]:
         """The layer with every class: as backward_sample, with nothing drawn."""
         return self._layer_step(total_feature, _host(total_label), np.arange(self.memory_bank.num_local))
 
-    def backward_sample(self, total_feature: mx.nd.NDArray, total_label: Labels) -> Tuple[mx.nd.NDArray, float]:
+    def backward_sample(self, total_feature: mx.nd.NDArray, total_label: Labels) -> tuple[mx.nd.NDArray, float]:
         """The layer with the classes that ``memory_bank.sample`` draws, whose centers it updates.
 
         Args:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
+from typing import Sequence
 
 from mxnet.lr_scheduler import LRScheduler, MultiFactorScheduler
 
 
 def get_scheduler(
     lr_steps: Sequence[int], backbone_lr: float, memory_bank_lr: float, warmup_steps: int = 0
-) -> Tuple[LRScheduler, LRScheduler]:
+) -> tuple[LRScheduler, LRScheduler]:
     """The schedulers of the backbone and of the memory bank.
 
     Each rate is multiplied by 0.1 after every update in ``lr_steps``. Both are asked with the number

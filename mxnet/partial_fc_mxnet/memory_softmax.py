@@ -13,7 +13,7 @@ Shapes: G global batch, S sampled classes of this rank, E embedding.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 import mxnet as mx
 
@@ -53,7 +53,7 @@ class MarginLoss:
 
     def forward(
         self, data: mx.nd.NDArray, weight: mx.nd.NDArray, mapping_label: mx.nd.NDArray, depth: int
-    ) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
+    ) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """The textbook form, for ``autograd.record``: an oracle and a baseline, not the fast path.
 
         Args:
@@ -74,7 +74,7 @@ class MarginLoss:
 
     def logits(
         self, data: mx.nd.NDArray, weight: mx.nd.NDArray, column: mx.nd.NDArray
-    ) -> Tuple[mx.nd.NDArray, Forward]:
+    ) -> tuple[mx.nd.NDArray, Forward]:
         """The logits, without recording, with the margin applied to the G targets alone.
 
         Args:
@@ -94,7 +94,7 @@ class MarginLoss:
         write_targets(logits, column, self.loss_s * target)
         return logits, Forward(data, data_norm, weight, weight_norm, column, slope)
 
-    def gradients(self, d_logits: mx.nd.NDArray, forward: Forward) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
+    def gradients(self, d_logits: mx.nd.NDArray, forward: Forward) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Gradients of features and centers from that of the logits, which is overwritten.
 
         Returns:
@@ -107,7 +107,7 @@ class MarginLoss:
         d_weight = mx.nd.dot(d_logits, forward.data, transpose_a=True)
         return d_data, _through_normalize(d_weight, forward.weight, forward.weight_norm)
 
-    def target_logit(self, cosine: mx.nd.NDArray) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
+    def target_logit(self, cosine: mx.nd.NDArray) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Target logit divided by s, and its derivative by the cosine.
 
         Args:

@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 import time
-from typing import Optional
 
 from tqdm import tqdm
 
@@ -66,7 +65,7 @@ class Output:
 
     def __init__(self, folder: str, rank: int, max_update: int):
         self.folder = folder
-        self.bar: Optional[tqdm] = None
+        self.bar: tqdm | None = None
         self.writer = None
         self._handlers = [_LineHandler()] if rank == 0 else [logging.StreamHandler(sys.stderr)]
         if rank == 0:

@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 import time
-from typing import Dict
 
 import horovod
 import horovod.mxnet as hvd
@@ -68,7 +67,7 @@ class _Run:
         prefix = os.path.join(output.folder, "model")
         self.model_save = CallBackModelSave(module.symbol, module, prefix, self.rank, settings.save_every)
         self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
-        self.baselines: Dict[str, float] = {}
+        self.baselines: dict[str, float] = {}
         self.seconds = 0.0
 
     def fit(self, optimizer_params) -> None:
@@ -127,8 +126,8 @@ class _Run:
                 logging.warning("no validation set at %s: nothing is verified on it", path)
 
     def _measure_baselines(self) -> None:
-        """What the first validation set gives without training: the network as initialised, and plain pixels."""
-        if not self.sets:
+        """What the first validation set gives without training, to hold the result against."""
+        if not self.sets or not self.settings.baselines:
             return
         name, path = next(iter(self.sets.items()))
         untrained = self.verification.verify_all(0)[name]
@@ -137,18 +136,17 @@ class _Run:
             self.baselines = {"raw_pixels": raw, "untrained": untrained}
             logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw, untrained)
 
-    def _write_results(self, accuracy: Dict[str, float]) -> None:
+    def _write_results(self, accuracy: dict[str, float]) -> None:
         folder = self.output.folder
         summary = self._summary(accuracy)
         write_summary(os.path.join(folder, "summary.json"), summary)
         title = f"{os.path.basename(folder)}, {self.size} rank{'s' if self.size > 1 else ''}"
         losses = [(point.num_update, point.loss) for point in self.log.points]
-        draw_curves(
-            os.path.join(folder, "curves.png"), title, losses, self.verification.history, self.baselines.get("raw_pixels")
-        )
+        baseline = self.baselines.get("raw_pixels")
+        draw_curves(os.path.join(folder, "curves.png"), title, losses, self.verification.history, baseline)
         self._tell_end(summary)
 
-    def _summary(self, accuracy: Dict[str, float]) -> dict:
+    def _summary(self, accuracy: dict[str, float]) -> dict:
         settings, module = self.settings, self.module
         images = module.num_update * settings.batch_size * self.size
         return {
@@ -177,7 +175,8 @@ class _Run:
             best = max(accuracy for _, accuracy in self.verification.history[name])
             logging.info("[%s] accuracy %.5f at the end, %.5f at best", name, value, best)
         if self.baselines:
-            logging.info("without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f", self.baselines)
+            line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"
+            logging.info(line, self.baselines)
         logging.info("%d updates in %.1f s, all written to %s", summary["updates"], self.seconds, self.output.folder)
         for what, names in _FILES.items():
             logging.info("  %-28s %s", names, what)

@@ -47,7 +47,9 @@ def main() -> None:
 
 def write_sheet(path: Path, seed: int, people: int = 10, pictures: int = 12) -> None:
     """A PNG with one person a row. OSError if it cannot be written."""
-    rows = [np.concatenate([draw_face(seed, person, image) for image in range(pictures)], 1) for person in range(people)]
+    rows = [
+        np.concatenate([draw_face(seed, person, image) for image in range(pictures)], 1) for person in range(people)
+    ]
     done, data = cv2.imencode(".png", np.concatenate(rows)[:, :, ::-1])
     assert done
     path.write_bytes(data.tobytes())

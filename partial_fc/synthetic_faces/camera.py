@@ -29,7 +29,7 @@ def light(scene: np.ndarray, how: Nuisance) -> np.ndarray:
     gain = how.gain * clear * np.array([1 + how.warmth, 1 + how.tint, 1 - how.warmth])
     curve = 255 * (np.arange(256) / 255) ** np.exp2(how.gamma)
     table = np.rint(curve[:, None] * gain).astype(np.float32)  # whole numbers: a last-digit difference in ** is lost
-    picture = cv2.LUT(scene, table[None]).reshape(height, 3 * width)
+    picture: np.ndarray = cv2.LUT(scene, table[None]).reshape(height, 3 * width)
     across = np.repeat(np.linspace(-how.slope_x, how.slope_x, width), 3).astype(np.float32)
     down = np.linspace(1 - how.slope_y, 1 + how.slope_y, height).astype(np.float32)
     picture *= np.maximum(down[:, None] + across, np.float32(0.12))

@@ -1,8 +1,8 @@
 """Writes the data set `demo`: drawn faces in the format of the real sets.
 
-    root/train.rec, train.idx, property   identities 0 .. identities-1, `images_per_identity` pictures each
-    root/demo_val.bin                     pairs of held-out identities, in ten folds of half same, half different
-    root/demo.json                        what was written, so that an up-to-date set is not written again
+root/train.rec, train.idx, property   identities 0 .. identities-1, `images_per_identity` pictures each
+root/demo_val.bin                     pairs of held-out identities, in ten folds of half same, half different
+root/demo.json                        what was written, so that an up-to-date set is not written again
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import shutil
 import tempfile
 from itertools import islice
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Tuple, Union
-
-import numpy as np
+from typing import Callable, Iterator
 
 from ..face_records import write_face_set
 from ..pairs import write_pairs
 from .identity import random_stream
 from .workers import Task, encode_faces
 
-VERSION = 1  # raise it with every change that moves a pixel, so that sets on disk are written anew
+VERSION = 3  # raise it with every change that moves a pixel, so that sets on disk are written anew
 SEED = 2022
 IDENTITIES = 1000
 IMAGES_PER_IDENTITY = 20
@@ -33,19 +31,20 @@ HELD_OUT_START = 2**31  # far above any training identity, so that the two never
 PAIR_STREAM = 3
 META = "demo.json"
 VALIDATION = "demo_val.bin"
+FILES = ("train.rec", "train.idx", "property", VALIDATION)
 
 Progress = Callable[[int, int], None]  # (pictures done, pictures in all)
 
 
 def ensure_demo(
-    root: Union[str, Path],
+    root: str | Path,
     seed: int = SEED,
     identities: int = IDENTITIES,
     images_per_identity: int = IMAGES_PER_IDENTITY,
     held_out: int = HELD_OUT,
     pairs: int = PAIRS,
-    workers: Optional[int] = None,
-    progress: Optional[Progress] = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Writes the set unless `root` already holds this very one; returns its folder. Raises what write_demo raises."""
     root = Path(root)
@@ -55,14 +54,14 @@ def ensure_demo(
 
 
 def write_demo(
-    root: Union[str, Path],
+    root: str | Path,
     seed: int = SEED,
     identities: int = IDENTITIES,
     images_per_identity: int = IMAGES_PER_IDENTITY,
     held_out: int = HELD_OUT,
     pairs: int = PAIRS,
-    workers: Optional[int] = None,
-    progress: Optional[Progress] = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Draws and writes the set with `workers` processes (default: one a usable core); returns its folder.
 
@@ -84,22 +83,23 @@ def write_demo(
     return root
 
 
-def is_current(root: Path, meta: Dict[str, int]) -> bool:
+def is_current(root: Path, meta: dict[str, int]) -> bool:
     """Whether `root` holds a whole set with this description."""
     try:
-        return json.loads((root / META).read_text()) == meta
+        same = json.loads((root / META).read_text()) == meta
     except (OSError, ValueError):
         return False
+    return same and all((root / name).is_file() for name in FILES)
 
 
-def plan_pairs(seed: int, held_out: int, pairs: int) -> Tuple[List[Tuple[int, int]], List[bool]]:
+def plan_pairs(seed: int, held_out: int, pairs: int) -> tuple[list[tuple[int, int]], list[bool]]:
     """Who is compared with whom: identities (P, 2) and whether they are the same.
 
     Ten folds one after the other, each with identities of its own, the same-person pairs first.
     """
     random = random_stream(PAIR_STREAM, seed).random
-    plan: List[Tuple[int, int]] = []
-    issame: List[bool] = []
+    plan: list[tuple[int, int]] = []
+    issame: list[bool] = []
     for fold in range(FOLDS):
         people = range(HELD_OUT_START + fold, HELD_OUT_START + held_out, FOLDS)
         for turn in range(pairs // FOLDS):
@@ -111,10 +111,10 @@ def plan_pairs(seed: int, held_out: int, pairs: int) -> Tuple[List[Tuple[int, in
     return plan, issame
 
 
-def _write_files(folder: Path, meta: Dict[str, int], workers: int, progress: Optional[Progress]) -> None:
+def _write_files(folder: Path, meta: dict[str, int], workers: int, progress: Progress | None) -> None:
     people, per_person = meta["identities"], meta["images_per_identity"]
     plan, issame = plan_pairs(meta["seed"], meta["held_out"], meta["pairs"])
-    tasks: List[Task] = [(person, image) for person in range(people) for image in range(per_person)]
+    tasks: list[Task] = [(person, image) for person in range(people) for image in range(per_person)]
     # Every side of every pair is a picture of its own: its number is its place in the file.
     tasks += [(person, image) for image, person in enumerate(person for pair in plan for person in pair)]
     pictures = _counted(encode_faces(meta["seed"], tasks, workers), len(tasks), progress)
@@ -123,14 +123,14 @@ def _write_files(folder: Path, meta: Dict[str, int], workers: int, progress: Opt
     (folder / META).write_text(json.dumps(meta, indent=1) + "\n")
 
 
-def _counted(pictures: Iterator[bytes], total: int, progress: Optional[Progress]) -> Iterator[bytes]:
+def _counted(pictures: Iterator[bytes], total: int, progress: Progress | None) -> Iterator[bytes]:
     for done, picture in enumerate(pictures, start=1):
         yield picture
         if progress is not None:
             progress(done, total)
 
 
-def _move_into_place(partial: Path, root: Path, meta: Dict[str, int]) -> None:
+def _move_into_place(partial: Path, root: Path, meta: dict[str, int]) -> None:
     """Renames `partial` to `root`; an older set there goes first."""
     if root.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{root.name}-old-", dir=root.parent))
@@ -143,7 +143,7 @@ def _move_into_place(partial: Path, root: Path, meta: Dict[str, int]) -> None:
             raise
 
 
-def _meta(seed: int, identities: int, images_per_identity: int, held_out: int, pairs: int) -> Dict[str, int]:
+def _meta(seed: int, identities: int, images_per_identity: int, held_out: int, pairs: int) -> dict[str, int]:
     return {
         "version": VERSION,
         "seed": seed,
@@ -154,7 +154,7 @@ def _meta(seed: int, identities: int, images_per_identity: int, held_out: int, p
     }
 
 
-def _check(root: Path, meta: Dict[str, int]) -> None:
+def _check(root: Path, meta: dict[str, int]) -> None:
     if root.exists() and not (root / META).exists() and (not root.is_dir() or any(root.iterdir())):
         raise ValueError(f"{root} holds something else than a demo set: name another folder, or empty this one")
     if not 1 <= meta["identities"] <= HELD_OUT_START or meta["images_per_identity"] < 1:

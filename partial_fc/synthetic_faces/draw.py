@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Iterator, List
+from typing import Iterator
 
 import cv2
 import numpy as np
@@ -15,12 +15,12 @@ from .head import beard, behind, face, hair_front
 from .identity import Identity, draw_identity
 from .nuisance import Nuisance, draw_nuisance
 
-UNIT = 0.36  # one face unit, as a part of the picture's side
+UNIT = 0.39  # one face unit, as a part of the picture's side
 FRACTION_BITS = 4  # outlines are handed to OpenCV in sixteenths of a pixel: whole numbers, the same on every machine
 DEPTH = 0.70  # how deep the head is, face units
 
 # Share of the pictures that have each covering; the rest has none.
-COVERS = (("sunglasses", 0.05), ("glasses", 0.08), ("mask", 0.04), ("cap", 0.06), ("patch", 0.07))
+COVERS = (("sunglasses", 0.03), ("glasses", 0.05), ("mask", 0.02), ("cap", 0.02), ("patch", 0.03))
 
 _identity = lru_cache(maxsize=64)(draw_identity)
 
@@ -45,7 +45,7 @@ def encode_face(seed: int, identity: int, image: int, size: int = 112) -> bytes:
 
 def _picture(who: Identity, how: Nuisance, size: int) -> np.ndarray:
     scene = background(how, size)
-    shapes: List[Shape] = [*behind(who, how), *face(who), *beard(who), *features(who, how)]
+    shapes: list[Shape] = [*behind(who, how), *face(who), *beard(who), *features(who, how)]
     shapes += hair_front(who, how)
     shapes += cover(who, how)
     colours = np.clip([shape.colour for shape in shapes], 0, 255).tolist()
@@ -54,7 +54,7 @@ def _picture(who: Identity, how: Nuisance, size: int) -> np.ndarray:
     return photograph(scene, how)
 
 
-def project(shapes: List[Shape], who: Identity, how: Nuisance, size: int) -> List[np.ndarray]:
+def project(shapes: list[Shape], who: Identity, how: Nuisance, size: int) -> list[np.ndarray]:
     """Turns the head, moves and scales it: one (N, 2) int32 array a shape, in 1/2**FRACTION_BITS of a pixel."""
     counts = [len(shape.points) for shape in shapes]
     x, y = np.concatenate([shape.points for shape in shapes]).T
@@ -122,7 +122,9 @@ def _cap(who: Identity, how: Nuisance) -> Iterator[Shape]:
 
 def _patch(who: Identity, how: Nuisance) -> Iterator[Shape]:
     x, y, half = 0.6 * how.occlusion_x, 0.1 + 0.7 * how.occlusion_y, 0.15 + 0.15 * how.occlusion_size
-    yield Shape(np.array([(x - half, y - half), (x + half, y - half), (x + half, y + half), (x - half, y + half)]), how.cover)
+    yield Shape(
+        np.array([(x - half, y - half), (x + half, y - half), (x + half, y + half), (x - half, y + half)]), how.cover
+    )
 
 
 _COVERS = {"sunglasses": _sunglasses, "glasses": _glasses, "mask": _mask, "cap": _cap, "patch": _patch}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Sequence, Union
+from typing import Iterator, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Shape(NamedTuple):
     lift: float = 0.0  # how far it stands out towards the viewer, face units
 
 
-def features(who: Identity, how: Nuisance) -> List[Shape]:
+def features(who: Identity, how: Nuisance) -> list[Shape]:
     """Everything between brows and chin, back to front."""
     shapes = list(nose(who))
     shapes += mouth(who, how)
@@ -34,7 +34,7 @@ def features(who: Identity, how: Nuisance) -> List[Shape]:
 
 
 def eye(who: Identity, how: Nuisance, side: float) -> Iterator[Shape]:
-    """One eye: bag, white, iris, pupil, glint, crease and lash line; drawn for the right side, mirrored for the left."""
+    """One eye, back to front: bag, white, iris, pupil, crease and lash line."""
     place = Placed(who.eye_spacing * who.face_width, who.eye_height, -who.eye_tilt, side)
     open_part = 1.0 - min(max(how.eye_closure, 0.0), 0.85)
     half, upper, lower = who.eye_width, who.eye_upper * open_part, who.eye_lower * (0.4 + 0.6 * open_part)
@@ -80,7 +80,9 @@ def nose(who: Identity) -> Iterator[Shape]:
     ball = oval(0.0, base - 0.3 * tip + 0.6 * who.nose_point, 0.55 * wing, tip, 12)
     yield Shape(ball, mix(who.skin, (255, 240, 230), 0.15), lift=0.20)
     for side in (-1.0, 1.0):
-        hole = oval(side * 0.5 * wing, base + 0.2 * tip + 0.4 * who.nose_point, 1.3 * who.nostril_size, who.nostril_size, 8)
+        hole = oval(
+            side * 0.5 * wing, base + 0.2 * tip + 0.4 * who.nose_point, 1.3 * who.nostril_size, who.nostril_size, 8
+        )
         yield Shape(hole, mix(who.skin, INK, 0.75), lift=0.12)
 
 
@@ -98,8 +100,18 @@ def mouth(who: Identity, how: Nuisance) -> Iterator[Shape]:
     gap = 0.16 * max(how.mouth_open, 0.0)
     upper, lower = who.lip_upper, who.lip_lower
     bow = upper * (1 - who.lip_bow)
-    top = [(-half, corner), (-0.3 * half, height - upper), (0.0, height - bow), (0.3 * half, height - upper), (half, corner)]
-    low = [(0.5 * half, height + 0.75 * lower + gap), (0.0, height + lower + gap), (-0.5 * half, height + 0.75 * lower + gap)]
+    top = [
+        (-half, corner),
+        (-0.3 * half, height - upper),
+        (0.0, height - bow),
+        (0.3 * half, height - upper),
+        (half, corner),
+    ]
+    low = [
+        (0.5 * half, height + 0.75 * lower + gap),
+        (0.0, height + lower + gap),
+        (-0.5 * half, height + 0.75 * lower + gap),
+    ]
     yield Shape(closed_curve(top + low), who.lips, lift=0.05)
     seam = open_curve([(-half, corner), (0.0, height + 0.01), (half, corner)])
     if gap > 0.02:
@@ -116,7 +128,9 @@ def mouth(who: Identity, how: Nuisance) -> Iterator[Shape]:
 def folds(who: Identity, half: float, corner: float) -> Iterator[Shape]:
     """The lines from the nose to the corners of the mouth."""
     start = who.eye_height + 0.04 + who.nose_length
-    line = open_curve([(who.nose_width + 0.03, start - 0.03), (half + 0.05, (start + corner) / 2), (half + 0.07, corner + 0.05)])
+    line = open_curve(
+        [(who.nose_width + 0.03, start - 0.03), (half + 0.05, (start + corner) / 2), (half + 0.07, corner + 0.05)]
+    )
     right = ribbon(line, 0.026)
     for points in (right, mirrored(right)):
         yield Shape(points, mix(who.skin, INK, 0.30 * who.fold))

@@ -77,7 +77,9 @@ def beard(who: Identity) -> Iterator[Shape]:
     if who.moustache > 0:
         y = height - who.lip_upper - 0.5 * who.moustache_width
         half = 0.9 * who.mouth_width
-        line = open_curve([(-half, y + 0.05), (-0.4 * half, y - 0.01), (0.0, y), (0.4 * half, y - 0.01), (half, y + 0.05)])
+        line = open_curve(
+            [(-half, y + 0.05), (-0.4 * half, y - 0.01), (0.0, y), (0.4 * half, y - 0.01), (half, y + 0.05)]
+        )
         yield Shape(ribbon(line, 2 * who.moustache_width), mix(who.skin, colour, 0.35 + 0.6 * who.moustache), lift=0.06)
 
 
@@ -88,7 +90,12 @@ def hair_behind(who: Identity, how: Nuisance) -> Iterator[Shape]:
     out = who.hair_volume + how.hair_volume
     wide = who.face_width + 0.5 * out + 0.03
     end = max(who.hair_side, -0.3 + 1.2 * who.hair_length)
-    right = [(0.7 * wide, -who.crown - 0.7 * out), (wide + 0.3 * out, -0.5), (wide + 0.4 * out, 0.5 * end), (0.9 * wide, end)]
+    right = [
+        (0.7 * wide, -who.crown - 0.7 * out),
+        (wide + 0.3 * out, -0.5),
+        (wide + 0.4 * out, 0.5 * end),
+        (0.9 * wide, end),
+    ]
     shape = [(0.0, -who.crown - out), *right, *[(-x, y) for x, y in right[::-1]]]
     yield Shape(closed_curve(shape), 0.72 * who.hair, 0.0, -0.25)
 
@@ -110,5 +117,7 @@ def hair_front(who: Identity, how: Nuisance) -> Iterator[Shape]:
     light = mix(who.hair, (255, 232, 190), who.hair_streaks)
     top = -who.crown - 0.6 * out
     for reach in (-0.8, -0.35, 0.4, 0.85):
-        lock = open_curve([(part, line - 0.03), (part + 0.5 * reach * wide, 0.5 * (top + line) - 0.06), (reach * wide, line)])
+        lock = open_curve(
+            [(part, line - 0.03), (part + 0.5 * reach * wide, 0.5 * (top + line) - 0.06), (reach * wide, line)]
+        )
         yield Shape(ribbon(lock, 0.035), light, 0.0, 0.14)

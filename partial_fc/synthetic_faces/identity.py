@@ -1,12 +1,12 @@
 """Who is drawn: some sixty numbers that stay the same in every picture of one person.
 
-Lengths are in face units (eye_spacing in half face widths): the origin lies between the eyes and the mouth, x to the right, y downwards, and the
-head reaches from about -1 (crown) to +1 (chin). Colours are RGB, 0 to 255.
+Lengths are in face units (eye_spacing: in half face widths). The origin lies between the eyes and the mouth, x goes
+to the right, y downwards, and the head reaches from about -1 (crown) to +1 (chin). Colours are RGB, 0 to 255.
 """
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Tuple
+from typing import Mapping
 
 import numpy as np
 
@@ -14,7 +14,7 @@ IDENTITY_STREAM = 1  # keeps the random numbers of persons apart from those of p
 WORD = 2**32  # SeedSequence takes 32-bit words: larger numbers could make two tuples read the same
 
 # Every value is drawn evenly from its range. New names go to the end: the order is the order of the draws.
-RANGES: Dict[str, Tuple[float, float]] = {
+RANGES: dict[str, tuple[float, float]] = {
     # head
     "face_width": (0.60, 0.86),
     "forehead_width": (0.80, 1.02),
@@ -115,7 +115,7 @@ class Identity:
         raise AttributeError(f"a drawn face has no value named {name!r}")
 
 
-def between(palette: Tuple[Tuple[int, int, int], ...], position: float) -> np.ndarray:
+def between(palette: tuple[tuple[int, int, int], ...], position: float) -> np.ndarray:
     """Colour (3,) at `position`, 0 to 1, along a palette."""
     step, part = divmod(min(max(position, 0.0), 0.999999) * (len(palette) - 1), 1.0)
     return mix(palette[int(step)], palette[int(step) + 1], part)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
-
 import numpy as np
 
 from .identity import random_stream
@@ -14,39 +12,39 @@ from .identity import random_stream
 IMAGE_STREAM = 2
 
 # name: (middle, spread). Drawn from a bell of three even draws, which ends at middle +- spread.
-BELLS: Dict[str, Tuple[float, float]] = {
+BELLS: dict[str, tuple[float, float]] = {
     # pose: radians, then face units
-    "yaw": (0.0, 0.60),
-    "pitch": (0.0, 0.40),
-    "roll": (0.0, 0.35),
-    "scale": (1.0, 0.22),
-    "stretch": (0.0, 0.08),
-    "shear": (0.0, 0.08),
-    "shift_x": (0.0, 0.28),
-    "shift_y": (0.0, 0.28),
+    "yaw": (0.0, 0.44),
+    "pitch": (0.0, 0.28),
+    "roll": (0.0, 0.25),
+    "scale": (1.0, 0.18),
+    "stretch": (0.0, 0.05),
+    "shear": (0.0, 0.05),
+    "shift_x": (0.0, 0.24),
+    "shift_y": (0.0, 0.24),
     # expression
-    "smile": (0.2, 1.0),
-    "mouth_open": (-0.1, 0.8),
+    "smile": (0.2, 0.8),
+    "mouth_open": (-0.1, 0.6),
     "brow_raise": (0.0, 1.0),
-    "eye_closure": (-0.1, 0.7),
+    "eye_closure": (-0.15, 0.55),
     "gaze_x": (0.0, 1.0),
     "gaze_y": (0.0, 0.7),
     # hair of the day
     "hair_volume": (0.0, 0.05),
     # light
-    "gain": (0.95, 0.65),
-    "warmth": (0.0, 0.45),
-    "tint": (0.0, 0.20),
-    "gamma": (0.0, 0.60),
-    "slope_x": (0.0, 0.75),
-    "slope_y": (0.0, 0.50),
-    "veil": (-0.05, 0.30),
+    "gain": (1.0, 0.50),
+    "warmth": (0.0, 0.36),
+    "tint": (0.0, 0.15),
+    "gamma": (0.0, 0.50),
+    "slope_x": (0.0, 0.60),
+    "slope_y": (0.0, 0.40),
+    "veil": (-0.05, 0.25),
 }
 # name: (low, high), drawn evenly
-EVEN: Dict[str, Tuple[float, float]] = {
-    "blur": (0.0, 3.6),
-    "noise": (0.0, 20.0),
-    "jpeg": (55.0, 96.0),
+EVEN: dict[str, tuple[float, float]] = {
+    "blur": (0.0, 3.0),
+    "noise": (0.0, 12.0),
+    "jpeg": (60.0, 96.0),
     "occlusion": (0.0, 1.0),
     "occlusion_size": (0.0, 1.0),
     "occlusion_x": (-1.0, 1.0),
@@ -58,6 +56,10 @@ COLOURS = ("cloth", "wall", "cover")
 class Nuisance:
     """One picture's circumstances: a float per name in BELLS and EVEN, a colour (3,) per name in COLOURS."""
 
+    cloth: np.ndarray
+    wall: np.ndarray
+    cover: np.ndarray
+
     def __init__(self, random: np.random.Generator):
         self.random = random
         bells = random.random((len(BELLS), 3)).mean(axis=1).tolist()
@@ -68,7 +70,7 @@ class Nuisance:
         for name, colour in zip(COLOURS, random.random((len(COLOURS), 3)) * 255):
             setattr(self, name, colour)
 
-    def __getattr__(self, name: str) -> float:
+    def __getattr__(self, name: str) -> float:  # see Identity
         raise AttributeError(f"a picture of a drawn face has no value named {name!r}")
 
 

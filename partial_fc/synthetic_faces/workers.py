@@ -13,8 +13,9 @@ import pickle
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple
+from typing import Iterator, Sequence, Tuple
 
 import cv2
 
@@ -29,16 +30,15 @@ def encode_faces(seed: int, tasks: Sequence[Task], workers: int) -> Iterator[byt
     if workers <= 1:
         yield from (encode_face(seed, identity, image) for identity, image in tasks)
         return
-    children: List[subprocess.Popen] = []
+    children: list[subprocess.Popen] = []
     try:
         children.extend(_start(seed, tasks[first::workers]) for first in range(workers))
         for turn in range(len(tasks)):
             yield _receive(children[turn % workers])
     finally:
         for child in children:
-            child.kill()
-            child.stdout.close()
-            child.wait()
+            with child:  # closes its pipes and waits for its end
+                child.kill()
 
 
 def _start(seed: int, tasks: Sequence[Task]) -> subprocess.Popen:
@@ -49,13 +49,16 @@ def _start(seed: int, tasks: Sequence[Task]) -> subprocess.Popen:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,  # Ctrl-C reaches the caller only, which ends its children without their tracebacks
     )
-    with child.stdin:
+    assert child.stdin is not None
+    with suppress(BrokenPipeError), child.stdin:  # a child that is dead already is reported where its answer is missed
         pickle.dump((seed, list(tasks)), child.stdin)
     return child
 
 
 def _receive(child: subprocess.Popen) -> bytes:
+    assert child.stdout is not None
     head = child.stdout.read(LENGTH.size)
     data = child.stdout.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
     if not data:
@@ -76,4 +79,3 @@ def serve() -> None:
     except BrokenPipeError:
         # The reader is gone. Point the stream elsewhere, or the interpreter complains when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
-

@@ -4,8 +4,9 @@ import math
 
 import mxnet as mx
 import numpy as np
-import oracle
 import pytest
+
+import oracle
 from partial_fc_mxnet.memory_softmax import MarginLoss, margin_slope
 
 FAMILIES = [(1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.35, 0.0, 0.0), (0.9, 0.4, 0.15), (3.0, 1.0, 0.0)]

@@ -3,6 +3,7 @@ import os
 import mxnet as mx
 import numpy as np
 import pytest
+
 from partial_fc_mxnet import MemoryBank
 from partial_fc_mxnet.memory_bank import check_shard_size
 

@@ -6,9 +6,9 @@ Shapes: G global batch, D inputs, E embedding, C classes.
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
-from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler
 
 from partial_fc.sharding import num_sampled, shard_of
+from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler
 
 G, D, E = 6, 8, 4
 

@@ -6,7 +6,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import D, E, G, Batches, build_bank, build_module, initial_params, random_batches
+from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
+
 from partial_fc_mxnet import MarginLoss, job
 
 

@@ -3,6 +3,7 @@
 import mxnet as mx
 import numpy as np
 import pytest
+
 from partial_fc_mxnet import DistributedOptimizer, MemoryBankSGDOptimizer, get_scheduler
 
 
@@ -18,7 +19,9 @@ def update_with_zero_gradients(optimizer):
     """Parameters after one update with zero gradients from all ones: what changes has been decayed."""
     module = mx.mod.Module(symbol(), label_names=None)
     module.bind([("data", (2, 5))])
-    module.init_params(mx.init.One())
+    module.init_params()
+    params, aux_params = module.get_params()
+    module.set_params({name: mx.nd.ones_like(array) for name, array in params.items()}, aux_params)
     module.init_optimizer(kvstore=None, optimizer=optimizer)
     module.forward(mx.io.DataBatch([mx.nd.zeros((2, 5))]), is_train=True)
     module.backward([mx.nd.zeros((2, 3))])

@@ -8,6 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import MARGINS, Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
+
 from partial_fc_mxnet import MarginLoss
 
 STEPS = 20

@@ -1,6 +1,6 @@
-import default
 import pytest
 
+import default
 from partial_fc.settings import SettingsError, choose, merge, parse_assignments
 
 

@@ -58,7 +58,7 @@ def test_script_passes_shellcheck(script):
     shellcheck = shutil.which("shellcheck", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed (install.sh --dev does it)")
-    done = subprocess.run([shellcheck, "-x", "-P", str(CLONE), str(script)], capture_output=True, text=True, cwd=CLONE)
+    done = subprocess.run([shellcheck, str(script)], capture_output=True, text=True, cwd=CLONE)
     assert done.returncode == 0, done.stdout
 
 
@@ -87,6 +87,12 @@ def test_python_that_cannot_be_used_is_refused(clone):
 def test_unknown_argument_is_refused(clone):
     done = bash(clone / "setup-utils" / "install.sh", "--devel")
     assert done.returncode != 0 and '"--devel"' in done.stderr
+
+
+def test_a_path_with_a_space_is_refused(clone):
+    spaced = clone.rename(clone.parent / "my clone")
+    done = bash(spaced / "setup-utils" / "install.sh")
+    assert done.returncode != 0 and "has a space" in done.stderr
 
 
 def test_a_foreign_venv_is_left_alone(clone):
@@ -118,10 +124,10 @@ def fake_venv(clone, mpi_bin=""):
     (state / "cuda.env").write_text("PFC_CUDA_LIBRARY_PATH=''\n")
 
 
-def source_env(clone, times=1):
+def source_env(clone, times=1, **variables):
     """The variables after sourcing env.sh, from another folder and under `set -eu`."""
     line = "set -eu; cd /; " + f". '{clone}/setup-utils/env.sh'; " * times + "env"
-    done = bash("-c", line)
+    done = bash("-c", line, **variables)
     assert done.returncode == 0, done.stderr
     return dict(entry.split("=", 1) for entry in done.stdout.splitlines() if "=" in entry)
 
@@ -141,6 +147,13 @@ def test_env_with_an_installed_mpi(clone):
     assert variables["PATH"].split(":")[:2] == [str(clone / ".venv" / "bin"), "/opt/mpi/bin"]
     assert "OPAL_PREFIX" not in variables
     assert variables["MPI4PY_LIBMPI"] == "/opt/mpi/bin/libmpi.so"
+
+
+def test_env_without_ssh_keeps_mpirun_from_looking_for_it(clone, bare_path):
+    fake_venv(clone)
+    assert source_env(clone, PATH=str(bare_path))["OMPI_MCA_plm"] == "^rsh"
+    (bare_path / "ssh").symlink_to("/bin/true")
+    assert "OMPI_MCA_plm" not in source_env(clone, PATH=str(bare_path))
 
 
 def test_env_without_a_venv_says_what_to_run(clone):
@@ -208,7 +221,7 @@ def test_shims_wait_for_mxnet_and_stand_once(tmp_path):
         "import mxnet; assert 'numpy' in sys.modules and 'mxnet' not in finder.shims"
     )
     variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{SETUP}"}
-    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
