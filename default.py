@@ -14,7 +14,7 @@ from partial_fc.settings import SettingsError, choose, merge
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-config = edict()
+config = edict()  # filled in below with the defaults, by generate_config with everything
 
 
 def defaults() -> edict:
@@ -48,15 +48,15 @@ def defaults() -> edict:
 
     # The backbone
     settings.net_se = False  # squeeze-and-excitation in the residual units
-    settings.net_act = None  # prelu, relu, ...; None is the network's own
+    settings.net_act = ""  # prelu, relu, ...; empty is the network's own
     settings.bn_mom = 0.9
-    settings.net_output = None  # FC, E (FC with dropout) or GAP; None is the network's own
+    settings.net_output = ""  # FC, E (FC with dropout), GAP or GDC; empty is the network's own
 
     # The data
     settings.data_root = "/train_tmp"  # of the real sets; <data_root>/<name>/train.rec
-    settings.data_name = None  # folder of the set under data_root, set by the data set
-    settings.rec = None  # a train.rec by its own path, instead of the two above
-    settings.num_classes = None  # set by the data set
+    settings.data_name = ""  # folder of the set under data_root, set by the data set
+    settings.rec = ""  # a train.rec by its own path, instead of the two above
+    settings.num_classes = 0  # set by the data set
     settings.image_size = 112
     settings.shuffle = True
     settings.rand_mirror = True
@@ -108,10 +108,11 @@ dataset = edict(
         data_name="demo",
         num_classes=1000,
         embedding_size=128,
-        lr_steps=[2000, 2700],
-        max_update=3000,
+        warmup_steps=100,  # else the first large steps turn the centers faster than the backbone can follow
+        lr_steps=[1300, 1750],
+        max_update=2000,
         verify_every=500,
-        save_every=3000,
+        save_every=2000,
         val_targets=["demo_val"],
         baselines=True,
     ),
@@ -148,16 +149,27 @@ def generate_config(loss_name=None, dataset_name=None, network_name=None, change
     merge(settings, own)
     _check(settings)
     for name in ("data_root", "models_root", "rec"):
-        if settings[name] is not None:
+        if settings[name]:
             settings[name] = os.path.join(HERE, os.path.expanduser(settings[name]))
     config.clear()
     config.update(settings)
     return config
 
 
+POSITIVE = (
+    "num_classes",
+    "embedding_size",
+    "batch_size",
+    "image_size",
+    "frequent",
+    "verify_every",
+    "save_every",
+    "step_timeout",
+)
+
+
 def _check(settings):
-    positive = ("embedding_size", "batch_size", "image_size", "frequent", "verify_every", "save_every", "step_timeout")
-    for name in positive:
+    for name in POSITIVE:
         if settings[name] < 1:
             raise SettingsError(f"{name} is {settings[name]}, but must be at least 1")
     if settings.image_size % 16:
@@ -166,5 +178,14 @@ def _check(settings):
         raise SettingsError(f"sample_ratio is {settings.sample_ratio}, but must be above 0 and at most 1")
     if settings.max_update < 0:
         raise SettingsError(f"max_update is {settings.max_update}, but must not be negative")
+    if len(settings.margins) != 3:
+        raise SettingsError(f"margins is {settings.margins}, but must be the three numbers (m1, m2, m3)")
+    if list(settings.lr_steps) != sorted(set(settings.lr_steps)) or any(step < 1 for step in settings.lr_steps):
+        raise SettingsError(f"lr_steps is {settings.lr_steps}, but must be increasing numbers of updates")
+    if not (settings.debug or settings.rec or settings.data_name):
+        raise SettingsError(f"dataset {settings.dataset} has no images: set rec, or debug=True for dummy ones")
     if settings.fp16:
         raise SettingsError("fp16 is not available yet: training in float16 needs loss scaling, leave fp16 = False")
+
+
+config.update(defaults())

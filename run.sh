@@ -19,8 +19,13 @@ if [ -t 2 ]; then
     export COLUMNS
 fi
 
-# -bind-to none: a rank uses several threads, and MPI would bind it to one core.
-# -q: without it mpirun adds a page of its own to a rank's one-sentence error.
-exec mpirun -np "$NP" -hostfile "$HOSTFILE" -bind-to none -map-by slot -q \
-    -x PATH -x PARTIAL_FC_TERMINAL -x COLUMNS \
+# What the ranks of other hosts must be told: the user's own settings of the libraries, and how to show progress.
+forward=()
+while IFS= read -r name; do
+    forward+=(-x "$name")
+done < <(compgen -e | grep -E '^(PATH|COLUMNS|PARTIAL_FC_TERMINAL|(OMP|MXNET|HOROVOD|NCCL|UCX)_.*)$')
+
+# The full path of mpirun tells the other hosts where theirs is. -bind-to none: a rank uses several threads, and MPI
+# would bind it to one core. -q: without it mpirun adds a page of its own to a rank's one-sentence error.
+exec "$(command -v mpirun)" -np "$NP" -hostfile "$HOSTFILE" -bind-to none -map-by slot -q "${forward[@]}" \
     bash "$here/config.sh" "$@"

@@ -27,7 +27,7 @@ def draw_negatives(positive: np.ndarray, num_local: int, count: int, rng: np.ran
     """Draws ``count`` of the L - P classes that are not positive, uniformly, without replacement.
 
     The draw is made among the numbers 0 .. L-P-1 and each is then moved past the positives at or
-    below it, so no pool of L classes is built or permuted.
+    below it: no set difference, no loop over classes.
 
     Args:
         positive: (P,) int64, sorted, unique local indices.

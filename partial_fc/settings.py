@@ -53,7 +53,7 @@ def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
 
 
 def _literal(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
+    words = {"true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
     try:
@@ -63,13 +63,11 @@ def _literal(text: str) -> Any:
 
 
 def _checked(name: str, value: Any, current: Any) -> Any:
-    # None stands for "chosen elsewhere" and takes any type; bool is an int to Python but not to people.
-    if current is None or value is None:
-        return value
     if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(current, (list, tuple)) and isinstance(value, (list, tuple)):
         return type(current)(value)
+    # type(), not isinstance(): bool is an int to Python but not to people.
     if type(value) is not type(current):
         raise SettingsError(f"{name} is {value!r}, but must be of type {type(current).__name__}, such as {current!r}")
     return value

@@ -14,6 +14,10 @@ except ImportError as error:
         "then `bash setup-utils/check.sh` to see what was built"
     ) from error
 
+from partial_fc.sampling import WeightIndexSampler
+
+from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification
+from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
 from .memory_scheduler import get_scheduler
@@ -21,6 +25,13 @@ from .memory_softmax import MarginLoss
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
 
 __all__ = [
+    "CallBackCenterSave",
+    "CallBackLogging",
+    "CallBackModelSave",
+    "CallBackVerification",
+    "DummyIter",
+    "FaceImageIter",
+    "WeightIndexSampler",
     "DistributedOptimizer",
     "MarginLoss",
     "MemoryBank",

@@ -10,7 +10,7 @@ import os
 from partial_fc.sharding import num_sampled, shard_of
 
 from .image_iter import DummyIter, FaceImageIter
-from .memory_bank import MemoryBank, check_shard_size
+from .memory_bank import MAX_ELEMENTS, MemoryBank, check_shard_size
 from .memory_module import SampleDistributeModule
 from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
@@ -25,9 +25,16 @@ def check_sizes(settings, size: int) -> None:
     """Refuses what cannot be, before anything is read or allocated.
 
     Raises:
-        ValueError: the largest shard does not fit into one array.
+        ValueError: the largest shard, or the logits of the global batch on it, do not fit into one array.
     """
-    check_shard_size(shard_of(settings.num_classes, 0, size).size, settings.embedding_size)
+    largest = shard_of(settings.num_classes, 0, size).size
+    check_shard_size(largest, settings.embedding_size)
+    batch, sampled = settings.batch_size * size, num_sampled(largest, settings.sample_ratio)
+    if batch * sampled > MAX_ELEMENTS:
+        raise ValueError(
+            f"the logits of {batch} images and {sampled} classes on one rank are {batch * sampled} elements, more than "
+            f"the {MAX_ELEMENTS} one array of the MXNet wheels holds: lower sample_ratio or batch_size"
+        )
 
 
 def record_path(settings) -> str:
@@ -94,9 +101,9 @@ def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistribut
         settings.network,
         settings.embedding_size,
         net_se=settings.net_se,
-        net_act=settings.net_act,
+        net_act=settings.net_act or None,
         bn_mom=settings.bn_mom,
-        net_output=settings.net_output,
+        net_output=settings.net_output or None,
     )
     memory_optimizer = MemoryBankSGDOptimizer(
         bank_scheduler, 1.0 / (settings.batch_size * size), settings.momentum, settings.wd

@@ -138,8 +138,9 @@ class CallBackVerification:
         history = self.history[name]
         if history and history[-1][0] == num_update:
             return history[-1][1]
-        images, issame = read_pairs(path)
-        result = verify(self.embedder(name, images), issame)
+        images, issame = job.together(f"read.{name}", lambda: read_pairs(path))
+        embeddings = job.together(f"embed.{name}", lambda: self.embedder(name, images))
+        result = job.together(f"verify.{name}", lambda: verify(embeddings, issame))
         history.append((num_update, result.accuracy))
         if self.rank == 0:
             best = max(accuracy for _, accuracy in history)

@@ -13,6 +13,8 @@ import numpy as np
 
 from partial_fc.images import decode_rgb
 
+from . import job
+
 
 class Embedder:
     """Flip-summed embeddings, spread over the ranks.
@@ -50,6 +52,7 @@ class Embedder:
         return embeddings[: len(images)]
 
     def _embed(self, name: str, images: list[bytes], index: np.ndarray) -> np.ndarray:
+        job.alive()
         pixels = decode_faces(images, index, self.image_size, name)
         batch = np.zeros((self.batch_size, 3, self.image_size, self.image_size), np.float32)
         batch[: len(index)] = pixels.transpose(0, 3, 1, 2)

@@ -128,7 +128,8 @@ class DummyIter(mx.io.DataIter):
     def next(self) -> mx.io.DataBatch:
         """The next batch. Raises StopIteration after `batches` of them."""
         number = self.cursor.advance()
-        labels = np.random.default_rng((*self._key, number)).integers(0, self.num_classes, self.batch_size)
+        # The constant keeps this stream apart from the draw of negatives, which is seeded by (seed, rank) too.
+        labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, self.batch_size)
         return data_batch(self._data, labels)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import time
 import traceback
-from typing import Callable, NoReturn, TypeVar
+from typing import Any, Callable, NoReturn, TypeVar
 
 import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.softmax import MissingPositiveError
+
+from .errors import sentence
 
 Result = TypeVar("Result")
 
@@ -29,6 +32,15 @@ class JobError(ValueError):
 _KNOWN_EVERYWHERE = (JobError, MissingPositiveError, FloatingPointError)
 
 
+# Seconds after which a rank that shows no sign of life ends itself; set by watch().
+_patience = 0.0
+
+
+def gather(name: str, value: Any) -> list[Any]:
+    """The values of all ranks, in their order (all-gather ``name``)."""
+    return hvd.allgather_object(value, name=name) if hvd.size() > 1 else [value]
+
+
 def together(name: str, work: Callable[[], Result]) -> Result:
     """Runs ``work`` on every rank and returns its result, or raises the same error on all of them.
 
@@ -38,11 +50,13 @@ def together(name: str, work: Callable[[], Result]) -> Result:
         JobError: ``work`` failed on some rank; the error of the lowest one, with its number.
     """
     result, problem = None, None
+    alive()
     try:
         result = work()
     except USER_ERRORS + (mx.base.MXNetError,) as error:
-        problem = str(error) or repr(error)
-    problems = hvd.allgather_object(problem, name=f"together.{name}") if hvd.size() > 1 else [problem]
+        problem = sentence(error)
+    problems = gather(f"together.{name}", problem)
+    alive()
     failed = [rank for rank, text in enumerate(problems) if text]
     if failed:
         where = "" if len(failed) == len(problems) else f" (rank {failed[0]} of {len(problems)})"
@@ -51,12 +65,20 @@ def together(name: str, work: Callable[[], Result]) -> Result:
 
 
 def watch(seconds: float) -> None:
-    """Ends this process, showing where it stood, unless called again within ``seconds``.
+    """From now on ends this process, showing where it stood, unless :func:`alive` is called within ``seconds``.
 
     A rank that waits for one that never comes has no other end under Gloo, nor under MPI when the other
     is stopped rather than dead.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True)
+    global _patience
+    _patience = seconds
+    alive()
+
+
+def alive() -> None:
+    """Tells the watch that this rank goes on: called at every step, phase and batch of a verification."""
+    if _patience:
+        faulthandler.dump_traceback_later(_patience, exit=True)
 
 
 def run(main: Callable[[], None]) -> None:
@@ -70,6 +92,8 @@ def run(main: Callable[[], None]) -> None:
             hvd.allgather(mx.nd.zeros((1,)), name="error_told")
         _end()
     except USER_ERRORS as error:
+        # Where every rank stumbles over the same thing, rank 0 tells it and ends the others before they do.
+        time.sleep(1 if hvd.rank() else 0)
         _tell(f"error on rank {hvd.rank()}: {error} ({_place(error)})")
         _end()
     except Exception:

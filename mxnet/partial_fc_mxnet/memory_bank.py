@@ -13,10 +13,11 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.centers import initial_centers
+from partial_fc.centers import center_blocks
 from partial_fc.sampling import WeightIndexSampler
 
 from .context import rank_context
+from .errors import sentence
 
 # Standard MXNet wheels index an array with 32 bits.
 MAX_ELEMENTS = 2**31 - 1
@@ -72,9 +73,11 @@ class MemoryBank:
         self.class_start = _ask_class_start(num_local, rank) if class_start is None else class_start
         self.sampler = WeightIndexSampler(num_sample, num_local, rank, self.class_start, seed)
         with _empty_arrays(num_local):
-            stop = self.class_start + num_local
-            self.weight = mx.nd.array(initial_centers(self.class_start, stop, embedding_size, seed), ctx=self.context)
-            self.weight_mom = mx.nd.zeros(self.weight.shape, ctx=self.context)
+            self.weight = mx.nd.zeros((num_local, embedding_size), ctx=self.context)
+            self.weight_mom = mx.nd.zeros((num_local, embedding_size), ctx=self.context)
+        # Block by block: a second copy of a shard may not fit into the host's memory.
+        for row, centers in center_blocks(self.class_start, self.class_start + num_local, embedding_size, seed):
+            self.weight[row : row + len(centers)] = centers
 
     def sample(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draws the centers of a step. Replace it to draw otherwise; every positive must be in it.
@@ -177,7 +180,7 @@ def _save(path: str, array: mx.nd.NDArray) -> None:
             mx.nd.save(aside, [array])
         os.replace(aside, path)
     except (mx.base.MXNetError, OSError) as error:
-        raise OSError(f"cannot write the centers to {path}: {_first_line(error)}") from error
+        raise OSError(f"cannot write the centers to {path}: {sentence(error)}") from error
 
 
 def _load(path: str, shape: tuple[int, int]) -> mx.nd.NDArray:
@@ -187,12 +190,7 @@ def _load(path: str, shape: tuple[int, int]) -> mx.nd.NDArray:
         with _empty_arrays(shape[0]):
             (array,) = mx.nd.load(path)
     except (mx.base.MXNetError, ValueError) as error:
-        raise OSError(f"cannot read the centers in {path}: {_first_line(error)}") from error
+        raise OSError(f"cannot read the centers in {path}: {sentence(error)}") from error
     if array.shape != shape:
         raise ValueError(f"{path} holds centers of shape {array.shape}, this rank's are {shape}: it is of another run")
     return array
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Traceback")]
-    return lines[-1].strip() if lines else type(error).__name__

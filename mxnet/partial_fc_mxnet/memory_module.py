@@ -89,14 +89,16 @@ class SampleDistributeModule:
 
     # The Module's own meaning -----------------------------------------------------------------------
 
-    def bind(self, data_shapes, label_shapes=None, for_training: bool = True) -> None:
+    def bind(self, data_shapes, label_shapes=None, for_training: bool = True, **module_arguments) -> None:
         """Binds the backbone, and settles with the other ranks which classes live where.
+
+        Takes what Module.bind does; labels are not the symbol's, so label_shapes is not used.
 
         Raises:
             ValueError: the ranks' batch sizes differ, the banks do not follow one another, or the backbone's
                 output is not (B, E) of the bank.
         """
-        self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training)
+        self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training, **module_arguments)
         batch, embedding_size = self._module.output_shapes[0][1]
         if embedding_size != self.memory_bank.embedding_size:
             raise ValueError(
@@ -105,30 +107,29 @@ class SampleDistributeModule:
             )
         self._settle_shards(batch)
 
-    def init_params(self, initializer=None, arg_params=None, aux_params=None, allow_missing=False, force_init=False):
+    def init_params(self, *args, **kwargs) -> None:
         """Initialises the backbone, as Module does: what is given is taken, the rest comes from the initializer."""
-        self._module.init_params(
-            initializer=initializer,
-            arg_params=arg_params,
-            aux_params=aux_params,
-            allow_missing=allow_missing,
-            force_init=force_init,
-        )
+        self._module.init_params(*args, **kwargs)
 
-    def init_optimizer(self, optimizer_params) -> None:
-        """Installs the backbone's optimizer under a DistributedOptimizer.
+    def init_optimizer(
+        self, kvstore=None, optimizer="sgd", optimizer_params=(("learning_rate", 0.01),), force_init=False
+    ) -> None:
+        """Installs the backbone's optimizer, as Module does, under a DistributedOptimizer.
 
         Args:
-            optimizer_params: dict of the arguments of MXNet's SGD, or an optimizer. Its rescale_grad should be
-                1 / B: the feature gradient already is divided by R.
+            kvstore: not used, Horovod sums the gradients.
+            optimizer: its name, or an optimizer.
+            optimizer_params: its arguments where it is named. rescale_grad should be 1 / B, which is what it is
+                if left out: the feature gradient already is divided by R.
+            force_init: as in Module.
         """
-        optimizer = optimizer_params
-        if not isinstance(optimizer, mx.optimizer.Optimizer):
+        if isinstance(optimizer, str):
             names = dict(enumerate(self._module._exec_group.param_names))
-            optimizer = mx.optimizer.SGD(sym=self.symbol, param_idx2name=names, **dict(optimizer_params))
+            params = {"rescale_grad": 1.0 / self._module.data_shapes[0].shape[0], **dict(optimizer_params)}
+            optimizer = mx.optimizer.create(optimizer, sym=self.symbol, param_idx2name=names, **params)
         if not isinstance(optimizer, DistributedOptimizer):
             optimizer = DistributedOptimizer(optimizer)
-        self._module.init_optimizer(kvstore=None, optimizer=optimizer)
+        self._module.init_optimizer(kvstore=None, optimizer=optimizer, force_init=force_init)
 
     def get_outputs(self, merge_multi_context: bool = True):
         """Outputs of the last forward, a list of one (B, E)."""
@@ -159,27 +160,27 @@ class SampleDistributeModule:
 
         Args:
             train_data: an iterator of batches of B images and B integer labels; it is reset at each end of data.
-            optimizer_params: see init_optimizer.
+            optimizer_params: arguments of MXNet's SGD, see init_optimizer.
             batch_end_callback: one callable or a list, called with batch_end_param after every update.
             initializer: for the parameters that arg_params and aux_params do not give.
-            max_update: the number of updates, exactly; None means one pass over train_data.
+            max_update: the number of updates there shall be in all, exactly; None means one pass over train_data.
         """
         if not self._module.binded:
             self.bind(train_data.provide_data, for_training=True)
         if not self._module.params_initialized:
             self.init_params(initializer, arg_params, aux_params, allow_missing=True)
-        self.init_optimizer(optimizer_params)
+        self.init_optimizer(optimizer_params=optimizer_params)
         self._take_parameters_of_rank_0()
         callbacks = batch_end_callback if isinstance(batch_end_callback, (list, tuple)) else [batch_end_callback]
         batches = _batches(train_data, endless=max_update is not None)
-        batch = next(batches, None) if max_update != 0 else None
+        batch = next(batches, None) if self._goes_on(max_update) else None
         while batch is not None:
             self.num_epoch, data_batch = batch
             self.prepare(data_batch)
             self.forward_backward(data_batch)
             self.update()
             # MXNet still runs this step's backward pass while Python reads the next batch.
-            batch = next(batches, None) if self.num_update != max_update else None
+            batch = next(batches, None) if self._goes_on(max_update) else None
             param = self.batch_end_param(self.loss_cache, self.num_epoch, self.num_update)
             for callback in callbacks:
                 callback(param)
@@ -210,7 +211,6 @@ class SampleDistributeModule:
         Raises:
             FloatingPointError: the loss is not a number, which it is on every rank alike.
         """
-        self.memory_lr = self.memory_optimizer.lr_scheduler(self.num_update + 1)
         self.grad_cache, loss = self.backward_sample(total_feature, total_label)
         self.loss_cache[:] = loss
         if not math.isfinite(loss):
@@ -262,7 +262,9 @@ class SampleDistributeModule:
         Raises:
             ValueError: the result has another shape, so a rank sent a part of another size.
         """
-        gathered = hvd.allgather(tensor.astype(dtype, copy=False), name=name) if self.size > 1 else tensor
+        gathered = tensor.astype(dtype, copy=False)
+        if self.size > 1:
+            gathered = hvd.allgather(gathered, name=name)
         if gathered.shape != tuple(shape):
             raise ValueError(f"all-gather {name!r} gave {gathered.shape}, not {tuple(shape)}: ranks sent unequal parts")
         return gathered.as_in_context(context)
@@ -334,6 +336,7 @@ class SampleDistributeModule:
             return combine_statistics(gathered.asnumpy().reshape(self.size, 3, -1), total_label)
 
         bank = self.memory_bank
+        self.memory_lr = self.memory_optimizer.lr_scheduler(self.num_update + 1)
         if len(local_index) == 0:
             softmax = exchange(empty_statistics(len(total_label), self.context))
             return mx.nd.zeros_like(total_feature), softmax.loss
@@ -343,6 +346,9 @@ class SampleDistributeModule:
         self.memory_optimizer.update(weight=weight, grad=d_weight, state=weight_mom, learning_rate=self.memory_lr)
         bank.set(local_index, weight, weight_mom)
         return d_feature, loss
+
+    def _goes_on(self, max_update: int | None) -> bool:
+        return max_update is None or self.num_update < max_update
 
     def _take_parameters_of_rank_0(self) -> None:
         # By way of the host copies: on the CPU a forward pass may have left the module's own arrays in a
@@ -382,7 +388,7 @@ def _batches(train_data, endless: bool):
             yield epoch, batch
         if empty:
             raise ValueError("the training iterator gave no batch in a whole pass: it needs at least one batch a rank")
+        train_data.reset()
         if not endless:
             return
-        train_data.reset()
         epoch += 1

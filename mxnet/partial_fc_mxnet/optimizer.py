@@ -60,7 +60,15 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._prefix = prefix
 
     def __getattr__(self, name):
+        if name == "_optimizer":  # not there yet, while a copy or an unpickled one is being made
+            raise AttributeError(name)
         return getattr(self._optimizer, name)
+
+    def __getstate__(self):
+        return dict(self.__dict__)
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
 
     def __setattr__(self, name, value):
         if name in ("_optimizer", "_prefix"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import sys
@@ -16,13 +17,24 @@ def prepare_folder(folder: str) -> None:
     """Makes the folder; one that holds an earlier training is kept beside it, under the time it ended.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be made, or a training that still runs writes to it.
     """
     log = os.path.join(folder, "training.log")
     if os.path.exists(log):
+        _refuse_live(log)
         ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(log)))
         os.rename(folder, f"{folder}.{ended}")
     _make(folder)
+
+
+def _refuse_live(log: str) -> None:
+    """Output holds a lock on its log as long as the training runs."""
+    with open(log, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            folder = os.path.dirname(log)
+            raise OSError(f"another training is writing to {folder}: let it end, or set models_root") from None
 
 
 def check_writable(folder: str, rank: int) -> None:
@@ -71,7 +83,9 @@ class Output:
         if rank == 0:
             from mxboard import SummaryWriter
 
-            self._handlers.append(logging.FileHandler(os.path.join(folder, "training.log"), encoding="utf-8"))
+            log = logging.FileHandler(os.path.join(folder, "training.log"), encoding="utf-8")
+            fcntl.flock(log.stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._handlers.append(log)
             self.writer = SummaryWriter(logdir=os.path.join(folder, "tensorboard"), verbose=False)
             if _is_terminal():
                 columns = int(os.environ.get("COLUMNS", 0)) or 100

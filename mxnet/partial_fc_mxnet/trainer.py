@@ -44,7 +44,7 @@ def train(settings) -> None:
     job.together("output_of_ranks", lambda: check_writable(folder, rank))
     with Output(folder, rank, settings.max_update) as output:
         bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
-        module, optimizer_params = build.build_module(settings, bank, size)
+        module, optimizer_params = job.together("module", lambda: build.build_module(settings, bank, size))
         run = _Run(settings, module, output, data)
         run.fit(optimizer_params)
         run.finish()
@@ -57,7 +57,9 @@ class _Run:
         self.settings, self.module, self.output, self.data = settings, module, output, data
         self.rank, self.size = module.rank, module.size
         sets = build.validation_sets(settings)
-        self.missing = [path for path in sets.values() if not os.path.isfile(path)]
+        # A set that one host lacks is left out on all of them: they embed it together.
+        absent = job.gather("validation_sets", [path for path in sets.values() if not os.path.isfile(path)])
+        self.missing = sorted(set().union(*absent))
         self.sets = {name: path for name, path in sets.items() if path not in self.missing}
         self.log = CallBackLogging(
             settings.frequent, self.rank, self.size, settings.batch_size, output.writer, output.bar
@@ -76,8 +78,7 @@ class _Run:
         self._tell_start()
         # Every rank draws the same weights; dropout, which comes later, is each rank's own.
         mx.random.seed(settings.seed)
-        self.module.bind(self.data.provide_data, for_training=True)
-        self.module.init_params(mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2))
+        job.together("bind", self._bind)
         self._measure_baselines()
         mx.random.seed(settings.seed + 1 + self.rank)
         start = time.perf_counter()
@@ -86,7 +87,7 @@ class _Run:
             self.data,
             optimizer_params=optimizer_params,
             batch_end_callback=[
-                lambda param: job.watch(settings.step_timeout),
+                lambda param: job.alive(),
                 self.log,
                 Timed(self.log, [self.verification, self.model_save, self.center_save]),
             ],
@@ -94,6 +95,10 @@ class _Run:
             max_update=settings.max_update,
         )
         self.seconds = time.perf_counter() - start
+
+    def _bind(self) -> None:
+        self.module.bind(self.data.provide_data, for_training=True)
+        self.module.init_params(mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2))
 
     def finish(self) -> None:
         """Verifies and saves what was trained, and writes the summary."""

@@ -1,8 +1,12 @@
 """Bad input: one sentence, on one rank's behalf, a non-zero exit of all ranks, and fast."""
 
+import fcntl
+import os
 import subprocess
 import sys
+import sysconfig
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -58,11 +62,11 @@ def test_a_label_past_the_classes_names_the_record(run, settings, faces):
 
 
 def test_a_batch_larger_than_the_data(run, settings):
-    refused(run, *settings, "batch_size=200", message="160 images")
+    refused(run, *settings, "batch_size=200", message="needs 400 images, there are 160")
 
 
 def test_images_of_another_size(run, settings):
-    refused(run, *settings, "image_size=96", message="96")
+    refused(run, *settings, "image_size=96", message="holds images of 112x112")
 
 
 def test_an_output_folder_that_cannot_be_made(run, settings, tmp_path):
@@ -83,14 +87,64 @@ def test_a_broken_image_ends_all_ranks_with_file_and_key(run, settings, faces, t
     start = reader.offset(77) + 8 + 24
     content[start : start + 400] = bytes(400)
     (tmp_path / "train.rec").write_bytes(content)
-    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", message="key 77")
+    # Twelve batches of 16: every image is drawn in the first ten.
+    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", "max_update=12", message="key 77")
 
 
-def test_a_python_without_the_packages_says_what_to_run(tmp_path):
-    # -S leaves the environment's packages out, as a Python would that nobody installed them for.
-    result = subprocess.run(
-        [sys.executable, "-S", ROOT / "train_memory.py"], capture_output=True, text=True, timeout=FAST, env={"PATH": ""}
-    )
+def test_a_network_the_images_are_too_small_for(run, settings, faces, tmp_path):
+    for name in ("train.rec", "train.idx"):
+        (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
+    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", "--network", "mbf", "image_size=16", message="kernel")
+
+
+def test_words_that_are_no_settings(run):
+    refused(run, "--sample_ratio", "0.1", message="unrecognized arguments: --sample_ratio")
+
+
+def test_a_second_training_into_the_same_folder_is_refused(run, settings, tmp_path):
+    folder = tmp_path / "models" / "small-arcface-demo"
+    folder.mkdir(parents=True)
+    with open(folder / "training.log", "w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        refused(run, *settings, message=f"another training is writing to {folder}")
+    assert folder.exists()
+
+
+# train_memory.py with the shims that the environment's .pth brings on Python 3.12 and 3.13.
+WITH_SHIMS = """
+import importlib.util, runpy, sys
+if importlib.util.find_spec("stack_shims"):
+    import stack_shims
+sys.argv[0] = "train_memory.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def packages_without(missing, folder):
+    """A folder of links to every installed package but one."""
+    installed = Path(sysconfig.get_paths()["purelib"])
+    for path in installed.iterdir():
+        if path.name != missing and not path.name.startswith(f"{missing}-") and path.suffix != ".pth":
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "missing, told",
+    [
+        ("easydict", "No module named 'easydict'"),
+        ("mxnet", "MXNet is not installed"),
+        ("horovod", "Horovod is not installed"),
+    ],
+)
+def test_a_missing_package_says_what_to_run(missing, told, settings, tmp_path):
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    roots = [packages_without(missing, packages), ROOT, ROOT / "mxnet"]
+    # -S: without site, the environment's own packages are not found, only those of the links.
+    command = [sys.executable, "-S", "-c", WITH_SHIMS, *settings]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=FAST, env=env)
     assert result.returncode != 0
-    assert "run `bash setup-utils/install.sh`" in result.stderr
+    assert told in result.stderr and "run `bash setup-utils/install.sh`" in result.stderr, result.stderr
     assert "Traceback" not in result.stderr

@@ -27,7 +27,6 @@ def one_step(classes, ratio, loss, folder):
     sample = bank.sample
     bank.sample = lambda label: drawn.append(sample(label)) or drawn[-1]
     before = all_ranks(bank.weight.asnumpy(), "before")
-    module.memory_lr = 0.1
     module._num_classes = classes
     d_features, loss_value = module.backward_sample(mx.nd.array(features), labels)
     partial = hvd.allgather_object(d_features.asnumpy(), name="partial") if hvd.size() > 1 else [d_features.asnumpy()]
@@ -85,7 +84,6 @@ def test_more_positives_than_the_sample_all_take_part(tmp_path):
 def test_backward_takes_every_class(tmp_path):
     bank = build_bank(9, 0.2, tmp_path)
     module, _ = build_module(bank, MarginLoss(MARGINS["arcface"], SCALE, E))
-    module.memory_lr = 0.1
     rng = np.random.default_rng(3)
     features, labels = rng.standard_normal((G, E)).astype(np.float32), rng.integers(0, 9, G)
     before = bank.weight.asnumpy()
@@ -100,7 +98,6 @@ def test_backward_takes_every_class(tmp_path):
 def test_a_replaced_sample_is_used_and_a_missing_positive_is_counted(tmp_path):
     bank = build_bank(12, 1.0, tmp_path)
     module, _ = build_module(bank, MarginLoss(MARGINS["arcface"], SCALE, E))
-    module.memory_lr = 0.1
     labels = np.arange(0, 12, 2)
     # Every rank leaves out its first class.
     bank.sample = lambda label: (np.arange(1, bank.num_local), np.unique(label))

@@ -16,7 +16,7 @@ def bound_module(classes, tmp_path, ratio=1.0):
     module, params = build_module(bank, MarginLoss(embedding_size=E))
     module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
     module.init_params(arg_params=initial_params(), aux_params={})
-    module.init_optimizer(params)
+    module.init_optimizer(optimizer_params=params)
     return module
 
 
@@ -56,10 +56,12 @@ def test_feature_equal_to_its_center_gives_finite_gradients(tmp_path):
     for margins in ((1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.5, 0.0, 0.0)):
         bank = build_bank(6, 1.0, tmp_path)
         module, _ = build_module(bank, MarginLoss(margins, 64, E))
-        module.memory_lr = 0.1
         labels = np.arange(6)
-        centers = np.concatenate(hvd.allgather_object(bank.weight.asnumpy(), name="centers"))
+        mine = bank.weight.copy()
+        centers = np.concatenate(hvd.allgather_object(mine.asnumpy(), name="centers"))
         for features in (centers, -centers):  # theta = 0 and theta = pi
+            mine.copyto(bank.weight)
+            bank.weight_mom[:] = 0
             d_features, loss = module.backward_sample(mx.nd.array(features), labels)
             assert math.isfinite(loss)
             assert np.isfinite(d_features.asnumpy()).all()

@@ -1,5 +1,7 @@
 """Weight decay reaches the parameters it should, through DistributedOptimizer as through MXNet's own."""
 
+import pickle
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -58,6 +60,7 @@ def test_what_the_user_set_survives_the_names():
     assert inner.wd_mult == {"fc_weight": 0.0, "fc_bias": 0.0}
     optimizer.rescale_grad = 0.25
     assert inner.rescale_grad == 0.25
+    assert pickle.loads(pickle.dumps(optimizer)).wd_mult == inner.wd_mult
 
 
 def test_memory_bank_sgd():

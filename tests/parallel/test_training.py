@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from layer import MARGINS, Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
 
-from partial_fc_mxnet import MarginLoss
+from partial_fc_mxnet import MarginLoss, memory_bank, memory_module
 
 STEPS = 20
 ASSET = os.path.join(os.path.dirname(__file__), "..", "assets", "one_rank.json")
@@ -61,7 +61,12 @@ def test_one_seed_gives_the_same_numbers(tmp_path):
     assert first == second
 
 
-def test_a_bank_in_host_memory_trains_the_same(tmp_path):
+def test_a_bank_in_host_memory_trains_the_same(tmp_path, monkeypatch):
+    # The second CPU context stands for a GPU: MXNet refuses to compute with arrays of both.
+    for module in (memory_bank, memory_module):
+        monkeypatch.setattr(module, "rank_context", lambda local_rank: mx.cpu(1))
+    banks = [build_bank(31, 0.5, tmp_path, gpu=gpu) for gpu in (True, False)]
+    assert [bank.weight.context for bank in banks] == [mx.cpu(1), mx.cpu(0)]
     results = [trajectory(31, MarginLoss(embedding_size=4), tmp_path, ratio=0.5, gpu=gpu) for gpu in (True, False)]
     np.testing.assert_allclose(results[0]["losses"], results[1]["losses"], rtol=1e-4)
 

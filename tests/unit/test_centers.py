@@ -1,6 +1,14 @@
 import numpy as np
 
-from partial_fc.centers import BLOCK, initial_centers
+from partial_fc.centers import BLOCK, center_blocks
+
+
+def initial_centers(start, stop, embedding_size, seed):
+    """All blocks in one array, each where it says it belongs."""
+    centers = np.full((stop - start, embedding_size), np.nan, np.float32)
+    for row, block in center_blocks(start, stop, embedding_size, seed):
+        centers[row : row + len(block)] = block
+    return centers
 
 
 def test_a_center_does_not_depend_on_the_shard_it_is_in():
@@ -11,8 +19,8 @@ def test_a_center_does_not_depend_on_the_shard_it_is_in():
 
 
 def test_distribution():
+    assert all(block.dtype == np.float32 for _, block in center_blocks(0, 3000, 8, seed=0))
     centers = initial_centers(0, 4096, 64, seed=0)
-    assert centers.dtype == np.float32
     assert abs(centers.mean()) < 1e-4  # 5 standard errors of 262,144 draws of 0.01 are 1e-4
     assert abs(centers.std() - 0.01) < 1e-4
     assert len(np.unique(centers, axis=0)) == 4096

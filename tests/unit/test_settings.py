@@ -12,23 +12,35 @@ def test_unknown_names_come_with_the_nearest_known_one():
 
 
 def test_values_keep_their_type():
-    settings = {"ratio": 1.0, "seed": 0, "debug": False, "steps": [1], "margins": (1.0, 0.5, 0.0), "rec": None}
+    settings = {"ratio": 1.0, "seed": 0, "debug": False, "steps": [1], "margins": (1.0, 0.5, 0.0), "rec": ""}
     merge(settings, {"ratio": 1, "steps": (2, 3), "margins": [1, 0, 0.4], "rec": "a/train.rec"})
     assert settings["ratio"] == 1.0 and isinstance(settings["ratio"], float)
     assert settings["steps"] == [2, 3] and settings["margins"] == (1, 0, 0.4)
-    for wrong in ({"seed": 0.5}, {"seed": True}, {"debug": 1}, {"ratio": "much"}, {"steps": 3}):
+    for wrong in (
+        {"seed": 0.5},
+        {"seed": True},
+        {"debug": 1},
+        {"ratio": "much"},
+        {"steps": 3},
+        {"rec": 5},
+        {"seed": None},
+    ):
         with pytest.raises(SettingsError, match=f"{list(wrong)[0]} is .*must be of type"):
             merge(settings, wrong)
 
 
 def test_assignments_of_the_command_line():
-    words = ["sample_ratio=0.1", "lr_steps=[10,20]", "debug=true", "rec=/data/a=b/train.rec", "net_act=None"]
+    words = [
+        "sample_ratio=0.1",
+        "lr_steps=[10,20]",
+        "debug=true",
+        "rec=/data/a=b/train.rec",
+    ]
     assert parse_assignments(words) == {
         "sample_ratio": 0.1,
         "lr_steps": [10, 20],
         "debug": True,
         "rec": "/data/a=b/train.rec",
-        "net_act": None,
     }
     with pytest.raises(SettingsError, match="cannot read 'debug'"):
         parse_assignments(["debug"])
@@ -64,6 +76,10 @@ def test_every_preset_makes_a_whole_configuration(name):
         ({"sample_ratio": 1.5}, "sample_ratio is 1.5"),
         ({"max_update": -1}, "max_update is -1"),
         ({"fp16": True}, "fp16"),
+        ({"margins": (1, 2)}, "margins"),
+        ({"lr_steps": [20, 10]}, "lr_steps"),
+        ({"dataset": "100w", "debug": False}, "100w has no images"),
+        ({"num_classes": 0}, "num_classes is 0"),
         ({"bach_size": 1}, "did you mean 'batch_size'"),
     ],
 )

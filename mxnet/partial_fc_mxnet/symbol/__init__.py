@@ -29,6 +29,7 @@ class Network(NamedTuple):
     arguments: dict[str, Any]
     net_act: str = "prelu"
     net_output: str = "FC"
+    centered: bool = False
 
 
 def _plain(*units: int) -> Network:
@@ -49,7 +50,7 @@ NETWORKS: dict[str, Network] = {
     "rx50": _grouped(3, 4, 6, 3),
     "rx101": _grouped(3, 4, 23, 3),
     "mbf": Network(mobilefacenet.body, {}, net_output="GDC"),
-    "small": Network(small.body, {}, net_act="relu"),
+    "small": Network(small.body, {}, net_act="relu", centered=True),
 }
 
 
@@ -84,7 +85,7 @@ def get_symbol(
     style = Style(net_se, net_act, bn_mom)
     # A fresh counter for the nodes without a name: the same call then writes the same model-symbol.json.
     with mx.name.NameManager():
-        return embedding(row.body(style, **row.arguments), net_output, embedding_size, style)
+        return embedding(row.body(style, **row.arguments), net_output, embedding_size, style, row.centered)
 
 
 def _known(setting: str, value: str, known: Iterable[str]) -> str:

@@ -55,9 +55,9 @@ def conv(data, filters: int, name: str, kernel: int = 3, stride: int = 1, groups
     )
 
 
-def batch_norm(data, name: str, style: Style, eps: float = BN_EPS, fix_gamma: bool = False):
-    """Batch norm with a learnt scale, or with scale 1 when `fix_gamma`."""
-    return mx.sym.BatchNorm(data, fix_gamma=fix_gamma, eps=eps, momentum=style.bn_mom, name=name)
+def batch_norm(data, name: str, style: Style, eps: float = BN_EPS, fix_gamma: bool = False, **variables):
+    """Batch norm with a learnt scale, or with scale 1 when `fix_gamma`; `variables` stand in for its own."""
+    return mx.sym.BatchNorm(data, fix_gamma=fix_gamma, eps=eps, momentum=style.bn_mom, name=name, **variables)
 
 
 def activation(data, name: str, style: Style):

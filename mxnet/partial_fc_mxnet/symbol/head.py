@@ -23,13 +23,21 @@ class FeatureMap(NamedTuple):
     side: int = 7
 
 
-def embedding(features: FeatureMap, net_output: str, embedding_size: int, style: Style) -> mx.sym.Symbol:
-    """Put the head `net_output`, one of `HEADS`, on a map; the output `fc1_output` is (B, E), not normalized."""
+def embedding(
+    features: FeatureMap, net_output: str, embedding_size: int, style: Style, centered: bool
+) -> mx.sym.Symbol:
+    """Put the head `net_output`, one of `HEADS`, on a map; the output `fc1_output` is (B, E), not normalized.
+
+    `centered`: the mean embedding of a batch stays zero. A learnt offset lets ArcFace pull all embeddings into one
+    cone before it tells any two people apart: its pull on a target exceeds the others' push where theta is below
+    (pi - m2) / 2. On the demo that costs it the few minutes it has; with weeks of training it does not matter.
+    """
     body = HEADS[net_output](features, style)
     # flatten=True is the default, but the ONNX exporter writes a wrong Gemm unless it is spelled out.
     body = mx.sym.FullyConnected(body, num_hidden=embedding_size, flatten=True, name="pre_fc1")
     # The scale of an embedding means nothing to a cosine loss, so the last gamma stays 1.
-    return batch_norm(body, "fc1", style, fix_gamma=True)
+    offset = {"beta": mx.sym.Variable("fc1_beta", lr_mult=0.0)} if centered else {}
+    return batch_norm(body, "fc1", style, fix_gamma=True, **offset)
 
 
 def _full(features: FeatureMap, style: Style):
