@@ -186,7 +186,7 @@ class _Run:
         for what, names in _FILES.items():
             logging.info("  %-28s %s", names, what)
         logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
-        logging.info("      tensorboard --logdir %s", os.path.join(self.output.folder, "tensorboard"))
+        logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(self.output.folder))
 
 
 _FILES = {
