@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+MARK = "MXNetError: "
+
 
 def sentence(error: BaseException) -> str:
-    """What an error says. MXNet puts a stack trace of its own before it."""
+    """What an error says. MXNet puts a stack trace or a list of arguments before what went wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Traceback", "Stack trace", "[bt]", "File "))]
-    return (told or lines or [repr(error)])[0].replace("MXNetError: ", "", 1)
+    marked = [line.split(MARK, 1)[1] for line in lines if MARK in line]
+    return (marked or lines or [repr(error)])[0]

@@ -53,7 +53,7 @@ def together(name: str, work: Callable[[], Result]) -> Result:
     alive()
     try:
         result = work()
-    except USER_ERRORS + (mx.base.MXNetError,) as error:
+    except USER_ERRORS + (RuntimeError,) as error:  # MXNet's own, of which binding makes plain RuntimeErrors
         problem = sentence(error)
     problems = gather(f"together.{name}", problem)
     alive()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import mxnet as mx
 import numpy as np
+
 from partial_fc_mxnet import DummyIter
 
 README = Path(__file__).parents[2] / "README.md"

@@ -114,14 +114,14 @@ def test_second_install_is_quick():
     assert time.perf_counter() - began < 2
 
 
-def fake_venv(clone, mpi_bin=""):
+def fake_venv(clone, mpi_bin="", wheel="mxnet"):
     """As much of a .venv as env.sh looks at."""
     state = clone / ".venv" / ".partial_fc"
     state.mkdir(parents=True)
     (clone / ".venv" / "bin").mkdir()
     (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
     (state / "mpi.env").write_text(f"PFC_MPI_BIN='{mpi_bin}'\nPFC_MPI_LIB='{mpi_bin and mpi_bin + '/libmpi.so'}'\n")
-    (state / "cuda.env").write_text("PFC_CUDA_LIBRARY_PATH=''\n")
+    (state / "cuda.env").write_text(f"PFC_WHEEL={wheel}\nPFC_CUDA_LIBRARY_PATH=''\n")
 
 
 def source_env(clone, times=1, **variables):
@@ -139,6 +139,12 @@ def test_env_with_the_wheels_mpi(clone):
     assert once["OPAL_PREFIX"] == once["VIRTUAL_ENV"] == str(clone / ".venv")
     assert "MPI4PY_LIBMPI" not in once and "LD_LIBRARY_PATH" not in once
     assert once["PATH"] == twice["PATH"]
+
+
+@pytest.mark.parametrize("wheel, yields", [("mxnet", "1"), ("mxnet-cu112", None)])
+def test_ranks_on_the_cpu_yield_while_they_wait(clone, wheel, yields):
+    fake_venv(clone, wheel=wheel)
+    assert source_env(clone).get("OMPI_MCA_mpi_yield_when_idle") == yields
 
 
 def test_env_with_an_installed_mpi(clone):
