@@ -94,7 +94,8 @@ def test_a_broken_image_ends_all_ranks_with_file_and_key(run, settings, faces, t
 def test_a_network_the_images_are_too_small_for(run, settings, faces, tmp_path):
     for name in ("train.rec", "train.idx"):
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
-    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", "--network", "mbf", "image_size=16", message="kernel size exceed input")
+    words = [*settings, f"rec={tmp_path / 'train.rec'}", "--network", "mbf", "image_size=16"]
+    refused(run, *words, message="kernel size exceed input")
 
 
 def test_words_that_are_no_settings(run):
