@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import mxnet as mx
 
@@ -159,6 +159,25 @@ class CallBackVerification:
         return result.accuracy
 
 
+class Every:
+    """Calls ``action(num_update)`` every so many updates, and never twice at the same one."""
+
+    def __init__(self, frequent: int, action: Callable[[int], object]):
+        self.frequent = frequent
+        self.action = action
+        self._done: int | None = None
+
+    def __call__(self, num_update: int) -> None:
+        if num_update % self.frequent == 0:
+            self.now(num_update)
+
+    def now(self, num_update: int) -> None:
+        """Calls it at this update, unless that has been done."""
+        if self._done != num_update:
+            self.action(num_update)
+            self._done = num_update
+
+
 class CallBackModelSave:
     """Saves the backbone as ``model-symbol.json`` and ``model-0000.params``, written by rank 0.
 
@@ -175,12 +194,10 @@ class CallBackModelSave:
         self.module = module
         self.prefix = prefix
         self.rank = rank
-        self.frequent = frequent
-        self._saved: int | None = None
+        self._every = Every(frequent, self._save)
 
     def __call__(self, param) -> None:
-        if param.num_update % self.frequent == 0:
-            self.save(param.num_update)
+        self._every(param.num_update)
 
     def save(self, num_update: int) -> None:
         """Saves now, unless that was done at this update already.
@@ -188,12 +205,12 @@ class CallBackModelSave:
         Raises:
             JobError: on every rank, where rank 0 could not write.
         """
-        if self._saved == num_update:
-            return
+        self._every.now(num_update)
+
+    def _save(self, num_update: int) -> None:
         self.module.average_aux()
         arg_params, aux_params = self.module.get_export_params()
         job.together("save_model", lambda: self.rank == 0 and self._write(arg_params, aux_params))
-        self._saved = num_update
 
     def _write(self, arg_params, aux_params) -> None:
         params = {f"arg:{name}": array for name, array in arg_params.items()}
@@ -215,13 +232,10 @@ class CallBackCenterSave:
     """
 
     def __init__(self, memory_bank, frequent: int):
-        self.memory_bank = memory_bank
-        self.frequent = frequent
-        self._saved: int | None = None
+        self._every = Every(frequent, lambda num_update: job.together("save_centers", memory_bank.save))
 
     def __call__(self, param) -> None:
-        if param.num_update % self.frequent == 0:
-            self.save(param.num_update)
+        self._every(param.num_update)
 
     def save(self, num_update: int) -> None:
         """Saves now, unless that was done at this update already.
@@ -229,9 +243,7 @@ class CallBackCenterSave:
         Raises:
             JobError: on every rank, where one could not write.
         """
-        if self._saved != num_update:
-            job.together("save_centers", self.memory_bank.save)
-            self._saved = num_update
+        self._every.now(num_update)
 
 
 class Timed:

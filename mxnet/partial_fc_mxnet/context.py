@@ -1,5 +1,7 @@
 """Where a rank computes."""
 
+from __future__ import annotations
+
 import mxnet as mx
 
 
@@ -9,7 +11,11 @@ def rank_context(local_rank: int) -> mx.Context:
     Raises:
         ValueError: more ranks on this host than GPUs.
     """
-    gpus = mx.context.num_gpus()
+    return choose_context(local_rank, mx.context.num_gpus())
+
+
+def choose_context(local_rank: int, gpus: int) -> mx.Context:
+    """As :func:`rank_context`, on a host with so many GPUs."""
     if gpus == 0:
         return mx.cpu()
     if local_rank >= gpus:

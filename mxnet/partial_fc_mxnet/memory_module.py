@@ -206,18 +206,9 @@ class SampleDistributeModule:
         self.backward_all(total_features, total_labels)
 
     def backward_all(self, total_feature: mx.nd.NDArray, total_label: Labels) -> None:
-        """From the gathered features to the backbone's gradients.
-
-        Raises:
-            FloatingPointError: the loss is not a number, which it is on every rank alike.
-        """
+        """From the gathered features to the backbone's gradients."""
         self.grad_cache, loss = self.backward_sample(total_feature, total_label)
         self.loss_cache[:] = loss
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss} at update {self.num_update + 1}: lower backbone_lr or memory_bank_lr, "
-                "or look for broken images"
-            )
         gradient = self.grad_cache
         if self.size > 1:
             gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
@@ -239,6 +230,7 @@ class SampleDistributeModule:
 
         Raises:
             MissingPositiveError: on every rank, where a label's center is not among the drawn ones.
+            FloatingPointError: on every rank, where the loss is not a number; no center has changed.
         """
         total_label = _host(total_label)
         local_index, _ = self.memory_bank.sample(total_label)
@@ -333,7 +325,9 @@ class SampleDistributeModule:
         def exchange(statistics):
             shape = (3 * self.size, len(total_label))
             gathered = self.allgather(statistics, "softmax_statistics", shape, np.float32, mx.cpu())
-            return combine_statistics(gathered.asnumpy().reshape(self.size, 3, -1), total_label)
+            softmax = combine_statistics(gathered.asnumpy().reshape(self.size, 3, -1), total_label)
+            self._check_loss(softmax.loss)  # before any center is touched
+            return softmax
 
         bank = self.memory_bank
         self.memory_lr = self.memory_optimizer.lr_scheduler(self.num_update + 1)
@@ -361,6 +355,13 @@ class SampleDistributeModule:
         # The last gradients may still be on their way. A rank that left now would shut Horovod down under them.
         for array in self._device_params().values():
             array.wait_to_read()
+
+    def _check_loss(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} at update {self.num_update + 1}: lower backbone_lr or memory_bank_lr, "
+                "or look for broken images"
+            )
 
     def _aux_arrays(self):
         group = self._module._exec_group

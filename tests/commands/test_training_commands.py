@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import re
+import subprocess
 
 import pytest
 from conftest import LAUNCHERS, ROOT
@@ -92,3 +94,31 @@ def test_the_losses_of_the_first_updates_are_the_golden_ones(run, settings):
         GOLDEN.write_text(json.dumps(losses) + "\n")
     # Another processor adds in another order: a hundred float32 roundings, magnified by seven steps.
     assert losses == pytest.approx(json.loads(GOLDEN.read_text()), rel=2e-3), result.stdout + result.stderr
+
+
+def test_a_preset_trains_on_its_files_under_data_root(run, faces, tmp_path):
+    (tmp_path / "webface").symlink_to(faces.parent)
+    words = ["--dataset", "webface", "--network", "small", f"data_root={tmp_path}", f"models_root={tmp_path}"]
+    result = run("bash", "run.sh", *words, "batch_size=8", "max_update=2", "embedding_size=32", "sample_ratio=0.1")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "num_classes 10575" in result.stdout
+    assert json.loads((tmp_path / "small-arcface-webface" / "summary.json").read_text())["updates"] == 2
+
+
+def test_a_terminal_gets_a_bar(settings, tmp_path):
+    leader, follower = pty.openpty()
+    with subprocess.Popen(["bash", "run.sh", *settings], cwd=ROOT, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        output = b""
+        while True:
+            try:
+                piece = os.read(leader, 65536)
+            except OSError:  # Linux says so when the last writer has gone
+                break
+            if not piece:
+                break
+            output += piece
+        assert process.wait(timeout=60) == 0, output
+    os.close(leader)
+    assert b"7/7" in output and b"step" in output
+    assert b"Global Step: 6" in output
