@@ -178,9 +178,10 @@ def _check(settings):
         raise SettingsError(f"sample_ratio is {settings.sample_ratio}, but must be above 0 and at most 1")
     if settings.max_update < 0:
         raise SettingsError(f"max_update is {settings.max_update}, but must not be negative")
-    if len(settings.margins) != 3:
+    if len(settings.margins) != 3 or not all(isinstance(m, (int, float)) for m in settings.margins):
         raise SettingsError(f"margins is {settings.margins}, but must be the three numbers (m1, m2, m3)")
-    if list(settings.lr_steps) != sorted(set(settings.lr_steps)) or any(step < 1 for step in settings.lr_steps):
+    steps = settings.lr_steps
+    if not all(isinstance(step, int) and step > 0 for step in steps) or steps != sorted(set(steps)):
         raise SettingsError(f"lr_steps is {settings.lr_steps}, but must be increasing numbers of updates")
     if not (settings.debug or settings.rec or settings.data_name):
         raise SettingsError(f"dataset {settings.dataset} has no images: set rec, or debug=True for dummy ones")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains under Open MPI:  bash run.sh [--dataset NAME] [--loss NAME] [--network NAME] [name=value ...]
 #
-#   NP=4 bash run.sh                                    ranks (2)
+#   NP=4 bash run.sh                                    ranks (2, or 1 where there is one GPU)
 #   HOSTFILE=hosts/two_machines NP=16 bash run.sh       machines (this one)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -9,7 +9,11 @@ bash "$here/setup-utils/install.sh"
 # shellcheck source=setup-utils/env.sh
 . "$here/setup-utils/env.sh"
 
-NP=${NP:-2}
+if [ -z "${NP:-}" ]; then
+    NP=2
+    # With a CUDA wheel a rank needs a GPU of its own.
+    if [ "$PFC_WHEEL" != mxnet ] && [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then NP=1; fi
+fi
 HOSTFILE=${HOSTFILE:-$here/hosts/localhost}
 
 # A rank under mpirun writes to a pipe: only this script can see whether a person is watching.

@@ -7,6 +7,7 @@ Two ranks:   bash run.sh, or horovodrun -np 2 -H localhost:2 bash config.sh
 import argparse
 import os
 import sys
+import time
 
 from partial_fc import launch
 
@@ -45,7 +46,12 @@ def draw_demo(settings):
     if settings.dataset == "demo" and not settings.debug and not settings.rec:
         from partial_fc.synthetic_faces import ensure_demo
 
-        ensure_demo(os.path.join(settings.data_root, settings.data_name))
+        def tell(done, total):
+            if done == 1:
+                print(f"Drawing {total} faces into {folder}, once; this takes about a minute.", flush=True)
+
+        folder = os.path.join(settings.data_root, settings.data_name)
+        ensure_demo(folder, progress=tell)
 
 
 def prepare_host(settings, local_rank):
@@ -62,7 +68,10 @@ def prepare_host(settings, local_rank):
 
 def end(error, telling):
     """Ends this rank with the error's sentence, if it is the one to tell it."""
-    if telling:
+    if not telling:
+        # The launcher ends all ranks when one has ended: the one that tells may be the slowest to get here.
+        time.sleep(5)
+    else:
         hint = ", run `bash setup-utils/install.sh` first" if isinstance(error, ModuleNotFoundError) else ""
         print(f"error: {error}{hint}", file=sys.stderr, flush=True)
     sys.exit(2)

@@ -8,6 +8,8 @@ bash "$here/setup-utils/install.sh" --dev
 . "$here/setup-utils/env.sh"
 cd "$here"
 export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+# The groups have more ranks than most machines have GPUs, and their figures are those of the CPU.
+export CUDA_VISIBLE_DEVICES=
 
 # A group that hangs ends here, loudly, after the given seconds.
 group() {

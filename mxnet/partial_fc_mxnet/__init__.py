@@ -17,6 +17,7 @@ except ImportError as error:
 from partial_fc.sampling import WeightIndexSampler
 
 from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification
+from .embedder import Embedder
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
@@ -30,6 +31,7 @@ __all__ = [
     "CallBackModelSave",
     "CallBackVerification",
     "DummyIter",
+    "Embedder",
     "FaceImageIter",
     "WeightIndexSampler",
     "DistributedOptimizer",

@@ -139,7 +139,7 @@ class CallBackVerification:
         if history and history[-1][0] == num_update:
             return history[-1][1]
         images, issame = job.together(f"read.{name}", lambda: read_pairs(path))
-        embeddings = job.together(f"embed.{name}", lambda: self.embedder(name, images))
+        embeddings = self.embedder(name, images)
         result = job.together(f"verify.{name}", lambda: verify(embeddings, issame))
         history.append((num_update, result.accuracy))
         if self.rank == 0:
@@ -189,7 +189,7 @@ class CallBackModelSave:
         frequent: updates between saves.
     """
 
-    def __init__(self, symbol: mx.sym.Symbol, module, prefix: str, rank: int, frequent: int):
+    def __init__(self, symbol: mx.sym.Symbol, module, prefix: str, rank: int, frequent: int = 10000):
         self.symbol = symbol
         self.module = module
         self.prefix = prefix
@@ -231,7 +231,7 @@ class CallBackCenterSave:
         frequent: updates between saves.
     """
 
-    def __init__(self, memory_bank, frequent: int):
+    def __init__(self, memory_bank, frequent: int = 10000):
         self._every = Every(frequent, lambda num_update: job.together("save_centers", memory_bank.save))
 
     def __call__(self, param) -> None:

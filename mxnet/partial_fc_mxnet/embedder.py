@@ -32,7 +32,8 @@ class Embedder:
     def __call__(self, name: str, images: list[bytes]) -> np.ndarray:
         """Embeds the images on all ranks together.
 
-        Collectives: ``aux.*`` of SampleDistributeModule.average_aux, all-gather ``embeddings.<name>``.
+        Collectives: ``aux.*`` of SampleDistributeModule.average_aux, ``together.embed.<name>`` of job.together,
+        all-gather ``embeddings.<name>``.
 
         Args:
             name: of the set.
@@ -40,16 +41,23 @@ class Embedder:
 
         Returns:
             (N, E) float32 on every rank: the embedding of the image plus that of its mirror image.
+
+        Raises:
+            JobError: on every rank, where one met a damaged image.
         """
         self.module.average_aux()
+        # Only what a rank does by itself is in it: a rank that failed would be missed in the all-gather.
+        embeddings = job.together(f"embed.{name}", lambda: self._embed_share(name, images))
+        if hvd.size() > 1:
+            embeddings = hvd.allgather(mx.nd.array(embeddings), name=f"embeddings.{name}").asnumpy()
+        return embeddings[: len(images)]
+
+    def _embed_share(self, name: str, images: list[bytes]) -> np.ndarray:
         share = -(-len(images) // hvd.size())
         # Past the end the last image is embedded again, so that every rank sends the same number of rows.
         mine = np.minimum(np.arange(hvd.rank() * share, (hvd.rank() + 1) * share), len(images) - 1)
         parts = [self._embed(name, images, mine[i : i + self.batch_size]) for i in range(0, share, self.batch_size)]
-        embeddings = np.concatenate(parts)
-        if hvd.size() > 1:
-            embeddings = hvd.allgather(mx.nd.array(embeddings), name=f"embeddings.{name}").asnumpy()
-        return embeddings[: len(images)]
+        return np.concatenate(parts)
 
     def _embed(self, name: str, images: list[bytes], index: np.ndarray) -> np.ndarray:
         job.alive()

@@ -79,7 +79,7 @@ class MemoryBank:
         for row, centers in center_blocks(self.class_start, self.class_start + num_local, embedding_size, seed):
             self.weight[row : row + len(centers)] = centers
 
-    def sample(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, global_label: np.ndarray | mx.nd.NDArray) -> tuple[np.ndarray, np.ndarray]:
         """Draws the centers of a step. Replace it to draw otherwise; every positive must be in it.
 
         Args:
@@ -88,7 +88,8 @@ class MemoryBank:
         Returns:
             (sorted local index (S,) int64, sorted unique labels of the global batch).
         """
-        return self.sampler(global_label)
+        labels = global_label.asnumpy() if isinstance(global_label, mx.nd.NDArray) else global_label
+        return self.sampler(labels)
 
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Weight and momentum of the rows ``index``, each (S, E), in the bank's context.

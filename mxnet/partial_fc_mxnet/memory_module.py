@@ -18,6 +18,7 @@ import numpy as np
 from partial_fc.sampling import label_columns
 from partial_fc.softmax import combine_statistics
 
+from . import job
 from .buffers import Buffers
 from .context import rank_context
 from .distributed_softmax import empty_statistics, explicit_loss, softmax_step
@@ -98,21 +99,15 @@ class SampleDistributeModule:
             ValueError: the ranks' batch sizes differ, the banks do not follow one another, or the backbone's
                 output is not (B, E) of the bank.
         """
-        self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training, **module_arguments)
-        batch, embedding_size = self._module.output_shapes[0][1]
-        if embedding_size != self.memory_bank.embedding_size:
-            raise ValueError(
-                f"the backbone gives embeddings of {embedding_size}, the memory bank holds centers of "
-                f"{self.memory_bank.embedding_size}: both must be the same embedding_size"
-            )
-        self._settle_shards(batch)
+        job.together("bind", lambda: self._bind(data_shapes, for_training, module_arguments))
+        self._settle_shards()
 
     def init_params(self, *args, **kwargs) -> None:
         """Initialises the backbone, as Module does: what is given is taken, the rest comes from the initializer."""
         self._module.init_params(*args, **kwargs)
 
     def init_optimizer(
-        self, kvstore=None, optimizer="sgd", optimizer_params=(("learning_rate", 0.01),), force_init=False
+        self, *, kvstore=None, optimizer="sgd", optimizer_params=(("learning_rate", 0.01),), force_init=False
     ) -> None:
         """Installs the backbone's optimizer, as Module does, under a DistributedOptimizer.
 
@@ -161,7 +156,7 @@ class SampleDistributeModule:
         Args:
             train_data: an iterator of batches of B images and B integer labels; it is reset at each end of data.
             optimizer_params: arguments of MXNet's SGD, see init_optimizer.
-            batch_end_callback: one callable or a list, called with batch_end_param after every update.
+            batch_end_callback: one callable, a list, or None; called with batch_end_param after every update.
             initializer: for the parameters that arg_params and aux_params do not give.
             max_update: the number of updates there shall be in all, exactly; None means one pass over train_data.
         """
@@ -171,7 +166,8 @@ class SampleDistributeModule:
             self.init_params(initializer, arg_params, aux_params, allow_missing=True)
         self.init_optimizer(optimizer_params=optimizer_params)
         self._take_parameters_of_rank_0()
-        callbacks = batch_end_callback if isinstance(batch_end_callback, (list, tuple)) else [batch_end_callback]
+        callbacks = batch_end_callback or []
+        callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
         batches = _batches(train_data, endless=max_update is not None)
         batch = next(batches, None) if self._goes_on(max_update) else None
         while batch is not None:
@@ -291,8 +287,17 @@ class SampleDistributeModule:
 
     # Inside -----------------------------------------------------------------------------------------
 
-    def _settle_shards(self, batch: int) -> None:
-        bank = self.memory_bank
+    def _bind(self, data_shapes, for_training: bool, module_arguments: dict) -> None:
+        self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training, **module_arguments)
+        embedding_size = self._module.output_shapes[0][1][1]
+        if embedding_size != self.memory_bank.embedding_size:
+            raise ValueError(
+                f"the backbone gives embeddings of {embedding_size}, the memory bank holds centers of "
+                f"{self.memory_bank.embedding_size}: both must be the same embedding_size"
+            )
+
+    def _settle_shards(self) -> None:
+        bank, batch = self.memory_bank, self._module.output_shapes[0][1][0]
         mine = mx.nd.array([[bank.num_local, batch]], dtype=np.int64)
         shards = self.allgather(mine, "shards", (self.size, 2), np.int64, mx.cpu()).asnumpy()
         if (shards[:, 1] != batch).any():

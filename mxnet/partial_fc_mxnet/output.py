@@ -30,11 +30,20 @@ def prepare_folder(folder: str) -> None:
 def _refuse_live(log: str) -> None:
     """Output holds a lock on its log as long as the training runs."""
     with open(log, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(file, fcntl.LOCK_SH):
             folder = os.path.dirname(log)
-            raise OSError(f"another training is writing to {folder}: let it end, or set models_root") from None
+            raise OSError(f"another training is writing to {folder}: let it end, or set models_root")
+
+
+def _lock(file, kind: int) -> bool:
+    """Locks a file; False where another process has it. File systems without locks let everybody pass."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        logging.warning("no lock on %s (%s): a second training could write there", file.name, error.strerror)
+    return True
 
 
 def check_writable(folder: str, rank: int) -> None:
@@ -81,10 +90,12 @@ class Output:
         self.writer = None
         self._handlers = [_LineHandler()] if rank == 0 else [logging.StreamHandler(sys.stderr)]
         if rank == 0:
+            # protobuf in its compiled form (Python 3.8 to 3.10 have one) crashes beside libmxnet, which brings its own.
+            os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
             from mxboard import SummaryWriter
 
             log = logging.FileHandler(os.path.join(folder, "training.log"), encoding="utf-8")
-            fcntl.flock(log.stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(log.stream, fcntl.LOCK_EX)
             self._handlers.append(log)
             self.writer = SummaryWriter(logdir=os.path.join(folder, "tensorboard"), verbose=False)
             if _is_terminal():

@@ -70,7 +70,7 @@ class _Run:
         self.model_save = CallBackModelSave(module.symbol, module, prefix, self.rank, settings.save_every)
         self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
         self.baselines: dict[str, float] = {}
-        self.seconds = 0.0
+        self.start = self.seconds = 0.0
 
     def fit(self, optimizer_params) -> None:
         """Measures the baselines, then trains."""
@@ -78,10 +78,12 @@ class _Run:
         self._tell_start()
         # Every rank draws the same weights; dropout, which comes later, is each rank's own.
         mx.random.seed(settings.seed)
-        job.together("bind", self._bind)
+        self.module.bind(self.data.provide_data, for_training=True)
+        initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
+        job.together("init_params", lambda: self.module.init_params(initializer))
         self._measure_baselines()
         mx.random.seed(settings.seed + 1 + self.rank)
-        start = time.perf_counter()
+        self.start = time.perf_counter()
         self.log.restart()
         self.module.fit(
             self.data,
@@ -94,11 +96,6 @@ class _Run:
             initializer=None,
             max_update=settings.max_update,
         )
-        self.seconds = time.perf_counter() - start
-
-    def _bind(self) -> None:
-        self.module.bind(self.data.provide_data, for_training=True)
-        self.module.init_params(mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2))
 
     def finish(self) -> None:
         """Verifies and saves what was trained, and writes the summary."""
@@ -107,6 +104,7 @@ class _Run:
         accuracy = self.verification.verify_all(num_update)
         self.model_save.save(num_update)
         self.center_save.save(num_update)
+        self.seconds = time.perf_counter() - self.start
         job.together("results", lambda: self._write_results(accuracy) if self.rank == 0 else None)
 
     def _tell_start(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from partial_fc.pairs import read_pairs, write_pairs
 from partial_fc.recordio import RecordReader
 
 # Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take for ever.
@@ -89,6 +90,16 @@ def test_a_broken_image_ends_all_ranks_with_file_and_key(run, settings, faces, t
     (tmp_path / "train.rec").write_bytes(content)
     # Twelve batches of 16: every image is drawn in the first ten.
     refused(run, *settings, f"rec={tmp_path / 'train.rec'}", "max_update=12", message="key 77")
+
+
+def test_a_damaged_validation_image_ends_all_ranks(run, settings, faces, tmp_path):
+    for name in ("train.rec", "train.idx", "property"):
+        (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
+    images, issame = read_pairs(faces.with_name("demo_val.bin"))
+    # Only the first rank embeds it; the other one must not wait.
+    write_pairs(tmp_path / "demo_val.bin", [b"no image", *images[1:]], issame)
+    message = "image 0 of the validation set demo_val cannot be decoded (8 bytes) (rank 0 of 2)"
+    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", message=message)
 
 
 def test_a_network_the_images_are_too_small_for(run, settings, faces, tmp_path):

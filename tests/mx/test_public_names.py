@@ -1,5 +1,7 @@
 """The names users know, and the presets that name networks."""
 
+import inspect
+
 import pytest
 
 import default
@@ -19,3 +21,44 @@ def test_every_public_name_is_there():
 def test_an_empty_setting_is_the_networks_own(name):
     assert default.defaults()[name] == ""
     assert get_symbol("small", 8, **{name: default.defaults()[name] or None}).list_outputs() == ["fc1_output"]
+
+
+SIGNATURES = {
+    "SampleDistributeModule": ["symbol", "fc7_model", "memory_bank", "memory_optimizer", "logger"],
+    "SampleDistributeModule.fit": [
+        *["self", "train_data", "optimizer_params", "batch_end_callback", "initializer", "arg_params", "aux_params"],
+    ],
+    "SampleDistributeModule.forward": ["self", "data_batch", "is_train"],
+    "SampleDistributeModule.backward_all": ["self", "total_feature", "total_label"],
+    "SampleDistributeModule.backward": ["self", "total_feature", "total_label"],
+    "SampleDistributeModule.backward_sample": ["self", "total_feature", "total_label"],
+    "SampleDistributeModule.allgather": ["self", "tensor", "name", "shape", "dtype", "context"],
+    "SampleDistributeModule.get_ndarray": ["self", "context", "name", "shape", "dtype"],
+    "SampleDistributeModule.get_ndarray2": ["self", "context", "name", "arr"],
+    "SampleDistributeModule.broadcast_parameters": ["params"],
+    "MemoryBank": ["num_sample", "num_local", "rank", "local_rank", "embedding_size", "prefix", "gpu"],
+    "MemoryBank.sample": ["self", "global_label"],
+    "MemoryBank.get": ["self", "index"],
+    "MemoryBank.set": ["self", "index", "weight", "weight_mom"],
+    "MarginLoss": ["margins", "loss_s", "embedding_size"],
+    "MarginLoss.forward": ["self", "data", "weight", "mapping_label", "depth"],
+    "MemoryBankSGDOptimizer": ["lr_scheduler", "rescale_grad", "momentum", "wd"],
+    "DistributedOptimizer": ["optimizer", "prefix"],
+    "FaceImageIter": ["batch_size", "data_shape", "path_imgrec", "shuffle", "rand_mirror", "cutoff", "color_jittering"],
+    "DummyIter": ["batch_size", "data_shape", "batches"],
+    "WeightIndexSampler": ["num_sample", "num_local", "rank"],
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_users_of_the_original_find_its_signatures(name):
+    found = partial_fc_mxnet
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert list(inspect.signature(found).parameters)[: len(SIGNATURES[name])] == SIGNATURES[name]
+
+
+def test_the_modules_other_names():
+    names = "bind init_params init_optimizer get_outputs get_export_params prepare forward_backward update".split()
+    assert all(callable(getattr(partial_fc_mxnet.SampleDistributeModule, name)) for name in names)
+    assert all(callable(getattr(partial_fc_mxnet.MemoryBank, name)) for name in ("save", "load"))

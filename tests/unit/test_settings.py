@@ -77,6 +77,8 @@ def test_every_preset_makes_a_whole_configuration(name):
         ({"max_update": -1}, "max_update is -1"),
         ({"fp16": True}, "fp16"),
         ({"margins": (1, 2)}, "margins"),
+        ({"margins": (1, "x", 0)}, "margins"),
+        ({"lr_steps": ["a"]}, "lr_steps"),
         ({"lr_steps": [20, 10]}, "lr_steps"),
         ({"dataset": "100w", "debug": False}, "100w has no images"),
         ({"num_classes": 0}, "num_classes is 0"),
