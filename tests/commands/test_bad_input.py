@@ -122,11 +122,12 @@ def test_a_second_training_into_the_same_folder_is_refused(run, settings, tmp_pa
     assert folder.exists()
 
 
-# train_memory.py with the shims that the environment's .pth brings on Python 3.12 and 3.13.
+# train_memory.py with what .pth files bring on Python 3.12 and 3.13: distutils, out of setuptools, and the shims.
 WITH_SHIMS = """
 import importlib.util, runpy, sys
-if importlib.util.find_spec("stack_shims"):
-    import stack_shims
+for name in ("setuptools", "stack_shims"):
+    if importlib.util.find_spec(name):
+        __import__(name)
 sys.argv[0] = "train_memory.py"
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
