@@ -54,7 +54,7 @@ export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1
 # mpirun ties a rank to one core when there are two ranks; MXNet's threads would then share that core.
 export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
 # A rank that waits in MPI spins, and on CPU ranks that core has the same rank's backward pass to compute: letting it
-# yield made a step of the demo on two cores a third shorter. GPU hosts have cores to spare for the shorter latency.
+# yield made a step of the demo on two cores a third shorter (benchmarks/step.py). GPU hosts have cores to spare for the latency.
 if [ "$PFC_WHEEL" = mxnet ]; then
     export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 fi

@@ -1,0 +1,63 @@
+"""Time of a training step of the demo, on its faces and on dummy images, once the data set is drawn.
+
+. setup-utils/env.sh
+mpirun -q -np 2 python benchmarks/step.py
+OMPI_MCA_mpi_yield_when_idle=0 mpirun -q -np 2 python benchmarks/step.py    # ranks spin while they wait
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import default  # noqa: E402
+from partial_fc import launch  # noqa: E402
+
+STEPS = 60
+
+
+def measure(module, data) -> float:
+    """Seconds of a step, reading included, after a few to warm up."""
+    import mxnet as mx
+
+    for step in range(10 + STEPS):
+        if step == 10:
+            mx.nd.waitall()
+            start = time.perf_counter()
+        module.forward_backward(data.next())
+        module.update()
+    mx.nd.waitall()
+    return (time.perf_counter() - start) / STEPS
+
+
+def main() -> None:
+    settings = default.generate_config(dataset_name="demo")
+    threads = launch.share_cores(os.environ)
+    import horovod.mxnet as hvd
+    import mxnet as mx
+
+    from partial_fc_mxnet import build
+
+    hvd.init()
+    faces = build.build_data(settings, hvd.rank(), hvd.size())
+    bank = build.build_bank(settings, hvd.rank(), hvd.size(), hvd.local_rank(), settings.models_root)
+    module, optimizer_params = build.build_module(settings, bank, hvd.size())
+    module.bind(faces.provide_data)
+    module.init_params(mx.init.Xavier())
+    module.init_optimizer(optimizer_params=optimizer_params)
+    settings.debug = True
+    dummies = build.build_data(settings, hvd.rank(), hvd.size())
+    for name, data in (("faces", faces), ("dummy images", dummies)):
+        seconds = measure(module, data)
+        if hvd.rank() == 0:
+            speed = settings.batch_size * hvd.size() / seconds
+            print(f"{name}: {1000 * seconds:.1f} ms a step, {speed:.0f} images/s, {hvd.size()} x {threads} threads")
+
+
+if __name__ == "__main__":
+    main()
