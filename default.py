@@ -62,7 +62,10 @@ def defaults() -> edict:
     settings.rand_mirror = True
     settings.cutoff = 0  # side in pixels of a square to erase
     settings.color_jittering = 0.0  # strength
+    settings.jpeg_compression = 0  # lowest JPEG quality that every second image is compressed with again; 0: none is
     settings.images_filter = 0  # identities with fewer images are left out
+    settings.skip_bad_images = 0  # bad images each rank passes over before one ends the training
+    settings.decode_threads = 0  # of each rank; 0: its share of the host's cores, 8 at most
     settings.debug = False  # dummy batches instead of the data set
     settings.val_targets = []  # validation sets: <name>.bin beside train.rec
     settings.baselines = False  # also verify raw pixels and the untrained network, on the first validation set

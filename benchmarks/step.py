@@ -44,14 +44,13 @@ def main() -> None:
     from partial_fc_mxnet import build
 
     hvd.init()
-    faces = build.build_data(settings, hvd.rank(), hvd.size())
+    faces = build.build_data(settings, hvd.rank(), hvd.size(), hvd.local_size())
     bank = build.build_bank(settings, hvd.rank(), hvd.size(), hvd.local_rank(), settings.models_root)
     module, optimizer_params = build.build_module(settings, bank, hvd.size())
     module.bind(faces.provide_data)
     module.init_params(mx.init.Xavier())
     module.init_optimizer(optimizer_params=optimizer_params)
-    settings.debug = True
-    dummies = build.build_data(settings, hvd.rank(), hvd.size())
+    dummies = build.build_dummies(settings, hvd.rank(), hvd.size())
     for name, data in (("faces", faces), ("dummy images", dummies)):
         seconds = measure(module, data)
         if hvd.rank() == 0:

@@ -1,27 +1,60 @@
 """Batches of a face set as arrays, for one rank: what a framework's iterator wraps.
 
-Shapes: B local batch, R ranks, G = B*R global batch, H, W image size.
+Shapes: N images in use, B local batch, R ranks, G = B*R global batch, H, W image size.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+import time
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from partial_fc.data_order import batches_per_epoch, epoch_order, rank_part, uniform_draws
+from partial_fc.bad_images import BadImages
+from partial_fc.data_order import check_batch, epoch_entries, rank_places, uniform_draws
 from partial_fc.face_records import FaceRecords
-from partial_fc.images import DRAWS, augment, decode_rgb
+from partial_fc.images import DRAWS, Augmentation, augment, color_channels, decode_rgb
+from partial_fc.label_runs import KeptImages
+
+
+class ReadCounters(NamedTuple):
+    """What reading has cost so far, over all threads.
+
+    `bytes` of encoded images, `read_seconds` spent in getting them from the file, `busy_seconds` in all.
+    """
+
+    images: int = 0
+    bytes: int = 0
+    read_seconds: float = 0.0
+    busy_seconds: float = 0.0
+
+    def plus(self, cost: Cost, busy_seconds: float) -> ReadCounters:
+        """The sum of these and of what one batch has cost."""
+        return ReadCounters(
+            self.images + cost.images,
+            self.bytes + cost.bytes,
+            self.read_seconds + cost.seconds,
+            self.busy_seconds + busy_seconds,
+        )
+
+
+class Cost:
+    """What reading a batch has cost so far: `images`, `bytes`, `seconds` spent in the file."""
+
+    def __init__(self) -> None:
+        self.images, self.bytes, self.seconds = 0, 0, 0.0
 
 
 class FaceBatches:
-    """The batches of `rank` out of `size`: batch k of an epoch is the same whatever was read before it.
+    """The batches of `rank` out of `size`: a batch is the same whatever was read before it. For several threads.
 
     `image_size` is (H, W). `images_filter` leaves out identities with fewer images than that; class labels stay as
-    they are. `rand_mirror`, `cutoff`, `color_jittering`: see images.augment; what they do to an image depends on
-    (seed, epoch, image) only. `batches` is the number of batches of an epoch; images beyond the last whole global
-    batch are left out of the epoch on all ranks. Raises OSError or ValueError, in a sentence, for what cannot be.
+    they are. What `augmentation` does to an image depends on (seed, epoch, image) only. `skip_bad_images` is the number
+    of bad images to replace by their neighbours before one is an error. `num_images` is N. Raises OSError or
+    ValueError, in a sentence, for what cannot be.
     """
 
     def __init__(
@@ -30,60 +63,79 @@ class FaceBatches:
         batch_size: int,
         image_size: tuple,
         shuffle: bool = False,
-        rand_mirror: bool = False,
-        cutoff: int = 0,
-        color_jittering: float = 0,
+        augmentation: Augmentation = Augmentation(),  # noqa: B008  immutable
         images_filter: int = 0,
+        skip_bad_images: int = 0,
         rank: int = 0,
         size: int = 1,
         seed: int = 0,
     ):
-        check_numbers(image_size, cutoff, color_jittering, rank, size, seed)
+        check_numbers(image_size, rank, size, seed)
+        augmentation.check()
+        self.bad_images = BadImages(skip_bad_images)
         self.records = FaceRecords(rec_path)
         check_image_size(self.records, image_size)
-        self.positions = positions_to_read(self.records, images_filter)
-        self.batches = batches_per_epoch(len(self.positions), batch_size, size)
+        self._kept = images_to_read(self.records, images_filter)
+        self.num_images = len(self._kept)
+        check_batch(self.num_images, batch_size, size)
         self.batch_size, self.image_size = batch_size, tuple(image_size)
         self.shuffle, self.seed, self.rank, self.size = shuffle, seed, rank, size
-        self._augment = (rand_mirror, cutoff, color_jittering)
-        self._order = (-1, self.positions)  # epoch, and the positions in its order
+        self.images_filter, self.augmentation = images_filter, augmentation
+        self.counters = ReadCounters()
+        self._lock = threading.Lock()
         # A rank has one core's share; OpenCV's thread pool would fight with the engine for it.
         cv2.setNumThreads(0)
 
-    def batch(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """images (B, H, W, 3) uint8 RGB and labels (B,) int64 of batch `number` (0 .. batches - 1) of an epoch.
+    def batch(self, epoch: int, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """This rank's part of the global batch that begins at `place` (0 .. N - G) of the epoch's order.
 
-        Raises ValueError naming file and key for an image that is damaged or of another size.
+        Returns images (B, 3, H, W) uint8 RGB and labels (B,) int64. Raises ValueError naming file, key and offset for
+        an image that is damaged, of another size or not in colour.
         """
-        part = rank_part(self._epoch_positions(epoch), number, self.batch_size, self.rank, self.size)
-        images = np.empty((self.batch_size, *self.image_size, 3), np.uint8)
-        draws = uniform_draws(self.seed, epoch, part, DRAWS)
-        for image, position, numbers in zip(images, part, draws):
-            self._load(int(position), image)
-            augment(image, numbers, *self._augment)
-        return images, self.records.labels[part]
+        start = time.perf_counter()
+        places = rank_places(place, self.batch_size, self.rank)
+        positions = self._kept.positions(epoch_entries(self.num_images, self.shuffle, self.seed, epoch, places))
+        images = np.empty((self.batch_size, 3, *self.image_size), np.uint8)
+        labels = self.records.labels(positions)
+        draws = uniform_draws(self.seed, epoch, positions, DRAWS).tolist()
+        cost = Cost()
+        for row, (position, label) in enumerate(zip(positions.tolist(), labels.tolist())):
+            image, labels[row] = self._load(position, label, cost)
+            # A fifth of the time that NumPy takes to transpose.
+            cv2.split(augment(image, draws[row], self.augmentation), tuple(images[row]))
+        with self._lock:
+            self.counters = self.counters.plus(cost, time.perf_counter() - start)
+        return images, labels
 
-    def _epoch_positions(self, epoch: int) -> np.ndarray:
-        if self._order[0] != epoch:
-            order = epoch_order(len(self.positions), self.shuffle, self.seed, epoch)
-            self._order = (epoch, self.positions[order])
-        return self._order[1]
+    def _load(self, position: int, label: int, cost: Cost) -> tuple[np.ndarray, int]:
+        """(image, label) at `position`, or of the next good one after it where bad ones may be skipped."""
+        while True:
+            start = time.perf_counter()
+            try:
+                encoded = self.records.read_encoded(position, label)
+                cost.seconds += time.perf_counter() - start
+                cost.bytes += len(encoded)
+                cost.images += 1
+                return self._decode(position, encoded), label
+            except ValueError as error:
+                self.bad_images.pass_over(position, error)
+                position = self._kept.after(position)
+                label = int(self.records.labels(position))
 
-    def _load(self, position: int, out: np.ndarray) -> None:
-        """Read and decode one image into `out` (H, W, 3)."""
-        encoded, _ = self.records.read_image(position)
+    def _decode(self, position: int, encoded: bytes) -> np.ndarray:
         try:
-            decode_rgb(encoded, out)
+            channels = color_channels(encoded)
+            if channels not in (3, None):
+                raise ValueError(f"has {channels} channel{'s' if channels != 1 else ''} instead of 3")
+            return decode_rgb(encoded, self.image_size)
         except ValueError as error:
             raise ValueError(f"{self.records.describe(position)} {error}; write or download the set again") from None
 
 
-def check_numbers(image_size: tuple, cutoff: int, color_jittering: float, rank: int, size: int, seed: int) -> None:
+def check_numbers(image_size: tuple, rank: int, size: int, seed: int) -> None:
     """Raise ValueError for settings that cannot be."""
     if len(image_size) != 2 or min(image_size) <= 0:
         raise ValueError(f"an image has a height and a width of at least 1, got {tuple(image_size)}")
-    if cutoff < 0 or not 0 <= color_jittering <= 1:
-        raise ValueError(f"cutoff must be >= 0 and color_jittering in [0, 1], got {cutoff} and {color_jittering}")
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} does not exist among {size} ranks")
     if seed < 0:
@@ -100,13 +152,13 @@ def check_image_size(records: FaceRecords, image_size: tuple) -> None:
         )
 
 
-def positions_to_read(records: FaceRecords, images_filter: int) -> np.ndarray:
-    """int64 positions of the images whose identity has at least `images_filter` images."""
-    counts = np.bincount(records.labels, minlength=records.num_identities)
-    positions = np.flatnonzero(counts[records.labels] >= images_filter)
-    if len(positions) == 0:
+def images_to_read(records: FaceRecords, images_filter: int) -> KeptImages:
+    """The images whose identity has at least `images_filter` images."""
+    counts = records.runs.images_per_label(records.num_identities)
+    kept = records.runs.keep(counts[records.runs.labels] >= images_filter)
+    if len(kept) == 0:
         raise ValueError(
             f"{records.rec_path}: no identity has {images_filter} images, the largest has {counts.max()}: "
             "lower images_filter"
         )
-    return positions
+    return kept

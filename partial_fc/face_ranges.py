@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from partial_fc.label_runs import LabelRuns
 from partial_fc.record_headers import first_labels, read_headers
 from partial_fc.recordio import HEADER, MAX_PART, RecordReader
 
@@ -36,9 +37,9 @@ def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
     ranges, exact = exact_ranges(head)
     first, last = (int(key) for key in ranges[0])
     if not exact[0]:
-        first, last = recover_identity_keys(reader, first), int(reader.keys[-1]) + 1
+        first, last = recover_identity_keys(reader, first), int(reader.index.keys_at(len(reader) - 1)) + 1
     stated = head["labels"][0]
-    present = np.searchsorted(reader.keys, last) - np.searchsorted(reader.keys, first)
+    present = reader.index.search(last) - reader.index.search(first)
     agrees = np.float32(first) == stated[0] and np.float32(last) == stated[1]
     if not agrees or not 1 < first < last or present != last - first:
         raise ValueError(
@@ -51,8 +52,7 @@ def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
 def recover_identity_keys(reader: RecordReader, rounded: int) -> int:
     """The first identity record among the keys that round to `rounded`: it has a header and no image."""
     reach = rounding_reach(rounded)
-    low, high = np.searchsorted(reader.keys, (rounded - reach, rounded + reach + 1))
-    near = reader.keys[low:high]
+    near = keys_between(reader, rounded - reach, rounded + reach + 1)
     heads = read_headers(reader, near)
     bare = (heads["flag"] == 2) & (heads["word"] & np.uint32(MAX_PART) == HEADER.size + 8)
     return int(near[bare.argmax()]) if bare.any() else 0
@@ -84,8 +84,7 @@ def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.nd
 def recover_start(reader: RecordReader, rounded: int, label: int, first: int) -> int:
     """First image key among those that round to `rounded` whose label is `label` or a later one; -1 if none is."""
     reach = rounding_reach(rounded)
-    low, high = np.searchsorted(reader.keys, (rounded - reach, min(rounded + reach + 1, first)))
-    near = reader.keys[low:high]
+    near = keys_between(reader, rounded - reach, min(rounded + reach + 1, first))
     labels = first_labels(read_headers(reader, near))
     found = labels >= label
     if found.any():
@@ -94,30 +93,39 @@ def recover_start(reader: RecordReader, rounded: int, label: int, first: int) ->
     return first if first <= rounded + reach else -1
 
 
-def check_ranges(rec_path: str, ranges: np.ndarray, image_keys: np.ndarray) -> None:
-    """Raise ValueError unless the ranges (C, 2) divide the image keys (N,): none missing, none twice, none left."""
+def keys_between(reader: RecordReader, first: int, last: int) -> np.ndarray:
+    """The keys of the index in [first, last), int64."""
+    return reader.index.keys_at(np.arange(*reader.index.search((first, last))))
+
+
+def check_ranges(reader: RecordReader, ranges: np.ndarray, rows: tuple[int, int]) -> None:
+    """Raise ValueError unless every image row in [first, last) is in exactly one of the ranges (C, 2) of keys."""
+    present = np.diff(reader.index.search(ranges), axis=1)[:, 0]
     size = ranges[:, 1] - ranges[:, 0]
-    present = np.searchsorted(image_keys, ranges[:, 1]) - np.searchsorted(image_keys, ranges[:, 0])
     if (present != size).any():
         label = int((present != size).argmax())
         start, end = ranges[label]
         raise ValueError(
-            f"{rec_path}: identity {label} has the images {start} to {end - 1}, but the index lists "
+            f"{reader.rec_path}: identity {label} has the images {start} to {end - 1}, but the index lists "
             f"{present[label]} of {size[label]}; copy the .rec and its .idx again"
         )
-    owners = np.zeros(len(image_keys) + 1, np.int64)
-    np.add.at(owners, np.searchsorted(image_keys, ranges[:, 0]), 1)
-    np.add.at(owners, np.searchsorted(image_keys, ranges[:, 1]), -1)
-    owners = np.cumsum(owners)[:-1]
-    if (owners != 1).any():
-        row = int((owners != 1).argmax())
+    begins, ends = (reader.index.search(np.sort(column[size > 0])) for column in ranges.T)
+    due = np.append(rows[0], ends)
+    wrong = np.append(begins, rows[1]) != due
+    if wrong.any():
+        row, owners = int(due[wrong.argmax()]), "none of the identities"
+        if wrong.argmax() < len(begins) and begins[wrong.argmax()] < row:
+            row, owners = int(begins[wrong.argmax()]), "two identities"
         raise ValueError(
-            f"{rec_path}: image key {image_keys[row]} belongs to {owners[row]} identities instead of one; copy the "
+            f"{reader.rec_path}: image key {reader.index.keys_at(row)} belongs to {owners} instead of one; copy the "
             ".rec and its .idx again"
         )
 
 
-def labels_of_ranges(ranges: np.ndarray) -> np.ndarray:
-    """labels (N,) int64 of the images in the order of their keys, for ranges (C, 2) that check_ranges accepts."""
-    order = np.lexsort((ranges[:, 1], ranges[:, 0]))
-    return np.repeat(order, ranges[order, 1] - ranges[order, 0])
+def runs_of_ranges(ranges: np.ndarray) -> LabelRuns:
+    """The labels of the images in the order of their keys, for ranges (C, 2) that check_ranges accepts."""
+    size = ranges[:, 1] - ranges[:, 0]
+    order = np.argsort(ranges[:, 0], kind="stable")
+    order = order[size[order] > 0]
+    ends = np.cumsum(size[order])
+    return LabelRuns(ends - size[order], order, int(size.sum()))

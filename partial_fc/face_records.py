@@ -7,7 +7,8 @@
 All labels are float32, where 16,777,217 becomes 16,777,216. So the writer here also stores every range as integers in
 the header's fields id and id2, which readers of the original ignore; an image's id is its key. The reader takes the
 class label from the identity ranges: exact integers where they are stored, floats below 2^24, and for floats above
-(Glint360K has 17,091,657 images) the one key among those that round to it where the images' own labels change.
+(Glint360K has 17,091,657 images) the one key among those that round to it where the images' own labels change. It
+refuses an image whose header states another label.
 
 Shapes: N images, C identities.
 """
@@ -24,9 +25,10 @@ from partial_fc.face_ranges import (
     check_ranges,
     exact_ranges,
     identity_keys,
-    labels_of_ranges,
     recover_ranges,
+    runs_of_ranges,
 )
+from partial_fc.label_runs import LabelRuns
 from partial_fc.record_headers import first_labels, read_headers
 from partial_fc.recordio import RecordHeader, RecordReader, RecordWriter, pack, unpack
 
@@ -95,10 +97,10 @@ def read_property(rec_path: str | os.PathLike) -> tuple | None:
 class FaceRecords:
     """The images of a face set by position 0 .. N-1, with exact labels.
 
-    `image_keys` (N,) int64 sorted, `labels` (N,) int64, `num_images`, `num_identities`, `image_size` (H, W) from
-    `property` or None. Opening reads the index, record 0 and the identity records, not the images' headers; only for
-    a set without identity records (MXNet's im2rec: record 0 is an image) it reads those of all images.
-    Threads and forked processes may share one. Raises OSError or ValueError naming the file and the mend.
+    `num_images`, `num_identities`, `runs` (the LabelRuns), `image_size` (H, W) from `property` or None. Opening reads
+    the index, record 0 and the identity records, not the images' headers; only for a set without identity records
+    (MXNet's im2rec: record 0 is an image) it reads those of all images. Threads and forked processes may share one.
+    Raises OSError or ValueError naming the file and the mend.
     """
 
     def __init__(self, rec_path: str | os.PathLike):
@@ -107,27 +109,27 @@ class FaceRecords:
         prop = read_property(self.rec_path)
         self.image_size = None if prop is None else prop[1:]
         self._reader = RecordReader(self.rec_path, idx_path)
+        self._index = self._reader.index
         try:
             self._open_layout()
         except (ValueError, KeyError):
             self.close()
             raise
+        self.num_images = self.runs.num_images
 
     def _open_layout(self) -> None:
-        keys = self._reader.keys
-        head = read_headers(self._reader, keys[:1])
-        if keys[0] == 0 and head["flag"][0] == 2:
+        head = read_headers(self._reader, self._index.keys_at([0]))
+        self.has_identities = bool(self._index.keys_at(0) == 0 and head["flag"][0] == 2)
+        self._first_row = int(self.has_identities)
+        if self.has_identities:
             first, last = identity_keys(self._reader, head)
-            self.image_keys = keys[1 : np.searchsorted(keys, first)]
-            self.labels, self.num_identities = self._labels_of_ranges(first, last), last - first
+            self.runs, self.num_identities = self._runs_of_ranges(first, last), last - first
         else:
-            self.image_keys = keys
-            self.labels = self._labels_of_headers()
-            self.num_identities = int(self.labels.max()) + 1
-        self.num_images = len(self.image_keys)
+            self.runs = LabelRuns.of_labels(self._labels_of_headers())
+            self.num_identities = int(self.runs.labels.max()) + 1
 
-    def _labels_of_ranges(self, first: int, last: int) -> np.ndarray:
-        """labels (N,) int64 from the identity records `first` .. `last` - 1, in the order of the image keys."""
+    def _runs_of_ranges(self, first: int, last: int) -> LabelRuns:
+        """The labels from the identity records `first` .. `last` - 1."""
         heads = read_headers(self._reader, np.arange(first, last))
         if (heads["flag"] != 2).any():
             key = first + int((heads["flag"] != 2).argmax())
@@ -138,43 +140,67 @@ class FaceRecords:
         ranges, exact = exact_ranges(heads)
         if not exact.all():
             ranges = recover_ranges(self._reader, heads, first)
-        check_ranges(self.rec_path, ranges, self.image_keys)
-        return labels_of_ranges(ranges)
+        check_ranges(self._reader, ranges, (self._first_row, int(self._index.search(first))))
+        return runs_of_ranges(ranges)
 
     def _labels_of_headers(self) -> np.ndarray:
         """labels (N,) int64 from the images' own headers. Raises ValueError where float32 cannot hold a label."""
-        floats = first_labels(read_headers(self._reader, self.image_keys))
+        keys = self._index.keys_at(np.arange(len(self._index)))
+        floats = first_labels(read_headers(self._reader, keys))
         wrong = ~((floats >= 0) & (floats < FLOAT32_EXACT) & (floats == np.floor(floats)))
         if wrong.any():
-            row = int(wrong.argmax())
+            position = int(wrong.argmax())
             raise ValueError(
-                f"{self.rec_path}: key {self.image_keys[row]} has label {floats[row]}, no class number below 2^24; "
+                f"{self.describe(position)} has label {floats[position]}, no class number below 2^24; "
                 "sets with more classes need identity records, as write_face_set makes them"
             )
         return floats.astype(np.int64)
 
+    def labels(self, positions) -> np.ndarray:
+        """Class labels, int64, of an array of positions."""
+        return self.runs.labels_at(positions)
+
+    def keys(self, positions) -> np.ndarray:
+        """Keys, int64, of an array of positions."""
+        return self._index.keys_at(np.asarray(positions) + self._first_row)
+
     def read_image(self, position: int) -> tuple[bytes, int]:
-        """(encoded image, label) of the image at `position`. Raises ValueError naming file and key if it is broken."""
-        key = int(self.image_keys[position])
+        """(encoded image, label) of the image at `position`. Raises ValueError as `read_encoded`."""
+        label = int(self.labels(position))
+        return self.read_encoded(position, label), label
+
+    def read_encoded(self, position: int, label: int) -> bytes:
+        """The encoded image at `position`, whose class label is `label`.
+
+        Raises ValueError naming file, key and offset if the record is broken, or if its header has another label than
+        the identity in whose range the key lies: then an index whose lines are mixed up would train the wrong class.
+        """
+        record = self._reader.read_row(self._first_row + position)
         try:
-            _, image = unpack(self._reader.read(key))
+            header, image = unpack(record)
         except ValueError as error:
-            text = str(error)
-            raise ValueError(text if self.rec_path in text else f"{self.describe(position)}: {text}") from None
-        return image, int(self.labels[position])
+            raise ValueError(f"{self.describe(position)} is damaged: {error}; copy the set again") from None
+        stated = header.class_label
+        if stated != np.float32(label):
+            raise ValueError(
+                f"{self.describe(position)} has the label {stated:g} in its header, but its key is in the range of "
+                f"identity {label}; the .idx mixes up its lines or the set is damaged: copy both again"
+            )
+        return image
 
     def describe(self, position: int) -> str:
         """Where an image is, for error messages."""
-        return f"{self.rec_path}: image with key {self.image_keys[position]}"
+        row = self._first_row + position
+        return f"{self.rec_path}: image with key {self._index.keys_at(row)} at offset {self._index.offsets[row]}"
 
     def check_labels(self, num_classes: int) -> None:
         """Raise ValueError, naming the first such record, if a label does not fit `num_classes` classes."""
-        wrong = self.labels >= num_classes
+        wrong = self.runs.labels >= num_classes
         if wrong.any():
-            position = int(wrong.argmax())
+            run = int(wrong.argmax())
             raise ValueError(
-                f"{self.describe(position)} has label {self.labels[position]}, but the network has {num_classes} "
-                f"classes; set num_classes to {self.num_identities} or more"
+                f"{self.describe(int(self.runs.starts[run]))} has label {self.runs.labels[run]}, but the network has "
+                f"{num_classes} classes; set num_classes to {self.num_identities} or more"
             )
 
     def close(self) -> None:

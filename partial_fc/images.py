@@ -5,44 +5,91 @@ Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 
 from __future__ import annotations
 
+from typing import NamedTuple, Sequence
+
 import cv2
 import numpy as np
 
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+PNG_START = b"\x89PNG"
+PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the colour type of the header; a palette holds RGB
 ERASED = 128  # grey: next to zero after the networks' (x - 127.5) / 128
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as JPEG itself
-DRAWS = 7  # random numbers `augment` takes for an image
+DRAWS = 9  # random numbers `augment` takes for an image
 
 
-def decode_rgb(encoded: bytes, out: np.ndarray) -> None:
-    """Decode a JPEG or PNG into `out` (H, W, 3) uint8 RGB. Raises ValueError if it is damaged or of another size."""
+class Augmentation(NamedTuple):
+    """What is done to training images, each a function of the random numbers `augment` is given.
+
+    `rand_mirror`: every second image left-right. `color_jittering`: brightness, contrast and saturation each times
+    1 - c .. 1 + c. `jpeg_compression`: every second image is compressed again, with a quality from this number to 100;
+    0 for none. `cutoff`: side in pixels of a square erased from every second image, clipped at the border.
+    """
+
+    rand_mirror: bool = False
+    cutoff: int = 0
+    color_jittering: float = 0
+    jpeg_compression: int = 0
+
+    def check(self) -> None:
+        """Raise ValueError for numbers that cannot be."""
+        if self.cutoff < 0:
+            raise ValueError(f"cutoff is a number of pixels, got {self.cutoff}")
+        if not 0 <= self.color_jittering <= 1:
+            raise ValueError(f"color_jittering is a share from 0 to 1, got {self.color_jittering}")
+        if not 0 <= self.jpeg_compression <= 100:
+            raise ValueError(f"jpeg_compression is a JPEG quality from 1 to 100, or 0, got {self.jpeg_compression}")
+
+
+def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
+    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP. Raises ValueError if it is damaged or not of the size (H, W)."""
     # OpenCV fills the missing rows of a cut JPEG with grey, in some versions without a word.
     if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:
         raise ValueError(f"is a JPEG cut short after {len(encoded)} bytes")
-    image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR) if encoded else None
+    image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB) if encoded else None
     if image is None:
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")
-    if image.shape != out.shape:
-        raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {out.shape[0]}x{out.shape[1]}")
-    cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out)
+    if image.shape[:2] != tuple(image_size):
+        raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {image_size[0]}x{image_size[1]}")
+    return image
 
 
-def augment(image: np.ndarray, draws: np.ndarray, rand_mirror: bool, cutoff: int, color_jittering: float) -> None:
-    """Change `image` (H, W, 3) in place as `draws` (DRAWS,) in [0, 1) say.
+def color_channels(encoded: bytes) -> int | None:
+    """Channels that a JPEG or PNG says it has, None for another format: decoding turns grey into three alike."""
+    if encoded.startswith(PNG_START):
+        return PNG_CHANNELS.get(encoded[25]) if len(encoded) > 25 else None
+    if not encoded.startswith(JPEG_START):
+        return None
+    place = 2
+    while place + 9 < len(encoded):  # from segment to segment, to the frame header (ITU-R T.81, B.1 and B.2.2)
+        marker = encoded[place + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return encoded[place + 9]
+        place += 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
+    return None
 
-    `rand_mirror`: every second image left-right; `color_jittering`: brightness, contrast and saturation each times
-    1 - c .. 1 + c; `cutoff`: side of a square that is erased from every second image, clipped at the border.
-    """
-    if rand_mirror and draws[0] < 0.5:
-        image[:] = image[:, ::-1].copy()
-    if color_jittering > 0:
-        jitter_color(image, 1 + color_jittering * (2 * draws[1:4] - 1))
-    if cutoff > 0 and draws[4] < 0.5:
-        erase_square(image, cutoff, draws[5], draws[6])
+
+def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.ndarray:
+    """`image` (H, W, 3) as `how` and `draws` (DRAWS,) in [0, 1) say; the array given may be changed and returned."""
+    if how.rand_mirror and draws[0] < 0.5:
+        image = cv2.flip(image, 1)
+    if how.color_jittering > 0:
+        jitter_color(image, [1 + how.color_jittering * (2 * draw - 1) for draw in draws[1:4]])
+    if how.jpeg_compression > 0 and draws[7] < 0.5:
+        image = compress(image, how.jpeg_compression + int(draws[8] * (101 - how.jpeg_compression)))
+    if how.cutoff > 0 and draws[4] < 0.5:
+        erase_square(image, how.cutoff, draws[5], draws[6])
+    return image
 
 
-def jitter_color(image: np.ndarray, factors: np.ndarray) -> None:
-    """Scale brightness, contrast (about the mean grey) and saturation (about each pixel's grey) by `factors` (3,)."""
+def compress(image: np.ndarray, quality: int) -> np.ndarray:
+    """What is left of `image` (H, W, 3) after JPEG compression with `quality` 1 .. 100."""
+    _, encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
+    return cv2.imdecode(encoded, cv2.IMREAD_COLOR_RGB)
+
+
+def jitter_color(image: np.ndarray, factors: Sequence[float]) -> None:
+    """Scale brightness, contrast (about the mean grey) and saturation (about each pixel's grey) by `factors` (3)."""
     brightness, contrast, saturation = (np.float32(factor) for factor in factors)
     pixels = image.astype(np.float32) * brightness
     mean_grey = (pixels @ LUMA).mean()

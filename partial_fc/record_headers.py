@@ -26,11 +26,12 @@ CHUNK = 1 << 16  # records gathered at once: 2.6 MB of headers, 21 MB of byte po
 
 def read_headers(reader: RecordReader, keys: np.ndarray) -> np.ndarray:
     """HEAD (n,) of the records `keys` (n,) int64. Raises KeyError or ValueError, naming file, key and offset."""
-    rows = np.searchsorted(reader.keys, keys)
-    absent = (rows == len(reader.keys)) | (reader.keys[np.minimum(rows, len(reader.keys) - 1)] != keys)
+    index = reader.index
+    rows = index.search(keys)
+    absent = (rows == len(index)) | (index.keys_at(np.minimum(rows, len(index) - 1)) != keys)
     if absent.any():
         raise KeyError(f"{reader.idx_path} has no key {keys[absent.argmax()]}")
-    offsets = reader.offsets[rows]
+    offsets = index.offsets[rows]
     data = np.memmap(reader.rec_path, np.uint8, mode="r")
     heads = np.empty(len(keys), HEAD)
     for begin in range(0, len(keys), CHUNK):

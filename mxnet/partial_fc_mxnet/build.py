@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from partial_fc import launch
 from partial_fc.sharding import num_sampled, shard_of
 
 from .image_iter import DummyIter, FaceImageIter
@@ -42,18 +43,17 @@ def record_path(settings) -> str:
     return settings.rec or os.path.join(settings.data_root, settings.data_name, "train.rec")
 
 
-def build_data(settings, rank: int, size: int):
-    """The training iterator of a rank: faces, or dummy batches where ``debug`` is set.
+def build_data(settings, rank: int, size: int, local_size: int):
+    """The training iterator of a rank, one of ``local_size`` on its host: faces, or dummies where ``debug`` is set.
 
     Raises:
         OSError, ValueError: the set is missing, broken, or does not fit the settings.
     """
-    shape = (3, settings.image_size, settings.image_size)
     if settings.debug:
-        return DummyIter(settings.batch_size, shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank)
+        return build_dummies(settings, rank, size)
     data = FaceImageIter(
         settings.batch_size,
-        shape,
+        _shape(settings),
         record_path(settings),
         shuffle=settings.shuffle,
         rand_mirror=settings.rand_mirror,
@@ -63,9 +63,23 @@ def build_data(settings, rank: int, size: int):
         context=rank,
         context_num=size,
         seed=settings.seed,
+        jpeg_compression=settings.jpeg_compression,
+        skip_bad_images=settings.skip_bad_images,
+        threads=settings.decode_threads or launch.decode_threads(local_size),
     )
     data.check_labels(settings.num_classes)
     return data
+
+
+def build_dummies(settings, rank: int, size: int) -> DummyIter:
+    """Batches like those of the training data that cost nothing to read."""
+    return DummyIter(
+        settings.batch_size, _shape(settings), DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size
+    )
+
+
+def _shape(settings) -> tuple[int, int, int]:
+    return 3, settings.image_size, settings.image_size
 
 
 def validation_sets(settings) -> dict[str, str]:

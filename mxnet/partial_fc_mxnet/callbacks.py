@@ -21,11 +21,15 @@ from .embedder import Embedder
 
 
 class LossPoint(NamedTuple):
-    """The mean loss and the speed of the updates since the point before."""
+    """The mean loss and the speed of the updates since the point before.
+
+    ``waiting`` is the share of that time in which the rank that waited most waited for data; None if not measured.
+    """
 
     num_update: int
     loss: float
     samples_per_second: float
+    waiting: float | None
 
 
 class CallBackLogging:
@@ -37,6 +41,8 @@ class CallBackLogging:
         size, batch_size: R and B; a line counts the images of all ranks.
         writer: mxboard SummaryWriter, or None.
         bar: tqdm bar, or None.
+        waited: gives the seconds this rank has waited for data so far, or None. If one rank has it, all must:
+            collective at each line, all-reduce ``log.waited``.
 
     Attributes:
         points: a LossPoint for each line.
@@ -44,7 +50,16 @@ class CallBackLogging:
             :meth:`pause` has been told of it.
     """
 
-    def __init__(self, frequent: int, rank: int, size: int, batch_size: int, writer=None, bar=None):
+    def __init__(
+        self,
+        frequent: int,
+        rank: int,
+        size: int,
+        batch_size: int,
+        writer=None,
+        bar=None,
+        waited: Callable[[], float] | None = None,
+    ):
         self.frequent = frequent
         self.rank = rank
         self.global_batch = size * batch_size
@@ -53,6 +68,7 @@ class CallBackLogging:
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []
+        self._waited, self._waited_before = waited, 0.0
         self._since = time.perf_counter()
 
     def __call__(self, param) -> None:
@@ -69,13 +85,19 @@ class CallBackLogging:
         self.seconds += elapsed
         if not self._losses:
             return
-        point = LossPoint(
-            num_update, sum(self._losses) / len(self._losses), len(self._losses) * self.global_batch / elapsed
-        )
+        speed = len(self._losses) * self.global_batch / elapsed
+        point = LossPoint(num_update, sum(self._losses) / len(self._losses), speed, self._waiting(elapsed))
         self._losses = []
         self.points.append(point)
         if self.rank == 0:
             self._report(epoch, point)
+
+    def _waiting(self, elapsed: float) -> float | None:
+        if self._waited is None:
+            return None
+        waited = self._waited()
+        seconds, self._waited_before = waited - self._waited_before, waited
+        return job.largest("log.waited", seconds) / elapsed
 
     def restart(self) -> None:
         """Counts time from now on."""
@@ -87,17 +109,20 @@ class CallBackLogging:
 
     def _report(self, epoch: int, point: LossPoint) -> None:
         logging.info(
-            "Speed %.2f samples/sec   Loss %.4f   Epoch: %d   Global Step: %d",
+            "Speed %.2f samples/sec   Loss %.4f   Epoch: %d   Global Step: %d%s",
             point.samples_per_second,
             point.loss,
             epoch,
             point.num_update,
+            "" if point.waiting is None else f"   Waiting for data: {100 * point.waiting:.1f} %",
         )
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{point.samples_per_second:.0f}/s")
         if self.writer is not None:
             self.writer.add_scalar("loss", point.loss, point.num_update)
             self.writer.add_scalar("samples_per_second", point.samples_per_second, point.num_update)
+            if point.waiting is not None:
+                self.writer.add_scalar("waiting_for_data", point.waiting, point.num_update)
 
 
 class CallBackVerification:

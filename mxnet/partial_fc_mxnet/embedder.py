@@ -85,7 +85,7 @@ def decode_faces(images: Sequence[bytes], index: Sequence[int], image_size: int,
     pixels = np.empty((len(index), image_size, image_size, 3), np.uint8)
     for row, i in enumerate(index):
         try:
-            decode_rgb(images[i], pixels[row])
+            pixels[row] = decode_rgb(images[i], (image_size, image_size))
         except ValueError as error:
             raise ValueError(f"image {i} of the validation set {name} {error}") from None
     return pixels

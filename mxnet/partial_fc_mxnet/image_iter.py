@@ -5,45 +5,39 @@ Shapes: B local batch, R ranks, H, W image size, C classes.
 
 from __future__ import annotations
 
+import ctypes
+from functools import partial
+
 import mxnet as mx
 import numpy as np
+from mxnet.base import _LIB, check_call
 
-from partial_fc.face_batches import FaceBatches
+from partial_fc.cursor import Cursor, Place
+from partial_fc.face_batches import FaceBatches, ReadCounters
+from partial_fc.images import Augmentation
+from partial_fc.launch import decode_threads
+from partial_fc.prefetch import Prefetcher
 
-
-class Cursor:
-    """Where an iterator stands: batch `number` of `batches`, in epoch `epoch`."""
-
-    def __init__(self, batches: int):
-        self.batches, self.epoch, self.number = batches, 0, 0
-
-    def advance(self) -> int:
-        """The number of the batch to read now. Raises StopIteration at the end of the epoch."""
-        if self.number == self.batches:
-            raise StopIteration
-        self.number += 1
-        return self.number - 1
-
-    def reset(self) -> None:
-        """Start the next epoch; before the first batch of an epoch this changes nothing."""
-        if self.number > 0:
-            self.epoch, self.number = self.epoch + 1, 0
+AHEAD = 2  # batches kept ready beyond those in the making
 
 
 class FaceImageIter(mx.io.DataIter):
     """The images of `path_imgrec` (its .idx beside it), the part of rank `context` out of `context_num`.
 
-    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64.
+    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. They are read, decoded and augmented
+    ahead of time, over the end of the epoch too, by threads of the iterator's own.
 
     data_shape: (3, H, W), the size that the images have.
     shuffle: a new order each epoch, from (seed, epoch), that all ranks share.
-    rand_mirror: mirror every second image. cutoff: side of a square erased from every second image.
-    color_jittering: brightness, contrast and saturation vary by this share, 0 to 1.
-    images_filter: leave out identities with fewer images than this; class labels stay as they are.
+    rand_mirror, cutoff, color_jittering, jpeg_compression: see partial_fc.images.Augmentation.
+    images_filter: leave out identities with fewer images than that; class labels stay as they are.
+    skip_bad_images: so many bad images are replaced by their neighbours, with a warning, before one is an error.
+    threads: that decode; 0 for as many as the process may use cores, 8 at most.
 
-    `num_classes` is the number of identities in the file; `check_labels(C)` raises ValueError naming the record whose
-    label does not fit. Raises OSError or ValueError, naming file and mend, for files and sizes that cannot be, and in
-    `next` for a damaged image, naming file and key.
+    `num_images` is that of an epoch of all ranks, `num_classes` the number of identities in the file, `threads` the
+    number in use; `counters` tells what reading has cost (ReadCounters). `check_labels(C)` raises ValueError naming the
+    record whose label does not fit. Raises OSError or ValueError, naming file and mend, for files and sizes that cannot
+    be, and in `next` for a bad image, naming file, key and offset.
     """
 
     def __init__(
@@ -59,27 +53,39 @@ class FaceImageIter(mx.io.DataIter):
         context: int = 0,
         context_num: int = 1,
         seed: int = 0,
+        jpeg_compression: int = 0,
+        skip_bad_images: int = 0,
+        threads: int = 0,
     ):
         height, width = check_shape(data_shape)
+        if threads < 0:
+            raise ValueError(f"threads must be at least 1, or 0 for an automatic choice, got {threads}")
         self._faces = FaceBatches(
             path_imgrec,
             batch_size,
             (height, width),
             shuffle=shuffle,
-            rand_mirror=rand_mirror,
-            cutoff=cutoff,
-            color_jittering=color_jittering,
+            augmentation=Augmentation(rand_mirror, cutoff, color_jittering, jpeg_compression),
             images_filter=images_filter,
+            skip_bad_images=skip_bad_images,
             rank=context,
             size=context_num,
             seed=seed,
         )
         super().__init__(batch_size)
         self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
-        self.cursor = Cursor(self._faces.batches)
-        self.num_images = len(self._faces.positions)
-        self.num_classes = self._faces.records.num_identities
+        self.num_images, self.num_classes = self._faces.num_images, self._faces.records.num_identities
         self.check_labels = self._faces.records.check_labels
+        self.threads = threads or decode_threads(local_size=1)
+        self.cursor = Cursor(self.num_images, batch_size * context_num)
+        self._prefetcher = Prefetcher(
+            partial(load_batch, self._faces), self.cursor.successor, self.threads, self.threads + AHEAD
+        )
+
+    @property
+    def counters(self) -> ReadCounters:
+        """What reading has cost since the iterator was made."""
+        return self._faces.counters
 
     def reset(self) -> None:
         """Start the next epoch; before the first batch of an epoch this changes nothing."""
@@ -87,18 +93,55 @@ class FaceImageIter(mx.io.DataIter):
 
     def next(self) -> mx.io.DataBatch:
         """The next batch. Raises StopIteration at the end of the epoch, on all ranks after the same batch."""
-        number = self.cursor.advance()
-        images, labels = self._faces.batch(self.cursor.epoch, number)
-        # Transposed here: MXNet's own transpose of uint8 takes 27 ms for 64 images on one core, NumPy's takes 2.
-        data = np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32)
-        return data_batch(mx.nd.array(data, dtype="float32"), labels)
+        data, labels = self._prefetcher.get(self.cursor.current())
+        self.cursor.advance()
+        return data_batch(data, labels)
+
+    def state(self) -> dict:
+        """The place in the data, as integers and booleans: `epoch`, and `images` that all ranks together have been
+        given of its order; the rest names the order. What has been read ahead does not count.
+        """
+        return {**self.cursor.state(), **self._order()}
+
+    def restore(self, state: dict) -> None:
+        """Go on where `state` was taken, at any number of ranks and any batch size.
+
+        Raises ValueError if it was taken in another order: of another set, seed, shuffle or images_filter.
+        """
+        self.cursor.restore(state, self._order())
+
+    def _order(self) -> dict:
+        faces = self._faces
+        return {
+            "num_images": self.num_images,
+            "images_filter": faces.images_filter,
+            "shuffle": faces.shuffle,
+            "seed": faces.seed,
+        }
+
+    def close(self) -> None:
+        """End the threads and close the file; a second call does nothing."""
+        self._prefetcher.close()
+        self._faces.records.close()
+
+
+def load_batch(faces: FaceBatches, place: Place) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
+    """Images (B, 3, H, W) float32 and labels (B,) int64 of the batch at `place`; runs in the reader's threads."""
+    images, labels = faces.batch(*place)
+    data = mx.nd.empty(images.shape, mx.cpu(), np.float32)
+    memory, scratch = memory_of(data), np.empty(images.shape[1:], np.float32)
+    for row, image in enumerate(images):
+        # By way of an array that stays in the cache: to main memory NumPy converts at half the speed of a copy.
+        np.copyto(scratch, image)
+        memory[row] = scratch
+    return data, host_array(labels)
 
 
 class DummyIter(mx.io.DataIter):
     """The same random images in every batch, labels over all classes, different in each batch and on each rank.
 
     What a step costs without reading: comparing its speed with FaceImageIter's shows whether IO is the bottleneck.
-    After `reset` the same batches come again.
+    After `reset` the same batches come again. `rank` and `size` are this rank's number and how many there are.
     """
 
     def __init__(
@@ -109,6 +152,7 @@ class DummyIter(mx.io.DataIter):
         num_classes: int = 10000,
         seed: int = 0,
         rank: int = 0,
+        size: int = 1,
     ):
         check_shape(data_shape)
         for name, value in (("batch_size", batch_size), ("batches", batches), ("num_classes", num_classes)):
@@ -116,7 +160,8 @@ class DummyIter(mx.io.DataIter):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         super().__init__(batch_size)
         self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
-        self.cursor = Cursor(batches)
+        self._batches, self._global_batch = batches, batch_size * size
+        self.cursor = Cursor(batches * self._global_batch, self._global_batch)
         self.num_classes, self._key = num_classes, (seed, rank)
         pixels = np.random.default_rng(self._key).integers(0, 256, (batch_size, *data_shape), dtype=np.uint8)
         self._data = mx.nd.array(pixels, dtype="float32")
@@ -127,10 +172,19 @@ class DummyIter(mx.io.DataIter):
 
     def next(self) -> mx.io.DataBatch:
         """The next batch. Raises StopIteration after `batches` of them."""
-        number = self.cursor.advance()
+        number = self.cursor.current()[1] // self._global_batch
+        self.cursor.advance()
         # The constant keeps this stream apart from the draw of negatives, which is seeded by (seed, rank) too.
         labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, self.batch_size)
-        return data_batch(self._data, labels)
+        return data_batch(self._data, host_array(labels))
+
+    def state(self) -> dict:
+        """The place: epoch, and images of all ranks together."""
+        return self.cursor.state()
+
+    def restore(self, state: dict) -> None:
+        """Go on where `state` was taken."""
+        self.cursor.restore(state, {})
 
 
 def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:
@@ -139,9 +193,24 @@ def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:
     return [data], [mx.io.DataDesc("softmax_label", (batch_size,), np.int64)]
 
 
-def data_batch(data: mx.nd.NDArray, labels: np.ndarray) -> mx.io.DataBatch:
+def data_batch(data: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.io.DataBatch:
     """A DataBatch whose labels stay integers: float32 has no 16,777,217."""
-    return mx.io.DataBatch([data], [mx.nd.array(labels, dtype="int64")], 0)
+    return mx.io.DataBatch([data], [labels], 0)
+
+
+def host_array(values: np.ndarray) -> mx.nd.NDArray:
+    """`values` as an NDArray on the CPU, at once: mx.nd.array first waits for all that the engine has been given."""
+    array = mx.nd.empty(values.shape, mx.cpu(), values.dtype)
+    memory_of(array)[:] = values
+    return array
+
+
+def memory_of(array: mx.nd.NDArray) -> np.ndarray:
+    """The memory of a new CPU array, which no operator has been given yet, as a NumPy array."""
+    address = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
+    pointer = ctypes.cast(address, ctypes.POINTER(np.ctypeslib.as_ctypes_type(array.dtype)))
+    return np.ctypeslib.as_array(pointer, array.shape)
 
 
 def check_shape(data_shape: tuple) -> tuple[int, int]:

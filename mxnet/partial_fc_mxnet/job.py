@@ -41,6 +41,13 @@ def gather(name: str, value: Any) -> list[Any]:
     return hvd.allgather_object(value, name=name) if hvd.size() > 1 else [value]
 
 
+def largest(name: str, value: float) -> float:
+    """The largest of the ranks' values, as float32 (all-reduce ``name``)."""
+    if hvd.size() == 1:
+        return value
+    return float(hvd.allreduce(mx.nd.array([value]), op=hvd.Max, name=name).asscalar())
+
+
 def together(name: str, work: Callable[[], Result]) -> Result:
     """Runs ``work`` on every rank and returns its result, or raises the same error on all of them.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import namedtuple
 from typing import Union
 
@@ -24,6 +25,7 @@ from .context import rank_context
 from .distributed_softmax import empty_statistics, explicit_loss, softmax_step
 from .memory_bank import MemoryBank
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
+from .passes import passes
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
 
@@ -55,6 +57,7 @@ class SampleDistributeModule:
         size, rank, local_rank: R and this rank's numbers, from Horovod.
         num_update: updates done.
         num_epoch: passes over the data that are complete.
+        waited_for_data: seconds that fit has waited for the next batch so far.
         memory_lr: learning rate of the class centers in the step that ran last.
         loss_cache: (1,) float32, loss of the global batch of that step.
         grad_cache: (G, E) float32, this rank's summand of the feature gradient of that step.
@@ -79,6 +82,7 @@ class SampleDistributeModule:
         self.batch_end_param = BatchEndParam
         self.num_update = 0
         self.num_epoch = 0
+        self.waited_for_data = 0.0
         self.memory_lr = None
         self.grad_cache = None
         self._buffers = Buffers()
@@ -168,15 +172,15 @@ class SampleDistributeModule:
         self._take_parameters_of_rank_0()
         callbacks = batch_end_callback or []
         callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-        batches = _batches(train_data, endless=max_update is not None)
-        batch = next(batches, None) if self._goes_on(max_update) else None
+        batches = passes(train_data, endless=max_update is not None)
+        batch = self._next(batches, max_update)
         while batch is not None:
             self.num_epoch, data_batch = batch
             self.prepare(data_batch)
             self.forward_backward(data_batch)
             self.update()
             # MXNet still runs this step's backward pass while Python reads the next batch.
-            batch = next(batches, None) if self._goes_on(max_update) else None
+            batch = self._next(batches, max_update)
             param = self.batch_end_param(self.loss_cache, self.num_epoch, self.num_update)
             for callback in callbacks:
                 callback(param)
@@ -346,8 +350,13 @@ class SampleDistributeModule:
         bank.set(local_index, weight, weight_mom)
         return d_feature, loss
 
-    def _goes_on(self, max_update: int | None) -> bool:
-        return max_update is None or self.num_update < max_update
+    def _next(self, batches, max_update: int | None):
+        if max_update is not None and self.num_update >= max_update:
+            return None
+        start = time.perf_counter()
+        batch = next(batches, None)
+        self.waited_for_data += time.perf_counter() - start
+        return batch
 
     def _take_parameters_of_rank_0(self) -> None:
         # By way of the host copies: on the CPU a forward pass may have left the module's own arrays in a
@@ -382,19 +391,3 @@ class SampleDistributeModule:
 def _host(labels: Labels) -> np.ndarray:
     labels = labels.asnumpy() if isinstance(labels, mx.nd.NDArray) else np.asarray(labels)
     return labels.astype(np.int64, copy=False)
-
-
-def _batches(train_data, endless: bool):
-    """Yields (epoch, batch), resetting the iterator at its end."""
-    epoch = 0
-    while True:
-        empty = True
-        for batch in train_data:
-            empty = False
-            yield epoch, batch
-        if empty:
-            raise ValueError("the training iterator gave no batch in a whole pass: it needs at least one batch a rank")
-        train_data.reset()
-        if not endless:
-            return
-        epoch += 1

@@ -39,7 +39,7 @@ def train(settings) -> None:
     job.watch(settings.step_timeout)
     job.together("sizes", lambda: (rank_context(local_rank), build.check_sizes(settings, size)))
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
-    data = job.together("data", lambda: build.build_data(settings, rank, size))
+    data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
     job.together("output", lambda: prepare_folder(folder) if rank == 0 else None)
     job.together("output_of_ranks", lambda: check_writable(folder, rank))
     with Output(folder, rank, settings.max_update) as output:
@@ -62,7 +62,13 @@ class _Run:
         self.missing = sorted(set().union(*absent))
         self.sets = {name: path for name, path in sets.items() if path not in self.missing}
         self.log = CallBackLogging(
-            settings.frequent, self.rank, self.size, settings.batch_size, output.writer, output.bar
+            settings.frequent,
+            self.rank,
+            self.size,
+            settings.batch_size,
+            output.writer,
+            output.bar,
+            waited=lambda: module.waited_for_data,
         )
         embedder = Embedder(module, settings.batch_size, settings.image_size)
         self.verification = CallBackVerification(embedder, self.sets, settings.verify_every, self.rank, output.writer)

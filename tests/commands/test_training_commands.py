@@ -13,7 +13,7 @@ GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
 
 LOG_LINE = re.compile(
     r"^Training: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-Speed \d+\.\d\d samples/sec   Loss \d+\.\d{4}   "
-    r"Epoch: (\d+)   Global Step: (\d+)$",
+    r"Epoch: (\d+)   Global Step: (\d+)   Waiting for data: (\d+\.\d) %$",
     re.MULTILINE,
 )
 
@@ -22,7 +22,9 @@ def check_outcome(folder, ranks, loss="arcface"):
     """The output folder of seven updates at batch 8 on 160 images."""
     log = (folder / "training.log").read_text()
     epochs = 160 // (8 * ranks)
-    assert [(int(e), int(s)) for e, s in LOG_LINE.findall(log)] == [((s - 1) // epochs, s) for s in (2, 4, 6, 7)]
+    lines = LOG_LINE.findall(log)
+    assert [(int(e), int(s)) for e, s, _ in lines] == [((s - 1) // epochs, s) for s in (2, 4, 6, 7)]
+    assert all(0 <= float(waiting) <= 100 for _, _, waiting in lines)
     names = {path.name for path in folder.iterdir()}
     centers = {f"{rank}_{kind}.param" for rank in range(ranks) for kind in ("centers", "centers_mom")}
     assert names == centers | {

@@ -52,7 +52,7 @@ def test_we_read_mxnets_files(tmp_path):
         writer.write_idx(key, recordio.pack(recordio.IRHeader(0, float(key), key, 3), payload))
     writer.close()
     reader = RecordReader(*paths)
-    assert reader.keys.tolist() == sorted(PAYLOADS)
+    assert len(reader) == len(PAYLOADS)
     for key, payload in PAYLOADS.items():
         assert unpack(reader.read(key)) == ((0, float(key), key, 3), payload)
 
@@ -79,7 +79,7 @@ def test_a_set_written_by_mxnet_in_the_originals_layout(tmp_path):
         writer.write_idx(8 + label, recordio.pack(recordio.IRHeader(0, limits, 8 + label, 1), b""))
     writer.close()
     faces = FaceRecords(str(tmp_path / "train.rec"))
-    assert faces.labels.tolist() == [0, 0, 1, 2, 2, 2, 2]
+    assert faces.labels(np.arange(7)).tolist() == [0, 0, 1, 2, 2, 2, 2]
     assert faces.read_image(4) == (b"image 5", 2)
 
 
@@ -123,7 +123,7 @@ def test_ranks_share_an_epoch(rec):
         for kind in ("data", "label"):
             joined = np.concatenate([getattr(part, kind)[0].asnumpy() for part in parts])
             assert (joined == getattr(whole, kind)[0].asnumpy()).all()
-    assert all(rank.cursor.number == 3 for rank in ranks)
+    assert all(rank.cursor.images == 18 for rank in ranks)
 
 
 def test_errors_are_those_of_the_set(rec, tmp_path):
@@ -135,7 +135,7 @@ def test_errors_are_those_of_the_set(rec, tmp_path):
         FaceImageIter(11, SHAPE, rec, context_num=2)
     with pytest.raises(FileNotFoundError, match="none.rec"):
         FaceImageIter(4, SHAPE, str(tmp_path / "none.rec"))
-    with pytest.raises(ValueError, match="image with key 13 has label 4, but the network has 4 classes"):
+    with pytest.raises(ValueError, match=r"image with key 13 at offset \d+ has label 4, but the network has 4"):
         FaceImageIter(4, SHAPE, rec).check_labels(4)
 
 

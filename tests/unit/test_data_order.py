@@ -3,39 +3,32 @@
 import numpy as np
 import pytest
 
-from partial_fc.data_order import batches_per_epoch, epoch_order, rank_part, uniform_draws
-
-
-@pytest.mark.parametrize(
-    "images, batch, size, expected", [(100, 10, 1, 10), (100, 10, 3, 3), (64, 16, 4, 1), (7, 1, 7, 1)]
-)
-def test_the_last_partial_global_batch_is_dropped(images, batch, size, expected):
-    assert batches_per_epoch(images, batch, size) == expected
+from partial_fc.data_order import check_batch, epoch_entries, rank_places, uniform_draws
 
 
 @pytest.mark.parametrize(
     "batch, size, what", [(0, 1, "at least 1, got 0"), (-3, 2, "got -3"), (26, 4, "needs 104 images")]
 )
 def test_batches_that_cannot_be(batch, size, what):
+    check_batch(100, 25, 4)
     with pytest.raises(ValueError, match=what):
-        batches_per_epoch(100, batch, size)
+        check_batch(100, batch, size)
 
 
 def test_ranks_share_the_global_batch_in_order():
-    order = epoch_order(50, True, seed=3, epoch=1)
     for size, batch in ((1, 12), (2, 6), (3, 4)):
-        for number in range(4):
-            parts = [rank_part(order, number, batch, rank, size) for rank in range(size)]
-            assert np.concatenate(parts).tolist() == order[12 * number : 12 * number + 12].tolist()
+        parts = [rank_places(24, batch, rank) for rank in range(size)]
+        assert np.concatenate(parts).tolist() == list(range(24, 36))
 
 
 def test_an_epochs_order():
-    first = epoch_order(1000, True, 3, 0)
-    assert first.dtype == np.int64 and sorted(first.tolist()) == list(range(1000))
-    assert (first == epoch_order(1000, True, 3, 0)).all()
+    everything = np.arange(1000)
+    first = epoch_entries(1000, True, 3, 0, everything)
+    assert first.dtype == np.int64 and sorted(first.tolist()) == everything.tolist()
+    assert (first[200:300] == epoch_entries(1000, True, 3, 0, everything[200:300])).all()
     for seed, epoch in ((3, 1), (4, 0), (0, 3)):
-        assert np.mean(first == epoch_order(1000, True, seed, epoch)) < 0.02
-    assert epoch_order(5, False, 3, 1).tolist() == [0, 1, 2, 3, 4]
+        assert np.mean(first == epoch_entries(1000, True, seed, epoch, everything)) < 0.02
+    assert epoch_entries(5, False, 3, 1, np.arange(2, 5)).tolist() == [2, 3, 4]
 
 
 def test_draws_depend_on_seed_epoch_image_and_number_only():

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from partial_fc.face_ranges import labels_of_ranges
+from partial_fc.face_ranges import runs_of_ranges
 from partial_fc.face_records import FaceRecords, write_face_set
 from partial_fc.recordio import RecordHeader, RecordReader, RecordWriter, pack, unpack
 
@@ -24,6 +24,14 @@ def write_records(root, records):
             writer.write(key, pack(RecordHeader(0, label, ident, ident2), image))
 
 
+def labels(faces):
+    return faces.labels(np.arange(faces.num_images))
+
+
+def keys(reader):
+    return reader.index.keys_at(np.arange(len(reader))).tolist()
+
+
 def original_set(ranges, first):
     """Records as insightface writes them: labels in float32 only. ranges: [start, end) of each identity."""
     records = {0: (np.array([first, first + len(ranges)], np.float32), 0, 0, b"")}
@@ -38,7 +46,7 @@ def rename_keys(root, shift):
     """Let a small set look like the end of a huge one: image keys move up by `shift`, as does all that names them."""
     reader = RecordReader(rec(root), os.path.join(str(root), "train.idx"))
     records = {}
-    for key in reader.keys.tolist():
+    for key in keys(reader):
         header, image = unpack(reader.read(key))
         if header.flag == 2:
             start, end = header.id + shift, header.id2 + shift
@@ -52,8 +60,8 @@ def test_a_set_comes_back(tmp_path):
     assert write_face_set(str(tmp_path), SET, (112, 96)) == (6, 3)
     faces = FaceRecords(rec(tmp_path))
     assert (faces.num_images, faces.num_identities, faces.image_size) == (6, 3, (112, 96))
-    assert faces.image_keys.tolist() == [1, 2, 3, 4, 5, 6] and faces.labels.tolist() == [0, 0, 1, 2, 2, 2]
-    assert faces.image_keys.dtype == faces.labels.dtype == np.int64
+    assert faces.keys(np.arange(6)).tolist() == [1, 2, 3, 4, 5, 6] and labels(faces).tolist() == [0, 0, 1, 2, 2, 2]
+    assert faces.keys([0]).dtype == labels(faces).dtype == np.int64
     assert [faces.read_image(p) for p in (0, 2, 5)] == [(b"a0", 0), (b"b0", 1), (b"c2", 2)]
     assert (tmp_path / "property").read_text() == "3,112,96\n"
 
@@ -61,7 +69,7 @@ def test_a_set_comes_back(tmp_path):
 def test_the_layout_is_that_of_the_original(tmp_path):
     write_face_set(str(tmp_path), SET)
     reader = RecordReader(rec(tmp_path), str(tmp_path / "train.idx"))
-    headers = {key: unpack(reader.read(key))[0] for key in reader.keys.tolist()}
+    headers = {key: unpack(reader.read(key))[0] for key in keys(reader)}
     assert headers[0].label.tolist() == [7, 10]
     assert [headers[key].label.tolist() for key in (7, 8, 9)] == [[1, 3], [3, 4], [4, 7]]
     assert [headers[key].label for key in range(1, 7)] == [0, 0, 1, 2, 2, 2]
@@ -84,8 +92,8 @@ def test_16777217_is_kept_in_key_ranges(tmp_path):
     write_face_set(str(tmp_path), SET)
     rename_keys(tmp_path, BIG - 2)  # identity 1 is the range [16,777,217, 16,777,218)
     faces = FaceRecords(rec(tmp_path))
-    assert faces.image_keys.tolist() == list(range(BIG - 1, BIG + 5))
-    assert faces.labels.tolist() == [0, 0, 1, 2, 2, 2]
+    assert faces.keys(np.arange(6)).tolist() == list(range(BIG - 1, BIG + 5))
+    assert labels(faces).tolist() == [0, 0, 1, 2, 2, 2]
     assert faces.read_image(2) == (b"b0", 1)
 
 
@@ -97,7 +105,7 @@ def test_ranges_rounded_to_float32_are_recovered_from_the_images_labels(tmp_path
     ranges = list(zip(ends[:-1].tolist(), ends[1:].tolist()))
     write_records(tmp_path, original_set(ranges, int(ends[-1])))
     faces = FaceRecords(rec(tmp_path))
-    assert faces.labels.tolist() == np.repeat(np.arange(len(sizes)), sizes).tolist()
+    assert labels(faces).tolist() == np.repeat(np.arange(len(sizes)), sizes).tolist()
     assert faces.num_identities == len(sizes)
     assert faces.read_image(4) == (b"image%d" % ranges[2][0], 2)
 
@@ -116,26 +124,50 @@ def test_rounded_ranges_that_the_labels_contradict_are_refused(tmp_path):
 def test_16777217_is_kept_in_labels(tmp_path):
     """A file with 17 M identity records would take 700 MB; this is what makes labels of their ranges."""
     ends = np.arange(1, BIG + 4)
-    labels = labels_of_ranges(np.stack([ends[:-1], ends[1:]], axis=1))
-    assert labels.dtype == np.int64 and labels[-3:].tolist() == [BIG - 1, BIG, BIG + 1]
+    runs = runs_of_ranges(np.stack([ends[:-1], ends[1:]], axis=1))
+    last = runs.labels_at(np.arange(BIG - 1, BIG + 2))
+    assert last.dtype == np.int64 and last.tolist() == [BIG - 1, BIG, BIG + 1]
 
 
 def test_opening_reads_no_image_header(tmp_path):
     write_face_set(str(tmp_path), SET)
     with open(rec(tmp_path), "r+b") as file:
-        file.seek(36)  # keep the first record, which is looked at to see whether .rec and .idx fit
-        file.write(b"\0" * 100)
+        for record in range(6):  # keep the magic words, at which it is seen whether .rec and .idx fit
+            file.seek(36 * record + 4)
+            file.write(b"\0" * 32)
     faces = FaceRecords(rec(tmp_path))
-    assert faces.labels.tolist() == [0, 0, 1, 2, 2, 2]
-    with pytest.raises(ValueError, match=r"train.rec: key 2 at offset \d+ does not start with the magic word"):
+    assert labels(faces).tolist() == [0, 0, 1, 2, 2, 2]
+    with pytest.raises(ValueError, match="train.rec: image with key 2 at offset 36 is damaged: .* at least 24 bytes"):
         faces.read_image(1)
+
+
+@pytest.mark.parametrize("stated", [0.0, 2.0, -1.0, 1.5, float("nan"), float("inf"), 3.0])
+def test_a_header_label_other_than_the_identitys_is_refused(tmp_path, stated):
+    """Also what becomes of an index whose lines are swapped: the image of one key is that of another identity."""
+    records = original_set([(1, 3), (3, 5)], 5)
+    write_records(tmp_path, {**records, 4: (np.array([stated, 7.0]), 4, 0, b"image")})
+    faces = FaceRecords(rec(tmp_path))
+    assert faces.read_image(2) == (b"image3", 1)
+    with pytest.raises(ValueError, match=r"train.rec: image with key 4 at offset \d+ has the label .* of identity 1"):
+        faces.read_image(3)
+
+
+def test_swapped_lines_of_the_index_do_not_train_the_wrong_class(tmp_path):
+    write_face_set(str(tmp_path), SET)
+    lines = dict(line.split() for line in (tmp_path / "train.idx").read_text().splitlines())
+    lines["2"], lines["3"] = lines["3"], lines["2"]
+    (tmp_path / "train.idx").write_text("".join(f"{key}\t{offset}\n" for key, offset in lines.items()))
+    faces = FaceRecords(rec(tmp_path))
+    for position in (1, 2):
+        with pytest.raises(ValueError, match=rf"key {position + 1} at offset \d+ has the label"):
+            faces.read_image(position)
 
 
 def test_a_set_without_identity_records(tmp_path):
     """As MXNet's im2rec writes it: every record an image, the label in its header, alone or in a vector."""
     write_records(tmp_path, {0: (1.0, 0, 0, b"x"), 1: (np.array([3.0, 9.0, 9.0]), 1, 0, b"y"), 2: (0.0, 2, 0, b"")})
     faces = FaceRecords(rec(tmp_path))
-    assert faces.labels.tolist() == [1, 3, 0] and faces.num_identities == 4
+    assert labels(faces).tolist() == [1, 3, 0] and faces.num_identities == 4
     assert faces.image_size is None
     assert faces.read_image(1) == (b"y", 3)
 
@@ -143,7 +175,7 @@ def test_a_set_without_identity_records(tmp_path):
 @pytest.mark.parametrize("label", [float(BIG), 1.5, -1.0, float("nan")])
 def test_a_header_label_that_is_no_exact_class_is_refused(tmp_path, label):
     write_records(tmp_path, {0: (1.0, 0, 0, b"x"), 1: (label, 1, 0, b"y")})
-    with pytest.raises(ValueError, match="key 1 has label"):
+    with pytest.raises(ValueError, match=r"key 1 at offset \d+ has label"):
         FaceRecords(rec(tmp_path))
 
 
@@ -151,7 +183,9 @@ def test_a_label_beyond_the_classes_names_its_record(tmp_path):
     write_face_set(str(tmp_path), SET)
     faces = FaceRecords(rec(tmp_path))
     faces.check_labels(3)
-    with pytest.raises(ValueError, match="train.rec: image with key 4 has label 2, but the network has 2 classes"):
+    with pytest.raises(
+        ValueError, match="train.rec: image with key 4 at offset 108 has label 2, but the network has 2"
+    ):
         faces.check_labels(2)
 
 
@@ -169,10 +203,10 @@ def test_an_index_that_lost_lines_is_refused(tmp_path):
 def test_images_of_no_identity_or_of_two_are_refused(tmp_path):
     records = original_set([(1, 3), (4, 6)], 6)
     write_records(tmp_path, {**records, 3: (0.0, 3, 0, b"image")})
-    with pytest.raises(ValueError, match="image key 3 belongs to 0 identities"):
+    with pytest.raises(ValueError, match="image key 3 belongs to none of the identities"):
         FaceRecords(rec(tmp_path))
     write_records(tmp_path, original_set([(1, 4), (3, 6)], 6))
-    with pytest.raises(ValueError, match="image key 3 belongs to 2 identities"):
+    with pytest.raises(ValueError, match="image key 3 belongs to two identities"):
         FaceRecords(rec(tmp_path))
 
 

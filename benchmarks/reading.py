@@ -1,0 +1,196 @@
+"""How fast training images are read: FaceImageIter, MXNet's C++ ImageRecordIter, and a reader written the textbook way.
+
+. setup-utils/env.sh
+python benchmarks/reading.py              # about two minutes, on a machine that does nothing else
+
+Draws 9,600 faces of 112x112 (JPEG, about 7.5 KB) and stores them twice: in the layout that trainings read, and without
+header records, which ImageRecordIter cannot take. Every reader shuffles, mirrors and delivers batches of 64 as float32
+NDArrays (64, 3, 112, 112), in a process of its own; the readers take turns, and the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
+
+BATCH, SIZE = 64, 112
+WARM_UP, BATCHES = 20, 150  # of one measurement
+IDENTITIES, DRAWN, VARIANTS = 400, 3, 8  # a face is drawn three times, and each picture gets eight kinds of noise
+NOISE, QUALITY = 16, 90  # chosen for 7.5 KB
+
+
+# The images ----------------------------------------------------------------------------------------
+
+
+def draw_identity(label: int) -> list[bytes]:
+    """The JPEG files of one identity."""
+    import cv2
+    import numpy as np
+
+    from partial_fc.synthetic_faces.draw import draw_face
+
+    rng, images = np.random.default_rng(label), []
+    for picture in range(DRAWN):
+        face = draw_face(0, label, picture).astype(np.float32)
+        for _ in range(VARIANTS):
+            noisy = face + rng.normal(0, NOISE, face.shape[:2])[..., None]
+            pixels = np.clip(noisy, 0, 255).astype(np.uint8)[..., ::-1]
+            images.append(cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes())
+    return images
+
+
+def write_sets(folder: Path) -> float:
+    """Writes faces/train.rec and plain/train.rec; returns the mean size of an image in bytes."""
+    from mxnet import recordio
+
+    from partial_fc.face_records import write_face_set
+
+    identities = [draw_identity(label) for label in range(IDENTITIES)]
+    write_face_set(folder / "faces", identities, (SIZE, SIZE))
+    (folder / "plain").mkdir()
+    paths = (str(folder / "plain" / f"train.{ending}") for ending in ("idx", "rec"))
+    writer, key = recordio.MXIndexedRecordIO(*paths, "w"), 0
+    for label, images in enumerate(identities):
+        for image in images:
+            writer.write_idx(key, recordio.pack(recordio.IRHeader(0, float(label), key, 0), image))
+            key += 1
+    writer.close()
+    return sum(len(image) for images in identities for image in images) / key
+
+
+# The readers ---------------------------------------------------------------------------------------
+
+
+def face_image_iter(folder: Path, threads: int):
+    from partial_fc_mxnet.image_iter import FaceImageIter
+
+    rec = str(folder / "faces" / "train.rec")
+    return FaceImageIter(BATCH, (3, SIZE, SIZE), rec, shuffle=True, rand_mirror=True, threads=threads)
+
+
+def image_record_iter(folder: Path, threads: int):
+    import mxnet as mx
+
+    return mx.io.ImageRecordIter(
+        path_imgrec=str(folder / "plain" / "train.rec"),
+        path_imgidx=str(folder / "plain" / "train.idx"),
+        data_shape=(3, SIZE, SIZE),
+        batch_size=BATCH,
+        shuffle=True,
+        rand_mirror=True,
+        preprocess_threads=threads,
+    )
+
+
+class Textbook:
+    """One thread, one image after the other, row by row into the batch."""
+
+    def __init__(self, folder: Path, threads: int):
+        from mxnet import recordio
+
+        paths = (str(folder / "faces" / f"train.{ending}") for ending in ("idx", "rec"))
+        self.records = recordio.MXIndexedRecordIO(*paths, "r")
+        self.keys = list(range(1, 1 + IDENTITIES * DRAWN * VARIANTS))
+        self.reset()
+
+    def reset(self) -> None:
+        random.shuffle(self.keys)
+        self.place = 0
+
+    def next(self):
+        import mxnet as mx
+
+        if self.place + BATCH > len(self.keys):
+            raise StopIteration
+        data, labels = mx.nd.empty((BATCH, 3, SIZE, SIZE)), mx.nd.empty((BATCH,))
+        for row, key in enumerate(self.keys[self.place : self.place + BATCH]):
+            header, encoded = mx.recordio.unpack(self.records.read_idx(key))
+            image = mx.image.imdecode(encoded)
+            if random.random() < 0.5:
+                image = mx.nd.flip(image, axis=1)
+            data[row][:] = mx.nd.transpose(image, axes=(2, 0, 1))
+            labels[row] = header.label
+        self.place += BATCH
+        return mx.io.DataBatch([data], [labels], 0)
+
+
+READERS = {"FaceImageIter": face_image_iter, "ImageRecordIter": image_record_iter, "textbook": Textbook}
+
+
+def measure(name: str, folder: Path, threads: int) -> float:
+    """Images a second."""
+    import mxnet as mx
+
+    reader = READERS[name](folder, threads)
+    for number in range(WARM_UP + BATCHES):
+        if number == WARM_UP:
+            start = time.perf_counter()
+        try:
+            batch = reader.next()
+        except StopIteration:
+            reader.reset()
+            batch = reader.next()
+        batch.data[0].wait_to_read()
+    speed = BATCHES * BATCH / (time.perf_counter() - start)
+    mx.nd.waitall()
+    return speed
+
+
+# The comparison ------------------------------------------------------------------------------------
+
+
+def in_a_process(name: str, folder: Path, threads: int) -> float:
+    command = [sys.executable, __file__, "--reader", name, "--folder", str(folder), "--threads", str(threads)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(result.stdout.split()[-1])
+
+
+def compare(folder: Path, rounds: int) -> None:
+    cores = len(os.sched_getaffinity(0))
+    # ImageRecordIter takes no more threads than half the cores it sees, whatever it is told.
+    half = max(1, cores // 2)
+    cases = {(name, half) for name in ("FaceImageIter", "ImageRecordIter")} | {
+        ("FaceImageIter", cores),
+        ("textbook", 1),
+    }
+    speeds: dict = {case: [] for case in sorted(cases)}
+    for _ in range(rounds):
+        for case, values in speeds.items():
+            values.append(in_a_process(case[0], folder, case[1]))
+    median = {case: statistics.median(values) for case, values in speeds.items()}
+    for (name, threads), values in speeds.items():
+        spread = f"{min(values):.0f} to {max(values):.0f}"
+        print(f"{name:16s} {threads:3d} threads {median[name, threads]:8.0f} images/s  ({spread} in {rounds} rounds)")
+    ours = median["FaceImageIter", half]
+    print(f"FaceImageIter / ImageRecordIter, {half} threads each: {ours / median['ImageRecordIter', half]:.2f}")
+    print(f"FaceImageIter, {cores} threads / textbook: {median['FaceImageIter', cores] / median['textbook', 1]:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--reader", choices=list(READERS), help="measure one reader in this process")
+    parser.add_argument("--folder", type=Path, help="where the two sets are, for --reader")
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    if args.reader:
+        print(measure(args.reader, args.folder, args.threads))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        mean = write_sets(Path(folder))
+        print(f"{IDENTITIES * DRAWN * VARIANTS} images of {mean:.0f} bytes, {len(os.sched_getaffinity(0))} cores")
+        compare(Path(folder), args.rounds)
+
+
+if __name__ == "__main__":
+    main()
