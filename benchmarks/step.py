@@ -1,4 +1,4 @@
-"""Time of a training step of the demo, on its faces and on dummy images, once the data set is drawn.
+"""Time of a training step of the demo, and how much of it is waiting for data, on its faces and on dummy images.
 
 . setup-utils/env.sh
 mpirun -q -np 2 python benchmarks/step.py
@@ -21,18 +21,22 @@ from partial_fc import launch  # noqa: E402
 STEPS = 60
 
 
-def measure(module, data) -> float:
-    """Seconds of a step, reading included, after a few to warm up."""
+def measure(module, data) -> tuple[float, float]:
+    """Seconds of a step, and of these the seconds waited for its batch, after a few steps to warm up."""
     import mxnet as mx
 
     for step in range(10 + STEPS):
         if step == 10:
             mx.nd.waitall()
-            start = time.perf_counter()
-        module.forward_backward(data.next())
+            start, waited = time.perf_counter(), 0.0
+        asked = time.perf_counter()
+        batch = data.next()
+        if step >= 10:
+            waited += time.perf_counter() - asked
+        module.forward_backward(batch)
         module.update()
     mx.nd.waitall()
-    return (time.perf_counter() - start) / STEPS
+    return (time.perf_counter() - start) / STEPS, waited / STEPS
 
 
 def main() -> None:
@@ -52,10 +56,13 @@ def main() -> None:
     module.init_optimizer(optimizer_params=optimizer_params)
     dummies = build.build_dummies(settings, hvd.rank(), hvd.size())
     for name, data in (("faces", faces), ("dummy images", dummies)):
-        seconds = measure(module, data)
+        seconds, waited = measure(module, data)
         if hvd.rank() == 0:
-            speed = settings.batch_size * hvd.size() / seconds
-            print(f"{name}: {1000 * seconds:.1f} ms a step, {speed:.0f} images/s, {hvd.size()} x {threads} threads")
+            speed, share = settings.batch_size * hvd.size() / seconds, 100 * waited / seconds
+            print(
+                f"{name}: {1000 * seconds:.1f} ms a step, {share:.2f} % of it waiting for data, {speed:.0f} images/s, "
+                f"{hvd.size()} x {threads} threads"
+            )
 
 
 if __name__ == "__main__":

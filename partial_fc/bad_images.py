@@ -32,4 +32,4 @@ class BadImages:
     def _advice(self) -> str:
         if self.allowed:
             return f" (skip_bad_images={self.allowed}, and {self.allowed} were skipped before)"
-        return "; or leave it out with skip_bad_images=1 or more"
+        return "; or leave it out with skip_bad_images=1 or more (python -m partial_fc.face_sets check finds them all)"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from partial_fc.label_runs import LabelRuns
-from partial_fc.record_headers import first_labels, read_headers
-from partial_fc.recordio import HEADER, MAX_PART, RecordReader
+from partial_fc.record_headers import first_labels, holds_range, read_headers
+from partial_fc.recordio import RecordReader
 
 FLOAT32_EXACT = 1 << 24  # every integer below has a float32 of its own; 2^24 itself may be a rounded 2^24 + 1
 
@@ -54,7 +54,7 @@ def recover_identity_keys(reader: RecordReader, rounded: int) -> int:
     reach = rounding_reach(rounded)
     near = keys_between(reader, rounded - reach, rounded + reach + 1)
     heads = read_headers(reader, near)
-    bare = (heads["flag"] == 2) & (heads["word"] & np.uint32(MAX_PART) == HEADER.size + 8)
+    bare = holds_range(heads)
     return int(near[bare.argmax()]) if bare.any() else 0
 
 

@@ -29,7 +29,7 @@ from partial_fc.face_ranges import (
     runs_of_ranges,
 )
 from partial_fc.label_runs import LabelRuns
-from partial_fc.record_headers import first_labels, read_headers
+from partial_fc.record_headers import first_labels, holds_range, read_headers
 from partial_fc.recordio import RecordHeader, RecordReader, RecordWriter, pack, unpack
 
 
@@ -119,7 +119,7 @@ class FaceRecords:
 
     def _open_layout(self) -> None:
         head = read_headers(self._reader, self._index.keys_at([0]))
-        self.has_identities = bool(self._index.keys_at(0) == 0 and head["flag"][0] == 2)
+        self.has_identities = bool(self._index.keys_at(0) == 0 and holds_range(head)[0])
         self._first_row = int(self.has_identities)
         if self.has_identities:
             first, last = identity_keys(self._reader, head)
@@ -131,8 +131,8 @@ class FaceRecords:
     def _runs_of_ranges(self, first: int, last: int) -> LabelRuns:
         """The labels from the identity records `first` .. `last` - 1."""
         heads = read_headers(self._reader, np.arange(first, last))
-        if (heads["flag"] != 2).any():
-            key = first + int((heads["flag"] != 2).argmax())
+        if not holds_range(heads).all():
+            key = first + int(holds_range(heads).argmin())
             raise ValueError(
                 f"{self.rec_path}: key {key} should be an identity record, but holds no range of images; copy the .rec "
                 "and its .idx again"

@@ -46,7 +46,10 @@ def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
     # OpenCV fills the missing rows of a cut JPEG with grey, in some versions without a word.
     if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:
         raise ValueError(f"is a JPEG cut short after {len(encoded)} bytes")
-    image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB) if encoded else None
+    try:
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB) if encoded else None
+    except cv2.error:  # OpenCV's own limits, such as 2^30 pixels
+        image = None
     if image is None:
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")
     if image.shape[:2] != tuple(image_size):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Callable, Generic, TypeVar
 
 Place = TypeVar("Place")
@@ -30,6 +30,10 @@ class Prefetcher(Generic[Place, Result]):
         self._fill(place)
         _, result = self._queue.popleft()
         self._fill(self._successor(place))
+        wait([result])
+        error = result.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise RuntimeError(f"a reading thread was ended by {error!r}") from error  # not to end this one silently
         return result.result()
 
     def _fill(self, place: Place) -> None:

@@ -56,6 +56,11 @@ def check_heads(reader: RecordReader, keys: np.ndarray, offsets: np.ndarray, hea
         )
 
 
+def holds_range(heads: np.ndarray) -> np.ndarray:
+    """(n,) bool: the record has two labels and no image, as an identity record."""
+    return (heads["flag"] == 2) & (heads["word"] & np.uint32(MAX_PART) == HEADER.size + 8)
+
+
 def first_labels(heads: np.ndarray) -> np.ndarray:
     """float32 (n,): the header's label, or the first of its labels where it has several."""
     return np.where(heads["flag"] > 0, heads["labels"][:, 0], heads["label"])

@@ -168,8 +168,14 @@ def test_a_set_without_identity_records(tmp_path):
     write_records(tmp_path, {0: (1.0, 0, 0, b"x"), 1: (np.array([3.0, 9.0, 9.0]), 1, 0, b"y"), 2: (0.0, 2, 0, b"")})
     faces = FaceRecords(rec(tmp_path))
     assert labels(faces).tolist() == [1, 3, 0] and faces.num_identities == 4
-    assert faces.image_size is None
+    assert faces.image_size is None and not faces.has_identities
     assert faces.read_image(1) == (b"y", 3)
+
+
+def test_a_first_image_with_two_labels_is_no_range(tmp_path):
+    """im2rec with a label width of 2."""
+    write_records(tmp_path, {key: (np.array([key % 2, 9.0]), key, 0, b"image") for key in range(3)})
+    assert labels(FaceRecords(rec(tmp_path))).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("label", [float(BIG), 1.5, -1.0, float("nan")])

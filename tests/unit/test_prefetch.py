@@ -56,8 +56,8 @@ def test_what_was_read_ahead_is_dropped_when_another_place_is_asked_for():
     prefetcher.close()
 
 
-@pytest.mark.parametrize("error", [ValueError("key 7 is bad"), MemoryError("no more"), SystemExit(3)])
-def test_what_ends_a_thread_reaches_the_reader_at_its_place(error):
+@pytest.mark.parametrize("error", [ValueError("key 7 is bad"), MemoryError("no more")])
+def test_an_error_in_a_thread_reaches_the_reader_at_its_place(error):
     def work(place):
         if place == 3:
             raise error
@@ -69,6 +69,16 @@ def test_what_ends_a_thread_reaches_the_reader_at_its_place(error):
         prefetcher.get(3)
     assert raised.value is error
     assert prefetcher.get(4) == 4
+    prefetcher.close()
+
+
+def test_what_would_end_a_thread_silently_is_an_error():
+    def work(place):
+        raise SystemExit(3)
+
+    prefetcher = Prefetcher(work, following, threads=1, ahead=2)
+    with pytest.raises(RuntimeError, match=r"a reading thread was ended by SystemExit\(3\)"):
+        prefetcher.get(0)
     prefetcher.close()
 
 

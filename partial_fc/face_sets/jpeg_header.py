@@ -1,0 +1,65 @@
+"""What a JPEG says of itself before its pixels: size, channels, and which side is up (EXIF).
+
+ITU-R T.81, annex B, for the segments; the EXIF segment holds a TIFF directory (CIPA DC-008, 4.6).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Iterator, NamedTuple
+
+UPRIGHT = 1  # EXIF orientation of a picture that is stored as it is to be seen
+ORIENTATION = 0x0112
+NO_FRAME = (0xC4, 0xC8, 0xCC)  # among the markers C0 to CF, those that do not start a frame
+END_OF_HEADERS = (0xDA, 0xD9)
+
+
+class JpegHeader(NamedTuple):
+    """Height and width in pixels as stored, the number of channels, and the EXIF orientation 1 .. 8."""
+
+    height: int
+    width: int
+    channels: int
+    orientation: int
+
+
+def read_jpeg_header(data: bytes) -> JpegHeader | None:
+    """The header of a JPEG, None if it has none that can be read."""
+    frame: tuple | None = None
+    orientation = UPRIGHT
+    for marker, content in segments(data):
+        if 0xC0 <= marker <= 0xCF and marker not in NO_FRAME and len(content) >= 6:
+            frame = struct.unpack_from(">HHB", content, 1)
+        elif marker == 0xE1 and content.startswith(b"Exif\0\0"):
+            orientation = exif_orientation(content[6:])
+    return None if frame is None else JpegHeader._make((*frame, orientation))
+
+
+def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(marker, content) of the segments before the pixels."""
+    place = 2
+    while place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xFF:  # a fill byte
+            place += 1
+            continue
+        if marker in END_OF_HEADERS:
+            return
+        length = int.from_bytes(data[place + 2 : place + 4], "big")
+        yield marker, data[place + 4 : place + 2 + length]
+        place += 2 + max(length, 2)
+
+
+def exif_orientation(tiff: bytes) -> int:
+    """The orientation in the first TIFF directory, UPRIGHT where it says none."""
+    order = "<" if tiff[:2] == b"II" else ">"
+    try:
+        (start,) = struct.unpack_from(order + "I", tiff, 4)
+        (count,) = struct.unpack_from(order + "H", tiff, start)
+        for entry in range(start + 2, start + 2 + 12 * count, 12):
+            tag, _, _, value = struct.unpack_from(order + "HHIH", tiff, entry)
+            if tag == ORIENTATION:
+                return value if 1 <= value <= 8 else UPRIGHT
+    except struct.error:  # cut short
+        pass
+    return UPRIGHT

@@ -1,0 +1,132 @@
+"""Verification pairs drawn from identities: ten folds, each with people of its own, no pair twice.
+
+The drawing uses a generator's `random()` only, whose stream NumPy keeps stable for good: one seed, one list.
+
+Shapes: P pairs, C identities; an image is (identity, number within it).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import Sequence, Tuple
+
+import numpy as np
+
+Image = Tuple[int, int]
+Pair = Tuple[Image, Image]
+FOLDS = 10
+
+
+def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[Pair], list[bool]]:
+    """P pairs of the C identities with `counts` images each, and whether each is of one person.
+
+    Fold by fold P / 20 pairs of one person, then P / 20 of two. Raises ValueError if there are not so many.
+    """
+    if num_pairs < 2 * FOLDS or num_pairs % (2 * FOLDS):
+        raise ValueError(
+            f"pairs come in {FOLDS} folds of half same, half different: their number must be a multiple of "
+            f"{2 * FOLDS}, got {num_pairs}"
+        )
+    random = np.random.Generator(np.random.PCG64(seed))
+    folds = deal(counts, random)
+    each = num_pairs // (2 * FOLDS)
+    check_capacity([[counts[identity] for identity in fold] for fold in folds], each)
+    pairs: list[Pair] = []
+    same: list[bool] = []
+    for fold in folds:
+        pairs += same_pairs(fold, counts, each, random)
+        pairs += different_pairs(fold, counts, each, random)
+        same += [True] * each + [False] * each
+    return pairs, same
+
+
+def deal(counts: Sequence[int], random: np.random.Generator) -> list[list[int]]:
+    """The identities with images in FOLDS hands of like size: shuffled, those with many images first."""
+    there = [identity for identity in permutation(len(counts), random) if counts[identity] > 0]
+    there.sort(key=lambda identity: -counts[identity])
+    return [there[fold::FOLDS] for fold in range(FOLDS)]
+
+
+def check_capacity(folds: list[list[int]], each: int) -> None:
+    """Raise ValueError unless every fold has `each` pairs of either kind; folds hold numbers of images."""
+    room = []
+    for counts in folds:
+        same = sum(count * (count - 1) // 2 for count in counts)
+        total = sum(counts) * (sum(counts) - 1) // 2
+        room.append(min(same, total - same))
+    if min(room) < each:
+        raise ValueError(
+            f"these identities give {2 * FOLDS * min(room)} pairs in {FOLDS} folds with people of their own, not "
+            f"{2 * FOLDS * each}: ask for fewer pairs, or name more identities with 2 images or more"
+        )
+
+
+def same_pairs(fold: list[int], counts: Sequence[int], number: int, random: np.random.Generator) -> list[Pair]:
+    """Pairs of two images of one identity, each identity in turn giving one until all are found."""
+    quotas = dict.fromkeys(fold, 0)
+    room = {identity: counts[identity] * (counts[identity] - 1) // 2 for identity in fold}
+    left = number
+    while left:
+        for identity in fold:
+            if left and quotas[identity] < room[identity]:
+                quotas[identity] += 1
+                left -= 1
+    pairs: list[Pair] = []
+    for identity in fold:
+        for code in choose(room[identity], quotas[identity], random):
+            first, second = unordered(code)
+            pairs.append(((identity, first), (identity, second)))
+    return shuffled(pairs, random)
+
+
+def different_pairs(fold: list[int], counts: Sequence[int], number: int, random: np.random.Generator) -> list[Pair]:
+    """Pairs of images of two identities, drawn evenly from all such pairs.
+
+    They are numbered: an identity's images are paired with those of the identities before it in the fold.
+    """
+    sizes = [counts[identity] for identity in fold]
+    ends = list(accumulate(sizes))
+    blocks = list(accumulate(size * (end - size) for size, end in zip(sizes, ends)))
+    pairs: list[Pair] = []
+    for code in choose(blocks[-1], number, random):
+        place = bisect_right(blocks, code)
+        before = ends[place] - sizes[place]
+        image, earlier = divmod(code - (blocks[place - 1] if place else 0), before)
+        other = bisect_right(ends, earlier)
+        pairs.append(((fold[other], earlier - ends[other] + sizes[other]), (fold[place], image)))
+    return shuffled(pairs, random)
+
+
+def unordered(code: int) -> tuple[int, int]:
+    """The pair (a, b), a < b, with the number b (b - 1) / 2 + a."""
+    second = int((1 + (1 + 8 * code) ** 0.5) / 2)
+    while second * (second - 1) // 2 > code:
+        second -= 1
+    while second * (second + 1) // 2 <= code:
+        second += 1
+    return code - second * (second - 1) // 2, second
+
+
+def below(bound: int, random: np.random.Generator) -> int:
+    """An even draw of 0 .. bound - 1."""
+    return int(random.random() * bound)
+
+
+def choose(bound: int, number: int, random: np.random.Generator) -> list[int]:
+    """`number` different ones of 0 .. bound - 1 (R. Floyd's algorithm: no list of all is made)."""
+    chosen: dict[int, None] = {}
+    for top in range(bound - number, bound):
+        drawn = below(top + 1, random)
+        chosen[top if drawn in chosen else drawn] = None
+    return list(chosen)
+
+
+def permutation(number: int, random: np.random.Generator) -> list[int]:
+    """0 .. number - 1 in random order."""
+    return np.argsort(random.random(number), kind="stable").tolist()
+
+
+def shuffled(items: list, random: np.random.Generator) -> list:
+    """The items in random order."""
+    return [items[place] for place in permutation(len(items), random)]

@@ -1,0 +1,92 @@
+"""A map over many tasks with processes of its own: ordered, bounded, and ending with a sentence when one dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import chain, islice
+from multiprocessing import get_context
+from typing import Callable, Iterable, Iterator, TypeVar
+
+import cv2
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+AHEAD = 3  # tasks in flight for each worker: enough to keep it busy, few enough to bound the memory
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def ordered_map(
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
+) -> Iterator[tuple[Task, Result]]:
+    """(task, function(task)) in the order of the tasks, from `workers` processes; tasks are drawn as room comes.
+
+    With one worker, or one task, no process is started. An exception of `function` is raised here. Raises OSError if
+    a process dies. `function` and tasks must be picklable: processes are spawned, as the caller may have threads.
+    """
+    tasks = iter(tasks)
+    first = list(islice(tasks, 2))
+    everything = chain(first, tasks)
+    if workers <= 1 or len(first) < 2:
+        for task in everything:
+            yield task, function(task)
+        return
+    executor = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker)
+    waiting: deque[tuple[Task, Future]] = deque()
+    try:
+        for task in everything:
+            with no_interrupt():
+                waiting.append((task, executor.submit(function, task)))
+            if len(waiting) >= AHEAD * workers:
+                yield next_result(waiting)
+        while waiting:
+            yield next_result(waiting)
+    except BrokenProcessPool:
+        raise OSError(
+            "a worker process died without a word (killed, or out of memory?): run again with fewer --workers"
+        ) from None
+    finally:
+        for _, future in waiting:
+            future.cancel()
+        executor.shutdown()
+
+
+def next_result(waiting: deque[tuple[Task, Future]]) -> tuple[Task, Result]:
+    """The oldest task with its result."""
+    task, future = waiting.popleft()
+    return task, future.result()
+
+
+def start_worker() -> None:
+    """What a worker does first: OpenCV's own threads would fight for the cores that the workers share."""
+    cv2.setNumThreads(1)
+
+
+@contextmanager
+def no_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back. Processes started meanwhile inherit that and leave it to the caller, which ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Lists of `size` items, the last perhaps shorter."""
+    items = iter(items)
+    while True:
+        chunk = list(islice(items, size))
+        if not chunk:
+            return
+        yield chunk
