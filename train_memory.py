@@ -2,9 +2,11 @@
 
 One rank:    python train_memory.py
 Two ranks:   bash run.sh, or horovodrun -np 2 -H localhost:2 bash config.sh
+Is it IO?    the same with --profile-io: trains nothing, measures whether reading is the brake
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -23,22 +25,45 @@ class Parser(argparse.ArgumentParser):
             super().print_help(file)
 
 
-def read_settings(argv):
-    """Reads the command line into ``default.config`` and returns that."""
+def read_words(argv):
+    """What stands on the command line."""
     import default
-    from partial_fc.settings import parse_assignments
 
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", help="one of " + ", ".join(default.dataset))
     parser.add_argument("--loss", help="one of " + ", ".join(default.loss))
     parser.add_argument("--network", help="one of " + ", ".join(default.network))
     parser.add_argument("--models-root", help="folder of the outputs")
+    parser.add_argument("--profile-io", action="store_true", help="measure whether reading is the brake, do not train")
+    parser.add_argument("--profile-seconds", type=float, metavar="S", help="length of each of its three phases (8)")
     parser.add_argument("settings", nargs="*", metavar="name=value", help="any setting of default.py")
-    args = parser.parse_intermixed_args(argv)
-    changes = parse_assignments(args.settings)
-    if args.models_root is not None:
-        changes["models_root"] = args.models_root
-    return default.generate_config(args.loss, args.dataset, args.network, changes)
+    words = parser.parse_intermixed_args(argv)
+    seconds = words.profile_seconds
+    if seconds is not None and not (words.profile_io and 0 < seconds < math.inf):
+        parser.error(f"--profile-seconds is {seconds}, but must be above 0 and go with --profile-io")
+    return words
+
+
+def read_settings(words):
+    """Reads the words of the command line into ``default.config`` and returns that."""
+    import default
+    from partial_fc.settings import parse_assignments
+
+    changes = parse_assignments(words.settings)
+    if words.models_root is not None:
+        changes["models_root"] = words.models_root
+    return default.generate_config(words.loss, words.dataset, words.network, changes)
+
+
+def choose_work(words, settings):
+    """What this rank is to do once Horovod has been started."""
+    if words.profile_io:
+        from partial_fc_mxnet.io_profile import SECONDS, profile
+
+        return lambda: profile(settings, words.profile_seconds or SECONDS)
+    from partial_fc_mxnet.trainer import train
+
+    return lambda: train(settings)
 
 
 def draw_demo(settings):
@@ -78,10 +103,11 @@ def end(error, telling):
 
 
 def main(argv=None):
-    """Runs this rank of the training; returns when it has ended well."""
+    """Runs this rank; returns when all has ended well."""
     place = launch.place(os.environ)
     try:
-        settings = read_settings(argv)
+        words = read_words(argv)
+        settings = read_settings(words)
     except (ValueError, OSError, ImportError) as error:
         end(error, telling=place.rank == 0)  # all ranks read the same words
     try:
@@ -91,10 +117,10 @@ def main(argv=None):
     import horovod.mxnet as hvd
 
     from partial_fc_mxnet import job
-    from partial_fc_mxnet.trainer import train
 
+    work = choose_work(words, settings)
     hvd.init()
-    job.run(lambda: train(settings))
+    job.run(work)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,106 @@
+"""`--profile-io` through the users' own commands: what it prints, what it writes, and what it leaves alone."""
+
+import json
+import re
+import struct
+import sys
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+from conftest import CLASSES, LAUNCHERS
+
+from partial_fc.face_records import write_face_set
+
+SHORT = ["--profile-io", "--profile-seconds", "0.5"]
+PHASES = ["reader alone", "training, dummy images", "training, the set"]
+
+
+@pytest.mark.parametrize("launcher", ["python", "run.sh"])
+def test_profile_prints_and_writes_its_figures_and_touches_no_training(launcher, run, settings, tmp_path):
+    ranks, command, environment = LAUNCHERS[launcher]
+    trained = tmp_path / "models" / "small-arcface-demo"
+    trained.mkdir(parents=True)
+    (trained / "training.log").write_text("an earlier training")
+    result = run(*command, *SHORT, *settings, "decode_threads=1", "warmup_steps=10", **environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    folder = tmp_path / "models" / "io-profile-small-demo"
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, trained.name]
+    assert [path.name for path in trained.iterdir()] == ["training.log"]
+    assert sorted(path.name for path in folder.iterdir()) == ["io_profile.json", "io_profile.png"]
+    assert (folder / "io_profile.png").read_bytes().startswith(b"\x89PNG")
+    figures = json.loads((folder / "io_profile.json").read_text())
+    check_figures(figures, ranks)
+    for name, phase in figures["phases"].items():
+        assert re.search(rf"^{name} +{phase['samples_per_second']:.1f} ", result.stdout, re.MULTILINE), result.stdout
+    assert figures["verdict"]["text"] in result.stdout
+    assert f"{folder}/io_profile.png" in result.stdout
+    assert "warning" not in (result.stdout + result.stderr).lower()
+
+
+def check_figures(figures, ranks):
+    """Figures of `ranks` ranks with one decoding thread and batches of 8 that can be."""
+    assert (figures["ranks"], len(figures["places"])) == (ranks, ranks)
+    assert [place["threads"] for place in figures["places"]] == [1] * ranks
+    assert list(figures["phases"]) == PHASES
+    reader, dummies, training = figures["phases"].values()
+    for phase in (reader, dummies, training):
+        assert phase["samples_per_second"] * phase["step_seconds"] == pytest.approx(8 * ranks)
+        assert [rank["seconds"] for rank in phase["ranks"]] > [0.3] * ranks
+    for phase in (dummies, training):
+        steps = {rank["images"] / 8 for rank in phase["ranks"]}
+        assert len(steps) == 1 and min(steps) >= 20  # the same on all ranks
+        assert 0 <= phase["wait_share"] <= 1
+    assert dummies["bytes_per_second"] == 0  # the reader rests
+    assert reader["bytes_per_second"] > training["bytes_per_second"] > 0
+    assert 0 < training["read_share"] < 1
+    assert reader["samples_per_second"] > training["samples_per_second"]
+
+
+def test_a_set_that_is_slow_to_decode_is_seen(run, settings, tmp_path):
+    write_face_set(tmp_path / "slow", ([slow_image(person)] * 2 for person in range(CLASSES)), (16, 16))
+    words = [word for word in settings if not word.startswith("rec=")] + [f"rec={tmp_path / 'slow' / 'train.rec'}"]
+    result = run(
+        *LAUNCHERS["python"][1],
+        *SHORT,
+        *words,
+        *("image_size=16", "decode_threads=1", "embedding_size=32", "batch_size=32"),
+        OMP_NUM_THREADS="1",  # a core for the network, one for decoding
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "IO-bound: training loses" in result.stdout
+    verdict = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())["verdict"]
+    assert verdict["kind"] != "compute" and verdict["loss"] > 0.2
+
+
+def slow_image(seed):
+    """A PNG of 16x16 pixels that takes its decoder longer than the network: it has to check 1 MiB of other data."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    png = cv2.imencode(".png", pixels)[1].tobytes()
+    chunk = b"prVt" + bytes(2**20)
+    after_header = 8 + 25
+    extra = struct.pack(">I", 2**20) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return png[:after_header] + extra + png[after_header:]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--profile-io", "debug=True"], "--profile-io measures how images are read"),
+        (["--profile-io", "--dataset", "100w"], "--profile-io measures how images are read"),
+        (["--profile-io", "--profile-seconds", "0"], "--profile-seconds is 0.0, but must be above 0"),
+        (["--profile-seconds", "3"], "--profile-seconds is 3.0, but must be above 0 and go with --profile-io"),
+    ],
+)
+def test_what_cannot_be_profiled_is_said(run, settings, words, message):
+    result = run(sys.executable, "train_memory.py", *settings, *words)
+    assert result.returncode == 2
+    assert result.stderr.count(message) == 1 and "Traceback" not in result.stderr
+
+
+def test_an_unreadable_set_is_told_before_anything_is_measured(run, settings, tmp_path):
+    result = run("bash", "run.sh", *SHORT, *settings, f"rec={tmp_path / 'none.rec'}")
+    assert result.returncode != 0
+    assert (result.stdout + result.stderr).count("error") == 1, result.stdout + result.stderr
+    assert f"{tmp_path / 'none.rec'}" in result.stderr and "reader alone" not in result.stdout
