@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
 BATCH, SIZE = 64, 112
-WARM_UP, BATCHES = 20, 150  # of one measurement
-IDENTITIES, DRAWN, VARIANTS = 400, 3, 8  # a face is drawn three times, and each picture gets eight kinds of noise
+WARM_UP = 20  # batches
+DRAWN, VARIANTS = 3, 8  # a face is drawn three times, and each picture gets eight kinds of noise
 NOISE, QUALITY = 16, 90  # chosen for 7.5 KB
 
 
@@ -49,23 +49,24 @@ def draw_identity(label: int) -> list[bytes]:
     return images
 
 
-def write_sets(folder: Path) -> float:
-    """Writes faces/train.rec and plain/train.rec; returns the mean size of an image in bytes."""
+def write_sets(folder: Path, identities: int) -> None:
+    """Writes faces/train.rec and plain/train.rec, and tells how large their images are."""
     from mxnet import recordio
 
     from partial_fc.face_records import write_face_set
 
-    identities = [draw_identity(label) for label in range(IDENTITIES)]
-    write_face_set(folder / "faces", identities, (SIZE, SIZE))
+    people = [draw_identity(label) for label in range(identities)]
+    write_face_set(folder / "faces", people, (SIZE, SIZE))
     (folder / "plain").mkdir()
     paths = (str(folder / "plain" / f"train.{ending}") for ending in ("idx", "rec"))
     writer, key = recordio.MXIndexedRecordIO(*paths, "w"), 0
-    for label, images in enumerate(identities):
+    for label, images in enumerate(people):
         for image in images:
             writer.write_idx(key, recordio.pack(recordio.IRHeader(0, float(label), key, 0), image))
             key += 1
     writer.close()
-    return sum(len(image) for images in identities for image in images) / key
+    mean = sum(len(image) for images in people for image in images) / key
+    print(f"{key} images of {mean:.0f} bytes, {len(os.sched_getaffinity(0))} cores")
 
 
 # The readers ---------------------------------------------------------------------------------------
@@ -100,7 +101,8 @@ class Textbook:
 
         paths = (str(folder / "faces" / f"train.{ending}") for ending in ("idx", "rec"))
         self.records = recordio.MXIndexedRecordIO(*paths, "r")
-        self.keys = list(range(1, 1 + IDENTITIES * DRAWN * VARIANTS))
+        first_identity = int(recordio.unpack(self.records.read_idx(0))[0].label[0])
+        self.keys = list(range(1, first_identity))
         self.reset()
 
     def reset(self) -> None:
@@ -127,12 +129,12 @@ class Textbook:
 READERS = {"FaceImageIter": face_image_iter, "ImageRecordIter": image_record_iter, "textbook": Textbook}
 
 
-def measure(name: str, folder: Path, threads: int) -> float:
+def measure(name: str, folder: Path, threads: int, batches: int) -> float:
     """Images a second."""
     import mxnet as mx
 
     reader = READERS[name](folder, threads)
-    for number in range(WARM_UP + BATCHES):
+    for number in range(WARM_UP + batches):
         if number == WARM_UP:
             start = time.perf_counter()
         try:
@@ -141,7 +143,7 @@ def measure(name: str, folder: Path, threads: int) -> float:
             reader.reset()
             batch = reader.next()
         batch.data[0].wait_to_read()
-    speed = BATCHES * BATCH / (time.perf_counter() - start)
+    speed = batches * BATCH / (time.perf_counter() - start)
     mx.nd.waitall()
     return speed
 
@@ -149,13 +151,14 @@ def measure(name: str, folder: Path, threads: int) -> float:
 # The comparison ------------------------------------------------------------------------------------
 
 
-def in_a_process(name: str, folder: Path, threads: int) -> float:
-    command = [sys.executable, __file__, "--reader", name, "--folder", str(folder), "--threads", str(threads)]
+def in_a_process(name: str, folder: Path, threads: int, batches: int) -> float:
+    words = {"--reader": name, "--folder": folder, "--threads": threads, "--batches": batches}
+    command = [sys.executable, __file__, *(str(word) for pair in words.items() for word in pair)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(result.stdout.split()[-1])
 
 
-def compare(folder: Path, rounds: int) -> None:
+def compare(folder: Path, rounds: int, batches: int) -> None:
     cores = len(os.sched_getaffinity(0))
     # ImageRecordIter takes no more threads than half the cores it sees, whatever it is told.
     half = max(1, cores // 2)
@@ -166,7 +169,7 @@ def compare(folder: Path, rounds: int) -> None:
     speeds: dict = {case: [] for case in sorted(cases)}
     for _ in range(rounds):
         for case, values in speeds.items():
-            values.append(in_a_process(case[0], folder, case[1]))
+            values.append(in_a_process(case[0], folder, case[1], batches))
     median = {case: statistics.median(values) for case, values in speeds.items()}
     for (name, threads), values in speeds.items():
         spread = f"{min(values):.0f} to {max(values):.0f}"
@@ -179,17 +182,18 @@ def compare(folder: Path, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=150, help="of one measurement")
+    parser.add_argument("--identities", type=int, default=400, help="of the set that is drawn")
     parser.add_argument("--reader", choices=list(READERS), help="measure one reader in this process")
     parser.add_argument("--folder", type=Path, help="where the two sets are, for --reader")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     if args.reader:
-        print(measure(args.reader, args.folder, args.threads))
+        print(measure(args.reader, args.folder, args.threads, args.batches))
         return
     with tempfile.TemporaryDirectory() as folder:
-        mean = write_sets(Path(folder))
-        print(f"{IDENTITIES * DRAWN * VARIANTS} images of {mean:.0f} bytes, {len(os.sched_getaffinity(0))} cores")
-        compare(Path(folder), args.rounds)
+        write_sets(Path(folder), args.identities)
+        compare(Path(folder), args.rounds, args.batches)
 
 
 if __name__ == "__main__":
