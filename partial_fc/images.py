@@ -10,6 +10,8 @@ from typing import NamedTuple, Sequence
 import cv2
 import numpy as np
 
+from partial_fc.jpeg_header import channels_of_jpeg
+
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 PNG_START = b"\x89PNG"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the colour type of the header; a palette holds RGB
@@ -61,15 +63,7 @@ def color_channels(encoded: bytes) -> int | None:
     """Channels that a JPEG or PNG says it has, None for another format: decoding turns grey into three alike."""
     if encoded.startswith(PNG_START):
         return PNG_CHANNELS.get(encoded[25]) if len(encoded) > 25 else None
-    if not encoded.startswith(JPEG_START):
-        return None
-    place = 2
-    while place + 9 < len(encoded):  # from segment to segment, to the frame header (ITU-R T.81, B.1 and B.2.2)
-        marker = encoded[place + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return encoded[place + 9]
-        place += 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
-    return None
+    return channels_of_jpeg(encoded) if encoded.startswith(JPEG_START) else None
 
 
 def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.ndarray:

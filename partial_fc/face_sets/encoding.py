@@ -12,8 +12,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from partial_fc.face_sets.jpeg_header import UPRIGHT, read_jpeg_header
 from partial_fc.images import JPEG_END, JPEG_START, decode_rgb
+from partial_fc.jpeg_header import UPRIGHT, read_jpeg_header
 
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 PNG_RGB8 = b"\x08\x02"  # bit depth 8, colour type 2

@@ -11,9 +11,9 @@ import pytest
 
 from partial_fc.face_records import FaceRecords
 from partial_fc.face_sets.encoding import ImageOptions, encode_for_set
-from partial_fc.face_sets.jpeg_header import read_jpeg_header
 from partial_fc.face_sets.names import read_names
 from partial_fc.face_sets.pack import pack_tree
+from partial_fc.jpeg_header import read_jpeg_header
 
 SMALL = ImageOptions(size=16)
 

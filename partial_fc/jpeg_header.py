@@ -10,7 +10,7 @@ from typing import Iterator, NamedTuple
 
 UPRIGHT = 1  # EXIF orientation of a picture that is stored as it is to be seen
 ORIENTATION = 0x0112
-NO_FRAME = (0xC4, 0xC8, 0xCC)  # among the markers C0 to CF, those that do not start a frame
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers that a frame starts with
 END_OF_HEADERS = (0xDA, 0xD9)
 
 
@@ -27,16 +27,24 @@ def read_jpeg_header(data: bytes) -> JpegHeader | None:
     """The header of a JPEG, None if it has none that can be read."""
     frame: tuple | None = None
     orientation = UPRIGHT
-    for marker, content in segments(data):
-        if 0xC0 <= marker <= 0xCF and marker not in NO_FRAME and len(content) >= 6:
-            frame = struct.unpack_from(">HHB", content, 1)
-        elif marker == 0xE1 and content.startswith(b"Exif\0\0"):
-            orientation = exif_orientation(content[6:])
+    for marker, start, stop in segments(data):
+        if marker in FRAMES and stop - start >= 6:
+            frame = struct.unpack_from(">HHB", data, start + 1)
+        elif marker == 0xE1 and data.startswith(b"Exif\0\0", start, stop):
+            orientation = exif_orientation(data[start + 6 : stop])
     return None if frame is None else JpegHeader._make((*frame, orientation))
 
 
-def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(marker, content) of the segments before the pixels."""
+def channels_of_jpeg(data: bytes) -> int | None:
+    """The number of channels alone, for readers in a hurry."""
+    for marker, start, stop in segments(data):
+        if marker in FRAMES and stop - start >= 6:
+            return data[start + 5]
+    return None
+
+
+def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """(marker, start, stop) of the content of each segment before the pixels."""
     place = 2
     while place + 4 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]
@@ -46,7 +54,7 @@ def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
         if marker in END_OF_HEADERS:
             return
         length = int.from_bytes(data[place + 2 : place + 4], "big")
-        yield marker, data[place + 4 : place + 2 + length]
+        yield marker, place + 4, min(place + 2 + length, len(data))
         place += 2 + max(length, 2)
 
 
