@@ -68,7 +68,7 @@ class CallBackLogging:
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []
-        self._waited, self._waited_before = waited, 0.0
+        self._waited, self._waited_before, self._waiting_seconds = waited, 0.0, 0.0
         self._since = time.perf_counter()
 
     def __call__(self, param) -> None:
@@ -96,8 +96,16 @@ class CallBackLogging:
         if self._waited is None:
             return None
         waited = self._waited()
-        seconds, self._waited_before = waited - self._waited_before, waited
-        return job.largest("log.waited", seconds) / elapsed
+        seconds, self._waited_before = job.largest("log.waited", waited - self._waited_before), waited
+        self._waiting_seconds += seconds
+        return seconds / elapsed
+
+    @property
+    def waiting(self) -> float | None:
+        """The share of all the time so far in which the rank that waited most waited for data; None if unknown."""
+        if self._waited is None or not self.seconds:
+            return None
+        return round(self._waiting_seconds / self.seconds, 4)
 
     def restart(self) -> None:
         """Counts time from now on."""

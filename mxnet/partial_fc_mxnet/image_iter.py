@@ -93,6 +93,11 @@ class FaceImageIter(mx.io.DataIter):
         """What reading has cost since the iterator was made."""
         return self._faces.counters
 
+    @property
+    def skipped(self) -> int:
+        """Bad images that this rank has passed over so far."""
+        return len(self._faces.bad_images)
+
     def reset(self) -> None:
         """Start the next epoch; before the first batch of an epoch this changes nothing."""
         self.cursor.reset()

@@ -77,6 +77,7 @@ class _Run:
         self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
         self.baselines: dict[str, float] = {}
         self.start = self.seconds = 0.0
+        self.skipped = 0
 
     def fit(self, optimizer_params) -> None:
         """Measures the baselines, then trains."""
@@ -111,6 +112,8 @@ class _Run:
         self.model_save.save(num_update)
         self.center_save.save(num_update)
         self.seconds = time.perf_counter() - self.start
+        if not self.settings.debug:
+            self.skipped = sum(job.gather("skipped_images", self.data.skipped))
         job.together("results", lambda: self._write_results(accuracy) if self.rank == 0 else None)
 
     def _tell_start(self) -> None:
@@ -167,6 +170,8 @@ class _Run:
             "updates": module.num_update,
             "seconds": round(self.seconds, 3),
             "samples_per_second": round(images / self.log.seconds, 2) if self.log.seconds else None,
+            "waiting_for_data": self.log.waiting,
+            "skipped_images": self.skipped,
             "final_loss": self.log.points[-1].loss if self.log.points else None,
             "verification": accuracy,
             "baselines": self.baselines,
@@ -180,6 +185,8 @@ class _Run:
 
     def _tell_end(self, summary: dict) -> None:
         self._warn_of_missing()
+        if self.skipped:
+            logging.warning("bad images skipped, by all ranks together: %d", self.skipped)
         for name, value in summary["verification"].items():
             best = max(accuracy for _, accuracy in self.verification.history[name])
             logging.info("[%s] accuracy %.5f at the end, %.5f at best", name, value, best)

@@ -1,6 +1,7 @@
 """Bad input: one sentence, on one rank's behalf, a non-zero exit of all ranks, and fast."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def test_a_shard_too_large_for_one_array(run, settings):
     refused(run, *settings, "num_classes=9000000", "embedding_size=512", message=message)
 
 
-def test_a_broken_image_ends_all_ranks_with_file_and_key(run, settings, faces, tmp_path):
+def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, faces, tmp_path):
     for name in ("train.idx", "property"):
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
     reader = RecordReader(str(faces), str(faces.with_name("train.idx")))
@@ -89,7 +90,14 @@ def test_a_broken_image_ends_all_ranks_with_file_and_key(run, settings, faces, t
     content[start : start + 400] = bytes(400)
     (tmp_path / "train.rec").write_bytes(content)
     # Twelve batches of 16: every image is drawn in the first ten.
-    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", "max_update=12", message="key 77")
+    words = [*settings, f"rec={tmp_path / 'train.rec'}", "max_update=12"]
+    refused(run, *words, message="key 77 at offset")
+    result = run("bash", "run.sh", *words, "skip_bad_images=1")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "skipped, bad image 1 of at most 1: " in result.stdout + result.stderr
+    assert "bad images skipped, by all ranks together: 1" in result.stdout
+    summary = json.loads((tmp_path / "models" / "small-arcface-demo" / "summary.json").read_text())
+    assert (summary["updates"], summary["skipped_images"]) == (12, 1)
 
 
 def test_a_damaged_validation_image_ends_all_ranks(run, settings, faces, tmp_path):

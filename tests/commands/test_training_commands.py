@@ -39,6 +39,7 @@ def check_outcome(folder, ranks, loss="arcface"):
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["dataset"], summary["network"], summary["loss"]) == ("demo", "small", loss)
     assert (summary["ranks"], summary["updates"]) == (ranks, 7)
+    assert summary["skipped_images"] == 0 and 0 <= summary["waiting_for_data"] < 1
     assert summary["seconds"] > 0 and summary["samples_per_second"] > 0 and summary["final_loss"] > 0
     assert list(summary["verification"]) == ["demo_val"]
     assert 0 <= summary["verification"]["demo_val"] <= 1
