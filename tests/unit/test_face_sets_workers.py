@@ -135,6 +135,8 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(tmp_path):
         stderr=subprocess.PIPE,
         start_new_session=True,
         text=True,
+        # Where the tests run in a shell's background, they and their children ignore the interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.time() + 30
