@@ -154,14 +154,14 @@ def measure(name: str, folder: Path, threads: int, batches: int) -> float:
 def in_a_process(name: str, folder: Path, threads: int, batches: int) -> float:
     words = {"--reader": name, "--folder": folder, "--threads": threads, "--batches": batches}
     command = [sys.executable, __file__, *(str(word) for pair in words.items() for word in pair)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return float(result.stdout.split()[-1])
 
 
 def compare(folder: Path, rounds: int, batches: int) -> None:
     cores = len(os.sched_getaffinity(0))
-    # ImageRecordIter takes no more threads than half the cores it sees, whatever it is told.
-    half = max(1, cores // 2)
+    # ImageRecordIter takes no more threads than these, whatever it is told.
+    half = max(1, cores // 2 - 1)
     cases = {(name, half) for name in ("FaceImageIter", "ImageRecordIter")} | {
         ("FaceImageIter", cores),
         ("textbook", 1),

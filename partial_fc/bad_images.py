@@ -7,7 +7,11 @@ import threading
 
 
 class BadImages:
-    """Counts the bad images of a rank; up to `allowed` different ones are passed over. For several threads."""
+    """Counts the bad images of a rank; up to `allowed` different ones are passed over. For several threads.
+
+    Images count when they are met, which is ahead of the training: where more than `allowed` lie close together, the
+    one that is too many may be any of them.
+    """
 
     def __init__(self, allowed: int):
         if allowed < 0:

@@ -56,8 +56,8 @@ class Cursor:
                     f"the place in the data was saved with {name}={state.get(name)}, but now it is {value}: the images "
                     "come in another order, go on with the same or start from the beginning"
                 )
-        epoch, images = state["epoch"], state["images"]
-        if epoch < 0 or not 0 <= images <= self.num_images:
+        epoch, images = (state.get(name) for name in ("epoch", "images"))
+        if not isinstance(epoch, int) or not isinstance(images, int) or epoch < 0 or not 0 <= images <= self.num_images:
             raise ValueError(f"there is no place {images} in epoch {epoch} of {self.num_images} images")
         self.epoch, self.images = (epoch, images) if self._holds_batch(images) else (epoch + 1, 0)
 

@@ -109,6 +109,7 @@ class FaceBatches:
 
     def _load(self, position: int, label: int, cost: Cost) -> tuple[np.ndarray, int]:
         """(image, label) at `position`, or of the next good one after it where bad ones may be skipped."""
+        first = position
         while True:
             start = time.perf_counter()
             try:
@@ -120,6 +121,8 @@ class FaceBatches:
             except ValueError as error:
                 self.bad_images.pass_over(position, error)
                 position = self._kept.after(position)
+                if position == first:
+                    raise ValueError(f"{error}; nor can any other image be used") from None
                 label = int(self.records.labels(position))
 
     def _decode(self, position: int, encoded: bytes) -> np.ndarray:
@@ -148,7 +151,7 @@ def check_image_size(records: FaceRecords, image_size: tuple) -> None:
         stated, asked = records.image_size, tuple(image_size)
         raise ValueError(
             f"{records.rec_path} holds images of {stated[0]}x{stated[1]} (its property file), not "
-            f"{asked[0]}x{asked[1]}: set the image size to {stated[0]}"
+            f"{asked[0]}x{asked[1]}: train with the size it has, or pack the set again with the other one"
         )
 
 

@@ -11,7 +11,20 @@ from partial_fc.label_runs import LabelRuns
 from partial_fc.record_headers import first_labels, holds_range, read_headers
 from partial_fc.recordio import RecordReader
 
+LARGEST_KEY = 2.0**53  # beyond, not even the sums of keys would be exact anywhere
 FLOAT32_EXACT = 1 << 24  # every integer below has a float32 of its own; 2^24 itself may be a rounded 2^24 + 1
+
+
+def check_limits(reader: RecordReader, keys: np.ndarray, heads: np.ndarray) -> None:
+    """Raise ValueError if the labels of the range records HEAD (n,) at `keys` (n,) are no keys, or no range."""
+    start, end = heads["labels"][:, 0], heads["labels"][:, 1]
+    wrong = ~((start >= 1) & (start <= end) & (end < LARGEST_KEY))  # and not a number is never right
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{reader.rec_path}: key {keys[row]} at offset {reader.index.offsets[reader.row(int(keys[row]))]} should "
+            f"hold a range of keys, but holds {start[row]:g} to {end[row]:g}; copy the .rec and its .idx again"
+        )
 
 
 def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -34,6 +47,7 @@ def rounding_reach(value: float) -> int:
 
 def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
     """[first, last) keys of the identity records, from record 0's HEAD (1,)."""
+    check_limits(reader, reader.index.keys_at([0]), head)
     ranges, exact = exact_ranges(head)
     first, last = (int(key) for key in ranges[0])
     if not exact[0]:
@@ -102,8 +116,9 @@ def check_ranges(reader: RecordReader, ranges: np.ndarray, rows: tuple[int, int]
     """Raise ValueError unless every image row in [first, last) is in exactly one of the ranges (C, 2) of keys."""
     present = np.diff(reader.index.search(ranges), axis=1)[:, 0]
     size = ranges[:, 1] - ranges[:, 0]
-    if (present != size).any():
-        label = int((present != size).argmax())
+    wrong = (present != size) | (size < 0)
+    if wrong.any():
+        label = int(wrong.argmax())
         start, end = ranges[label]
         raise ValueError(
             f"{reader.rec_path}: identity {label} has the images {start} to {end - 1}, but the index lists "

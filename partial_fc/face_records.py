@@ -22,6 +22,7 @@ import numpy as np
 
 from partial_fc.face_ranges import (
     FLOAT32_EXACT,
+    check_limits,
     check_ranges,
     exact_ranges,
     identity_keys,
@@ -99,8 +100,8 @@ class FaceRecords:
 
     `num_images`, `num_identities`, `runs` (the LabelRuns), `image_size` (H, W) from `property` or None. Opening reads
     the index, record 0 and the identity records, not the images' headers; only for a set without identity records
-    (MXNet's im2rec: record 0 is an image) it reads those of all images. Threads and forked processes may share one.
-    Raises OSError or ValueError naming the file and the mend.
+    (MXNet's im2rec: record 0 is an image) it reads those of all images, which takes some 50 bytes of memory an image.
+    Threads and forked processes may share one. Raises OSError or ValueError naming the file and the mend.
     """
 
     def __init__(self, rec_path: str | os.PathLike):
@@ -125,6 +126,11 @@ class FaceRecords:
             first, last = identity_keys(self._reader, head)
             self.runs, self.num_identities = self._runs_of_ranges(first, last), last - first
         else:
+            if holds_range(read_headers(self._reader, self._index.keys_at([len(self._index) - 1])))[0]:
+                raise ValueError(
+                    f"{self.describe(0)} should be the range of the identity records, which are there, but is not: it "
+                    "is damaged or missing; copy the .rec and its .idx again"
+                )
             self.runs = LabelRuns.of_labels(self._labels_of_headers())
             self.num_identities = int(self.runs.labels.max()) + 1
 
@@ -137,6 +143,7 @@ class FaceRecords:
                 f"{self.rec_path}: key {key} should be an identity record, but holds no range of images; copy the .rec "
                 "and its .idx again"
             )
+        check_limits(self._reader, np.arange(first, last), heads)
         ranges, exact = exact_ranges(heads)
         if not exact.all():
             ranges = recover_ranges(self._reader, heads, first)

@@ -44,7 +44,10 @@ class Augmentation(NamedTuple):
 
 
 def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
-    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP. Raises ValueError if it is damaged or not of the size (H, W)."""
+    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP. Raises ValueError if it is damaged or not of the size (H, W).
+
+    Damage inside a JPEG that libjpeg reads over is not found here; `python -m partial_fc.face_sets check` looks for it.
+    """
     # OpenCV fills the missing rows of a cut JPEG with grey, in some versions without a word.
     if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:
         raise ValueError(f"is a JPEG cut short after {len(encoded)} bytes")

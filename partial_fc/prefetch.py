@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Callable, Generic, TypeVar
 
 Place = TypeVar("Place")
@@ -21,20 +21,30 @@ class Prefetcher(Generic[Place, Result]):
     def __init__(self, work: Callable[[Place], Result], successor: Callable[[Place], Place], threads: int, ahead: int):
         self._work, self._successor, self._ahead = work, successor, ahead
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reader")
+        self._closed = False
         self._queue: deque[tuple[Place, Future]] = deque()
 
     def get(self, place: Place) -> Result:
-        """The result at `place`; at once, if that is the place after the last one asked for and it is ready."""
+        """The result at `place`; at once, if that is the place after the last one asked for and it is ready.
+
+        Raises ValueError after `close`.
+        """
+        if self._closed:
+            raise ValueError("the reader has been closed")
         if self._queue and self._queue[0][0] != place:
             self._drop()
         self._fill(place)
         _, result = self._queue.popleft()
         self._fill(self._successor(place))
-        wait([result])
         error = result.exception()
-        if error is not None and not isinstance(error, Exception):
+        try:
+            if error is None:
+                return result.result()
+            if isinstance(error, Exception):
+                raise error
             raise RuntimeError(f"a reading thread was ended by {error!r}") from error  # not to end this one silently
-        return result.result()
+        finally:
+            del error, result  # or their traceback would keep this frame, and its owner, alive
 
     def _fill(self, place: Place) -> None:
         """Start work until `ahead` places are on their way, from `place` if there are none yet."""
@@ -49,5 +59,6 @@ class Prefetcher(Generic[Place, Result]):
 
     def close(self) -> None:
         """End the threads, after what they are doing now; a second call does nothing."""
+        self._closed = True
         self._drop()
         self._pool.shutdown()

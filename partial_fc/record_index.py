@@ -6,8 +6,8 @@ in every rank. Here it becomes 8 bytes a record. From SHARE_FROM records on thes
 a host share its pages. It holds nothing that the `.idx` does not, may be removed at any time, is ignored when it is
 older than the `.idx`, and is not written where the folder is read-only.
 
-Layout of that file, little-endian int64: STAMP words (format, size and time in ns of the .idx, K, first key, has keys),
-then offsets (K,), then keys (K,) unless they are first key, first key + 1, ...
+Layout of that file, little-endian int64: STAMP words (format, size and time in ns of the .idx, K, first key, has keys,
+sum of the first key and all that follows), then offsets (K,), then keys (K,) unless they follow one after the other.
 
 Shapes: K records in the index; rows are in the order of the keys.
 """
@@ -25,7 +25,7 @@ import numpy as np
 CHUNK = 8 << 20  # bytes of text parsed at once: bounds the memory, whatever the size of the set
 SHARE_FROM = 1 << 20  # records; below, parsing takes less than a tenth of a second
 FORMAT = 0x31584449_43465001  # names this layout, and in its low bits the version
-STAMP = 6  # words
+STAMP = 7  # words
 ENDING = ".offsets"
 
 
@@ -62,11 +62,12 @@ def open_index(idx_path: str, rec_size: int) -> RecordIndex:
     shared = read_shared(idx_path)
     if shared is not None:
         return shared
+    file = file_words(idx_path)
     index = parse_index(idx_path)
     check_offsets(idx_path, index, rec_size)
-    if len(index) < SHARE_FROM:
+    if len(index) < SHARE_FROM or (file_words(idx_path) != file).any():  # not while somebody is still writing it
         return index
-    write_shared(idx_path, index)
+    write_shared(idx_path, file, index)
     return read_shared(idx_path) or index
 
 
@@ -190,11 +191,10 @@ def check_distinct(idx_path: str, index: RecordIndex) -> None:
 # The file that processes share ---------------------------------------------------------------------
 
 
-def stamp_of(idx_path: str, index: RecordIndex | None = None) -> np.ndarray:
-    """The STAMP words; those of the index are -1 without one."""
+def file_words(idx_path: str) -> np.ndarray:
+    """The first STAMP words: the format, and what tells this `.idx` from an earlier one."""
     about = os.stat(idx_path)
-    words = [-1, -1, -1] if index is None else [len(index), index.first, index._keys is not None]
-    return np.array([FORMAT, about.st_size, about.st_mtime_ns, *words], "<i8")
+    return np.array([FORMAT, about.st_size, about.st_mtime_ns], "<i8")
 
 
 def read_shared(idx_path: str) -> RecordIndex | None:
@@ -203,25 +203,27 @@ def read_shared(idx_path: str) -> RecordIndex | None:
         words = np.memmap(idx_path + ENDING, "<i8", mode="r")
     except (OSError, ValueError):  # not there, or empty
         return None
-    if len(words) < STAMP or (words[:3] != stamp_of(idx_path)[:3]).any():
+    if len(words) < STAMP or (words[:3] != file_words(idx_path)).any():
         return None
-    count, first, has_keys = (int(word) for word in words[3:STAMP])
-    if len(words) != STAMP + count * (1 + has_keys):
+    count, first, has_keys, checksum = (int(word) for word in words[3:STAMP])
+    if len(words) != STAMP + count * (1 + has_keys) or first + int(words[STAMP:].sum()) != checksum:
         return None
     keys = words[STAMP + count :] if has_keys else None
     return RecordIndex(words[STAMP : STAMP + count], first, keys)
 
 
-def write_shared(idx_path: str, index: RecordIndex) -> None:
+def write_shared(idx_path: str, file_stamp: np.ndarray, index: RecordIndex) -> None:
     """Write the file for others to map, whole or not at all; a folder that cannot be written to is no error."""
     aside = None
     try:
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(idx_path) or ".", delete=False) as file:
+        folder, name = os.path.split(idx_path)
+        with tempfile.NamedTemporaryFile(dir=folder or ".", prefix=name + ENDING + ".", delete=False) as file:
             aside = file.name
-            stamp_of(idx_path, index).tofile(file)
-            index.offsets.tofile(file)
-            if index._keys is not None:
-                index._keys.tofile(file)
+            parts = [index.offsets] if index._keys is None else [index.offsets, index._keys]
+            checksum = index.first + sum(int(part.sum()) for part in parts)
+            words = [*file_stamp, len(index), index.first, len(parts) == 2, checksum]
+            for part in (np.array(words, "<i8"), *parts):
+                part.tofile(file)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(aside, 0o644)  # other users of the set may read it

@@ -108,8 +108,10 @@ class CallBackLogging:
         return round(self._waiting_seconds / self.seconds, 4)
 
     def restart(self) -> None:
-        """Counts time from now on."""
+        """Counts time, and waiting for data, from now on."""
         self._since = time.perf_counter()
+        if self._waited is not None:
+            self._waited_before = self._waited()
 
     def pause(self, seconds: float) -> None:
         """Leaves ``seconds`` out of the speed: verifying and saving is not training."""

@@ -58,6 +58,8 @@ class SampleDistributeModule:
         num_update: updates done.
         num_epoch: passes over the data that are complete.
         waited_for_data: seconds that fit has waited for the next batch so far.
+        data_state: the ``state()`` of fit's iterator after the batch of the update that callbacks are told of, to go
+            on from; fit has taken the next batch already. None for an iterator without one.
         memory_lr: learning rate of the class centers in the step that ran last.
         loss_cache: (1,) float32, loss of the global batch of that step.
         grad_cache: (G, E) float32, this rank's summand of the feature gradient of that step.
@@ -83,6 +85,7 @@ class SampleDistributeModule:
         self.num_update = 0
         self.num_epoch = 0
         self.waited_for_data = 0.0
+        self.data_state = None
         self.memory_lr = None
         self.grad_cache = None
         self._buffers = Buffers()
@@ -173,14 +176,14 @@ class SampleDistributeModule:
         callbacks = batch_end_callback or []
         callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
         batches = passes(train_data, endless=max_update is not None)
-        batch = self._next(batches, max_update)
+        batch = self._next(batches, train_data, max_update)
         while batch is not None:
             self.num_epoch, data_batch = batch
             self.prepare(data_batch)
             self.forward_backward(data_batch)
             self.update()
             # MXNet still runs this step's backward pass while Python reads the next batch.
-            batch = self._next(batches, max_update)
+            batch = self._next(batches, train_data, max_update)
             param = self.batch_end_param(self.loss_cache, self.num_epoch, self.num_update)
             for callback in callbacks:
                 callback(param)
@@ -350,7 +353,8 @@ class SampleDistributeModule:
         bank.set(local_index, weight, weight_mom)
         return d_feature, loss
 
-    def _next(self, batches, max_update: int | None):
+    def _next(self, batches, train_data, max_update: int | None):
+        self.data_state = train_data.state() if hasattr(train_data, "state") else None
         if max_update is not None and self.num_update >= max_update:
             return None
         start = time.perf_counter()

@@ -65,4 +65,7 @@ def test_another_order_is_refused():
     for epoch, images in ((0, 25), (0, -1), (-1, 0)):
         with pytest.raises(ValueError, match=f"no place {images} in epoch {epoch}"):
             cursor.restore({"epoch": epoch, "images": images}, {})
+    for state in ({}, {"epoch": 0}, {"epoch": "0", "images": 8}, {"epoch": 0, "images": 4.5}):
+        with pytest.raises(ValueError, match="no place"):
+            cursor.restore(state, {})
     assert cursor.current() == (1, 8)

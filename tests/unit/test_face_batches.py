@@ -156,6 +156,25 @@ def test_bad_images_may_be_skipped_up_to_a_number(tmp_path, caplog):
         faces.batch(0, 16)
 
 
+def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):
+    write_face_set(str(tmp_path), [[b"garbage"] * 3, [b"more"] * 2], SIZE)
+    faces = FaceBatches(str(tmp_path / "train.rec"), 2, SIZE, skip_bad_images=100)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="key [15] at offset .* nor can any other image be used"):
+            faces.batch(0, 0)
+
+
+def test_what_an_image_looks_like_does_not_depend_on_its_place(rec):
+    """Found at other places with a filter, and with another order, it is changed in the same way."""
+    settings = dict(augmentation=Augmentation(True, 6), seed=2)
+    plain, labels = read_epoch(rec, 0, 1, 1, **settings)
+    filtered, _ = read_epoch(rec, 0, 1, 1, images_filter=3, **settings)
+    kept = np.isin(labels, [0, 2, 4, 6])
+    assert (plain[kept] == filtered).all()
+    shuffled, _ = read_epoch(rec, 0, 1, 1, shuffle=True, **settings)
+    assert sorted(image.tobytes() for image in shuffled) == sorted(image.tobytes() for image in plain)
+
+
 def test_a_skipped_image_is_not_replaced_by_one_that_was_left_out(tmp_path):
     people = identities()
     people[4][5] = b"no image"  # the last of its identity; the next one, of one image, is filtered out

@@ -216,6 +216,42 @@ def test_images_of_no_identity_or_of_two_are_refused(tmp_path):
         FaceRecords(rec(tmp_path))
 
 
+def test_images_after_the_last_identity_are_refused(tmp_path):
+    records = original_set([(1, 3), (3, 5)], 7)
+    write_records(tmp_path, {**records, 5: (1.0, 5, 0, b"image"), 6: (1.0, 6, 0, b"image")})
+    with pytest.raises(ValueError, match="image key 5 belongs to none of the identities"):
+        FaceRecords(rec(tmp_path))
+
+
+def test_a_range_that_ends_before_it_begins_is_refused(tmp_path):
+    records = original_set([(1, 4), (4, 7), (7, 7)], 7)
+    records[9] = (np.array([6, 3], np.float32), 9, 0, b"")
+    write_records(tmp_path, records)
+    with pytest.raises(ValueError, match=r"key 9 at offset \d+ should hold a range of keys, but holds 6 to 3"):
+        FaceRecords(rec(tmp_path))
+    records[9] = (np.array([6, 6], np.float32), 6, 3, b"")
+    write_records(tmp_path, {**records, 9: (np.array([BIG, BIG], np.float32), BIG + 1, BIG, b"")})
+    with pytest.raises(ValueError, match="identity 2 has the images 16777217 to 16777215"):
+        FaceRecords(rec(tmp_path))
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1.0, 0.0, 1e30])
+@pytest.mark.parametrize("column", [0, 1])
+def test_record_0_without_numbers_of_keys_is_named(tmp_path, limit, column):
+    records = original_set([(1, 3), (3, 5)], 5)
+    records[0][0][column] = limit
+    write_records(tmp_path, records)
+    with pytest.raises(ValueError, match="train.rec: key 0 at offset 0 should hold a range of keys"):
+        FaceRecords(rec(tmp_path))
+
+
+def test_a_damaged_record_0_does_not_make_identity_records_images(tmp_path):
+    records = original_set([(1, 3), (3, 5)], 5)
+    write_records(tmp_path, {**records, 0: (5.0, 0, 0, b"")})
+    with pytest.raises(ValueError, match="key 0 at offset 0 should be the range of the identity records"):
+        FaceRecords(rec(tmp_path))
+
+
 def test_an_image_in_the_place_of_an_identity_record_is_named(tmp_path):
     records = original_set([(1, 3), (3, 5)], 5)
     write_records(tmp_path, {**records, 6: (1.0, 6, 0, b"image")})

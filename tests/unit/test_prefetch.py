@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -80,6 +81,32 @@ def test_what_would_end_a_thread_silently_is_an_error():
     with pytest.raises(RuntimeError, match=r"a reading thread was ended by SystemExit\(3\)"):
         prefetcher.get(0)
     prefetcher.close()
+
+
+def test_a_closed_one_says_so():
+    prefetcher = Prefetcher(following, following, threads=1, ahead=2)
+    prefetcher.get(0)
+    prefetcher.close()
+    with pytest.raises(ValueError, match="the reader has been closed"):
+        prefetcher.get(1)
+
+
+def test_an_error_does_not_keep_the_threads_alive():
+    """No cycle of error and frame: the threads end with the last reference, not with the next garbage collection."""
+
+    def work(place):
+        raise ValueError("bad")
+
+    prefetcher = Prefetcher(work, following, threads=1, ahead=1)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError):
+            prefetcher.get(0)
+        kept = weakref.ref(prefetcher)
+        del prefetcher
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_threads_work_side_by_side():

@@ -120,6 +120,35 @@ def test_a_shared_index_that_does_not_belong_is_not_used(idx, monkeypatch, damag
     assert content(open_index(idx, SIZE)) == table
 
 
+def test_an_index_that_is_replaced_while_it_is_read_is_not_shared(idx, monkeypatch):
+    """A copy that ends just then: the old content must not be kept under the new file's name and time."""
+    monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    write(idx, {0: 72, 1: 36, 2: 0})
+    parse = record_index.parse_index
+
+    def parse_and_replace(path):
+        index = parse(path)
+        write(idx, {0: 0, 1: 36, 2: 72})
+        return index
+
+    monkeypatch.setattr(record_index, "parse_index", parse_and_replace)
+    assert content(open_index(idx, SIZE)) == {0: 72, 1: 36, 2: 0}
+    monkeypatch.setattr(record_index, "parse_index", parse)
+    assert content(open_index(idx, SIZE)) == {0: 0, 1: 36, 2: 72}
+
+
+@pytest.mark.parametrize("word", range(10))
+def test_a_flipped_bit_in_the_shared_index_is_found(idx, monkeypatch, word):
+    monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    table = {1: 0, 2: 8, 3: 16}
+    write(idx, table)
+    open_index(idx, SIZE)
+    words = np.fromfile(idx + ENDING, "<i8")
+    words[word] ^= 1 << 2
+    words.tofile(idx + ENDING)
+    assert content(open_index(idx, SIZE)) == table
+
+
 def test_a_folder_that_cannot_be_written_to_is_no_error(idx, monkeypatch):
     monkeypatch.setattr(record_index, "SHARE_FROM", 3)
     write(idx, {0: 0, 1: 8, 2: 16})
@@ -131,11 +160,12 @@ def test_a_folder_that_cannot_be_written_to_is_no_error(idx, monkeypatch):
 OPEN = """
 import sys, time
 from partial_fc.record_index import open_index
-start = time.perf_counter()
+start = time.process_time()
 index = open_index(sys.argv[1], int(sys.argv[2]))
-seconds = time.perf_counter() - start
-peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(seconds, int(peak) / 1024, index.offsets[-1])
+seconds = time.process_time() - start  # of the processor: others may have it meanwhile
+status = dict(line.split(":") for line in open("/proc/self/status"))
+peak, own = (int(status[name].split()[0]) / 1024 for name in ("VmHWM", "RssAnon"))
+print(seconds, peak, own, index.offsets[-1])
 """
 
 
@@ -147,8 +177,8 @@ def test_17_million_images_in_5_seconds_and_500_megabytes(idx):
         file.writelines(f"{key}\t{key}0000\n".encode() for key in range(100_000))
         file.writelines(template.replace(b"P", b"%d" % block) for block in range(1, blocks))
     last = (blocks * 100_000 - 1) * 10_000
-    for megabytes_at_most in (500, 100):
+    for own_at_most in (500, 60):  # the second maps what the first has written, and shares it with others
         command = [sys.executable, "-c", OPEN, idx, str(last + 8)]
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        seconds, megabytes, found = result.stdout.split()
-        assert float(seconds) < 5 and float(megabytes) < megabytes_at_most and int(found) == last
+        seconds, peak, own, found = result.stdout.split()
+        assert float(seconds) < 5 and float(peak) < 500 and float(own) < own_at_most and int(found) == last

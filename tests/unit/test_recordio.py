@@ -136,6 +136,16 @@ def test_an_index_that_does_not_fit_is_refused(paths, text, what):
         RecordReader(*paths)
 
 
+def test_an_index_that_fits_at_its_ends_only_is_refused_at_the_start(paths):
+    """Another set's index of the same size: found among the SAMPLES, without reading all records."""
+    write(paths, {key: b"x" * 100 for key in range(1000)})
+    offsets = [0, *(108 * key + 12 for key in range(1, 999)), 108 * 999]
+    with open(paths[1], "w") as file:
+        file.write("".join(f"{key}\t{offset}\n" for key, offset in enumerate(offsets)))
+    with pytest.raises(ValueError, match="does not start with the magic word"):
+        RecordReader(*paths)
+
+
 def test_a_record_cut_short_is_named(paths):
     write(paths, {0: b"zero", 4: b"x" * 100})
     with open(paths[0], "r+b") as file:
