@@ -55,10 +55,10 @@ LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
     "run.sh with 4 ranks": (4, ["bash", "run.sh"], {"NP": "4"}),
     "horovodrun over MPI": (2, ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2", "bash", "config.sh"], {}),
-    # The two dashes, as in the README: horovodrun takes --network for an abbreviation of its own options.
+    # As in the README: horovodrun takes --network for an abbreviation of its own options.
     "horovodrun over Gloo": (
         2,
-        ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2", "--", "bash", "config.sh", "--network", "small"],
+        ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2", "bash", "config.sh", "--loss=arcface", "network=small"],
         {},
     ),
     "python": (1, [sys.executable, "train_memory.py"], {}),
