@@ -9,7 +9,7 @@ import numpy as np
 
 from partial_fc.label_runs import LabelRuns
 from partial_fc.record_headers import first_labels, holds_range, read_headers
-from partial_fc.recordio import RecordReader
+from partial_fc.record_reader import RecordReader
 
 LARGEST_KEY = 2.0**53  # beyond, not even the sums of keys would be exact anywhere
 FLOAT32_EXACT = 1 << 24  # every integer below has a float32 of its own; 2^24 itself may be a rounded 2^24 + 1

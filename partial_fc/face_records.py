@@ -31,7 +31,8 @@ from partial_fc.face_ranges import (
 )
 from partial_fc.label_runs import LabelRuns
 from partial_fc.record_headers import first_labels, holds_range, read_headers
-from partial_fc.recordio import RecordHeader, RecordReader, RecordWriter, pack, unpack
+from partial_fc.record_reader import RecordReader
+from partial_fc.recordio import RecordHeader, RecordWriter, pack, unpack
 
 
 def write_face_set(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from partial_fc.recordio import HEADER, LENGTH_BITS, MAGIC, MAX_PART, RecordReader
+from partial_fc.record_reader import RecordReader
+from partial_fc.recordio import HEADER, LENGTH_BITS, MAGIC, MAX_PART
 
 # First bytes of a record on disk: the two words, the header, and up to two labels (image bytes where flag is 0).
 HEAD = np.dtype(

@@ -1,7 +1,6 @@
 """A `.rec` file read from front to back, or at any offset, without its index: what finds out where it is damaged.
 
-`recordio.RecordReader` trusts its index and stops at the first thing that is wrong; here nothing is trusted. See
-recordio.py for the layout of a record and its parts.
+See recordio.py for the layout of a record and its parts, and record_reader.py for reading by key.
 """
 
 from __future__ import annotations

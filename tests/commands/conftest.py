@@ -58,7 +58,18 @@ LAUNCHERS = {
     # As in the README: horovodrun takes --network for an abbreviation of its own options.
     "horovodrun over Gloo": (
         2,
-        ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2", "bash", "config.sh", "--loss=arcface", "network=small"],
+        [
+            "horovodrun",
+            "--gloo",
+            "-np",
+            "2",
+            "-H",
+            "localhost:2",
+            "bash",
+            "config.sh",
+            "--loss=arcface",
+            "network=small",
+        ],
         {},
     ),
     "python": (1, [sys.executable, "train_memory.py"], {}),

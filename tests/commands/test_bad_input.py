@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 from partial_fc.pairs import read_pairs, write_pairs
-from partial_fc.recordio import RecordReader
+from partial_fc.record_reader import RecordReader
 
 # Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take for ever.
 FAST = 45

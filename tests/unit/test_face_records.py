@@ -7,7 +7,8 @@ import pytest
 
 from partial_fc.face_ranges import runs_of_ranges
 from partial_fc.face_records import FaceRecords, write_face_set
-from partial_fc.recordio import RecordHeader, RecordReader, RecordWriter, pack, unpack
+from partial_fc.record_reader import RecordReader
+from partial_fc.recordio import RecordHeader, RecordWriter, pack, unpack
 
 BIG = 1 << 24  # 16,777,216; float32 has no 16,777,217
 SET = [[b"a0", b"a1"], [b"b0"], [b"c0", b"c1", b"c2"]]
