@@ -104,6 +104,18 @@ def end(error, telling):
 
 def main(argv=None):
     """Runs this rank; returns when all has ended well."""
+    try:
+        run_rank(argv)
+    except (Exception, KeyboardInterrupt) as error:
+        # Libraries that are interrupted while they load may say so with an error of their own.
+        if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
+            raise
+        print("interrupted", file=sys.stderr, flush=True)
+        os._exit(130)  # not sys.exit: Horovod's own ending would wait for the other ranks
+
+
+def run_rank(argv):
+    """Reads the command line, prepares the host, starts Horovod and does the work. From then on job.run ends it."""
     place = launch.place(os.environ)
     try:
         words = read_words(argv)

@@ -31,6 +31,21 @@ class Tally(NamedTuple):
     disk_bytes: int | None
     idle_seconds: float | None
 
+    @property
+    def speed(self) -> float:
+        """Images a second."""
+        return self.images / self.seconds
+
+    @property
+    def wait_share(self) -> float:
+        """The share of the time that the rank waited for data."""
+        return self.waited / self.seconds
+
+    @property
+    def read_share(self) -> float:
+        """The share of the decoding threads' busy time spent in reading the files; 0 where they did nothing."""
+        return self.read_seconds / self.busy_seconds if self.busy_seconds else 0.0
+
     def since(self, before: Tally) -> Tally:
         """What was done since ``before``."""
         return Tally(
@@ -64,7 +79,7 @@ class Phase(NamedTuple):
 
     @property
     def samples_per_second(self) -> float:
-        return self._total(lambda tally: tally.images / tally.seconds)
+        return self._total(lambda tally: tally.speed)
 
     @property
     def step_seconds(self) -> float:
@@ -78,13 +93,13 @@ class Phase(NamedTuple):
     @property
     def wait_share(self) -> float:
         """The share of the time that a rank waited for data, the mean over the ranks."""
-        return self._total(lambda tally: tally.waited / tally.seconds) / len(self.tallies)
+        return self._total(lambda tally: tally.wait_share) / len(self.tallies)
 
     @property
     def worst_wait(self) -> tuple[int, float, float]:
         """The rank that waited longest, its seconds a step, and the share of its time."""
         rank = max(range(len(self.tallies)), key=lambda rank: self.tallies[rank].waited)
-        return rank, self._wait(self.tallies[rank]), self.tallies[rank].waited / self.tallies[rank].seconds
+        return rank, self._wait(self.tallies[rank]), self.tallies[rank].wait_share
 
     @property
     def bytes_per_second(self) -> float:
@@ -101,12 +116,6 @@ class Phase(NamedTuple):
         """Share of the decoding threads' busy time spent in reading the files; None where they did nothing."""
         busy = self._total(lambda tally: tally.busy_seconds)
         return self._total(lambda tally: tally.read_seconds) / busy if busy else None
-
-    @property
-    def thread_seconds_per_image(self) -> float | None:
-        """What an image costs a decoding thread, reading included; None where no thread did anything."""
-        busy, images = self._total(lambda tally: tally.busy_seconds), self._total(lambda tally: tally.images)
-        return busy / images if busy and images else None
 
     def _wait(self, tally: Tally) -> float:
         return tally.waited * self.batch_size / tally.images
@@ -139,9 +148,9 @@ class Profile(NamedTuple):
         return max(len(self._ranks_beside(place)) for place in self.places)
 
     @property
-    def cores_of_rank(self) -> int:
-        """Cores of a host divided by its ranks, at least 1, on the host where a rank has the fewest."""
-        return max(1, min(place.cores // len(self._ranks_beside(place)) for place in self.places))
+    def brake(self) -> int:
+        """The rank whose decoding threads are busiest when training on the set: all others wait for it."""
+        return max(range(len(self.places)), key=lambda rank: self.busy_share(self.training, rank))
 
     @property
     def memory_available(self) -> int | None:
@@ -157,24 +166,26 @@ class Profile(NamedTuple):
         reading = sum(tally.read_seconds for tally in phase.tallies) / whole
         return busy - reading, reading, max(0.0, 1 - busy)
 
-    def busiest_threads(self, phase: Phase) -> float:
-        """Share of the time that the decoding threads are busy, on the rank where they are busiest."""
-        pairs = zip(phase.tallies, self.places)
-        return max(tally.busy_seconds / (tally.seconds * place.threads) for tally, place in pairs)
+    def busy_share(self, phase: Phase, rank: int) -> float:
+        """Share of the time that the decoding threads of a rank are busy, with decoding or reading."""
+        tally = phase.tallies[rank]
+        return tally.busy_seconds / (tally.seconds * self.places[rank].threads)
 
-    def decoding_cores(self, phase: Phase) -> float:
-        """Cores that decoding takes on the host with the most ranks: no more than the threads that are busy."""
-        busy = sum(tally.busy_seconds / tally.seconds for tally in phase.tallies)
-        return busy / len(self.places) * self.ranks_of_host
+    def decoding_cores(self, phase: Phase, rank: int) -> float:
+        """Cores that decoding takes on the host of a rank: no more than the threads that are busy and do not wait."""
+        tallies = [phase.tallies[other] for other in self._ranks_beside(self.places[rank])]
+        return sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in tallies)
 
-    def cores_busy(self, phase: Phase) -> tuple[float, int]:
-        """(busy cores of a host, its cores), on the host that has the fewest idle ones."""
-        idle, cores = min((self._idle(place, phase), place.cores) for place in self.places)
+    def cores_busy(self, phase: Phase, rank: int | None = None) -> tuple[float, int]:
+        """(busy cores of a host, its cores): on the host of a rank, or on the one that has the fewest idle ones."""
+        places = self.places if rank is None else (self.places[rank],)
+        idle, cores = min((self._idle(place, phase), place.cores) for place in places)
         return cores - idle, cores
 
-    def idle_cores_of_rank(self, phase: Phase) -> float:
-        """Cores a rank could still take, on the host where that is least."""
-        return min(self._idle(place, phase) / len(self._ranks_beside(place)) for place in self.places)
+    def idle_cores_of_rank(self, phase: Phase, rank: int) -> float:
+        """Cores that a rank could still take: those idle on its host, divided by the ranks there."""
+        place = self.places[rank]
+        return self._idle(place, phase) / len(self._ranks_beside(place))
 
     def taken_by_others(self, phase: Phase) -> float:
         """Share of a host's cores that other programs than the ranks keep busy, on the host where that is most."""

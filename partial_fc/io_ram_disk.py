@@ -6,6 +6,9 @@ import os
 from shlex import quote
 from typing import NamedTuple
 
+from .face_sets.names import FILE as IDENTITIES
+from .synthetic_faces.dataset import META
+
 GIB = 2**30
 RAM_DISK = "/mnt/faces_in_memory"
 
@@ -29,18 +32,20 @@ class SetFiles(NamedTuple):
 
 
 def find_set_files(rec: str, data_name: str = "") -> SetFiles:
-    """The images of a set and what lies beside them: index, property and validation sets.
+    """The images of a set and what lies beside them: index, property, names, validation sets, the demo's description.
 
     Args:
         rec, data_name: as in SetFiles.
 
     Raises:
-        OSError: the folder cannot be read.
+        OSError: the folder or one of the files cannot be read.
     """
     folder, name = os.path.split(os.path.abspath(rec))
-    own = {name, os.path.splitext(name)[0] + ".idx", "property"}
+    own = {name, os.path.splitext(name)[0] + ".idx", "property", IDENTITIES, META}
     with os.scandir(folder) as entries:
-        sizes = {e.name: e.stat().st_size for e in entries if e.name in own or e.name.endswith(".bin")}
+        # Links that lead nowhere and folders may have such names too.
+        found = [e for e in entries if (e.name in own or e.name.endswith(".bin")) and e.is_file()]
+        sizes = {e.name: e.stat().st_size for e in found}
     return SetFiles(os.path.join(folder, name), tuple(sorted(sizes)), sum(sizes.values()), data_name)
 
 

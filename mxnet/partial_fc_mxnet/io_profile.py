@@ -16,7 +16,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.io_facts import Phase, Profile, Tally, disk_bytes, idle_seconds, place_of
-from partial_fc.io_ram_disk import find_set_files
+from partial_fc.io_ram_disk import SetFiles, find_set_files
 from partial_fc.io_report import draw_chart, format_table, numbers
 from partial_fc.io_verdict import judge
 from partial_fc.report import write_summary
@@ -50,13 +50,15 @@ def profile(settings, seconds: float = SECONDS) -> None:
     job.together("sizes", lambda: (_check(settings), rank_context(local_rank), build.check_sizes(settings, size)))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
     job.together("output", lambda: check_writable(folder, rank) if rank == 0 else None)
-    data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
+    data, files = job.together(
+        "data", lambda: (build.build_data(settings, rank, size, hvd.local_size()), _files(settings))
+    )
     dummies = build.build_dummies(settings, rank, size)
     bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
     module, optimizer_params = job.together("module", lambda: build.build_module(settings, bank, size))
     measured = _measure(settings, seconds, data, dummies, module, optimizer_params)
     data.close()
-    job.together("results", lambda: _report(settings, folder, measured) if rank == 0 else None)
+    job.together("results", lambda: _report(settings, folder, files, measured) if rank == 0 else None)
 
 
 def _check(settings) -> None:
@@ -65,6 +67,10 @@ def _check(settings) -> None:
             f"--profile-io measures how images are read, but {settings.dataset} with debug=True has dummy ones: "
             "give it a data set, such as rec=<path of a train.rec>"
         )
+
+
+def _files(settings) -> SetFiles:
+    return find_set_files(build.record_path(settings), "" if settings.rec else settings.data_name)
 
 
 def _without_learning(settings):
@@ -205,22 +211,22 @@ class _Course:
         return _tally(self._data, self._step * self._batch_size, self._module.waited_for_data)
 
 
-def _report(settings, folder: str, measured: Profile) -> None:
+def _report(settings, folder: str, files: SetFiles, measured: Profile) -> None:
     path = os.path.join(folder, "io_profile")
-    files = find_set_files(build.record_path(settings), "" if settings.rec else settings.data_name)
-    costly = tuple(name for name in COSTLY if settings[name])
-    verdict = judge(measured, files, costly)
     ranks = len(measured.places)
     title = (
         f"{settings.network} on {settings.dataset}, batch_size {settings.batch_size}, {ranks} rank{'s' * (ranks > 1)}"
     )
-    print(f"\n{title}\n\n{format_table(measured)}\n\n{verdict.text}")
+    # First of all what was measured, which no later error shall take away.
+    print(f"\n{title}\n\n{format_table(measured)}\n", flush=True)
+    verdict = judge(measured, files, tuple(name for name in COSTLY if settings[name]))
+    print(verdict.text)
     for line in verdict.lines:
         print(f"    {line}")
-    draw_chart(path + ".png", title, measured, verdict)
     shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size", *COSTLY)}
     versions = {"python": platform.python_version(), "mxnet": mx.__version__}
     write_summary(path + ".json", {**shown, **numbers(measured, verdict), "versions": versions})
+    draw_chart(path + ".png", title, measured, verdict)
     print(f"written to {path}.png and .json", flush=True)
 
 

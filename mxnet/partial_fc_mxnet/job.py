@@ -1,9 +1,10 @@
-"""Ending well: an error on one rank is told once, and ends the whole job."""
+"""Ending well: an error on one rank, or Ctrl-C, is told once and ends the whole job."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 import time
 import traceback
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
 
 EXIT_CODE = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 
 
 class JobError(ValueError):
@@ -89,25 +91,48 @@ def alive() -> None:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs the training of this rank; an error is told on standard error and ends all ranks with exit code 2."""
+    """Runs the training of this rank; an error is told on standard error and ends all ranks with exit code 2.
+
+    Ctrl-C ends them with 130 and one word.
+    """
     try:
         main()
-    except _KNOWN_EVERYWHERE as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if _interrupted(error):
+            _end_interrupted()
+        _end_with(error)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error is a KeyboardInterrupt, or came while one was dealt with."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _end_interrupted() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses it once more gets no traceback for that
+    # Where every rank is interrupted, rank 0 tells it and ends the others before they do.
+    time.sleep(1 if hvd.rank() else 0)
+    _tell("interrupted")
+    _end(EXIT_INTERRUPTED)
+
+
+def _end_with(error: BaseException) -> NoReturn:
+    if isinstance(error, _KNOWN_EVERYWHERE):
         if hvd.rank() == 0:
             _tell(f"error: {error}")
         if hvd.size() > 1:
             hvd.allgather(mx.nd.zeros((1,)), name="error_told")
-        _end()
-    except USER_ERRORS as error:
+    elif isinstance(error, USER_ERRORS):
         # Where every rank stumbles over the same thing, rank 0 tells it and ends the others before they do.
         time.sleep(1 if hvd.rank() else 0)
         _tell(f"error on rank {hvd.rank()}: {error} ({_place(error)})")
-        _end()
-    except Exception:
+    else:
         _tell(f"error on rank {hvd.rank()}, a defect of the program or of its stack:\n{traceback.format_exc()}")
-        _end()
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    _end()
 
 
 def _tell(text: str) -> None:
@@ -119,11 +144,11 @@ def _place(error: BaseException) -> str:
     return f"{os.path.basename(frame.filename)}:{frame.lineno}"
 
 
-def _end() -> NoReturn:
+def _end(code: int = EXIT_CODE) -> NoReturn:
     sys.stdout.flush()
     if hvd.size() > 1 and hvd.mpi_enabled():
         from mpi4py import MPI  # it would start MPI by itself in a job that runs over Gloo
 
-        MPI.COMM_WORLD.Abort(EXIT_CODE)
+        MPI.COMM_WORLD.Abort(code)
     # Not sys.exit: Horovod's own ending waits for the other ranks, which may be waiting for this one.
-    os._exit(EXIT_CODE)
+    os._exit(code)

@@ -30,13 +30,14 @@ from partial_fc.face_sets.workers import ordered_map
 from partial_fc.record_scan import BrokenRecordError, locate_record, read_payload
 from partial_fc.recordio import require_file, unpack
 
-HELP = "find everything that is wrong in a set"
+HELP = "read a set from end to end and name what is wrong, record by record"
 EXAMPLE = "python -m partial_fc.face_sets check /train_tmp/glint360k --workers 32"
 SIZE_SAMPLES = 32  # images looked at for the size that images of this set have
 ADVICE = {
     INDEX: "the .idx and the .rec do not fit: copy both again from where they came",
     FILE: "the .rec is damaged or cut short: compare its size and checksum with the original's and copy it again",
-    IMAGE: "single images are bad: train with skip_bad_images=N, or take them out (unpack, delete, pack)",
+    IMAGE: "single images are bad: train with skip_bad_images=N, or take them out (unpack --skip-bad, then "
+    "pack --skip-bad)",
     IDENTITY: "the identity records are wrong: copy the set again, or pack it anew from its images",
 }
 
@@ -162,8 +163,9 @@ class SetCheck:
         depth = "structure only" if self.fast else "every image decoded"
         if not parts:
             return f"{what}; {depth}: all is well"
-        # A damaged file or index makes the identities look wrong too.
-        causes = [part for part in (FILE, INDEX, IMAGE) if parts[part]] or [IDENTITY]
+        # A damaged file or index makes the identities look wrong too, and a wrong index the images' labels.
+        told = (FILE, INDEX) if parts[INDEX] else (FILE, IMAGE)
+        causes = [part for part in told if parts[part]] or [IDENTITY]
         advice = "; ".join(ADVICE[part] for part in causes)
         return f"{what}; {depth}: {plural(sum(parts.values()), 'problem')}. What to do: {advice}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from types import ModuleType
 
@@ -19,7 +20,17 @@ COMMANDS: dict[str, ModuleType] = {
     "sheet": sheet,
 }
 USER_ERROR = 2  # as argparse itself ends
-INTERRUPTED = 130  # as shells count the end by Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # as shells count the end by Ctrl-C and by SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, as `timeout`, Slurm and `docker stop` send it: to be cleaned up after like Ctrl-C."""
+
+
+def terminate(number: int, frame: object) -> None:
+    """What SIGTERM does; once, so that a second one does not cut the cleaning short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -41,9 +52,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand; returns the exit code: 0, 1 where `check` found something, 2 for an error."""
+    """Run one subcommand; returns the exit code: 0, 1 where `check` found something, 2 for an error, 130 or 143."""
     args = build_parser().parse_args(arguments)
     try:
+        signal.signal(signal.SIGTERM, terminate)
         code = args.run(args)
         sys.stdout.flush()
         return code
@@ -54,6 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {sentence(error)}", file=sys.stderr)
         return USER_ERROR
+    except Terminated:
+        print("terminated", file=sys.stderr)
+        return TERMINATED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -16,6 +16,13 @@ from partial_fc.images import JPEG_END, JPEG_START, decode_rgb
 from partial_fc.jpeg_header import UPRIGHT, read_jpeg_header
 
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
+OTHER_STARTS = (
+    (b"BM", ".bmp"),
+    (b"II*\0", ".tif"),
+    (b"MM\0*", ".tif"),
+    (b"\0\0\0\x0cjP  ", ".jp2"),
+    (b"\xff\x4f\xff\x51", ".jp2"),  # its bare codestream, which OpenCV reads under that name too
+)
 PNG_RGB8 = b"\x08\x02"  # bit depth 8, colour type 2
 KEPT, ENCODED, RESIZED = "kept", "encoded", "resized"
 
@@ -109,4 +116,4 @@ def extension(encoded: bytes) -> str:
         return ".png"
     if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP":
         return ".webp"
-    return ""
+    return next((ending for start, ending in OTHER_STARTS if encoded.startswith(start)), "")

@@ -19,7 +19,7 @@ from partial_fc.face_sets.encoding import extension
 from partial_fc.face_sets.output import amount
 from partial_fc.face_sets.source import decoded_size, open_set
 from partial_fc.record_headers import read_headers
-from partial_fc.recordio import RecordReader
+from partial_fc.record_reader import RecordReader
 
 HELP = "what is in a set"
 EXAMPLE = "python -m partial_fc.face_sets info /train_tmp/glint360k"

@@ -7,11 +7,12 @@ person who is in two sets becomes two identities. identities.txt says who a labe
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import ExitStack
 from typing import Any, Iterator
 
 from partial_fc.face_records import FaceRecords, write_face_set
-from partial_fc.face_sets.names import padded, read_names, write_names
+from partial_fc.face_sets.names import check_names, padded, read_names, write_names
 from partial_fc.face_sets.options import add_force
 from partial_fc.face_sets.output import plural, progress, staged_files
 from partial_fc.face_sets.pack import FILES
@@ -46,13 +47,32 @@ def merge_sets(out: str, paths: list[str], force: bool = False) -> tuple[int, in
         sets = [open_set(path) for path in paths]
         for records in sets:
             stack.callback(records.close)
+        refuse_inputs(out, sets)
         size = common_size(sets)
+        whose = [names_of(records, prefix) for prefix, records in zip(distinct_names(sets), sets)]
         stage = stack.enter_context(staged_files(out, FILES, force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
         names: list[str] = []
-        images, identities = write_face_set(stage, merged(sets, names, bar), size)
+        images, identities = write_face_set(stage, merged(sets, whose, names, bar), size)
         write_names(stage, names)
     return images, identities, sum(records.num_identities for records in sets) - identities
+
+
+def refuse_inputs(out: str, sets: list[FaceRecords]) -> None:
+    """Raise ValueError where writing the set OUT would replace one of those it is made of."""
+    target = os.path.join(out, FILES[0])
+    for records in sets:
+        folder = os.path.dirname(os.path.abspath(records.rec_path))
+        for own, written in ((folder, out), (records.rec_path, target)):
+            if os.path.exists(written) and os.path.samefile(own, written):
+                raise ValueError(f"{out} is one of the sets to merge, {records.rec_path}: name another folder for OUT")
+
+
+def names_of(records: FaceRecords, prefix: str) -> list[str]:
+    """Who the labels of a set are in the merged one. Raises ValueError for names that cannot be written."""
+    count = records.num_identities
+    own = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
+    return check_names(f"{prefix}/{name}" for name in own)
 
 
 def common_size(sets: list[FaceRecords]) -> tuple:
@@ -67,12 +87,11 @@ def common_size(sets: list[FaceRecords]) -> tuple:
     return sizes[0]
 
 
-def merged(sets: list[FaceRecords], names: list[str], bar: Any) -> Iterator[Iterator[bytes]]:
-    """The images of each identity of each set; `names` fills with who they are."""
-    for prefix, records in zip(distinct_names(sets), sets):
-        own = read_names(records.rec_path, records.num_identities)
+def merged(sets: list[FaceRecords], whose: list[list[str]], names: list[str], bar: Any) -> Iterator[Iterator[bytes]]:
+    """The images of each identity of each set; `names` fills with who they are, of the labels' names `whose`."""
+    for own, records in zip(whose, sets):
         for label, positions in by_identity(records):
-            names.append(f"{prefix}/{own[label] if own else padded(label, records.num_identities)}")
+            names.append(own[label])
             yield counted(read_identity(records, positions), bar)
 
 

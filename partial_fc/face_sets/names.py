@@ -13,11 +13,19 @@ FILE = "identities.txt"
 
 def write_names(folder: str | os.PathLike, names: Iterable[str]) -> None:
     """Write folder/identities.txt. Raises ValueError for a name that would break its lines."""
+    names = check_names(names)
     with open(os.path.join(folder, FILE), "w", newline="\n", encoding="utf-8", errors="surrogateescape") as file:
         for label, name in enumerate(names):
-            if any(sign in name for sign in "\t\n\r"):
-                raise ValueError(f"identity {name!r}: a name must not hold tabs or line ends: rename its folder")
             file.write(f"{label}\t{name}\n")
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """The names. Raises ValueError for one that would break the lines of the file."""
+    names = list(names)
+    for name in names:
+        if any(sign in name for sign in "\t\n\r"):
+            raise ValueError(f"identity {name!r}: a name must not hold tabs or line ends: rename its folder")
+    return names
 
 
 def read_names(rec_path: str | os.PathLike, identities: int) -> list[str] | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import tempfile
 from contextlib import contextmanager, suppress
 from typing import Any, Iterator, Sequence
 
 from tqdm import tqdm
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -> Iterator[str]:
     """A fresh folder to write the files `names` into; without an exception they move to `folder`, the first one last.
 
-    Raises FileExistsError, before anything is written, if one of them is there already and `force` is not set.
+    Raises FileExistsError, before anything is written, if one of them is there already and `force` is not set, and
+    OSError naming `folder` where it has no room.
     """
     folder = os.fspath(folder) or "."
     for name in names:
@@ -25,7 +30,8 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
     os.makedirs(folder, exist_ok=True)
     stage = new_folder(folder)
     try:
-        yield stage
+        with named_errors(folder, stage):
+            yield stage
         # Readers look for the first file; an old one must not stand beside new others.
         with suppress(FileNotFoundError):
             os.remove(os.path.join(folder, names[0]))
@@ -43,7 +49,7 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
 def staged_folder(folder: str | os.PathLike) -> Iterator[str]:
     """A fresh folder that gets the name `folder` when the block ends without an exception.
 
-    Raises FileExistsError if `folder` is there and not empty.
+    Raises FileExistsError if `folder` is there and not empty, and OSError naming it where it has no room.
     """
     folder = os.path.abspath(folder)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
@@ -51,18 +57,36 @@ def staged_folder(folder: str | os.PathLike) -> Iterator[str]:
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     stage = new_folder(os.path.dirname(folder))
     try:
-        yield stage
+        with named_errors(folder, stage):
+            yield stage
         os.rename(stage, folder)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
 
 def new_folder(parent: str) -> str:
-    """A folder of this process in `parent`, with the permissions of the user's umask (mkdtemp's would be private)."""
-    path = os.path.join(parent, f".face_sets-{os.getpid()}")
-    shutil.rmtree(path, ignore_errors=True)
-    os.mkdir(path)
+    """A folder in `parent` that nobody else has, with the permissions of the user's umask (mkdtemp's are private).
+
+    Its name is no process id: containers and hosts that share `parent` have the same ones.
+    """
+    path = tempfile.mkdtemp(prefix=".face_sets-", dir=parent)
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, 0o777 & ~mask)
     return path
+
+
+@contextmanager
+def named_errors(folder: str, stage: str) -> Iterator[None]:
+    """Errors of writing into `stage` name `folder`: those of a full disk name no file, or one that soon is gone."""
+    try:
+        yield
+    except OSError as error:
+        own = error.filename is None or os.fsdecode(error.filename).startswith(stage)
+        if error.errno is None or not own or isinstance(error, BrokenPipeError):
+            raise
+        mend = ": free space there, or name another folder" if error.errno in NO_ROOM else ""
+        raise OSError(f"{folder} cannot be written: {error.strerror}{mend}") from error
 
 
 def progress(total: int | None, unit: str, text: str) -> Any:

@@ -28,10 +28,13 @@ FILES = ("train.rec", "train.idx", "property", identity_names.FILE)
 
 
 class PackReport:
-    """What came of packing: `images` and `identities` written; `done` counts them by what was done to them."""
+    """What came of packing: `images` and `identities` written; `done` counts them by what was done to them.
+
+    `left_out`: lines for the files and, `empty` of them, identities that were left out; `others`: files passed over.
+    """
 
     def __init__(self) -> None:
-        self.images = self.identities = self.others = 0
+        self.images = self.identities = self.others = self.empty = 0
         self.done: Counter = Counter()
         self.left_out: list[str] = []
 
@@ -52,10 +55,11 @@ def run(args: argparse.Namespace) -> int:
     for line in report.left_out:
         print(f"left out: {line}", file=sys.stderr)
     size = os.path.getsize(os.path.join(args.out, "train.rec"))
+    empty = f", {plural(report.empty, 'identity', 'identities')} left out as empty" if report.empty else ""
     print(
         f"{args.out}: {plural(report.images, 'image')} of {plural(report.identities, 'identity', 'identities')}, "
         f"{amount(size)}; {report.done[RESIZED]:,} resized, {report.done[ENCODED]:,} encoded anew, "
-        f"{len(report.left_out):,} left out as bad, {plural(report.others, 'other file')} ignored"
+        f"{len(report.left_out) - report.empty:,} left out as bad{empty}, {plural(report.others, 'other file')} ignored"
     )
     return 0
 
@@ -82,6 +86,7 @@ class TreeReader:
         self.root, self.options, self.workers, self.skip_bad = root, options, workers, skip_bad
         self.report = PackReport()
         self.folders, self.report.others = identity_folders(root)
+        identity_names.check_names(self.folders)
         self.names: list[str] = []
         self.bar: Any = None
 
@@ -92,6 +97,7 @@ class TreeReader:
             yield (image for _, image in images)
         # Known only now: all of its files may have turned out to be bad.
         empty = sorted(set(self.folders) - set(self.names))
+        self.report.empty = len(empty)
         self.report.left_out += [f"{os.path.join(self.root, name)} (no usable image)" for name in empty]
 
     def _images(self) -> Iterator[tuple[str, bytes]]:

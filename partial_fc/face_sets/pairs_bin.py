@@ -5,15 +5,19 @@
   --set SET or --folder TREE     P pairs drawn with a seed, half of one person, half of two, in ten folds that share no
                                  person; name with --identities the labels that are not trained on
 
-Image files are treated as `pack` does; images of a SET are stored unchanged.
+Image files are treated as `pack` does; images of a SET are stored unchanged, and must be
+sound. Options that do not belong to the chosen source are refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
-from partial_fc.face_sets.encoding import ImageOptions
+from partial_fc.face_records import FaceRecords
+from partial_fc.face_sets.decoder_messages import DecoderMessages
+from partial_fc.face_sets.encoding import ImageOptions, check_whole
 from partial_fc.face_sets.options import (
     add_force,
     add_image_options,
@@ -26,8 +30,9 @@ from partial_fc.face_sets.options import (
 from partial_fc.face_sets.output import amount, plural, progress, staged_files
 from partial_fc.face_sets.pairs_draw import draw_pairs
 from partial_fc.face_sets.pairs_list import read_pairs_list
-from partial_fc.face_sets.source import by_identity, open_set
+from partial_fc.face_sets.source import by_identity, image_size_of, open_set
 from partial_fc.face_sets.tree import complaint, encode_files, identity_folders, list_folder
+from partial_fc.images import decode_rgb
 from partial_fc.pairs import write_pairs
 
 HELP = "validation pairs <name>.bin"
@@ -35,6 +40,10 @@ EXAMPLE = (
     "python -m partial_fc.face_sets bin /train_tmp/mine/lfw.bin --pairs pairs.txt --images lfw_aligned\n"
     "  python -m partial_fc.face_sets bin val.bin --set /train_tmp/held_out --identities 0:500 --num-pairs 6000"
 )
+
+DRAWN = ("identities", "num_pairs", "seed")
+ENCODED = ("size", "resize", "quality", "format", "workers")
+OPTIONS = {"pairs": ("images", *ENCODED), "set": DRAWN, "folder": (*DRAWN, *ENCODED)}  # those that belong to a source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,12 +60,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_image_options(parser)
     add_workers(parser)
     add_force(parser)
+    optional = ("images", *DRAWN, *ENCODED)
+    parser.set_defaults(
+        defaults={name: parser.get_default(name) for name in optional},
+        **dict.fromkeys(optional),  # None: not given
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """The command."""
-    if (args.pairs is None) != (args.images is None):
-        raise ValueError("--pairs and --images belong together: the list, and the folder its paths start in")
+    fill_options(args)
     folder, name = os.path.split(args.out)
     with staged_files(folder, [name], args.force) as stage:
         part = os.path.join(stage, name)
@@ -69,6 +82,19 @@ def run(args: argparse.Namespace) -> int:
             count = bin_of_tree(part, args.folder, args.identities, args.num_pairs, args.seed, options, args.workers)
     print(f"{args.out}: {plural(count, 'pair')}, {amount(os.path.getsize(args.out))}")
     return 0
+
+
+def fill_options(args: argparse.Namespace) -> None:
+    """Give the options that are not there their defaults. Raises ValueError for one of another source."""
+    source = next(name for name in OPTIONS if getattr(args, name) is not None)
+    for name, default in args.defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+        elif name not in OPTIONS[source]:
+            option, others = name.replace("_", "-"), [other for other in OPTIONS if name in OPTIONS[other]]
+            raise ValueError(f"--{option} belongs to --{' or --'.join(others)}, not to --{source}: leave it out")
+    if source == "pairs" and args.images is None:
+        raise ValueError("--pairs and --images belong together: the list, and the folder its paths start in")
 
 
 def bin_of_list(out: str, pairs_list: str, folder: str, options: ImageOptions, workers: int = 1) -> int:
@@ -88,11 +114,35 @@ def bin_of_set(out: str, path: str, labels: tuple | None, num_pairs: int, seed: 
         pairs, same = draw_pairs([len(positions) for positions in found], num_pairs, seed)
         wanted = [found[identity][number] for pair in pairs for identity, number in pair]
         # One object for an image in several pairs: the pickle then holds it once.
-        images = {position: records.read_image(position)[0] for position in dict.fromkeys(wanted)}
+        images = sound_images(records, dict.fromkeys(wanted))
         write_pairs(out, [images[position] for position in wanted], same)
         return len(pairs)
     finally:
         records.close()
+
+
+def sound_images(records: FaceRecords, positions: dict[int, Any]) -> dict[int, bytes]:
+    """The encoded images at some positions. Raises ValueError naming one that evaluation could not decode."""
+    size = image_size_of(records)
+    images = {}
+    with DecoderMessages() as messages:
+        for position in positions:
+            image, _ = records.read_image(position)
+            try:
+                check_whole(image)
+                decode_rgb(image, size)
+            except ValueError as error:
+                raise unusable(records, position, str(error)) from None
+            damage = messages.damage()
+            if damage is not None:
+                raise unusable(records, position, f"is damaged: {damage}")
+            images[position] = image
+    return images
+
+
+def unusable(records: FaceRecords, position: int, what: str) -> ValueError:
+    """The error for an image of a set that pairs cannot have."""
+    return ValueError(f"{records.describe(position)} {what}: choose others with --identities, or another --seed")
 
 
 def bin_of_tree(

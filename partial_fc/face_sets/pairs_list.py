@@ -28,7 +28,7 @@ def read_pairs_list(path: str, folder: str) -> list[ListedPair]:
     Raises OSError, or ValueError naming every line that is no pair or whose files are not there.
     """
     pairs, bad = [], []
-    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
         for number, line in enumerate(lines, start=1):
             fields = split_line(line)
             if not fields or (number == 1 and is_lfw_head(fields)):

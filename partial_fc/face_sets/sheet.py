@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from partial_fc.face_records import FaceRecords
+from partial_fc.face_sets.decoder_messages import DecoderMessages
 from partial_fc.face_sets.names import read_names
 from partial_fc.face_sets.options import add_force, add_seed, whole_number
 from partial_fc.face_sets.output import plural, staged_files
@@ -27,6 +28,7 @@ MARGIN = 130  # pixels at the left for label and name
 GAP = 2
 PAPER, INK, CROSS = (255, 255, 255), (40, 40, 40), (0, 0, 200)
 FONT, LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 18  # characters of a name that fit into the margin
+MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng writes no longer side; 800 MB of memory
 MIN_ROW = 36  # pixels: two lines of text
 
 
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT.png", help="the picture that is written")
     parser.add_argument("--identities", type=whole_number(1), default=8, help="rows, chosen at random (default: 8)")
     parser.add_argument("--labels", type=label_list, help="these identities instead, as 3,17")
-    parser.add_argument("--images", type=whole_number(1), default=10, help="columns (default: 10)")
+    parser.add_argument("--images", type=whole_number(1), default=10, help="columns, at most (default: 10)")
     add_seed(parser)
     add_force(parser)
 
@@ -81,11 +83,14 @@ def draw_sheet(
         chosen = choose(records, identities, labels, rng)
         names = read_names(records.rec_path, records.num_identities)
         size = image_size_of(records)
+        samples = [sample(records, label, images, rng) for label in chosen]
+        columns = max(map(len, samples))
+        check_size(len(samples), columns, size)
         unreadable: list[str] = []
         rows = []
-        for label in chosen:
-            cells = [cell(records, position, size, unreadable) for position in sample(records, label, images, rng)]
-            rows.append(row_of(caption(label, names), cells, images, size))
+        for label, positions in zip(chosen, samples):
+            cells = [cell(records, position, size, unreadable) for position in positions]
+            rows.append(row_of(caption(label, names), cells, columns, size))
         write_png(out, np.concatenate(rows), force)
         return chosen, unreadable
     finally:
@@ -121,7 +126,8 @@ def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]
         unreadable.append(str(error))
         return crossed(size)
     try:
-        return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
+        with DecoderMessages():  # the C libraries' own lines name no image
+            return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
     except ValueError as error:
         unreadable.append(f"{records.describe(position)} {error}")
         return crossed(size)
@@ -144,10 +150,25 @@ def caption(label: int, names: list[str] | None) -> list[str]:
     return [str(label), name if len(name) <= LETTERS else name[: LETTERS - 2] + ".."]
 
 
+def row_size(columns: int, size: tuple) -> tuple[int, int]:
+    """(height, width) of a row."""
+    return max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
+
+
+def check_size(rows: int, columns: int, size: tuple) -> None:
+    """Raise ValueError if the sheet would be too large for a PNG or for the memory."""
+    height, width = row_size(columns, size)
+    if max(rows * height, width) > MAX_SIDE or rows * height * width > MAX_PIXELS:
+        raise ValueError(
+            f"a sheet of {rows} rows and {columns} columns would have {rows * height}x{width} pixels, which is too "
+            "large: ask for fewer --identities or --images"
+        )
+
+
 def row_of(lines: list[str], cells: list[np.ndarray], columns: int, size: tuple) -> np.ndarray:
-    """One row of the sheet: (max(H, MIN_ROW) + GAP, MARGIN + columns * (W + GAP), 3)."""
+    """One row of the sheet, (row_size, 3)."""
     height, width = size
-    row = np.full((max(height, MIN_ROW) + GAP, MARGIN + columns * (width + GAP), 3), PAPER, np.uint8)
+    row = np.full((*row_size(columns, size), 3), PAPER, np.uint8)
     for number, line in enumerate(lines):
         cv2.putText(row, line, (4, 14 + 16 * number), FONT, 0.38, INK, 1, cv2.LINE_AA)
     for number, image in enumerate(cells):

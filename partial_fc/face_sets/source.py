@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from partial_fc.face_records import FaceRecords
+from partial_fc.face_sets.decoder_messages import DecoderMessages
 
 SIZE_SAMPLES = 16  # images looked at to find the size where no property file states it
 
@@ -54,7 +55,8 @@ def image_size_of(records: FaceRecords) -> tuple:
 def decoded_size(encoded: bytes) -> tuple | None:
     """(H, W) of an encoded image, None if it cannot be decoded."""
     try:
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR) if encoded else None
+        with DecoderMessages():  # the C libraries' own lines name no image
+            image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR) if encoded else None
     except cv2.error:  # of sizes that cannot be
         return None
     return None if image is None else image.shape[:2]

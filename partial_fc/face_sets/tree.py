@@ -14,7 +14,7 @@ from partial_fc.face_sets.encoding import ImageOptions, WrongSizeError, encode_f
 from partial_fc.face_sets.workers import in_chunks, ordered_map
 
 IMAGE_ENDINGS = (
-    ".jpg .jpeg .jpe .jp2 .png .webp .bmp .dib .tif .tiff .ppm .pgm .pbm .pnm .avif .gif .sr .ras .hdr .exr"
+    ".jpg .jpeg .jpe .jp2 .png .webp .bmp .dib .tif .tiff .ppm .pgm .pbm .pnm .avif .sr .ras .hdr .exr"
 ).split()
 CHUNK = 32  # files a worker is handed at once: some milliseconds of work
 

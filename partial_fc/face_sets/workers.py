@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Callable, Iterable, Iterator, TypeVar
 
 import cv2
@@ -70,12 +71,22 @@ def next_result(waiting: deque[tuple[Task, Future]]) -> tuple[Task, Result]:
 def start_worker() -> None:
     """What a worker does first: OpenCV's own threads would fight for the cores that the workers share."""
     cv2.setNumThreads(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # see no_interrupt: it must end a worker
+
+
+def end_with_parent() -> None:
+    """End this process when its parent is gone (kill -9, out of memory), which else it would outlive for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager
 def no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back. Processes started meanwhile inherit that and leave it to the caller, which ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Hold Ctrl-C and SIGTERM back. Processes started meanwhile leave Ctrl-C to the caller, which ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

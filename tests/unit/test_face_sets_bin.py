@@ -39,7 +39,7 @@ def tree(tmp_path):
 
 def listed(tmp_path, text):
     path = tmp_path / "pairs.txt"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return str(path)
 
 
@@ -59,6 +59,12 @@ def test_lfws_pairs(tree, tmp_path, head):
     assert images == [jpeg(31), jpeg(33), jpeg(42), jpeg(51)] and same.tolist() == [True, False]
     with open(out, "rb") as file:  # as the original's own loader does
         assert pickle.load(file, encoding="bytes") == (images, [True, False])
+
+
+def test_a_list_with_a_byte_order_mark(tree, tmp_path):
+    """As Windows' editors put it before the first line."""
+    pairs = read_pairs_list(listed(tmp_path, "\ufeffP00/P00_0001.jpg P00/P00_0002.jpg 1\n"), tree)
+    assert pairs[0].paths[0].endswith("P00/P00_0001.jpg")
 
 
 def test_bad_lines_are_named_by_number(tree, tmp_path):
@@ -146,6 +152,23 @@ def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
         bin_of_set(str(tmp_path / "c.bin"), str(tmp_path / "set"), (20, 30), 40, 7)
 
 
+@pytest.mark.parametrize(
+    "bad, what",
+    [
+        (b"no image", r"cannot be decoded \(8 bytes\)"),
+        (jpeg(0)[:-40], "is cut short after .* bytes"),
+        (cv2.imencode(".jpg", np.zeros((8, 16, 3), np.uint8))[1].tobytes(), "has 8x16 pixels instead of 16x16"),
+    ],
+    ids=["no image", "cut", "size"],
+)
+def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
+    people = [[jpeg(10 * person + image) for image in range(2)] for person in range(40)]
+    write_face_set(tmp_path / "set", [[bad, jpeg(999)], *people[1:]], (16, 16))
+    with pytest.raises(ValueError, match=f"train.rec: image with key 1 at offset 0 {what}: choose others"):
+        bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), None, 80, 0)
+    assert bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), (1, 40), 20, 0) == 20
+
+
 def test_the_command(tree, tmp_path):
     def run(*arguments):
         command = [sys.executable, "-m", "partial_fc.face_sets", "bin", *arguments]
@@ -158,7 +181,14 @@ def test_the_command(tree, tmp_path):
     before = open(out, "rb").read()
     assert run(out, *drawn).returncode == 2 and run(out, *drawn, "--seed", "1", "--force").returncode == 0
     assert open(out, "rb").read() != before
-    for wrong in (["--pairs", "x"], [*drawn, "--images", tree], [*drawn, "--identities", "5:3"], []):
+    pairs = ["--pairs", listed(tmp_path, "P03 1 3\n"), "--images", tree]
+    others = {"--seed belongs to --set or --folder, not to --pairs": [*pairs, "--seed", "0"]}
+    others["--num-pairs belongs to --set or --folder, not to --pairs"] = [*pairs, "--num-pairs", "20"]
+    others["--size belongs to --pairs or --folder, not to --set"] = ["--set", tree, "--size", "112"]
+    others["--images belongs to --pairs, not to --folder"] = [*drawn, "--images", tree]
+    for text, wrong in others.items():
+        assert text in run(str(tmp_path / "other.bin"), *wrong).stderr
+    for wrong in (["--pairs", "x"], [*drawn, "--identities", "5:3"], []):
         refused = run(str(tmp_path / "other.bin"), *wrong)
         assert refused.returncode == 2 and "error: " in refused.stderr
-    assert sorted(os.listdir(tmp_path)) == ["lfw", "val.bin"]
+    assert sorted(os.listdir(tmp_path)) == ["lfw", "pairs.txt", "val.bin"]

@@ -13,7 +13,8 @@ from partial_fc.face_records import write_face_set
 from partial_fc.face_sets.info import as_text, describe_set, histogram
 from partial_fc.face_sets.names import write_names
 from partial_fc.face_sets.sheet import GAP, MARGIN, draw_sheet
-from partial_fc.recordio import RecordHeader, RecordReader, RecordWriter, pack, unpack
+from partial_fc.record_reader import RecordReader
+from partial_fc.recordio import RecordHeader, RecordWriter, pack, unpack
 from partial_fc.synthetic_faces.draw import encode_face
 
 SIZES = [1, 2, 4, 9]
@@ -90,6 +91,11 @@ def test_the_info_command(small):
 
     done = run(small, "--json")
     assert (done.returncode, done.stderr) == (0, "") and json.loads(done.stdout)["num_classes"] == 4
+    with open(os.path.join(small, "train.rec"), "r+b") as file:  # inside the first JPEG: libjpeg prints a line
+        file.seek(32 + 700)
+        file.write(bytes(range(256)) * 4)
+    damaged = run(small)
+    assert (damaged.returncode, damaged.stderr) == (0, "")
     missing = run(small + "x")
     assert missing.returncode == 2 and missing.stderr.startswith("error: ") and "is not there" in missing.stderr
 
@@ -105,6 +111,14 @@ def test_a_sheet_shows_the_identities(small, tmp_path):
     assert (sheet[114:, MARGIN + 114 :] == 255).all()  # and nothing beside it
     captions = [sheet[top : top + 112, :MARGIN] for top in (0, 114)]
     assert all((caption < 128).any() for caption in captions) and not np.array_equal(*captions)
+
+
+def test_a_sheet_is_no_wider_than_its_longest_row_and_not_too_large(small, tmp_path):
+    out = str(tmp_path / "sheet.png")
+    draw_sheet(small, out, images=100_000)
+    assert cv2.imread(out).shape == (4 * (112 + GAP), MARGIN + 9 * (112 + GAP), 3)
+    with pytest.raises(ValueError, match="9000 rows and 1 columns would have 1026000x244 pixels, which is too large"):
+        draw_sheet(small, out, labels=[0] * 9000, force=True)
 
 
 def test_rows_are_drawn_with_the_seed(small, tmp_path):

@@ -167,9 +167,16 @@ def test_damaged_files_are_refused_or_skipped(tmp_path, content, what):
 
 
 def test_what_else_may_lie_in_a_tree(tmp_path):
-    files = {"a/1.jpg": encoded(), "a/note.txt": b"", "a/.hidden.jpg": b"", "readme.md": b"", ".cache/1.jpg": b""}
+    files = {
+        "a/1.jpg": encoded(),
+        "a/note.txt": b"",
+        "a/film.gif": b"GIF",
+        "a/.hidden.jpg": b"",
+        "readme.md": b"",
+        ".cache/1.jpg": b"",
+    }
     tree = write_tree(tmp_path / "tree", files)
-    assert pack_tree(tree, str(tmp_path / "set"), SMALL).others == 4
+    assert pack_tree(tree, str(tmp_path / "set"), SMALL).others == 5
     os.makedirs(os.path.join(tree, "b"))
     with pytest.raises(ValueError, match="tree/b holds no images"):
         pack_tree(tree, str(tmp_path / "other"), SMALL)
@@ -201,7 +208,10 @@ def test_the_command(tree, tmp_path):
     there = run("--size", "16")
     assert there.returncode == 2 and "train.rec is there already" in there.stderr
     write_tree(tmp_path / "tree", {"d/bad.jpg": b"", "d/good.jpg": encoded()})
+    (tmp_path / "tree" / "e").mkdir()
     again = run("--size", "16", "--force", "--skip-bad")
     assert again.returncode == 0 and "44 images of 4 identities" in again.stdout
-    assert again.stderr == f"left out: {tree}/d/bad.jpg cannot be decoded (0 bytes)\n"
+    assert "1 left out as bad, 1 identity left out as empty, 0 other files ignored" in again.stdout
+    lines = f"left out: {tree}/d/bad.jpg cannot be decoded (0 bytes)\nleft out: {tree}/e (no usable image)\n"
+    assert again.stderr == lines
     assert sorted(os.listdir(out)) == ["identities.txt", "property", "train.idx", "train.rec"]

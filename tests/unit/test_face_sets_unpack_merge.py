@@ -1,8 +1,10 @@
 """unpack and merge, and packing what was unpacked."""
 
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from partial_fc.synthetic_faces.draw import encode_face
 
 PEOPLE = [[encode_face(1, person, image) for image in range(2 + person)] for person in range(3)]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+JP2 = b"\0\0\0\x0cjP  \r\n\x87\n"
 FILES = ("train.rec", "train.idx", "property", "identities.txt")
 
 
@@ -60,7 +63,7 @@ def im2rec_set(root, labels):
 
 def test_unpack_keeps_every_byte_and_packs_again_to_the_same_set(small, tmp_path):
     tree, again = str(tmp_path / "tree"), str(tmp_path / "again")
-    assert unpack_set(small, tree) == (9, 3)
+    assert unpack_set(small, tree) == (9, 3, [])
     assert tree_of(tree) == {"0": PEOPLE[0], "1": PEOPLE[1], "2": PEOPLE[2]}
     assert sorted(os.listdir(os.path.join(tree, "1"))) == ["3.jpg", "4.jpg", "5.jpg"]
     pack_tree(tree, again, ImageOptions())
@@ -69,12 +72,14 @@ def test_unpack_keeps_every_byte_and_packs_again_to_the_same_set(small, tmp_path
 
 
 def test_unpack_takes_the_names_and_the_endings_of_the_content(tmp_path):
-    images = [b"\xff\xd8jpeg", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBPVP8 ", b"else"]
+    images = [b"\xff\xd8jpeg", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBPVP8 ", b"BM", b"II*\0", b"MM\0*", JP2]
     write_face_set(tmp_path / "set", [images, [b"\xff\xd8"]])
     write_names(tmp_path / "set", ["zoë", "with space"])
     unpack_set(str(tmp_path / "set"), str(tmp_path / "tree"))
     assert sorted(os.listdir(tmp_path / "tree")) == ["with space", "zoë"]
-    assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == ["1.jpg", "2.png", "3.webp", "4"]
+    assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == [
+        *("1.jpg", "2.png", "3.webp", "4.bmp", "5.tif", "6.tif", "7.jp2")
+    ]
 
 
 def test_names_that_cannot_be_folders_are_replaced():
@@ -96,6 +101,25 @@ def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
     with pytest.raises(ValueError, match=r"train.rec: key \d+ at offset"):
         unpack_set(small, str(tmp_path / "empty"))
     assert sorted(os.listdir(tmp_path)) == ["empty", "full", "small"] and os.listdir(tmp_path / "empty") == []
+
+
+def test_unpack_leaves_bad_records_out_by_name(tmp_path):
+    """Broken, of an unknown format, and all of an identity: what is left packs again."""
+    people = [PEOPLE[0], [b"GIF89a", *PEOPLE[1]], [b"no image"]]
+    write_face_set(tmp_path / "set", people)
+    rec, tree = str(tmp_path / "set" / "train.rec"), str(tmp_path / "tree")
+    offset = dict(map(int, line.split("\t")) for line in (tmp_path / "set" / "train.idx").read_text().splitlines())
+    with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} has an unknown format .*GIF89a.*--skip-bad"):
+        unpack_set(rec, tree)
+    with open(rec, "r+b") as file:
+        file.seek(offset[5] + 8)
+        file.write(b"\xff\xff\xff\0")  # labels that are not there
+    images, identities, left_out = unpack_set(rec, tree, skip_bad=True)
+    assert (images, identities) == (4, 2)
+    named = zip(left_out, (3, 5, 7))
+    assert len(left_out) == 3 and all(f"key {key} at offset {offset[key]} " in line for line, key in named)
+    assert tree_of(tree) == {"0": PEOPLE[0], "1": [PEOPLE[1][0], PEOPLE[1][2]]}
+    assert pack_tree(tree, str(tmp_path / "again"), ImageOptions()).images == 4
 
 
 def test_identities_txt_that_does_not_fit_is_refused(small):
@@ -127,6 +151,35 @@ def test_merge_wants_one_image_size(small, tmp_path):
     assert not os.path.exists(tmp_path / "out")
 
 
+def test_merge_does_not_write_over_a_set_it_reads(small, tmp_path):
+    before = content(small)
+    os.symlink(small, tmp_path / "link")
+    for out, inputs in ((small, [small, small]), (str(tmp_path / "link"), [os.path.join(small, "train.rec"), small])):
+        with pytest.raises(ValueError, match="is one of the sets to merge, .*small.*: name another folder"):
+            merge_sets(out, inputs, force=True)
+    assert content(small) == before
+
+
+def test_names_are_looked_at_before_anything_is_written(small, tmp_path):
+    bad = tmp_path / "line\nend"
+    shutil.copytree(small, bad)
+    write_names(small, ["ann", "bob", "cid"])
+    out = tmp_path / "out"
+    with blocked(out), pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
+        merge_sets(str(out), [small, str(bad)])
+    with blocked(out), pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
+        os.makedirs(tmp_path / "tree" / "a\tb")
+        pack_tree(str(tmp_path / "tree"), str(out), ImageOptions())
+
+
+@contextmanager
+def blocked(out):
+    """A file where a folder is to be made: who tries to write ends with another error."""
+    out.touch()
+    yield
+    out.unlink()
+
+
 def test_the_commands(small, tmp_path):
     def run(*arguments):
         command = [sys.executable, "-m", "partial_fc.face_sets", *arguments]
@@ -137,6 +190,13 @@ def test_the_commands(small, tmp_path):
     unpacked = run("unpack", "both/train.rec", "tree")
     assert (unpacked.returncode, unpacked.stdout, unpacked.stderr) == (0, "tree: 18 images in 6 folders\n", "")
     assert sorted(os.listdir(tmp_path / "tree"))[:4] == ["small-2_0", "small-2_1", "small-2_2", "small_0"]
+    rec = tmp_path / "both" / "train.rec"
+    with open(rec, "r+b") as file:
+        file.seek(32)
+        file.write(b"\0\0\0\0")
+    unpacked = run("unpack", "both", "rest", "--skip-bad")
+    assert unpacked.stdout == "rest: 17 images in 6 folders; 1 left out as bad\n"
+    assert unpacked.stderr.startswith("left out: both/train.rec: image with key 1 at offset 0 has an unknown format")
     for again in (["merge", "both", "small", "small"], ["unpack", "small", "tree"], ["unpack", "none", "x"]):
         refused = run(*again)
         assert refused.returncode == 2 and refused.stderr.startswith("error: ") and refused.stderr.count("\n") == 1

@@ -1,18 +1,13 @@
-"""The map over processes, results that appear only whole, and Ctrl-C."""
+"""The map over processes, and results that appear only whole."""
 
 import os
-import signal
-import subprocess
-import sys
 import time
-from contextlib import suppress
 from functools import partial
 
 import pytest
 
 from partial_fc.face_sets.output import amount, staged_files, staged_folder
 from partial_fc.face_sets.workers import AHEAD, in_chunks, ordered_map
-from partial_fc.synthetic_faces.draw import encode_face
 
 
 def square_slowly(number):
@@ -118,39 +113,36 @@ def test_amounts():
     ]
 
 
-def test_ctrl_c_ends_the_command_and_leaves_nothing(tmp_path):
-    for person in range(3):
-        (tmp_path / "tree" / str(person)).mkdir(parents=True)
-    face = encode_face(6, 0, 0)
-    # One file that is a pipe nobody writes to: the command is surely still at work when the interrupt comes.
-    for image in range(200):
-        (tmp_path / "tree" / "0" / f"{image}.jpg").write_bytes(face)
-    os.mkfifo(tmp_path / "tree" / "1" / "pipe.jpg")
-    (tmp_path / "tree" / "2" / "0.jpg").write_bytes(face)
-    command = [sys.executable, "-m", "partial_fc.face_sets", "pack", "tree", "out", "--workers", "2"]
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    child = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": root},
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-        # Where the tests run in a shell's background, they and their children ignore the interrupt.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+def test_a_stage_is_its_makers_alone(tmp_path):
+    """Containers that share a folder have the same process ids: no stage may be taken for one's own and removed."""
+    other = tmp_path / f".face_sets-{os.getpid()}"
+    other.mkdir()
+    (other / "train.rec.part").touch()
+    with staged_files(tmp_path, ["a"], False) as one, staged_files(tmp_path, ["b"], False) as two:
+        assert one != two
+        for stage, name in ((one, "a"), (two, "b")):
+            open(os.path.join(stage, name), "w").close()
+    with staged_folder(tmp_path / "tree"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == [other.name, "a", "b", "tree"] and os.listdir(other) == ["train.rec.part"]
+
+
+def test_results_have_the_permissions_of_the_umask(tmp_path):
+    before = os.umask(0o027)
     try:
-        deadline = time.time() + 30
-        while not (tmp_path / "out").exists() and time.time() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)
-        os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes
-        time.sleep(0.2)
-        # Lets the worker that waits for the pipe end its chunk; there may be none on a busy machine.
-        with suppress(OSError):
-            os.close(os.open(tmp_path / "tree" / "1" / "pipe.jpg", os.O_WRONLY | os.O_NONBLOCK))
-        _, errors = child.communicate(timeout=30)
+        with staged_folder(tmp_path / "tree"):
+            pass
     finally:
-        child.kill()
-    assert (child.returncode, errors) == (130, "interrupted\n")
-    assert os.listdir(tmp_path) == ["tree"]
+        os.umask(before)
+    assert (tmp_path / "tree").stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("staged", [lambda path: staged_files(path, ["a"], False), staged_folder])
+def test_a_full_disk_names_the_folder_and_the_mend(tmp_path, staged):
+    with pytest.raises(OSError, match="/out cannot be written: No space left on device: free space there, or name"):
+        with staged(str(tmp_path / "out")), open("/dev/full", "wb", buffering=0) as full:
+            full.write(b"x")
+    with pytest.raises(FileNotFoundError, match="elsewhere"):  # not of writing: left as it is
+        with staged(str(tmp_path / "out")):
+            open(tmp_path / "elsewhere")
+    assert os.listdir(tmp_path) == []
