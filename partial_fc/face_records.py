@@ -189,7 +189,7 @@ class FaceRecords:
         except ValueError as error:
             raise ValueError(f"{self.describe(position)} is damaged: {error}; copy the set again") from None
         stated = header.class_label
-        if stated != np.float32(label):
+        if stated != label and stated != np.float32(label):
             raise ValueError(
                 f"{self.describe(position)} has the label {stated:g} in its header, but its key is in the range of "
                 f"identity {label}; the .idx mixes up its lines or the set is damaged: copy both again"
