@@ -111,7 +111,11 @@ dataset = edict(
         data_name="demo",
         num_classes=1000,
         embedding_size=128,
-        warmup_steps=100,  # else the first large steps turn the centers faster than the backbone can follow
+        # At 0.1 arcface ends, for some orders of the images, in a cone that holds all embeddings (loss flat at 11,
+        # accuracy 0.62); without a warm-up the first steps turn the centers faster than the backbone can follow.
+        backbone_lr=0.05,
+        memory_bank_lr=0.05,
+        warmup_steps=100,
         lr_steps=[1300, 1750],
         max_update=2000,
         verify_every=500,
