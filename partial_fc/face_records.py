@@ -189,6 +189,7 @@ class FaceRecords:
         except ValueError as error:
             raise ValueError(f"{self.describe(position)} is damaged: {error}; copy the set again") from None
         stated = header.class_label
+        # As an integer first, the common case: making a float32 takes longer than unpacking the header.
         if stated != label and stated != np.float32(label):
             raise ValueError(
                 f"{self.describe(position)} has the label {stated:g} in its header, but its key is in the range of "

@@ -120,7 +120,7 @@ class FaceImageIter(mx.io.DataIter):
     def restore(self, state: dict) -> None:
         """Go on where `state` was taken, at any number of ranks and any batch size.
 
-        Raises ValueError if it was taken in another order: of another set, seed, shuffle or images_filter.
+        Raises ValueError if it was taken in another order: another number of images, seed, shuffle or images_filter.
         """
         self.cursor.restore(state, self._order())
 
@@ -162,6 +162,8 @@ class DummyIter(mx.io.DataIter):
     After `reset` the same batches come again. `rank` and `size` are this rank's number and how many there are.
     """
 
+    skipped = 0  # as FaceImageIter has it
+
     def __init__(
         self,
         batch_size: int,
@@ -178,8 +180,7 @@ class DummyIter(mx.io.DataIter):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         super().__init__(batch_size)
         self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
-        self._batches, self._global_batch = batches, batch_size * size
-        self.cursor = Cursor(batches * self._global_batch, self._global_batch)
+        self.cursor = Cursor(batches * batch_size * size, batch_size * size)
         self.num_classes, self._key = num_classes, (seed, rank)
         pixels = np.random.default_rng(self._key).integers(0, 256, (batch_size, *data_shape), dtype=np.uint8)
         self._data = mx.nd.array(pixels, dtype="float32")
@@ -190,7 +191,7 @@ class DummyIter(mx.io.DataIter):
 
     def next(self) -> mx.io.DataBatch:
         """The next batch. Raises StopIteration after `batches` of them."""
-        number = self.cursor.current()[1] // self._global_batch
+        number = self.cursor.current()[1] // self.cursor.global_batch
         self.cursor.advance()
         # The constant keeps this stream apart from the draw of negatives, which is seeded by (seed, rank) too.
         labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, self.batch_size)

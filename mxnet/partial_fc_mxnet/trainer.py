@@ -112,8 +112,7 @@ class _Run:
         self.model_save.save(num_update)
         self.center_save.save(num_update)
         self.seconds = time.perf_counter() - self.start
-        if not self.settings.debug:
-            self.skipped = sum(job.gather("skipped_images", self.data.skipped))
+        self.skipped = sum(job.gather("skipped_images", self.data.skipped))
         job.together("results", lambda: self._write_results(accuracy) if self.rank == 0 else None)
 
     def _tell_start(self) -> None:

@@ -42,10 +42,6 @@ def outline(who: Identity) -> Points:
     ]
 
 
-def both_sides(right: Points) -> Points:
-    return right + [(-x, y) for x, y in right[::-1]]
-
-
 def face(who: Identity) -> Iterator[Shape]:
     """The skin, the flush of the cheeks, freckles and moles."""
     edge = [(0.0, -who.crown), *outline(who), (0.0, who.chin_length)]
