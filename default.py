@@ -30,6 +30,8 @@ def defaults() -> edict:
     settings.embedding_size = 512
     settings.sample_ratio = 1.0  # share r of a rank's class centers that take part in a step
     settings.bank_on_gpu = True  # False: centers and momentum in host memory, for banks larger than the GPU
+    settings.tile_classes = 0  # classes that the layer works on at once; 0: what suits the device
+    settings.kept_mb = 256  # the most a step keeps of its logits; those of a larger layer are computed twice
     settings.loss_s = 64.0
     settings.margins = (1.0, 0.5, 0.0)  # (m1, m2, m3), set by the loss
 

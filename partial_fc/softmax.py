@@ -26,6 +26,21 @@ class GlobalSoftmax(NamedTuple):
     loss: float
 
 
+def combine_tiles(largest: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Combines what is known of several tiles of columns.
+
+    Args:
+        largest: (tiles, G) largest logit of each tile.
+        total: (tiles, G) sum of exp(logit - that largest).
+
+    Returns:
+        (largest logit of each row, sum of exp(logit - that largest)), both (G,) float64.
+    """
+    largest, total = largest.astype(np.float64), total.astype(np.float64)
+    top = largest.max(axis=0)
+    return top, (total * np.exp(largest - top)).sum(axis=0)
+
+
 def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoftmax:
     """Combines the softmax statistics of all ranks.
 
@@ -42,14 +57,14 @@ def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoft
         MissingPositiveError: a row has no target anywhere; counted and named, because a tiny number
             added inside the logarithm would hide it as a loss stuck at 69.0776.
     """
-    largest, total, target = statistics.astype(np.float64).transpose(1, 0, 2)
-    target = target.max(axis=0)
+    largest, total, target = statistics.transpose(1, 0, 2)
+    target = target.max(axis=0).astype(np.float64)
     missing = np.flatnonzero(np.isneginf(target))
     if len(missing):
         raise MissingPositiveError(
             f"{len(missing)} of {len(labels)} labels have no center among the sampled ones, the first is label "
             f"{labels[missing[0]]} at row {missing[0]} of the global batch: sample() must return every positive"
         )
-    top = largest.max(axis=0)
-    log_sum_exp = top + np.log((total * np.exp(largest - top)).sum(axis=0))
+    top, total = combine_tiles(largest, total)
+    log_sum_exp = top + np.log(total)
     return GlobalSoftmax(log_sum_exp, float(np.mean(log_sum_exp - target)))

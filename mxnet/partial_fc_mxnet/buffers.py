@@ -21,3 +21,10 @@ class Buffers:
         if array is None or array.shape != shape or array.dtype != np.dtype(dtype) or array.context != context:
             array = self._arrays[name] = mx.nd.zeros(shape, ctx=context, dtype=dtype)
         return array
+
+    def get_rows(self, context: mx.Context, name: str, rows: int, width: int) -> mx.nd.NDArray:
+        """The first rows of the float32 array of that name, which grows to the most that was asked for."""
+        array = self._arrays.get(name)
+        if array is None or array.shape[0] < rows or array.shape[1] != width or array.context != context:
+            array = self._arrays[name] = mx.nd.empty((rows, width), ctx=context)
+        return array[:rows]

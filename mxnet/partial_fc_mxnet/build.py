@@ -11,7 +11,7 @@ from partial_fc import launch
 from partial_fc.sharding import num_sampled, shard_of
 
 from .image_iter import DummyIter, FaceImageIter
-from .memory_bank import MAX_ELEMENTS, MemoryBank, check_shard_size
+from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
 from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
@@ -20,22 +20,6 @@ from .symbol import get_symbol
 
 # Dummy batches of a pass: enough that their labels spread over the classes, few enough to draw at once.
 DUMMY_BATCHES = 100
-
-
-def check_sizes(settings, size: int) -> None:
-    """Refuses what cannot be, before anything is read or allocated.
-
-    Raises:
-        ValueError: the largest shard, or the logits of the global batch on it, do not fit into one array.
-    """
-    largest = shard_of(settings.num_classes, 0, size).size
-    check_shard_size(largest, settings.embedding_size)
-    batch, sampled = settings.batch_size * size, num_sampled(largest, settings.sample_ratio)
-    if batch * sampled > MAX_ELEMENTS:
-        raise ValueError(
-            f"the logits of {batch} images and {sampled} classes on one rank are {batch * sampled} elements, more than "
-            f"the {MAX_ELEMENTS} one array of the MXNet wheels holds: lower sample_ratio or batch_size"
-        )
 
 
 def record_path(settings) -> str:
@@ -130,4 +114,7 @@ def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistribut
         "wd": settings.wd,
         "rescale_grad": 1.0 / settings.batch_size,
     }
-    return SampleDistributeModule(symbol, loss, bank, memory_optimizer), optimizer_params
+    module = SampleDistributeModule(
+        symbol, loss, bank, memory_optimizer, tile_classes=settings.tile_classes, kept_mb=settings.kept_mb
+    )
+    return module, optimizer_params

@@ -5,7 +5,6 @@ Shapes: B local batch, R ranks, H, W image size, C classes.
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -13,7 +12,6 @@ from typing import Tuple
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, check_call
 
 from partial_fc.cursor import Cursor, Place
 from partial_fc.face_batches import FaceBatches, ReadCounters
@@ -21,6 +19,8 @@ from partial_fc.images import Augmentation
 from partial_fc.launch import decode_threads
 from partial_fc.prefetch import Prefetcher
 from partial_fc.recycling import RecyclingPool
+
+from .host_memory import host_array
 
 Arrays = Tuple[mx.nd.NDArray, mx.nd.NDArray]
 
@@ -215,21 +215,6 @@ def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:
 def data_batch(data: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.io.DataBatch:
     """A DataBatch whose labels stay integers: float32 has no 16,777,217."""
     return mx.io.DataBatch([data], [labels], 0)
-
-
-def host_array(values: np.ndarray) -> mx.nd.NDArray:
-    """`values` as an NDArray on the CPU, at once: mx.nd.array first waits for all that the engine has been given."""
-    array = mx.nd.empty(values.shape, mx.cpu(), values.dtype)
-    memory_of(array)[:] = values
-    return array
-
-
-def memory_of(array: mx.nd.NDArray) -> np.ndarray:
-    """The memory of a new CPU array, which no operator has been given yet, as a NumPy array."""
-    address = ctypes.c_void_p()
-    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
-    pointer = ctypes.cast(address, ctypes.POINTER(np.ctypeslib.as_ctypes_type(array.dtype)))
-    return np.ctypeslib.as_array(pointer, array.shape)
 
 
 def check_shape(data_shape: tuple) -> tuple[int, int]:

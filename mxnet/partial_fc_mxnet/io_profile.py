@@ -47,7 +47,7 @@ def profile(settings, seconds: float = SECONDS) -> None:
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     settings = _without_learning(settings)
     job.watch(settings.step_timeout)
-    job.together("sizes", lambda: (_check(settings), rank_context(local_rank), build.check_sizes(settings, size)))
+    job.together("sizes", lambda: (_check(settings), rank_context(local_rank)))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
     job.together("output", lambda: check_writable(folder, rank) if rank == 0 else None)
     data, files = job.together(

@@ -5,7 +5,6 @@ Shapes: L classes of this rank, S sampled classes of this rank, E embedding, G g
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Union
 
@@ -13,14 +12,11 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.centers import center_blocks
 from partial_fc.sampling import WeightIndexSampler
 
+from .centers import Centers, Piece, empty_arrays
 from .context import rank_context
 from .errors import sentence
-
-# Standard MXNet wheels index an array with 32 bits.
-MAX_ELEMENTS = 2**31 - 1
 
 Index = Union[np.ndarray, mx.nd.NDArray]
 
@@ -44,9 +40,7 @@ class MemoryBank:
     Attributes:
         weight: (L, E) float32, from N(0, 0.01), the same for a class at any number of ranks.
         weight_mom: (L, E) float32, zero.
-
-    Raises:
-        ValueError: L * E is more than one MXNet array can hold.
+        centers: both, in pieces where L * E is more than one MXNet array can hold.
     """
 
     def __init__(
@@ -62,7 +56,6 @@ class MemoryBank:
         class_start: int | None = None,
         seed: int = 0,
     ):
-        check_shard_size(num_local, embedding_size)
         self.num_sample = num_sample
         self.num_local = num_local
         self.rank = rank
@@ -72,12 +65,18 @@ class MemoryBank:
         self.context = rank_context(local_rank) if gpu else mx.cpu()
         self.class_start = _ask_class_start(num_local, rank) if class_start is None else class_start
         self.sampler = WeightIndexSampler(num_sample, num_local, rank, self.class_start, seed)
-        with _empty_arrays(num_local):
-            self.weight = mx.nd.zeros((num_local, embedding_size), ctx=self.context)
-            self.weight_mom = mx.nd.zeros((num_local, embedding_size), ctx=self.context)
-        # Block by block: a second copy of a shard may not fit into the host's memory.
-        for row, centers in center_blocks(self.class_start, self.class_start + num_local, embedding_size, seed):
-            self.weight[row : row + len(centers)] = centers
+        self.centers = Centers(num_local, embedding_size, self.context)
+        self.centers.initialise(self.class_start, seed)
+
+    @property
+    def weight(self) -> mx.nd.NDArray:
+        """(L, E) float32, of a bank in one piece."""
+        return self._only_piece().weight
+
+    @property
+    def weight_mom(self) -> mx.nd.NDArray:
+        """(L, E) float32, of a bank in one piece."""
+        return self._only_piece().weight_mom
 
     def sample(self, global_label: np.ndarray | mx.nd.NDArray) -> tuple[np.ndarray, np.ndarray]:
         """Draws the centers of a step. Replace it to draw otherwise; every positive must be in it.
@@ -94,12 +93,12 @@ class MemoryBank:
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Weight and momentum of the rows ``index``, each (S, E), in the bank's context.
 
-        With every row asked for, the bank's own arrays come back and nothing is copied.
+        With every row of a bank in one piece asked for, its own arrays come back and nothing is copied.
         """
-        if len(index) == self.num_local:
-            return self.weight, self.weight_mom
-        rows = self._rows(index)
-        return mx.nd.take(self.weight, rows), mx.nd.take(self.weight_mom, rows)
+        if len(index) == self.num_local and len(self.centers.pieces) == 1:
+            return self.centers.pieces[0]
+        index = _host_index(index)
+        return self.centers.gather(index, "weight"), self.centers.gather(index, "weight_mom")
 
     def set(self, index: Index, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
         """Writes the rows ``index`` back.
@@ -108,14 +107,9 @@ class MemoryBank:
             index: (S,) sorted local indices.
             weight, weight_mom: (S, E) float32, in any context.
         """
-        for bank, rows in ((self.weight, weight), (self.weight_mom, weight_mom)):
-            if rows is bank:
-                continue
-            rows = rows.as_in_context(self.context)
-            if len(index) == self.num_local:
-                rows.copyto(bank)
-            else:
-                bank[self._rows(index)] = rows
+        piece = self.centers.pieces[0]
+        if weight is not piece.weight or weight_mom is not piece.weight_mom:
+            self.centers.scatter(_host_index(index), weight, weight_mom)
 
     def save(self) -> None:
         """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` as the original does.
@@ -124,8 +118,8 @@ class MemoryBank:
             OSError: a file could not be written; the one from before is still there.
         """
         os.makedirs(self.prefix, exist_ok=True)
-        for path, array in zip(self._files(), (self.weight, self.weight_mom)):
-            _save(path, array)
+        for path, field in zip(self._files(), Piece._fields):
+            _save(path, [getattr(piece, field) for piece in self.centers.pieces])
 
     def load(self) -> None:
         """Reads what :meth:`save` wrote on this rank of the same number of ranks.
@@ -134,32 +128,28 @@ class MemoryBank:
             OSError: a file is missing or cannot be read.
             ValueError: a file holds another number of classes or another embedding size.
         """
-        shape = (self.num_local, self.embedding_size)
-        weight, weight_mom = (_load(path, shape).as_in_context(self.context) for path in self._files())
-        self.weight, self.weight_mom = weight, weight_mom
+        shapes = [piece.weight.shape for piece in self.centers.pieces]
+        loaded = [_load(path, shapes) for path in self._files()]
+        for piece, *arrays in zip(self.centers.pieces, *loaded):
+            for array, read in zip(piece, arrays):
+                read.copyto(array)
 
     def _files(self) -> tuple[str, str]:
         names = ("centers", "centers_mom")
         return tuple(os.path.join(self.prefix, f"{self.rank}_{name}.param") for name in names)
 
-    def _rows(self, index: Index) -> mx.nd.NDArray:
-        if isinstance(index, mx.nd.NDArray):
-            return index.as_in_context(self.context)
-        return mx.nd.array(index, ctx=self.context, dtype=np.int64)
+    def _only_piece(self) -> Piece:
+        pieces = self.centers.pieces
+        if len(pieces) > 1:
+            raise ValueError(
+                f"the {self.num_local} centers of this rank are in {len(pieces)} pieces, because one MXNet array holds "
+                f"{self.centers.piece_rows}: use centers.pieces, or get() for some of them"
+            )
+        return pieces[0]
 
 
-def check_shard_size(num_local: int, embedding_size: int) -> None:
-    """Refuses a shard that one MXNet array cannot hold, before anything is allocated.
-
-    Raises:
-        ValueError: L * E is over 2^31 - 1.
-    """
-    if num_local * embedding_size > MAX_ELEMENTS:
-        raise ValueError(
-            f"{num_local} classes x {embedding_size} on one rank are {num_local * embedding_size} elements, more than "
-            f"the {MAX_ELEMENTS} one array of the MXNet wheels holds: start more ranks, at most "
-            f"{MAX_ELEMENTS // embedding_size} classes fit on each"
-        )
+def _host_index(index: Index) -> np.ndarray:
+    return index.asnumpy() if isinstance(index, mx.nd.NDArray) else np.asarray(index)
 
 
 def _ask_class_start(num_local: int, rank: int) -> int:
@@ -169,29 +159,26 @@ def _ask_class_start(num_local: int, rank: int) -> int:
     return int(sizes[:rank].asnumpy().sum()) if rank else 0
 
 
-def _empty_arrays(rows: int):
-    """Lets MXNet have arrays of no rows where a rank holds no class; it logs a warning, so only there."""
-    return contextlib.nullcontext() if rows else mx.util.np_shape(True)
-
-
-def _save(path: str, array: mx.nd.NDArray) -> None:
+def _save(path: str, arrays: list[mx.nd.NDArray]) -> None:
     aside = path + ".writing"
     try:
-        with _empty_arrays(array.shape[0]):
-            mx.nd.save(aside, [array])
+        with empty_arrays(arrays[-1].shape[0]):
+            mx.nd.save(aside, arrays)
         os.replace(aside, path)
     except (mx.base.MXNetError, OSError) as error:
         raise OSError(f"cannot write the centers to {path}: {sentence(error)}") from error
 
 
-def _load(path: str, shape: tuple[int, int]) -> mx.nd.NDArray:
+def _load(path: str, shapes: list[tuple[int, int]]) -> list[mx.nd.NDArray]:
     if not os.path.exists(path):
         raise OSError(f"no centers at {path}: this rank has not saved there")
     try:
-        with _empty_arrays(shape[0]):
-            (array,) = mx.nd.load(path)
+        with empty_arrays(shapes[-1][0]):
+            arrays = mx.nd.load(path)
+            found = [array.shape for array in arrays]
     except (mx.base.MXNetError, ValueError) as error:
         raise OSError(f"cannot read the centers in {path}: {sentence(error)}") from error
-    if array.shape != shape:
-        raise ValueError(f"{path} holds centers of shape {array.shape}, this rank's are {shape}: it is of another run")
-    return array
+    if found != shapes:
+        shown = [" and ".join(map(str, some)) for some in (found, shapes)]
+        raise ValueError(f"{path} holds centers of shape {shown[0]}, this rank's are {shown[1]}: it is of another run")
+    return arrays

@@ -16,22 +16,18 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.sampling import label_columns
-from partial_fc.softmax import combine_statistics
+from partial_fc.label_digits import DIGITS, from_digits, to_digits
 
 from . import job
 from .buffers import Buffers
+from .class_layer import ClassLayer
 from .context import rank_context
-from .distributed_softmax import empty_statistics, explicit_loss, softmax_step
+from .host_memory import host_array
 from .memory_bank import MemoryBank
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
 from .passes import passes
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
-
-# A label travels beside its feature as two digits to this base: both are exact in float32, so one
-# collective carries features and labels, and labels up to 2^48 arrive as they left.
-LABEL_BASE = 2**24
 
 Labels = Union[np.ndarray, mx.nd.NDArray]
 
@@ -52,6 +48,7 @@ class SampleDistributeModule:
         memory_bank: MemoryBank of this rank.
         memory_optimizer: updates its rows.
         logger: where the module reports.
+        tile_classes, kept_mb: how the layer walks through its centers, see CenterWalk.
 
     Attributes:
         size, rank, local_rank: R and this rank's numbers, from Horovod.
@@ -73,6 +70,9 @@ class SampleDistributeModule:
         memory_bank: MemoryBank,
         memory_optimizer: MemoryBankSGDOptimizer,
         logger=logging,
+        *,
+        tile_classes: int = 0,
+        kept_mb: int = 256,
     ):
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.symbol = symbol
@@ -90,7 +90,7 @@ class SampleDistributeModule:
         self.grad_cache = None
         self._buffers = Buffers()
         self.loss_cache = self.get_ndarray(self.context, "loss_cache", (1,))
-        self._loss = explicit_loss(fc7_model)
+        self._layer = ClassLayer(fc7_model, memory_bank, self.context, tile_classes, kept_mb)
         self._num_classes = None
         # The label never enters the symbol: only this module's all-gather reads it.
         self._module = mx.mod.Module(symbol, data_names=["data"], label_names=None, context=self.context, logger=logger)
@@ -318,40 +318,27 @@ class SampleDistributeModule:
             )
 
     def _gather_features(self, features, labels):
-        labels = _host(labels)
-        if labels.min() < 0 or labels.max() >= self._num_classes:
-            wrong = labels[(labels < 0) | (labels >= self._num_classes)][0]
-            raise ValueError(f"label {wrong} is not one of the {self._num_classes} classes 0..{self._num_classes - 1}")
+        digits = to_digits(_host(labels), self._num_classes)
         batch, width = features.shape
-        digits = np.stack([labels // LABEL_BASE, labels % LABEL_BASE], axis=1).astype(np.float32)
-        packed = self.get_ndarray(self.context, "features", (batch, width + 2))
+        packed = self.get_ndarray(self.context, "features", (batch, width + DIGITS))
         packed[:, :width] = features
         packed[:, width:] = digits
-        shape = (batch * self.size, width + 2)
+        shape = (batch * self.size, width + DIGITS)
         total = self.allgather(packed, "features", shape, np.float32, self.context)
-        digits = total[:, width:].asnumpy().astype(np.int64)
-        total_labels = mx.nd.array(digits[:, 0] * LABEL_BASE + digits[:, 1], dtype=np.int64)
-        return mx.nd.slice_axis(total, axis=1, begin=0, end=width), total_labels
+        total_labels = from_digits(total[:, width:].asnumpy())
+        return mx.nd.slice_axis(total, axis=1, begin=0, end=width), mx.nd.array(total_labels, dtype=np.int64)
 
     def _layer_step(self, total_feature, total_label, local_index):
-        def exchange(statistics):
-            shape = (3 * self.size, len(total_label))
-            gathered = self.allgather(statistics, "softmax_statistics", shape, np.float32, mx.cpu())
-            softmax = combine_statistics(gathered.asnumpy().reshape(self.size, 3, -1), total_label)
-            self._check_loss(softmax.loss)  # before any center is touched
-            return softmax
-
-        bank = self.memory_bank
         self.memory_lr = self.memory_optimizer.lr_scheduler(self.num_update + 1)
-        if len(local_index) == 0:
-            softmax = exchange(empty_statistics(len(total_label), self.context))
-            return mx.nd.zeros_like(total_feature), softmax.loss
-        column = label_columns(total_label, local_index, bank.class_start)
-        weight, weight_mom = (rows.as_in_context(self.context) for rows in bank.get(local_index))
-        d_feature, d_weight, loss = softmax_step(self._loss, total_feature, weight, column, exchange)
-        self.memory_optimizer.update(weight=weight, grad=d_weight, state=weight_mom, learning_rate=self.memory_lr)
-        bank.set(local_index, weight, weight_mom)
-        return d_feature, loss
+        softmax = self._layer.forward(total_feature, total_label, local_index, self._exchange)
+        self._check_loss(softmax.loss)  # before any center is touched
+        d_feature = self._layer.backward(softmax, self.memory_optimizer, self.memory_lr)
+        return mx.nd.zeros_like(total_feature) if d_feature is None else d_feature, softmax.loss
+
+    def _exchange(self, statistics: np.ndarray) -> np.ndarray:
+        shape = (self.size * len(statistics), statistics.shape[1])
+        mine = host_array(statistics.astype(np.float32))
+        return self.allgather(mine, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
 
     def _next(self, batches, train_data, max_update: int | None):
         self.data_state = train_data.state() if hasattr(train_data, "state") else None

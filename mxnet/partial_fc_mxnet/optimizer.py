@@ -8,6 +8,11 @@ from __future__ import annotations
 import horovod.mxnet as hvd
 import mxnet as mx
 
+from partial_fc.sgd import sgd_momentum
+
+from .arithmetic import arithmetic_on
+from .host_memory import memory_of
+
 
 class MemoryBankSGDOptimizer:
     """SGD with momentum and weight decay on the rows of the memory bank that took part in a step.
@@ -25,18 +30,24 @@ class MemoryBankSGDOptimizer:
         self.momentum = momentum
         self.wd = wd
 
-    def update(self, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: mx.nd.NDArray, learning_rate: float) -> None:
-        """Updates ``weight`` and its momentum ``state`` in place, all (S, E)."""
-        mx.nd.sgd_mom_update(
-            weight,
-            grad,
-            state,
-            out=weight,
-            lr=learning_rate,
-            momentum=self.momentum,
-            wd=self.wd,
-            rescale_grad=self.rescale_grad,
-        )
+    def update(
+        self, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: mx.nd.NDArray, learning_rate: float, inverse_norm=None
+    ) -> None:
+        """Updates ``weight`` and its momentum ``state`` in place.
+
+        Args:
+            weight, grad, state: (S, E) float32; ``grad`` may be overwritten.
+            learning_rate: of this update.
+            inverse_norm: (S,) 1 / |weight|, a vector of arithmetic.py, where ``grad`` still has its part along the
+                weight, which does not change weight / |weight|: it is taken away on the same pass.
+        """
+        numbers = dict(momentum=self.momentum, wd=self.wd, rescale_grad=self.rescale_grad)
+        if weight.context.device_type == "cpu":
+            sgd_momentum(*map(memory_of, (weight, grad, state)), learning_rate, **numbers, inverse_norm=inverse_norm)
+            return
+        if inverse_norm is not None:
+            arithmetic_on(weight.context).take_away_along(grad, weight, inverse_norm)
+        mx.nd.sgd_mom_update(weight, grad, state, out=weight, lr=learning_rate, **numbers)
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):

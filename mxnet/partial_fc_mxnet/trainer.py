@@ -37,7 +37,7 @@ def train(settings) -> None:
     """
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     job.watch(settings.step_timeout)
-    job.together("sizes", lambda: (rank_context(local_rank), build.check_sizes(settings, size)))
+    job.together("context", lambda: rank_context(local_rank))
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
     data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
     job.together("output", lambda: prepare_folder(folder) if rank == 0 else None)

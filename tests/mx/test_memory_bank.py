@@ -4,8 +4,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from partial_fc_mxnet import MemoryBank
-from partial_fc_mxnet.memory_bank import check_shard_size
+from partial_fc_mxnet import MemoryBank, centers
 
 
 def bank(folder, num_local=10, num_sample=4, **more):
@@ -33,10 +32,39 @@ def test_every_row_is_not_copied(tmp_path):
     assert b.get(np.arange(10))[0] is b.weight
 
 
-def test_a_shard_too_large_for_one_array_is_refused_before_it_is_allocated(tmp_path):
-    with pytest.raises(ValueError, match="start more ranks, at most 4194303 classes fit on each"):
-        MemoryBank(1, 4_194_304, 0, 0, 512, str(tmp_path))
-    check_shard_size(4_194_303, 512)
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Pieces of four rows, as 2^31 elements are of millions."""
+    monkeypatch.setattr(centers, "MAX_ELEMENTS", 12)
+
+
+def test_a_bank_in_pieces_holds_the_same(tmp_path, small_pieces):
+    b = bank(tmp_path)
+    assert [len(piece.weight) for piece in b.centers.pieces] == [4, 4, 2]
+    with pytest.raises(ValueError, match="the 10 centers of this rank are in 3 pieces, because one .* holds 4"):
+        _ = b.weight
+    whole, mom = b.get(np.arange(10))
+    assert not mom.asnumpy().any()
+    index = np.array([0, 3, 4, 9])
+    weight, mom = b.get(index)
+    np.testing.assert_array_equal(weight.asnumpy(), whole.asnumpy()[index])
+    b.set(index, weight + 1, mom + 2)
+    after, mom_after = (array.asnumpy() for array in b.get(np.arange(10)))
+    expected = whole.asnumpy()
+    expected[index] += 1
+    np.testing.assert_array_equal(after, expected)
+    assert mom_after.sum(axis=1).tolist() == [6.0 * (row in index) for row in range(10)]
+
+
+def test_pieces_start_saved_and_loaded_as_one_array_does(tmp_path, monkeypatch):
+    whole = bank(tmp_path).weight.asnumpy()
+    monkeypatch.setattr(centers, "MAX_ELEMENTS", 12)
+    b = bank(tmp_path)
+    np.testing.assert_array_equal(b.get(np.arange(10))[0].asnumpy(), whole)
+    b.save()
+    other = bank(tmp_path, seed=5)
+    other.load()
+    np.testing.assert_array_equal(other.get(np.arange(10))[0].asnumpy(), whole)
 
 
 def test_loading_what_is_missing_broken_or_of_another_size(tmp_path):

@@ -1,0 +1,126 @@
+"""Time and memory of a step of the classification layer under a trivial backbone, beside the textbook form.
+
+. setup-utils/env.sh
+mpirun -q -np 2 python benchmarks/layer.py                                  # the four cases of the README
+mpirun -q -np 2 python benchmarks/layer.py --classes 100000 --ratio 0.1     # one case
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from partial_fc import launch  # noqa: E402
+
+launch.share_cores(os.environ)
+
+import horovod.mxnet as hvd  # noqa: E402
+import mxnet as mx  # noqa: E402
+import numpy as np  # noqa: E402
+
+sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
+
+from textbook import TextbookModule  # noqa: E402
+
+from partial_fc.sharding import num_sampled, shard_of  # noqa: E402
+from partial_fc_mxnet import (  # noqa: E402
+    MarginLoss,
+    MemoryBank,
+    MemoryBankSGDOptimizer,
+    SampleDistributeModule,
+    get_scheduler,
+)
+
+CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
+BATCH, EMBEDDING, INPUTS = 64, 512, 16
+
+
+def build(kind, classes: int, ratio: float):
+    """A module of the given class over one small FullyConnected."""
+    shard = shard_of(classes, hvd.rank(), hvd.size())
+    bank = MemoryBank(
+        num_sampled(shard.size, ratio), shard.size, hvd.rank(), hvd.local_rank(), EMBEDDING, "", class_start=shard.start
+    )
+    backbone, memory = get_scheduler([], 0.1, 0.1)
+    symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
+    optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (BATCH * hvd.size()))
+    module = kind(symbol, MarginLoss((1.0, 0.0, 0.4), 64, EMBEDDING), bank, optimizer)
+    module.bind([mx.io.DataDesc("data", (BATCH, INPUTS))])
+    module.init_params(mx.init.Xavier())
+    module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone})
+    return module
+
+
+def batches(classes: int, steps: int):
+    """Batches of this rank, the same for every kind of module."""
+    rng = np.random.default_rng(hvd.rank())
+    for _ in range(steps):
+        images, labels = rng.standard_normal((BATCH, INPUTS)), rng.integers(0, classes, BATCH)
+        yield mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels, dtype="int64")])
+
+
+def resident(field: str) -> int:
+    """VmRSS or VmHWM (the largest since it was reset) of this process, in bytes."""
+    with open("/proc/self/status") as status:
+        return 1024 * next(int(line.split()[1]) for line in status if line.startswith(field))
+
+
+def reset_peak() -> None:
+    """Makes VmHWM start anew from VmRSS (proc(5), clear_refs)."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def measure(kind, classes: int, ratio: float, steps: int) -> tuple[float, int]:
+    """Median seconds of a step, and the bytes that steps take beyond the module and its bank; of the slowest rank."""
+    module = build(kind, classes, ratio)
+    bank = module.memory_bank
+    # Steps touch the pages of the momentum, which are the bank's.
+    bank.weight_mom[:] = 0
+    bank.weight_mom.wait_to_read()
+    gc.collect()
+    reset_peak()
+    before, seconds = resident("VmRSS"), []
+    for batch in batches(classes, steps + 2):
+        hvd.allreduce(mx.nd.zeros((1,)), name="start").wait_to_read()
+        start = time.perf_counter()
+        module.forward_backward(batch)
+        module.update()
+        mx.nd.waitall()
+        seconds.append(time.perf_counter() - start)
+    mine = [float(np.median(seconds[2:])), float(resident("VmHWM") - before)]
+    return tuple(np.max(hvd.allgather_object(mine, name="measured"), axis=0)) if hvd.size() > 1 else tuple(mine)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int)
+    parser.add_argument("--ratio", type=float, default=1.0)
+    parser.add_argument("--steps", type=int, default=7)
+    words = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    hvd.init()
+    for classes, ratio in [(words.classes, words.ratio)] if words.classes else CASES:
+        textbook = measure(TextbookModule, classes, ratio, words.steps)
+        gc.collect()
+        ours = measure(SampleDistributeModule, classes, ratio, words.steps)
+        gc.collect()
+        if hvd.rank() == 0:
+            print(
+                f"{classes} classes, r = {ratio}: textbook {textbook[0]:.3f} s, {textbook[1] / 1e6:.0f} MB; "
+                f"this {ours[0]:.3f} s, {ours[1] / 1e6:.0f} MB; {textbook[0] / ours[0]:.2f} x faster, "
+                f"memory 1/{textbook[1] / ours[1]:.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
