@@ -7,6 +7,7 @@ import sys
 import horovod.mxnet as hvd
 import pytest
 
+os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # lets a test start and stop a timeline
 hvd.init()
 # A rank whose test failed leaves the others waiting in a collective: nobody waits longer than this.
 TIMEOUT = 120

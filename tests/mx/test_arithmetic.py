@@ -1,0 +1,80 @@
+"""What GPUs compute with, MXNet's operators, gives what NumPy gives; here both run on the CPU."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, center_walk
+from partial_fc_mxnet.arithmetic import DeviceArithmetic, HostArithmetic, product
+
+HOST, DEVICE = HostArithmetic(), DeviceArithmetic(mx.cpu())
+G, T, E = 5, 7, 4
+
+
+def rows(count, width, seed=0):
+    return mx.nd.array(np.random.default_rng(seed).standard_normal((count, width)))
+
+
+def as_numpy(result):
+    return result.asnumpy() if isinstance(result, mx.nd.NDArray) else np.asarray(result)
+
+
+# name -> call(arithmetic) that returns all it gave and changed
+CALLS = {
+    "take": lambda a, x: [a.take(x, np.array([6, 0, 3]), mx.nd.zeros((3, E)))],
+    "put": lambda a, x: a.put(x, np.array([6, 0, 3]), rows(3, E, 1)) or [x],
+    "put_entries": lambda a, x: a.put_entries(x, np.array([1, 0]), np.array([3, 2]), np.array([8.0, 9.0])) or [x],
+    "put_no_entries": lambda a, x: a.put_entries(x, *[np.empty(0, np.int64)] * 2, np.empty(0)) or [x],
+    "inverse_norms": lambda a, x: [a.inverse_norms(x)],
+    "dot_rows": lambda a, x: [a.dot_rows(x, rows(T, E, 1))],
+    "take_away_along": lambda a, x: a.take_away_along(x, rows(T, E, 1), a.vector(np.arange(T))) or [x],
+    "scale_columns": lambda a, x: a.scale_columns(x, a.vector(np.arange(E))) or [x],
+    "scale_rows": lambda a, x: a.scale_rows(x, a.vector(np.arange(T))) or [x],
+    "exponentiate": lambda a, x: [*a.exponentiate(x), x],
+    "exponentiate_less": lambda a, x: a.exponentiate_less(x, np.arange(T)) or [x],
+    "to_host": lambda a, x: [a.to_host([a.vector(np.arange(T)), a.inverse_norms(x)])],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_both_give_the_same(name):
+    before = rows(T, E)
+    host, device = (CALLS[name](arithmetic, before.copy()) for arithmetic in (HOST, DEVICE))
+    for one, other in zip(host, device):
+        np.testing.assert_allclose(as_numpy(one), as_numpy(other), rtol=1e-5, atol=1e-6)
+
+
+def test_the_products_gradients_add_to_the_first_and_overwrite_the_second():
+    data, weight, head = rows(G, E), rows(T, E, 1), rows(G, T, 2)
+    gradients = mx.nd.ones((G, E)), mx.nd.ones((T, E))
+    logits = product(data, weight, gradients)
+    logits.backward(head)
+    np.testing.assert_allclose(logits.asnumpy(), product(data, weight).asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(gradients[0].asnumpy(), 1 + head.asnumpy() @ weight.asnumpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradients[1].asnumpy(), head.asnumpy().T @ data.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+class OperatorSGD(MemoryBankSGDOptimizer):
+    """As on a GPU, and as one of a user's own: with an ``update`` that knows nothing of normalised rows."""
+
+    def update(self, weight, grad, state, learning_rate):
+        numbers = dict(momentum=self.momentum, wd=self.wd, rescale_grad=self.rescale_grad)
+        mx.nd.sgd_mom_update(weight, grad, state, out=weight, lr=learning_rate, **numbers)
+
+
+@pytest.mark.parametrize("sampled", [None, np.array([0, 2, 3, 7, 8, 11])])
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
+def test_a_whole_step_with_each(sampled, kept_bytes, tmp_path, monkeypatch):
+    results = []
+    for arithmetic, optimizer in ((HOST, MemoryBankSGDOptimizer), (DEVICE, OperatorSGD)):
+        monkeypatch.setattr(center_walk, "arithmetic_on", lambda context, chosen=arithmetic: chosen)
+        bank = MemoryBank(12, 12, 0, 0, E, str(tmp_path), class_start=0)
+        walk = center_walk.CenterWalk(MarginLoss(loss_s=8), bank, mx.cpu(), 5, kept_bytes)
+        index = np.arange(12) if sampled is None else sampled
+        column = np.array([0, 5, -1, 2, 2])
+        statistics = walk.statistics(rows(G, E), column, index)
+        log_sum_exp = statistics[0] + np.log(statistics[1])
+        d_features = walk.gradients(log_sum_exp, optimizer(None, 1 / G), 0.1)
+        results.append([statistics, d_features.asnumpy(), bank.weight.asnumpy(), bank.weight_mom.asnumpy()])
+    for one, other in zip(*results):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

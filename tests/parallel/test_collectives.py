@@ -1,0 +1,103 @@
+"""What a step sends, from Horovod's own timeline: how many collectives, how many bytes, and when."""
+
+import threading
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import pytest
+from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
+
+from partial_fc.timeline import read_timeline
+from partial_fc_mxnet import MarginLoss, MemoryBankSGDOptimizer, SampleDistributeModule
+
+pytestmark = pytest.mark.world_size(2, 3)
+STEPS, FLOAT = 4, 4
+ONCE = ("class_start", "shards", "together.bind", "everyone_is_done")  # before and after
+
+
+@pytest.fixture
+def timeline(tmp_path):
+    """Starts the timeline; calling it stops it and gives rank 0's collectives, None on the others."""
+    path = tmp_path / "timeline.json"
+    hvd.start_timeline(str(path))
+
+    def stop():
+        mx.nd.waitall()
+        hvd.allreduce(mx.nd.zeros((1,)), name="everyone_is_done").wait_to_read()
+        hvd.stop_timeline()
+        return read_timeline(path) if hvd.rank() == 0 else None
+
+    return stop
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.4])
+def test_three_collectives_a_step_for_the_layer_and_what_they_move(ratio, timeline, tmp_path, monkeypatch):
+    module, params = build_module(build_bank(31, ratio, tmp_path), MarginLoss(embedding_size=E))
+    batches = Batches(*random_batches(31, STEPS))
+    module.bind(batches.provide_data)
+    module.init_params(arg_params=initial_params(), aux_params={})
+    module.init_optimizer(optimizer_params=params)
+    with monkeypatch.context() as patch:
+        patch.setattr(mx.nd, "waitall", lambda: pytest.fail("a step waits for everything"))
+        for batch in batches:
+            module.forward_backward(batch)
+            module.update()
+    collectives = timeline()
+    if hvd.rank() > 0:
+        return
+    layer = [one for one in collectives if not one.name.startswith(("grad.", *ONCE))]
+    assert [(one.kind, one.name, one.shape) for one in layer] == [
+        ("allgather", "features", (G, E + 2)),
+        ("allgather", "softmax_statistics", (3 * hvd.size(), G)),
+        ("reducescatter", "feature_gradient", (G // hvd.size(), E)),
+    ] * STEPS
+    assert [one.nbytes for one in layer[:3]] == [
+        FLOAT * G * (E + 2),
+        FLOAT * 3 * hvd.size() * G,
+        FLOAT * G * E // hvd.size(),
+    ]
+    gradients = [(one.kind, one.name, one.nbytes) for one in collectives if one.name.startswith("grad.")]
+    assert sorted(gradients) == sorted(
+        [("allreduce", "grad.fc1_weight", FLOAT * E * D), ("allreduce", "grad.fc1_bias", FLOAT * E)] * STEPS
+    )
+
+
+class Gate(mx.operator.CustomOp):
+    """Lets everything through, but the gradient only once the gate is open."""
+
+    opened = threading.Event()
+    was_open = []
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        self.assign(out_data[0], req[0], in_data[0])
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        Gate.was_open.append(Gate.opened.wait(20))
+        self.assign(in_grad[0], req[0], out_grad[0])
+
+
+@mx.operator.register("gate")
+class GateProp(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, shapes, dtypes):
+        return Gate()
+
+
+def test_the_backbones_gradients_travel_while_its_backward_pass_runs(tmp_path):
+    batches = Batches(*random_batches(31, 1))
+    hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=D, name="before")
+    hidden = mx.sym.Custom(hidden, op_type="gate")
+    symbol = mx.sym.FullyConnected(hidden, num_hidden=E, name="after")
+    optimizer = MemoryBankSGDOptimizer(lambda num_update: 0.1, 1 / G)
+    module = SampleDistributeModule(symbol, MarginLoss(embedding_size=E), build_bank(31, 1.0, tmp_path), optimizer)
+    module.bind(batches.provide_data)
+    module.init_params(mx.init.Xavier())
+    module.init_optimizer(optimizer_params={"learning_rate": 0.1, "rescale_grad": hvd.size() / G})
+    module.forward_backward(batches.next())
+    module.update()
+    # Backward has come as far as the gate. Did the all-reduces wait for its end, this would wait for the gate in vain.
+    group = module._module._exec_group
+    gradients = dict(zip(group.param_names, group.grad_arrays))
+    gradients["after_weight"][0].wait_to_read()
+    Gate.opened.set()
+    gradients["before_weight"][0].wait_to_read()
+    assert Gate.was_open == [True]
