@@ -8,6 +8,7 @@ mpirun -q -np 2 python benchmarks/layer.py --classes 100000 --ratio 0.1     # on
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import logging
 import os
@@ -73,30 +74,35 @@ def resident(field: str) -> int:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith(field))
 
 
-def reset_peak() -> None:
-    """Makes VmHWM start anew from VmRSS (proc(5), clear_refs)."""
+def start_peak() -> int:
+    """Gives freed memory back, makes VmHWM start anew from VmRSS (proc(5), clear_refs), and returns that."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
+    return resident("VmRSS")
 
 
-def measure(kind, classes: int, ratio: float, steps: int) -> tuple[float, int]:
-    """Median seconds of a step, and the bytes that steps take beyond the module and its bank; of the slowest rank."""
-    module = build(kind, classes, ratio)
-    bank = module.memory_bank
-    # Steps touch the pages of the momentum, which are the bank's.
-    bank.weight_mom[:] = 0
-    bank.weight_mom.wait_to_read()
-    gc.collect()
-    reset_peak()
-    before, seconds = resident("VmRSS"), []
-    for batch in batches(classes, steps + 2):
-        hvd.allreduce(mx.nd.zeros((1,)), name="start").wait_to_read()
+def time_steps(module, data) -> float:
+    """Median seconds of a step on this rank, the first two left out."""
+    seconds = []
+    for batch in data:
+        if hvd.size() > 1:
+            hvd.allreduce(mx.nd.zeros((1,)), name="start").wait_to_read()
         start = time.perf_counter()
         module.forward_backward(batch)
         module.update()
         mx.nd.waitall()
         seconds.append(time.perf_counter() - start)
-    mine = [float(np.median(seconds[2:])), float(resident("VmHWM") - before)]
+    return float(np.median(seconds[2:]))
+
+
+def measure(kind, classes: int, ratio: float, steps: int) -> tuple[float, int]:
+    """Seconds of a step, and the bytes that steps take beyond the module and its bank; of the slowest rank."""
+    module = build(kind, classes, ratio)
+    module.memory_bank.weight_mom.wait_to_read()
+    before = start_peak()
+    mine = [time_steps(module, batches(classes, steps + 2)), float(resident("VmHWM") - before)]
     return tuple(np.max(hvd.allgather_object(mine, name="measured"), axis=0)) if hvd.size() > 1 else tuple(mine)
 
 
@@ -110,9 +116,7 @@ def main() -> None:
     hvd.init()
     for classes, ratio in [(words.classes, words.ratio)] if words.classes else CASES:
         textbook = measure(TextbookModule, classes, ratio, words.steps)
-        gc.collect()
         ours = measure(SampleDistributeModule, classes, ratio, words.steps)
-        gc.collect()
         if hvd.rank() == 0:
             print(
                 f"{classes} classes, r = {ratio}: textbook {textbook[0]:.3f} s, {textbook[1] / 1e6:.0f} MB; "

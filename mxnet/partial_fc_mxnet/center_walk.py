@@ -205,12 +205,12 @@ class CenterWalk:
         return step.d_scaled.copy()
 
     def _weight(self, tile: Tile, buffer: str) -> mx.nd.NDArray:
-        """The centers of a tile in this context."""
+        """The centers of a tile in this context: the bank's own memory where that can be."""
         centers, rows = self.bank.centers, tile.stop - tile.start
-        out = self._buffer(self.context, buffer, rows)
         if centers.context == self.context:
-            return centers.read(tile, out)
-        return centers.read(tile, self._buffer(centers.context, "bank_weight", rows)).copyto(out)
+            return centers.read(tile, self._buffer(self.context, buffer, rows) if tile.gathered else None)
+        staged = centers.read(tile, self._buffer(centers.context, "bank_weight", rows))
+        return staged.copyto(self._buffer(self.context, buffer, rows))
 
     def _buffer(self, context: mx.Context, name: str, rows: int) -> mx.nd.NDArray:
         return self._buffers.get_rows(context, name, rows, self.bank.embedding_size)
