@@ -44,7 +44,7 @@ CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
 BATCH, EMBEDDING, INPUTS = 64, 512, 16
 
 
-def build(kind, classes: int, ratio: float):
+def build(kind, classes: int, ratio: float, **walk):
     """A module of the given class over one small FullyConnected."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
     bank = MemoryBank(
@@ -53,7 +53,7 @@ def build(kind, classes: int, ratio: float):
     backbone, memory = get_scheduler([], 0.1, 0.1)
     symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (BATCH * hvd.size()))
-    module = kind(symbol, MarginLoss((1.0, 0.0, 0.4), 64, EMBEDDING), bank, optimizer)
+    module = kind(symbol, MarginLoss((1.0, 0.0, 0.4), 64, EMBEDDING), bank, optimizer, **walk)
     module.bind([mx.io.DataDesc("data", (BATCH, INPUTS))])
     module.init_params(mx.init.Xavier())
     module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone})
@@ -97,9 +97,9 @@ def time_steps(module, data) -> float:
     return float(np.median(seconds[2:]))
 
 
-def measure(kind, classes: int, ratio: float, steps: int) -> tuple[float, int]:
+def measure(kind, classes: int, ratio: float, steps: int, **walk) -> tuple[float, int]:
     """Seconds of a step, and the bytes that steps take beyond the module and its bank; of the slowest rank."""
-    module = build(kind, classes, ratio)
+    module = build(kind, classes, ratio, **walk)
     module.memory_bank.weight_mom.wait_to_read()
     before = start_peak()
     mine = [time_steps(module, batches(classes, steps + 2)), float(resident("VmHWM") - before)]
@@ -111,12 +111,13 @@ def main() -> None:
     parser.add_argument("--classes", type=int)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--kept-mb", type=int, default=256, help="0: the logits are computed twice")
     words = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()
     for classes, ratio in [(words.classes, words.ratio)] if words.classes else CASES:
         textbook = measure(TextbookModule, classes, ratio, words.steps)
-        ours = measure(SampleDistributeModule, classes, ratio, words.steps)
+        ours = measure(SampleDistributeModule, classes, ratio, words.steps, kept_mb=words.kept_mb)
         if hvd.rank() == 0:
             print(
                 f"{classes} classes, r = {ratio}: textbook {textbook[0]:.3f} s, {textbook[1] / 1e6:.0f} MB; "
