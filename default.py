@@ -30,6 +30,7 @@ def defaults() -> edict:
     settings.embedding_size = 512
     settings.sample_ratio = 1.0  # share r of a rank's class centers that take part in a step
     settings.bank_on_gpu = True  # False: centers and momentum in host memory, for banks larger than the GPU
+    settings.bank_folder = ""  # centers and momentum in files there, for banks larger than the host's memory
     settings.tile_classes = 0  # classes that the layer works on at once; 0: what suits the device
     settings.kept_mb = 256  # the most a step keeps of its logits; those of a larger layer are computed twice
     settings.loss_s = 64.0
@@ -45,7 +46,7 @@ def defaults() -> edict:
     settings.momentum = 0.9
     settings.wd = 5e-4
     settings.seed = 0
-    settings.fp16 = False
+    settings.fp16 = False  # the backbone in float16 on GPUs; its head, the layer and what is saved stay float32
     settings.step_timeout = 600  # seconds without a step after which a rank ends the job
 
     # The backbone
@@ -157,7 +158,7 @@ def generate_config(loss_name=None, dataset_name=None, network_name=None, change
         merge(settings, choose(kind, own.get(kind, settings[kind]), presets))
     merge(settings, own)
     _check(settings)
-    for name in ("data_root", "models_root", "rec"):
+    for name in ("data_root", "models_root", "rec", "bank_folder"):
         if settings[name]:
             settings[name] = os.path.join(HERE, os.path.expanduser(settings[name]))
     config.clear()
@@ -194,8 +195,6 @@ def _check(settings):
         raise SettingsError(f"lr_steps is {settings.lr_steps}, but must be increasing numbers of updates")
     if not (settings.debug or settings.rec or settings.data_name):
         raise SettingsError(f"dataset {settings.dataset} has no images: set rec, or debug=True for dummy ones")
-    if settings.fp16:
-        raise SettingsError("fp16 is not available yet: training in float16 needs loss scaling, leave fp16 = False")
 
 
 config.update(defaults())

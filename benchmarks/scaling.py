@@ -112,9 +112,7 @@ def main() -> None:
         measure(words.classes, words.ratio, words.steps)
         return
     results = [launch(ranks, words) for ranks in RANKS]
-    print(
-        "| ranks | classes | G | ms a step | core ms of a rank | kB received by a rank: features, statistics, gradients |"
-    )
+    print("| ranks | classes | G | ms a step | core ms of a rank | kB received: features, statistics, gradients |")
     print("| --- | --- | --- | --- | --- | --- |")
     for one in results:
         moved = ", ".join(f"{one['moved'].get(name, 0) / 1e3:.1f}" for name in PARTS)

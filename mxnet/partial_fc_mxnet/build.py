@@ -10,6 +10,7 @@ import os
 from partial_fc import launch
 from partial_fc.sharding import num_sampled, shard_of
 
+from .context import rank_context
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
@@ -85,8 +86,33 @@ def build_bank(settings, rank: int, size: int, local_rank: int, folder: str) -> 
         embedding_size=settings.embedding_size,
         prefix=folder,
         gpu=settings.bank_on_gpu,
+        folder=settings.bank_folder,
         class_start=shard.start,
         seed=settings.seed,
+    )
+
+
+def check_context(settings, local_rank: int) -> None:
+    """Makes sure, before anything is read or written, that this rank has a device which can do what is asked.
+
+    Raises:
+        ValueError: it has none, or none that convolves in float16.
+    """
+    context = rank_context(local_rank)
+    if settings.fp16 and context.device_type == "cpu":
+        raise ValueError("MXNet has no float16 convolutions on the CPU: set fp16=False, or train where it sees a GPU")
+
+
+def build_symbol(settings, fp16: bool):
+    """The backbone, to train in float16 or not; it is always saved as the latter, which every device can run."""
+    return get_symbol(
+        settings.network,
+        settings.embedding_size,
+        net_se=settings.net_se,
+        net_act=settings.net_act or None,
+        bn_mom=settings.bn_mom,
+        net_output=settings.net_output or None,
+        fp16=fp16,
     )
 
 
@@ -95,14 +121,7 @@ def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistribut
     backbone_scheduler, bank_scheduler = get_scheduler(
         settings.lr_steps, settings.backbone_lr, settings.memory_bank_lr, settings.warmup_steps
     )
-    symbol = get_symbol(
-        settings.network,
-        settings.embedding_size,
-        net_se=settings.net_se,
-        net_act=settings.net_act or None,
-        bn_mom=settings.bn_mom,
-        net_output=settings.net_output or None,
-    )
+    symbol = build_symbol(settings, settings.fp16)
     memory_optimizer = MemoryBankSGDOptimizer(
         bank_scheduler, 1.0 / (settings.batch_size * size), settings.momentum, settings.wd
     )

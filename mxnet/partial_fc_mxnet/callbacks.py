@@ -217,7 +217,7 @@ class CallBackModelSave:
     """Saves the backbone as ``model-symbol.json`` and ``model-0000.params``, written by rank 0.
 
     Args:
-        symbol: the backbone.
+        symbol: the backbone in float32, whatever the module trains it in: the parameters are saved so.
         module: SampleDistributeModule.
         prefix: folder and start of the file names, such as ``<folder>/model``.
         rank: this rank; all take part, because the running statistics are averaged over them first.

@@ -22,7 +22,6 @@ from partial_fc.io_verdict import judge
 from partial_fc.report import write_summary
 
 from . import build, job
-from .context import rank_context
 from .output import check_writable
 
 SECONDS = 8.0
@@ -47,7 +46,7 @@ def profile(settings, seconds: float = SECONDS) -> None:
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     settings = _without_learning(settings)
     job.watch(settings.step_timeout)
-    job.together("sizes", lambda: (_check(settings), rank_context(local_rank)))
+    job.together("sizes", lambda: (_check(settings), build.check_context(settings, local_rank)))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
     job.together("output", lambda: check_writable(folder, rank) if rank == 0 else None)
     data, files = job.together(

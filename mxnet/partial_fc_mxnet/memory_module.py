@@ -17,8 +17,9 @@ import mxnet as mx
 import numpy as np
 
 from partial_fc.label_digits import DIGITS, from_digits, to_digits
+from partial_fc.loss_scale import LossScale
 
-from . import job
+from . import job, module_arrays
 from .buffers import Buffers
 from .class_layer import ClassLayer
 from .context import rank_context
@@ -26,6 +27,7 @@ from .host_memory import host_array
 from .memory_bank import MemoryBank
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
 from .passes import passes
+from .scaled_updater import ScaledUpdater
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
 
@@ -39,11 +41,11 @@ class SampleDistributeModule:
         1. all-gather ``features``: (B, E + 2) -> (G, E + 2), the features and the digits of the labels;
         2. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target of every row;
         3. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
-    The backbone's gradients follow, see DistributedOptimizer. ``shards`` (an all-gather of L and B) runs
-    once, at bind, and ``broadcast.<name>`` for each parameter once, at the start of fit.
+    The backbone's gradients follow, see DistributedOptimizer and, for float16, ScaledUpdater. ``shards`` (an
+    all-gather of L and B) runs once, at bind, and ``broadcast.<name>`` for each parameter once, at the start of fit.
 
     Args:
-        symbol: the backbone, with data ``data`` and one output (B, E).
+        symbol: the backbone, with data ``data`` and one output (B, E) float32; some of its parameters may be float16.
         fc7_model: MarginLoss, or any object with its ``forward``, which then is differentiated by autograd.
         memory_bank: MemoryBank of this rank.
         memory_optimizer: updates its rows.
@@ -58,6 +60,7 @@ class SampleDistributeModule:
         data_state: the ``state()`` of fit's iterator after the batch of the update that callbacks are told of, to go
             on from; fit has taken the next batch already. None for an iterator without one.
         memory_lr: learning rate of the class centers in the step that ran last.
+        loss_scale: LossScale of a backbone with float16 parameters, from bind on; else None.
         loss_cache: (1,) float32, loss of the global batch of that step.
         grad_cache: (G, E) float32, this rank's summand of the feature gradient of that step.
         batch_end_param: ``batch_end_param(loss, num_epoch, num_update)`` makes what callbacks are handed.
@@ -87,6 +90,7 @@ class SampleDistributeModule:
         self.waited_for_data = 0.0
         self.data_state = None
         self.memory_lr = None
+        self.loss_scale = None
         self.grad_cache = None
         self._buffers = Buffers()
         self.loss_cache = self.get_ndarray(self.context, "loss_cache", (1,))
@@ -122,24 +126,28 @@ class SampleDistributeModule:
             kvstore: not used, Horovod sums the gradients.
             optimizer: its name, or an optimizer.
             optimizer_params: its arguments where it is named. rescale_grad should be 1 / B, which is what it is
-                if left out: the feature gradient already is divided by R.
+                if left out: the feature gradient already is divided by R. Left out, multi_precision is True: float16
+                parameters then have float32 master weights.
             force_init: as in Module.
         """
         if isinstance(optimizer, str):
             names = dict(enumerate(self._module._exec_group.param_names))
-            params = {"rescale_grad": 1.0 / self._module.data_shapes[0].shape[0], **dict(optimizer_params)}
+            params = {"rescale_grad": 1.0 / self._module.data_shapes[0].shape[0], "multi_precision": True}
+            params.update(dict(optimizer_params))
             optimizer = mx.optimizer.create(optimizer, sym=self.symbol, param_idx2name=names, **params)
         if not isinstance(optimizer, DistributedOptimizer):
             optimizer = DistributedOptimizer(optimizer)
         self._module.init_optimizer(kvstore=None, optimizer=optimizer, force_init=force_init)
+        if self.loss_scale is not None and not isinstance(self._module._updater, ScaledUpdater):
+            self._module._updater = ScaledUpdater(optimizer, self.loss_scale, self.logger)
 
     def get_outputs(self, merge_multi_context: bool = True):
         """Outputs of the last forward, a list of one (B, E)."""
         return self._module.get_outputs(merge_multi_context=merge_multi_context)
 
     def get_export_params(self):
-        """(arg_params, aux_params) of the backbone, copied to the host."""
-        return self._module.get_params()
+        """(arg_params, aux_params) of the backbone, float32, copied to the host."""
+        return module_arrays.export(self._module)
 
     def prepare(self, data_batch, sparse_row_id_fn=None) -> None:
         """Makes the module ready for a batch, as Module does."""
@@ -215,6 +223,8 @@ class SampleDistributeModule:
         gradient = self.grad_cache
         if self.size > 1:
             gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
+        if self.loss_scale is not None:
+            gradient = gradient * self.loss_scale.factor
         self._module.backward(out_grads=[gradient])
 
     def backward(self, total_feature: mx.nd.NDArray, total_label: Labels) -> tuple[mx.nd.NDArray, float]:
@@ -240,7 +250,14 @@ class SampleDistributeModule:
         return self._layer_step(total_feature, total_label, local_index)
 
     def update(self) -> None:
-        """Sums the backbone's gradients over the ranks and updates it; the centers are already updated."""
+        """Sums the backbone's gradients over the ranks and updates it; the centers are already updated.
+
+        Where float16 overflowed, the backbone stays as it is on every rank. The centers keep their update: it is
+        that of finite features in float32.
+
+        Raises:
+            FloatingPointError: on every rank, where that happened many times in a row.
+        """
         self._module.update()
         self.num_update += 1
 
@@ -288,7 +305,7 @@ class SampleDistributeModule:
         """
         if self.size == 1:
             return
-        for name, array in sorted(self._aux_arrays().items()):
+        for name, array in sorted(module_arrays.statistics(self._module).items()):
             hvd.allreduce_(array, op=hvd.Average, name=f"aux.{name}")
         self._module._params_dirty = True
 
@@ -302,6 +319,8 @@ class SampleDistributeModule:
                 f"the backbone gives embeddings of {embedding_size}, the memory bank holds centers of "
                 f"{self.memory_bank.embedding_size}: both must be the same embedding_size"
             )
+        if any(array.dtype == np.float16 for array in module_arrays.parameters(self._module).values()):
+            self.loss_scale = self.loss_scale or LossScale(self._module.output_shapes[0][1][0])
 
     def _settle_shards(self) -> None:
         bank, batch = self.memory_bank, self._module.output_shapes[0][1][0]
@@ -358,25 +377,16 @@ class SampleDistributeModule:
 
     def _wait_for_parameters(self) -> None:
         # The last gradients may still be on their way. A rank that left now would shut Horovod down under them.
-        for array in self._device_params().values():
-            array.wait_to_read()
+        for arrays in (module_arrays.parameters(self._module), module_arrays.statistics(self._module)):
+            for array in arrays.values():
+                array.wait_to_read()
 
     def _check_loss(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is {loss} at update {self.num_update + 1}: lower backbone_lr or memory_bank_lr, "
-                "or look for broken images"
+                "or look for broken images" + (", or set fp16=False" if self.loss_scale else "")
             )
-
-    def _aux_arrays(self):
-        group = self._module._exec_group
-        return {name: arrays[0] for name, arrays in zip(group.aux_names, group.aux_arrays)}
-
-    def _device_params(self):
-        group = self._module._exec_group
-        params = {name: arrays[0] for name, arrays in zip(group.param_names, group.param_arrays)}
-        params.update(self._aux_arrays())
-        return params
 
 
 def _host(labels: Labels) -> np.ndarray:

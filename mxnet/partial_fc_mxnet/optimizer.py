@@ -100,11 +100,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         return self._optimizer.create_state_multi_precision(index, weight)
 
     def update(self, index, weight, grad, state):
-        self._allreduce(index, grad)
+        self.sum_gradients(index, grad)
         self._optimizer.update(index, weight, grad, state)
 
     def update_multi_precision(self, index, weight, grad, state):
-        self._allreduce(index, grad)
+        self.sum_gradients(index, grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)
 
     def set_learning_rate(self, lr):
@@ -116,7 +116,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     def set_wd_mult(self, args_wd_mult):
         self._optimizer.set_wd_mult(args_wd_mult)
 
-    def _allreduce(self, index, grad) -> None:
+    def sum_gradients(self, index, grad) -> None:
+        """Sends one gradient, or a list of them with their indices, to be summed in place; returns at once."""
         if hvd.size() == 1:
             return
         many = isinstance(index, (tuple, list))

@@ -21,7 +21,6 @@ from partial_fc.verification import raw_pixel_embeddings, verify
 
 from . import build, job
 from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification, Timed
-from .context import rank_context
 from .embedder import Embedder, decode_faces
 from .output import Output, check_writable, prepare_folder
 
@@ -37,7 +36,7 @@ def train(settings) -> None:
     """
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     job.watch(settings.step_timeout)
-    job.together("context", lambda: rank_context(local_rank))
+    job.together("context", lambda: build.check_context(settings, local_rank))
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
     data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
     job.together("output", lambda: prepare_folder(folder) if rank == 0 else None)
@@ -73,7 +72,8 @@ class _Run:
         embedder = Embedder(module, settings.batch_size, settings.image_size)
         self.verification = CallBackVerification(embedder, self.sets, settings.verify_every, self.rank, output.writer)
         prefix = os.path.join(output.folder, "model")
-        self.model_save = CallBackModelSave(module.symbol, module, prefix, self.rank, settings.save_every)
+        symbol = build.build_symbol(settings, fp16=False)
+        self.model_save = CallBackModelSave(symbol, module, prefix, self.rank, settings.save_every)
         self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
         self.baselines: dict[str, float] = {}
         self.start = self.seconds = 0.0

@@ -75,7 +75,6 @@ def test_every_preset_makes_a_whole_configuration(name):
         ({"sample_ratio": 0.0}, "sample_ratio is 0.0"),
         ({"sample_ratio": 1.5}, "sample_ratio is 1.5"),
         ({"max_update": -1}, "max_update is -1"),
-        ({"fp16": True}, "fp16"),
         ({"margins": (1, 2)}, "margins"),
         ({"margins": (1, "x", 0)}, "margins"),
         ({"lr_steps": ["a"]}, "lr_steps"),

@@ -62,6 +62,7 @@ def get_symbol(
     net_act: str | None = None,
     net_output: str | None = None,
     bn_mom: float = BN_MOMENTUM,
+    fp16: bool = False,
 ) -> mx.sym.Symbol:
     """Build a backbone: `data` (B, 3, H, W) -> `fc1_output` (B, E).
 
@@ -71,6 +72,8 @@ def get_symbol(
     net_output: head, "FC" (BN - FC - BN), "E" (BN - dropout - FC - BN), "GAP" (BN - act - average - FC - BN) or
         "GDC" (depth-wise over the whole map - FC - BN); None is the network's own ("FC", for `mbf` "GDC").
     bn_mom: momentum of the batch norms' moving statistics.
+    fp16: computes in float16 up to the head; input, output, names and shapes are the same, and so parameters of the
+        one, saved as float32, are parameters of the other. For GPUs: MXNet has no float16 convolutions on the CPU.
 
     Layer names depend on the arguments alone, never on what was built before.
     Raises ValueError for an unknown name (with the nearest known one) or a number out of range.
@@ -82,7 +85,7 @@ def get_symbol(
         raise ValueError(f"embedding_size is {embedding_size}: give a positive number of dimensions, 512 in the field")
     if not 0.0 <= bn_mom < 1.0:
         raise ValueError(f"bn_mom is {bn_mom}: give a number from 0 up to, not including, 1")
-    style = Style(net_se, net_act, bn_mom)
+    style = Style(net_se, net_act, bn_mom, fp16)
     # A fresh counter for the nodes without a name: the same call then writes the same model-symbol.json.
     with mx.name.NameManager():
         return embedding(row.body(style, **row.arguments), net_output, embedding_size, style, row.centered)

@@ -1,6 +1,6 @@
 """The pieces every backbone is put together from.
 
-Legend: B images in a batch, C channels, (H, W) height and width. Feature maps are float32 (B, C, H, W).
+Legend: B images in a batch, C channels, (H, W) height and width. Feature maps are (B, C, H, W), float32 or float16.
 
 Parameters take the name of their layer: ``<name>_weight``, ``<name>_bias``, ``<name>_gamma``, ``<name>_beta``,
 ``<name>_moving_mean``, ``<name>_moving_var``. Weight decay goes by these endings (`_weight` and `_gamma` decay).
@@ -25,19 +25,24 @@ class Style(NamedTuple):
     net_se: squeeze-and-excitation after the last convolution of a block.
     net_act: one of `ACTIVATIONS`.
     bn_mom: share of the old moving statistics kept at each step, in [0, 1).
+    fp16: everything between the input and the head in float16. MXNet then makes the weights of convolutions and the
+        slopes of PReLUs float16 too; scales, offsets and statistics of batch norms stay float32.
     """
 
     net_se: bool = False
     net_act: str = "prelu"
     bn_mom: float = BN_MOMENTUM
+    fp16: bool = False
 
 
-def normalized_input() -> mx.sym.Symbol:
+def normalized_input(style: Style) -> mx.sym.Symbol:
     """The variable `data`, RGB 0..255, brought to about -1..1 inside the network.
 
     A saved model then takes the pixels as they are decoded, and nobody can forget the step.
     """
-    return (mx.sym.Variable("data") - 127.5) * 0.0078125
+    data = (mx.sym.Variable("data") - 127.5) * 0.0078125
+    # After it, not before: float16 is finest around 0. (Whole pixel values are exact either way.)
+    return mx.sym.Cast(data, dtype="float16", name="data_fp16") if style.fp16 else data
 
 
 def conv(data, filters: int, name: str, kernel: int = 3, stride: int = 1, groups: int = 1, pad: int | None = None):

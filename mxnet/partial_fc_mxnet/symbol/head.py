@@ -31,7 +31,11 @@ def embedding(
     `centered`: the mean embedding of a batch stays zero. A learnt offset lets ArcFace pull all embeddings into one
     cone before it tells any two people apart: its pull on a target exceeds the others' push where theta is below
     (pi - m2) / 2. On the demo that costs it the few minutes it has; with weeks of training it does not matter.
+
+    The head is float32 in any case: it sums over tens of thousands of numbers, and the loss wants its angles exact.
     """
+    if style.fp16:
+        features = features._replace(data=mx.sym.Cast(features.data, dtype="float32", name="features_fp32"))
     body = HEADS[net_output](features, style)
     # flatten=True is the default, but the ONNX exporter writes a wrong Gemm unless it is spelled out.
     body = mx.sym.FullyConnected(body, num_hidden=embedding_size, flatten=True, name="pre_fc1")

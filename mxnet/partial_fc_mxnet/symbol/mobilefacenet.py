@@ -24,7 +24,7 @@ OUT_FILTERS = 512
 
 def body(style: Style) -> FeatureMap:
     """The map before the head, (B, 512, H/16, W/16)."""
-    data = _conv(normalized_input(), STEM_FILTERS, "conv_1", style, stride=2)
+    data = _conv(normalized_input(style), STEM_FILTERS, "conv_1", style, stride=2)
     data = _conv(data, STEM_FILTERS, "conv_2_dw", style, groups=STEM_FILTERS)
     for down, stage, wide, filters, repeats, inner in STAGES:
         data = _bottleneck(data, wide, filters, f"dconv_{down}", style, stride=2)

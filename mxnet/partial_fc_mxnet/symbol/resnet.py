@@ -34,7 +34,7 @@ def grouped_body(style: Style, units: tuple[int, int, int, int]) -> FeatureMap:
 
 
 def _stages(units, filters, branch, style: Style):
-    body = batch_norm(conv(normalized_input(), STEM_FILTERS, "conv0"), "bn0", style)
+    body = batch_norm(conv(normalized_input(style), STEM_FILTERS, "conv0"), "bn0", style)
     body = activation(body, "relu0", style)
     for stage, (count, width) in enumerate(zip(units, filters), start=1):
         for unit in range(1, count + 1):

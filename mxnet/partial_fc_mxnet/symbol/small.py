@@ -19,7 +19,7 @@ MAP_SIDE = 4
 
 def body(style: Style) -> FeatureMap:
     """The map before the head, (B, 128, ceil(H/32), ceil(W/32))."""
-    data = conv(normalized_input(), STEM_FILTERS, "conv0", kernel=7, stride=4)
+    data = conv(normalized_input(style), STEM_FILTERS, "conv0", kernel=7, stride=4)
     data = activation(batch_norm(data, "bn0", style), "relu0", style)
     for stage, filters in enumerate(FILTERS, start=1):
         data = _unit(data, filters, f"stage{stage}_unit1", style, stride=2)
