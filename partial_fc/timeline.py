@@ -57,5 +57,6 @@ def read_timeline(path: str | Path) -> list[Collective]:
             kind, _, name = names[number][len(PREFIX) :].partition(".")
             shape = tuple(json.loads(event["args"]["shape"]))
             nbytes = math.prod(shape) * np.dtype(event["args"]["dtype"]).itemsize
-            collectives.append(Collective(kind, name, shape, nbytes, *times.pop(number), event["ts"] / 1e6))
+            announced, started = times.pop(number)
+            collectives.append(Collective(kind, name, shape, nbytes, announced, started, event["ts"] / 1e6))
     return collectives

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 
-from partial_fc import launch
+import mxnet as mx
+
+from partial_fc import host_room, launch
 from partial_fc.sharding import num_sampled, shard_of
 
 from .context import rank_context
@@ -101,6 +103,24 @@ def check_context(settings, local_rank: int) -> None:
     context = rank_context(local_rank)
     if settings.fp16 and context.device_type == "cpu":
         raise ValueError("MXNet has no float16 convolutions on the CPU: set fp16=False, or train where it sees a GPU")
+
+
+def check_room(settings, rank: int, size: int, local_rank: int, local_size: int) -> None:
+    """Makes sure that class centers and momentum will fit, before any rank of this host allocates them.
+
+    Raises:
+        ValueError: they will not.
+    """
+    needed = 8 * shard_of(settings.num_classes, rank, size).size * settings.embedding_size
+    if settings.bank_folder:
+        return  # the bank looks at the disk
+    if settings.bank_on_gpu and rank_context(local_rank).device_type == "gpu":
+        free, _ = mx.context.gpu_memory_info(local_rank)
+        host_room.check_room(needed, free, f"on GPU {local_rank}", "start more ranks, or set bank_on_gpu=False")
+        return
+    remedy = "train on more hosts, or keep them in files: bank_folder=<folder of a fast disk>"
+    place = f"for the {local_size} rank{'s' if local_size > 1 else ''} of this host"
+    host_room.check_room(local_size * needed, host_room.free_memory(), place, remedy)
 
 
 def build_symbol(settings, fp16: bool):

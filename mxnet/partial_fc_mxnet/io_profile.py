@@ -47,6 +47,7 @@ def profile(settings, seconds: float = SECONDS) -> None:
     settings = _without_learning(settings)
     job.watch(settings.step_timeout)
     job.together("sizes", lambda: (_check(settings), build.check_context(settings, local_rank)))
+    job.together("room", lambda: build.check_room(settings, rank, size, local_rank, hvd.local_size()))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
     job.together("output", lambda: check_writable(folder, rank) if rank == 0 else None)
     data, files = job.together(

@@ -37,6 +37,7 @@ def train(settings) -> None:
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     job.watch(settings.step_timeout)
     job.together("context", lambda: build.check_context(settings, local_rank))
+    job.together("room", lambda: build.check_room(settings, rank, size, local_rank, hvd.local_size()))
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
     data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
     job.together("output", lambda: prepare_folder(folder) if rank == 0 else None)

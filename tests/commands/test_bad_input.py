@@ -76,9 +76,9 @@ def test_an_output_folder_that_cannot_be_made(run, settings, tmp_path):
     refused(run, *settings, f"models_root={tmp_path / 'file'}", message="cannot make the output folder")
 
 
-def test_a_shard_too_large_for_one_array(run, settings):
-    message = "start more ranks, at most 4194303 classes fit on each"
-    refused(run, *settings, "num_classes=9000000", "embedding_size=512", message=message)
+def test_centers_that_do_not_fit_into_memory(run, settings):
+    message = "need 7629.4 GiB for the 2 ranks of this host"
+    refused(run, *settings, "num_classes=2000000000", "embedding_size=512", message=message)
 
 
 def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, faces, tmp_path):
