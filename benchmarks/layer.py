@@ -44,12 +44,11 @@ CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
 BATCH, EMBEDDING, INPUTS = 64, 512, 16
 
 
-def build(kind, classes: int, ratio: float, **walk):
-    """A module of the given class over one small FullyConnected."""
+def build(kind, classes: int, ratio: float, folder: str | None = None, **walk):
+    """A module of the given class over one small FullyConnected; its bank is in memory, or in files in a folder."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
-    bank = MemoryBank(
-        num_sampled(shard.size, ratio), shard.size, hvd.rank(), hvd.local_rank(), EMBEDDING, "", class_start=shard.start
-    )
+    sampled, place = num_sampled(shard.size, ratio), {"folder": folder, "class_start": shard.start}
+    bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), EMBEDDING, "", **place)
     backbone, memory = get_scheduler([], 0.1, 0.1)
     symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (BATCH * hvd.size()))

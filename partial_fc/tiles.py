@@ -11,7 +11,7 @@ import numpy as np
 
 # What a tile's centers, their gradient and their logits may take. On a CPU products of 1,000 to 4,000 classes run
 # at full speed and still leave their results near the core; a GPU wants work for all of its units in every call.
-TILE_BYTES = {"cpu": 20 << 20, "gpu": 256 << 20}
+TILE_BYTES = {"cpu": 12 << 20, "gpu": 256 << 20}
 
 
 class Tile(NamedTuple):

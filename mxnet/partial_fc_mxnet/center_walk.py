@@ -186,17 +186,23 @@ class CenterWalk:
 
     def _update(self, tile: Tile, scores: _Scores, optimizer, learning_rate: float) -> None:
         centers = self.bank.centers
-        weight, d_weight, inverse_norm = scores.weight, scores.d_weight, scores.inverse_norm
-        if not _folds(optimizer) or centers.context != self.context:
-            self._arithmetic.take_away_along(d_weight, weight, inverse_norm)
-            inverse_norm = None
+        weight, d_weight = scores.weight, scores.d_weight
+        if centers.context == self.context and _in_one_pass(optimizer, centers.context):
+            rows = tile.rows if tile.gathered else None
+            mom = centers.pieces[tile.piece].weight_mom if tile.gathered else centers.read(tile, None, "weight_mom")
+            optimizer.update(weight, d_weight, mom, learning_rate, scores.inverse_norm, rows)
+            centers.write(tile, weight)
+            return
+        self._arithmetic.take_away_along(d_weight, weight, scores.inverse_norm)
         if centers.context != self.context:  # only the gradient travels
-            weight = centers.read(tile, self._buffer(centers.context, "bank_weight", len(weight)))
+            out = self._buffer(centers.context, "bank_weight", len(weight)) if tile.gathered else None
+            weight = centers.read(tile, out)
             d_weight = d_weight.copyto(self._buffer(centers.context, "bank_d_weight", len(weight)))
-        mom = centers.read(tile, self._buffer(centers.context, "mom", len(weight)), "weight_mom")
-        given = {} if inverse_norm is None else {"inverse_norm": inverse_norm}
-        optimizer.update(weight=weight, grad=d_weight, state=mom, learning_rate=learning_rate, **given)
-        centers.write(tile, weight, mom)
+        out = self._buffer(centers.context, "mom", len(weight)) if tile.gathered else None
+        mom = centers.read(tile, out, "weight_mom")
+        optimizer.update(weight=weight, grad=d_weight, state=mom, learning_rate=learning_rate)
+        centers.write(tile, weight)
+        centers.write(tile, mom, "weight_mom")
 
     def _feature_gradient(self, step: _Step) -> mx.nd.NDArray:
         arithmetic = self._arithmetic
@@ -209,13 +215,14 @@ class CenterWalk:
         centers, rows = self.bank.centers, tile.stop - tile.start
         if centers.context == self.context:
             return centers.read(tile, self._buffer(self.context, buffer, rows) if tile.gathered else None)
-        staged = centers.read(tile, self._buffer(centers.context, "bank_weight", rows))
+        staged = centers.read(tile, self._buffer(centers.context, "bank_weight", rows) if tile.gathered else None)
         return staged.copyto(self._buffer(self.context, buffer, rows))
 
     def _buffer(self, context: mx.Context, name: str, rows: int) -> mx.nd.NDArray:
         return self._buffers.get_rows(context, name, rows, self.bank.embedding_size)
 
 
-def _folds(optimizer) -> bool:
-    """Whether its update takes inverse_norm; one of a user's own need not."""
-    return isinstance(optimizer, MemoryBankSGDOptimizer) and type(optimizer).update is MemoryBankSGDOptimizer.update
+def _in_one_pass(optimizer, context: mx.Context) -> bool:
+    """Whether its update takes inverse_norm and state_rows; one of a user's own need not."""
+    own = isinstance(optimizer, MemoryBankSGDOptimizer) and type(optimizer).update is MemoryBankSGDOptimizer.update
+    return own and context.device_type == "cpu"

@@ -6,19 +6,23 @@ Shapes: L classes of this rank, S sampled classes of this rank, E embedding, G g
 from __future__ import annotations
 
 import os
-from typing import Union
+from typing import Iterator, Union
 
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
 from partial_fc.sampling import WeightIndexSampler
+from partial_fc.saved_arrays import saved_arrays
 
 from .centers import Centers, Piece, empty_arrays
 from .context import rank_context
 from .errors import sentence
 
 Index = Union[np.ndarray, mx.nd.NDArray]
+
+# Rows that are read from a file at once.
+ROWS = 1024
 
 
 class MemoryBank:
@@ -33,9 +37,14 @@ class MemoryBank:
         prefix: folder of the center files.
         gpu: True keeps the bank where the rank computes (on the CPU where MXNet sees no GPU), False keeps
             it in host memory, for banks larger than the GPU.
+        folder: keeps it in files there instead, whatever ``gpu`` says, for banks larger than the memory of which a
+            step draws few centers; the rank computes where it did. The files have no names and end with the bank.
         class_start: first class of this rank. None asks the other ranks for their L (all-gather
             ``class_start``), so then every rank must make its bank.
         seed: of the initial centers and of the draw.
+
+    Raises:
+        OSError: the folder cannot be written to, or has no room for weight and momentum of all classes.
 
     Attributes:
         weight: (L, E) float32, from N(0, 0.01), the same for a class at any number of ranks.
@@ -53,6 +62,7 @@ class MemoryBank:
         prefix: str,
         gpu: bool = True,
         *,
+        folder: str | None = None,
         class_start: int | None = None,
         seed: int = 0,
     ):
@@ -62,10 +72,11 @@ class MemoryBank:
         self.embedding_size = embedding_size
         self.prefix = prefix
         self.gpu = gpu
-        self.context = rank_context(local_rank) if gpu else mx.cpu()
+        self.context = rank_context(local_rank) if gpu and not folder else mx.cpu()
         self.class_start = _ask_class_start(num_local, rank) if class_start is None else class_start
         self.sampler = WeightIndexSampler(num_sample, num_local, rank, self.class_start, seed)
-        self.centers = Centers(num_local, embedding_size, self.context)
+        ranks_of_host = hvd.local_size() if hvd.is_initialized() else 1
+        self.centers = Centers(num_local, embedding_size, self.context, folder, ranks_of_host)
         self.centers.initialise(self.class_start, seed)
 
     @property
@@ -88,7 +99,9 @@ class MemoryBank:
             (sorted local index (S,) int64, sorted unique labels of the global batch).
         """
         labels = global_label.asnumpy() if isinstance(global_label, mx.nd.NDArray) else global_label
-        return self.sampler(labels)
+        index, unique = self.sampler(labels)
+        self.centers.prefetch(index)
+        return index, unique
 
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Weight and momentum of the rows ``index``, each (S, E), in the bank's context.
@@ -118,8 +131,9 @@ class MemoryBank:
             OSError: a file could not be written; the one from before is still there.
         """
         os.makedirs(self.prefix, exist_ok=True)
-        for path, field in zip(self._files(), Piece._fields):
-            _save(path, [getattr(piece, field) for piece in self.centers.pieces])
+        with self.centers.in_order():
+            for path, field in zip(self._files(), Piece._fields):
+                _save(path, [getattr(piece, field) for piece in self.centers.pieces])
 
     def load(self) -> None:
         """Reads what :meth:`save` wrote on this rank of the same number of ranks.
@@ -130,9 +144,9 @@ class MemoryBank:
         """
         shapes = [piece.weight.shape for piece in self.centers.pieces]
         loaded = [_load(path, shapes) for path in self._files()]
-        for piece, *arrays in zip(self.centers.pieces, *loaded):
-            for array, read in zip(piece, arrays):
-                read.copyto(array)
+        for field, arrays in zip(Piece._fields, loaded):
+            for number, rows in enumerate(arrays):
+                self.centers.fill(number, field, _blocks(rows))
 
     def _files(self) -> tuple[str, str]:
         names = ("centers", "centers_mom")
@@ -169,16 +183,19 @@ def _save(path: str, arrays: list[mx.nd.NDArray]) -> None:
         raise OSError(f"cannot write the centers to {path}: {sentence(error)}") from error
 
 
-def _load(path: str, shapes: list[tuple[int, int]]) -> list[mx.nd.NDArray]:
+def _load(path: str, shapes: list[tuple[int, int]]) -> list[np.ndarray]:
     if not os.path.exists(path):
         raise OSError(f"no centers at {path}: this rank has not saved there")
     try:
-        with empty_arrays(shapes[-1][0]):
-            arrays = mx.nd.load(path)
-            found = [array.shape for array in arrays]
-    except (mx.base.MXNetError, ValueError) as error:
-        raise OSError(f"cannot read the centers in {path}: {sentence(error)}") from error
+        arrays = saved_arrays(path)
+    except (OSError, ValueError) as error:
+        raise OSError(f"cannot read the centers in {path}: {error}") from error
+    found = [array.shape for array in arrays]
     if found != shapes:
         shown = [" and ".join(map(str, some)) for some in (found, shapes)]
         raise ValueError(f"{path} holds centers of shape {shown[0]}, this rank's are {shown[1]}: it is of another run")
     return arrays
+
+
+def _blocks(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    return ((row, rows[row : row + ROWS]) for row in range(0, len(rows), ROWS))

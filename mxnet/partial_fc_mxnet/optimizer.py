@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import horovod.mxnet as hvd
 import mxnet as mx
+import numpy as np
 
 from partial_fc.sgd import sgd_momentum
 
-from .arithmetic import arithmetic_on
 from .host_memory import memory_of
 
 
@@ -31,23 +31,27 @@ class MemoryBankSGDOptimizer:
         self.wd = wd
 
     def update(
-        self, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: mx.nd.NDArray, learning_rate: float, inverse_norm=None
+        self,
+        weight: mx.nd.NDArray,
+        grad: mx.nd.NDArray,
+        state: mx.nd.NDArray,
+        learning_rate: float,
+        inverse_norm: np.ndarray | None = None,
+        state_rows: np.ndarray | None = None,
     ) -> None:
         """Updates ``weight`` and its momentum ``state`` in place.
 
         Args:
             weight, grad, state: (S, E) float32; ``grad`` may be overwritten.
             learning_rate: of this update.
-            inverse_norm: (S,) 1 / |weight|, a vector of arithmetic.py, where ``grad`` still has its part along the
-                weight, which does not change weight / |weight|: it is taken away on the same pass.
+            inverse_norm, state_rows: on the CPU alone, see partial_fc/sgd.py (there ``mom_rows``).
         """
         numbers = dict(momentum=self.momentum, wd=self.wd, rescale_grad=self.rescale_grad)
         if weight.context.device_type == "cpu":
-            sgd_momentum(*map(memory_of, (weight, grad, state)), learning_rate, **numbers, inverse_norm=inverse_norm)
-            return
-        if inverse_norm is not None:
-            arithmetic_on(weight.context).take_away_along(grad, weight, inverse_norm)
-        mx.nd.sgd_mom_update(weight, grad, state, out=weight, lr=learning_rate, **numbers)
+            arrays = map(memory_of, (weight, grad, state))
+            sgd_momentum(*arrays, learning_rate, **numbers, inverse_norm=inverse_norm, mom_rows=state_rows)
+        else:
+            mx.nd.sgd_mom_update(weight, grad, state, out=weight, lr=learning_rate, **numbers)
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):

@@ -7,6 +7,8 @@ import sys
 import horovod.mxnet as hvd
 import pytest
 
+from partial_fc_mxnet import job
+
 os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # lets a test start and stop a timeline
 hvd.init()
 # A rank whose test failed leaves the others waiting in a collective: nobody waits longer than this.
@@ -26,6 +28,7 @@ def pytest_collection_modifyitems(config, items):
 def ends():
     faulthandler.dump_traceback_later(TIMEOUT, exit=True)
     yield
+    job.watch(0)  # what a test may have set for its process
     faulthandler.cancel_dump_traceback_later()
 
 

@@ -1,0 +1,135 @@
+"""The memory of a rank by part.
+
+Arrays that a step holds at its peak, counted in the code that makes them (mxnet/partial_fc_mxnet/center_walk.py and
+memory_module.py). On the host benchmarks/planner_check.py measures them; what glibc's malloc keeps of memory that has
+been freed is not counted. On GPUs they have not been measured.
+
+Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of a rank, S of them in a step, T classes
+of a tile.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, NamedTuple
+
+from .backbones import BACKBONES, IMAGE_NUMBERS
+from .case import FLOAT, Case, Layer
+
+MIB = 1 << 20
+
+# Assumptions. The first two add up to what the four published figures of Partial FC on 2080 Ti leave beside weights,
+# activations and logits, about 1.6 GiB (tests/unit/test_planner.py).
+CUDA_CONTEXT = 512 * MIB  # with the kernels of MXNet, cuDNN and NCCL and what the driver keeps for itself
+CONVOLUTION_WORKSPACE = 1024 * MIB  # the most that MXNet lets cuDNN have, shared by all layers
+# Horovod 0.28 allocates it whole; on a CPU only what is used of it becomes memory.
+FUSION_BUFFER = 128 * MIB
+# Measured after the first step: Python 3.11, the CPU wheel of MXNet, Horovod and MPI. CUDA's wheels take more.
+PROCESS = 180 * MIB
+
+# Arrays (G, E) and (B, E) at the peak, which is the end of the second walk: the gathered features, their unit rows,
+# those times s, their gradient, that of the step before, and a product that is about to be taken away from it; of the
+# rank's own batch the features, these with their labels, the rows with a target here, and two of the gradient.
+_GATHERED_ARRAYS, _OWN_ARRAYS = 6, 5
+# Of each row and tile two float32 maxima and sums, once in a list and once stacked; the same in float64, and two
+# intermediate results.
+_STATISTICS_BYTES = 2 * 2 * 4 + 4 * 8
+# What an operator on a GPU writes before the next one takes it up, and its predecessor that is just being freed.
+_INTERMEDIATE_TILES = 2
+
+
+class Part(NamedTuple):
+    """Some of the memory of a rank.
+
+    Attributes:
+        group: layer, backbone or process.
+        name: what it holds.
+        place: device, host or file.
+        nbytes: bytes.
+    """
+
+    group: str
+    name: str
+    place: str
+    nbytes: int
+
+
+def memory_parts(case: Case, layer: Layer) -> list[Part]:
+    """All parts that are not empty."""
+    parts = [*_layer_parts(case, layer), *_backbone_parts(case, layer), *_process_parts(case, layer)]
+    return [part for part in parts if part.nbytes]
+
+
+def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    def part(name: str, place: str, numbers: int) -> Part:
+        return Part("layer", name, place, FLOAT * numbers)
+
+    center_rows = case.embedding * layer.tile
+    yield part("class centers", layer.bank, case.embedding * layer.classes)
+    yield part("their momentum", layer.bank, case.embedding * layer.classes)
+    # With the 1 / |center| of each column. Unless they are kept, the next tile's are made before the last are freed.
+    if layer.keeps:
+        yield part("logits, kept for the second walk", layer.computes, (layer.batch + 1) * layer.sampled)
+    else:
+        tiles = min(2, layer.tiles)
+        yield part(f"logits of {tiles} tile{'s' * (tiles > 1)}", layer.computes, tiles * (layer.batch + 1) * layer.tile)
+    # A bank in the memory of the host or in a file is read by the CPU.
+    near = layer.computes if layer.bank == layer.computes else "host"
+    if layer.gathered or layer.elsewhere:
+        kept = case.embedding * layer.sampled if layer.keeps else center_rows
+        yield part("sampled centers" if layer.gathered else "centers on the GPU", layer.computes, kept)
+    yield part("gradient of a tile's centers", layer.computes, center_rows)
+    # A CPU takes the momentum of its own bank some rows at a time.
+    if layer.gathered and (layer.computes == "device" or layer.elsewhere):
+        yield part("momentum of a tile's centers", near, center_rows)
+    if layer.elsewhere:
+        yield part("a tile between host and GPU", near, center_rows * (1 + layer.gathered))
+    if layer.computes == "device":
+        yield part("intermediate results of a tile", layer.computes, _INTERMEDIATE_TILES * center_rows)
+    rows = _GATHERED_ARRAYS * layer.batch + _OWN_ARRAYS * case.batch
+    yield part("features and their gradients", layer.computes, case.embedding * rows)
+    # int64; those that are sampled once more, tile by tile.
+    index = 8 * layer.sampled * (1 + layer.gathered)
+    yield Part("layer", "indices and statistics", "host", index + _STATISTICS_BYTES * layer.tiles * layer.batch)
+
+
+def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    if not case.network:
+        return
+    backbone = BACKBONES[case.network]
+    half, full = backbone.parameters(case.embedding)
+    running = backbone.statistics(case.embedding)
+    size = 2 if case.fp16 else FLOAT
+    images = FLOAT * case.batch * IMAGE_NUMBERS
+    second_layout = backbone.prelu and layer.computes == "host"
+    for name, place, nbytes in (
+        ("parameters and statistics", layer.computes, size * half + FLOAT * (full + running)),
+        ("gradients", layer.computes, size * half + FLOAT * full),
+        ("momentum", layer.computes, FLOAT * (half + full)),
+        ("float32 master weights", layer.computes, FLOAT * half * case.fp16),
+        ("activations (estimate)", layer.computes, size * backbone.activations(case.batch)),
+        ("maps in oneDNN's layout (estimate)", "host", FLOAT * case.batch * backbone.kept * second_layout),
+        ("images of a batch", layer.computes, images),
+        ("images of the next batch", "host", images),
+        ("the Module's copy of the parameters", "host", size * half + FLOAT * (full + running)),
+    ):
+        yield Part("backbone", name, place, nbytes)
+
+
+def _process_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    gradients = gradient_bytes(case)
+    if case.ranks > 1 and case.network:
+        fusion = FUSION_BUFFER if layer.computes == "device" else min(FUSION_BUFFER, gradients)
+        yield Part("process", "Horovod's fusion buffer", layer.computes, fusion)
+    if layer.computes == "device":
+        yield Part("process", "CUDA context (assumed)", "device", CUDA_CONTEXT)
+        if case.network:
+            yield Part("process", "convolutions' workspace (assumed)", "device", CONVOLUTION_WORKSPACE)
+    yield Part("process", "Python, MXNet, Horovod and MPI", "host", PROCESS)
+
+
+def gradient_bytes(case: Case) -> int:
+    """Bytes of the backbone's gradients."""
+    if not case.network:
+        return 0
+    half, full = BACKBONES[case.network].parameters(case.embedding)
+    return (2 if case.fp16 else FLOAT) * half + FLOAT * full

@@ -1,0 +1,88 @@
+"""The bytes that a rank moves in a step.
+
+Between ranks as ring algorithms do it: each sends as much as it receives, and no algorithm has less to receive. What
+Horovod tells the ranks besides, some 20 kB a second, is not counted. The rest is what a step reads and
+writes of the bank.
+
+Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of a rank, S of them in a step.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, NamedTuple
+
+from partial_fc.label_digits import DIGITS
+
+from .backbones import IMAGE_NUMBERS
+from .case import FLOAT, Case, Layer
+from .memory import gradient_bytes
+
+PAGE = 4096  # what a file is read and written in
+_STATISTICS = 3  # numbers of a row: maximum, sum, target logit
+
+
+class Move(NamedTuple):
+    """Some of the bytes that a step moves.
+
+    Attributes:
+        way: network, bank (its memory), bus (between host and GPU) or file.
+        name: what is moved; collectives of the layer bear their own name in brackets.
+        out: sent, read, or moved to the GPU.
+        back: received, written, or moved from the GPU.
+    """
+
+    way: str
+    name: str
+    out: int
+    back: int
+
+
+def moved_bytes(case: Case, layer: Layer) -> list[Move]:
+    """All moves that are not of nothing."""
+    moves = [*_collectives(case, layer), *_bank(case, layer), *_bus(case, layer), *_file(case, layer)]
+    return [move for move in moves if move.out or move.back]
+
+
+def _collectives(case: Case, layer: Layer) -> Iterator[Move]:
+    others = case.ranks - 1
+    for name, nbytes in (
+        ("all-gather of features and labels (features)", others * case.batch * (case.embedding + DIGITS) * FLOAT),
+        ("all-gather of statistics (softmax_statistics)", others * _STATISTICS * layer.batch * FLOAT),
+        ("reduce-scatter of their gradient (feature_gradient)", others * case.batch * case.embedding * FLOAT),
+        ("all-reduce of the backbone's gradients", 2 * others * gradient_bytes(case) // case.ranks),
+    ):
+        yield Move("network", name, nbytes, nbytes)
+
+
+def _bank(case: Case, layer: Layer) -> Iterator[Move]:
+    rows = FLOAT * case.embedding * layer.sampled
+    copied = layer.gathered or layer.elsewhere
+    # Once for each walk, unless the first has kept a copy; and to be updated, where the copy is on the GPU.
+    reads = (1 if copied and layer.keeps else 2) + layer.elsewhere
+    targets = FLOAT * case.embedding * min(case.batch, layer.sampled)
+    yield Move("bank", "class centers", reads * rows + targets, rows)
+    yield Move("bank", "momentum", rows, rows)
+
+
+def _bus(case: Case, layer: Layer) -> Iterator[Move]:
+    if layer.computes == "host":
+        return
+    if layer.elsewhere:
+        rows = FLOAT * case.embedding * layer.sampled
+        yield Move("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
+    if case.network:
+        yield Move("bus", "images", FLOAT * case.batch * IMAGE_NUMBERS, 0)
+
+
+def _file(case: Case, layer: Layer) -> Iterator[Move]:
+    if layer.bank == "file":
+        pages = _touched_pages(case.embedding * FLOAT, layer) * PAGE
+        yield Move("file", "class centers, where no page is in memory", pages, pages)
+        yield Move("file", "momentum, where no page is in memory", pages, pages)
+
+
+def _touched_pages(row_bytes: int, layer: Layer) -> int:
+    """Pages that hold a row of a uniform sample, on average."""
+    rows_of_page = max(1, PAGE // row_bytes)
+    share = 1 - (1 - layer.sampled / layer.classes) ** rows_of_page
+    return round(share * layer.classes * max(1, row_bytes / PAGE) / rows_of_page)

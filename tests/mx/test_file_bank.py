@@ -1,0 +1,166 @@
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from page_cache import in_memory, require_disk
+from partial_fc.row_files import RowFile
+from partial_fc.saved_arrays import saved_arrays
+from partial_fc_mxnet import MemoryBank, centers
+
+E = 512  # two rows a page
+
+
+def bank(prefix, folder=None, num_local=3000, num_sample=100, **more):
+    return MemoryBank(num_sample, num_local, 0, 0, E, str(prefix), folder=folder, class_start=0, **more)
+
+
+@pytest.fixture(params=["one piece", "three pieces"])
+def pair(request, tmp_path, monkeypatch):
+    """A bank in memory and one in files, which are to be the same."""
+    if request.param == "three pieces":
+        monkeypatch.setattr(centers, "MAX_ELEMENTS", 1200 * E)
+    return bank(tmp_path / "memory"), bank(tmp_path / "file", str(tmp_path / "bank"))
+
+
+def assert_same(pair):
+    for of_memory, of_file in zip(*(b.get(np.arange(b.num_local)) for b in pair)):
+        np.testing.assert_array_equal(of_memory.asnumpy(), of_file.asnumpy())
+
+
+def test_it_starts_as_one_in_memory_and_rows_come_and_go(pair):
+    assert_same(pair)
+    for b in pair:
+        index, _ = b.sample(np.array([3, 1199, 1200, 2999]))
+        weight, mom = b.get(index)
+        b.set(index, weight + 1, mom + 2)
+    assert_same(pair)
+    assert pair[1].get(index)[1].asnumpy().min() == 2
+
+
+def test_what_is_drawn_is_read_ahead(pair, tmp_path):
+    require_disk(tmp_path)
+    _, b = pair
+    files = [file for piece in b.centers.files for file in piece]
+    for file in files:
+        file._forget()
+    index, _ = b.sample(np.arange(0, 3000, 500))
+    expected = []
+    for start in range(0, 3000, b.centers.piece_rows):
+        rows = index[(index >= start) & (index < start + b.centers.piece_rows)] - start
+        expected += [set((rows // 2).tolist())] * 2  # of weight and of momentum
+    deadline = time.monotonic() + 10
+    while [in_memory(file) for file in files] != expected and time.monotonic() < deadline:
+        time.sleep(1e-3)
+    assert [in_memory(file) for file in files] == expected
+
+
+def test_only_the_rows_that_were_trained_take_space_for_momentum(pair):
+    _, b = pair
+    index = np.array([0, 1, 2, 1199, 1200, 2999])  # 3 pages of the first piece, 2 more
+    b.get(np.arange(3000))
+    b.set(index, mx.nd.ones((6, E)), mx.nd.ones((6, E)))
+    weight, mom = zip(*b.centers.files)
+    for file in weight + mom:
+        file.flush()
+    assert sum(file.disk_bytes for file in weight) == 3000 * E * 4
+    assert sum(file.disk_bytes for file in mom) == 5 * 4096
+
+
+def test_it_is_saved_and_loaded_as_one_in_memory(pair, tmp_path):
+    for b in pair:
+        b.set(np.arange(7), mx.nd.ones((7, E)) * 5, mx.nd.ones((7, E)) * 6)
+        b.save()
+    for name in ("0_centers.param", "0_centers_mom.param"):
+        first, second = (tmp_path / where / name for where in ("memory", "file"))
+        assert first.read_bytes() == second.read_bytes()
+        for read, loaded in zip(saved_arrays(first), mx.nd.load(str(second))):
+            np.testing.assert_array_equal(read, loaded.asnumpy())
+    other = bank(tmp_path / "memory", str(tmp_path / "bank"), seed=5)
+    other.load()
+    assert_same((pair[0], other))
+
+
+def own_memory():
+    """Bytes of this process that are no file's."""
+    with open("/proc/self/status") as status:
+        return 1024 * next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+
+
+@contextlib.contextmanager
+def peak_of_own_memory():
+    """The largest of own_memory(), looked at every millisecond."""
+    seen, end = [own_memory()], threading.Event()
+
+    def watch():
+        while not end.wait(1e-3):
+            seen.append(own_memory())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield seen
+    end.set()
+    thread.join()
+
+
+def test_saving_and_loading_need_little_memory_of_their_own(tmp_path):
+    b = bank(tmp_path, str(tmp_path / "bank"), num_local=16384)  # 32 MiB each
+    with peak_of_own_memory() as seen:
+        b.save()
+        b.load()
+    assert len(seen) > 10
+    assert max(seen) - seen[0] < 12 << 20
+
+
+def test_ranks_and_runs_share_a_folder(tmp_path):
+    first, second = (bank(tmp_path, str(tmp_path / "bank"), seed=seed) for seed in (1, 2))
+    before = second.weight.asnumpy()
+    first.weight[:] = 7
+    np.testing.assert_array_equal(second.weight.asnumpy(), before)
+    assert os.listdir(tmp_path / "bank") == []
+
+
+def test_without_classes_there_is_no_file(tmp_path):
+    b = bank(tmp_path, str(tmp_path / "bank"), num_local=0)
+    b.save()
+    b.load()
+    with mx.util.np_shape(True):
+        assert b.get(np.arange(0))[0].shape == (0, E)
+
+
+def test_a_bank_too_large_for_the_disk_is_refused(tmp_path):
+    with pytest.raises(OSError, match=r"need 40,960,000,000,000 more bytes in .*/bank, which has [0-9,]+ bytes free"):
+        bank(tmp_path, str(tmp_path / "bank"), num_local=10**10)
+    assert os.listdir(tmp_path / "bank") == []
+
+
+def test_filling_waits_for_the_disk_and_tells_how_far_it_is(tmp_path, monkeypatch, caplog):
+    flushed = []
+    flush = RowFile.flush
+    monkeypatch.setattr(RowFile, "flush", lambda file: flushed.append(file.rows.any(axis=1).sum()) or flush(file))
+    monkeypatch.setattr(centers, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(centers, "UNWRITTEN", 4 << 20)
+    caplog.set_level("INFO")
+    bank(tmp_path, str(tmp_path / "bank"), num_local=5000)
+    assert flushed == [2048, 4096]
+    assert caplog.messages == [f"wrote weight of {n} of this rank's 5000 centers" for n in flushed]
+
+
+def test_a_process_ends_well_while_its_arrays_are_in_use(tmp_path):
+    program = """
+import sys
+import mxnet as mx, numpy as np
+from partial_fc_mxnet import MemoryBank
+bank = MemoryBank(10, 3000, 0, 0, 512, "", folder=sys.argv[1], class_start=0)
+index, _ = bank.sample(np.arange(20))
+kept = bank.weight[5:9] + mx.nd.dot(bank.weight, bank.weight, transpose_b=True)[:4, :512]
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)), capture_output=True)
+    assert (done.returncode, done.stderr, os.listdir(tmp_path)) == (0, b"", [])

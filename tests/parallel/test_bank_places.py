@@ -1,0 +1,68 @@
+"""A bank trains the same wherever it is: in one array, in pieces, in files."""
+
+import horovod.mxnet as hvd
+import numpy as np
+import pytest
+from layer import MARGINS, Batches, E, OnlyForward, build_module, fit, random_batches
+
+from partial_fc.sharding import num_sampled, shard_of
+from partial_fc_mxnet import MarginLoss, MemoryBank, centers
+
+CLASSES, STEPS = 41, 6
+
+
+def train(loss, ratio, folder=None):
+    """Everything that comes of a short training: losses, this rank's centers and momentum, the backbone."""
+    shard = shard_of(CLASSES, hvd.rank(), hvd.size())
+    sampled = num_sampled(shard.size, ratio)
+    bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=folder)
+    # Centers as short as those of a new bank would turn in a few steps of any size.
+    for number, piece in enumerate(bank.centers.pieces):
+        bank.centers.fill(number, "weight", [(0, piece.weight.asnumpy() * 30)])
+    module, params = build_module(bank, loss)
+    losses = fit(module, params, Batches(*random_batches(CLASSES, STEPS)), STEPS)
+    arg_params, _ = module.get_export_params()
+    trained = [*bank.get(np.arange(shard.size)), arg_params["fc1_weight"], arg_params["fc1_bias"]]
+    return len(bank.centers.pieces), [np.array(losses), *(array.asnumpy() for array in trained)]
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Makes a rank's classes lie in three pieces."""
+    rows = -(-shard_of(CLASSES, 0, hvd.size()).size // 3)
+    monkeypatch.setattr(centers, "MAX_ELEMENTS", rows * E)
+
+
+LOSSES = {"margin": MarginLoss(MARGINS["arcface"], 8.0, E), "recorded": OnlyForward(MARGINS["cosface"], 8.0)}
+RATIOS = [1.0, 0.4]
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_in_files_as_in_memory(loss, ratio, tmp_path):
+    _, expected = train(LOSSES[loss], ratio)
+    _, found = train(LOSSES[loss], ratio, str(tmp_path))
+    for one, other in zip(expected, found):
+        np.testing.assert_array_equal(other, one)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_in_pieces_in_files_as_in_memory(loss, ratio, tmp_path, small_pieces):
+    pieces, expected = train(LOSSES[loss], ratio)
+    _, found = train(LOSSES[loss], ratio, str(tmp_path))
+    assert pieces == 3
+    for one, other in zip(expected, found):
+        np.testing.assert_array_equal(other, one)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_in_pieces_as_in_one(loss, ratio, request):
+    _, expected = train(LOSSES[loss], ratio)
+    request.getfixturevalue("small_pieces")
+    pieces, found = train(LOSSES[loss], ratio)
+    assert pieces == 3
+    for one, other in zip(expected, found):
+        # Sums over the classes come in another order, tile by tile; float32 keeps 7 digits, and 6 steps lose one.
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
