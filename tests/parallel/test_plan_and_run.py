@@ -73,7 +73,7 @@ def test_memory_and_collectives_are_those_of_a_run(ratio, kept_mb):
     bank, beyond = expected(planned)
     assert bank * size > 80e6 and beyond > 8e6
     assert all_ranks(np.array([measured.bank]), "bank") == pytest.approx(bank, rel=0.1)
-    # benchmarks/planner_check.py holds 10 % in a fresh process; here other tests have left freed memory to be used again.
+    # benchmarks/planner_check.py holds 10 % in a fresh process; here other tests have left freed memory to be used.
     assert all_ranks(np.array([measured.beyond]), "beyond") == pytest.approx(beyond, rel=0.25)
     told = {one.name: received_bytes(one) for one in measured.collectives}
     for move in planned.moves if hvd.rank() == 0 else []:
