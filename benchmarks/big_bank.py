@@ -45,22 +45,29 @@ class Counters(NamedTuple):
 class DiskWait:
     """Seconds that the calls which touch a bank's files spent neither computing nor in the queue for a core.
 
-    The threads of a rank are more than its cores, and other programs may run: their time is not the disk's.
+    The threads of a rank are more than its cores, and other programs may run: their time is not the disk's. Nor is
+    that of MXNet's operators, so the calls begin when their arrays are ready.
     """
 
-    def __init__(self, centers):
+    def __init__(self, module):
         self.seconds = 0.0
         for name in ("gather", "read", "write"):
-            setattr(centers, name, self._watched(getattr(centers, name)))
+            self._watch(module.memory_bank.centers, name)
+        self._watch(module.memory_optimizer, "update")  # takes and puts the rows of the momentum
 
-    def _watched(self, call):
+    def _watch(self, owner, name: str) -> None:
+        call = getattr(owner, name)
+
         def watched(*args, **more):
+            for array in args:
+                if isinstance(array, mx.nd.NDArray):
+                    array.wait_to_read()
             start = _waiting_clock()
             result = call(*args, **more)
             self.seconds += _waiting_clock() - start
             return result
 
-        return watched
+        setattr(owner, name, watched)
 
 
 def _waiting_clock() -> float:
@@ -109,7 +116,7 @@ def main() -> None:
         print(f"{words.classes} classes, r = {words.ratio}, {hvd.size()} ranks, made in {took:.0f} s")
         print("     steps | s: median, least | waiting for the disk | MB a step read, written by all ranks")
         print("           | GB of each rank: own memory + files in memory | GB of momentum on the disk")
-    wait, seconds = DiskWait(centers), []
+    wait, seconds = DiskWait(module), []
     first = before = count(wait)
     for number, batch in enumerate(layer.batches(words.classes, words.steps), 1):
         job.gather("start", None)
