@@ -27,13 +27,6 @@ PARTS = {
 }
 
 
-def received(name: str, nbytes: int, size: int) -> int:
-    """Bytes a rank receives of the others, from those of the collective's result on a rank."""
-    if name == "feature_gradient":  # (B, E) of each of the others, to be summed
-        return nbytes * (size - 1)
-    return nbytes * (size - 1) // size
-
-
 def measure(classes: int, ratio: float, steps: int) -> None:
     """What each rank does: rank 0 prints seconds of a step and the bytes it receives, as JSON."""
     import horovod.mxnet as hvd
@@ -55,7 +48,7 @@ def measure(classes: int, ratio: float, steps: int) -> None:
         mx.nd.waitall()
         hvd.stop_timeline()
         step = read_timeline(path) if hvd.rank() == 0 and size > 1 else []
-    moved = {one.name: received(one.name, one.nbytes, size) for one in step if one.name in PARTS}
+    moved = {one.name: one.received(size) for one in step if one.name in PARTS}
     if hvd.rank() == 0:
         print(json.dumps({"ranks": size, "seconds": seconds, "moved": moved}), flush=True)
 

@@ -37,6 +37,12 @@ class Collective(NamedTuple):
     started: float
     ended: float
 
+    def received(self, ranks: int) -> int:
+        """Bytes that a rank receives of the others."""
+        if self.kind == "reducescatter":  # a result of each of the others, to be summed
+            return self.nbytes * (ranks - 1)
+        return self.nbytes * (ranks - 1) // ranks
+
 
 def read_timeline(path: str | Path) -> list[Collective]:
     """The collectives of a timeline file in the order they ended; what had not ended when it was closed is left out."""

@@ -1,5 +1,9 @@
 """What a step takes beyond the bank does not grow with the classes where nothing is kept between its walks."""
 
+import os
+import subprocess
+import sys
+
 import mxnet as mx
 import numpy as np
 
@@ -11,9 +15,22 @@ G, E, TILE = 128, 64, 2048
 MEGABYTE = 1 << 20
 
 
-def peak_of_a_step(classes, kept_bytes, folder):
-    """Bytes that the second step takes beyond what there was before the first."""
-    bank = MemoryBank(classes, classes, 0, 0, E, str(folder), class_start=0)
+def peak_of_a_step(classes, kept_bytes):
+    """Bytes that steps take beyond what there was before the first, in a process that has run nothing else."""
+    command = [sys.executable, __file__, str(classes), str(kept_bytes)]
+    result = subprocess.run(
+        command,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    return int(result.stdout)
+
+
+def measure(classes, kept_bytes):
+    bank = MemoryBank(classes, classes, 0, 0, E, "", class_start=0)
     walk = CenterWalk(MarginLoss(), bank, mx.cpu(), TILE, kept_bytes)
     features = mx.nd.random.normal(shape=(G, E))
     features.wait_to_read()
@@ -25,15 +42,18 @@ def peak_of_a_step(classes, kept_bytes, folder):
     return resident("VmHWM") - before
 
 
-def test_memory_does_not_grow_with_the_classes(tmp_path):
-    small, large = (peak_of_a_step(classes, 0, tmp_path) for classes in (10_000, 150_000))
+def test_memory_does_not_grow_with_the_classes():
+    small, large = (peak_of_a_step(classes, 0) for classes in (10_000, 150_000))
     # The logits of the large one would take 77 MB; a tile's take 1, its gradient half of that.
     assert small < 16 * MEGABYTE
     assert large < small + 8 * MEGABYTE
 
 
-def test_what_is_kept_stays_under_its_limit(tmp_path):
+def test_what_is_kept_stays_under_its_limit():
     logits = 4 * G * 150_000
-    # What earlier tests have freed in pieces, glibc uses again: half of it need not be new.
-    assert logits / 2 < peak_of_a_step(150_000, logits, tmp_path) < logits + 24 * MEGABYTE
-    assert peak_of_a_step(150_000, logits - 1, tmp_path) < 24 * MEGABYTE
+    assert logits < peak_of_a_step(150_000, logits) < logits + 24 * MEGABYTE
+    assert peak_of_a_step(150_000, logits - 1) < 24 * MEGABYTE
+
+
+if __name__ == "__main__":
+    print(measure(int(sys.argv[1]), int(sys.argv[2])))
