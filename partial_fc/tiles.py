@@ -13,6 +13,9 @@ import numpy as np
 # at full speed and still leave their results near the core; a GPU wants work for all of its units in every call.
 TILE_BYTES = {"cpu": 12 << 20, "gpu": 256 << 20}
 
+# What a step keeps from its first walk for its second, in MiB: room for the logits of 128 images and 500,000 classes.
+KEPT_MB = 256
+
 
 class Tile(NamedTuple):
     """The centers ``start`` .. ``stop``-1 of a step, all of one piece of the bank.

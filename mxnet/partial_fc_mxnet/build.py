@@ -111,9 +111,9 @@ def check_room(settings, rank: int, size: int, local_rank: int, local_size: int)
     Raises:
         ValueError: they will not.
     """
-    needed = 8 * shard_of(settings.num_classes, rank, size).size * settings.embedding_size
     if settings.bank_folder:
         return  # the bank looks at the disk
+    needed = 8 * shard_of(settings.num_classes, rank, size).size * settings.embedding_size
     if settings.bank_on_gpu and rank_context(local_rank).device_type == "gpu":
         free, _ = mx.context.gpu_memory_info(local_rank)
         host_room.check_room(needed, free, f"on GPU {local_rank}", "start more ranks, or set bank_on_gpu=False")

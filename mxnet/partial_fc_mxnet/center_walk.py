@@ -29,9 +29,6 @@ from .memory_bank import MemoryBank
 from .memory_softmax import MarginLoss
 from .optimizer import MemoryBankSGDOptimizer
 
-# Room for the logits of 128 images and 500,000 classes.
-KEPT_BYTES = 256 << 20
-
 
 class _Scores(NamedTuple):
     """A tile's logits, or what they have become, and what they were made of."""
@@ -68,9 +65,7 @@ class CenterWalk:
         kept_bytes: the most that a step keeps from its first walk for its second.
     """
 
-    def __init__(
-        self, loss: MarginLoss, bank: MemoryBank, context: mx.Context, size: int = 0, kept_bytes: int = KEPT_BYTES
-    ):
+    def __init__(self, loss: MarginLoss, bank: MemoryBank, context: mx.Context, size: int, kept_bytes: int):
         self.loss = loss
         self.bank = bank
         self.context = context

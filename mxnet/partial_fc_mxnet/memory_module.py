@@ -18,6 +18,7 @@ import numpy as np
 
 from partial_fc.label_digits import DIGITS, from_digits, to_digits
 from partial_fc.loss_scale import LossScale
+from partial_fc.tiles import KEPT_MB
 
 from . import job, module_arrays
 from .buffers import Buffers
@@ -75,7 +76,7 @@ class SampleDistributeModule:
         logger=logging,
         *,
         tile_classes: int = 0,
-        kept_mb: int = 256,
+        kept_mb: int = KEPT_MB,
     ):
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.symbol = symbol

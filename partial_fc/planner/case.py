@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from partial_fc.sharding import num_sampled, shard_of
-from partial_fc.tiles import tile_classes
+from partial_fc.tiles import KEPT_MB, tile_classes
 
 from .backbones import BACKBONES
 
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     bank: str = "gpu"
     network: str = ""
     tile_classes: int = 0
-    kept_mb: int = 256
+    kept_mb: int = KEPT_MB
 
 
 class Layer(NamedTuple):
