@@ -74,11 +74,18 @@ def defaults() -> edict:
     settings.val_targets = []  # validation sets: <name>.bin beside train.rec
     settings.baselines = False  # also verify raw pixels and the untrained network, on the first validation set
 
+    # What it begins with
+    settings.resume = ""  # go on from a checkpoint: its folder, or auto: the newest of the output folder, if any
+    settings.pretrained = ""  # begin with the weights of a checkpoint or a .params file
+    settings.class_map = ""  # which class of that is which here: a file, or same; see the README
+
     # What is reported and kept
     settings.models_root = "models"
     settings.frequent = 20  # updates between log lines
     settings.verify_every = 2000
     settings.save_every = 10000
+    settings.checkpoint_every = 2000  # updates between checkpoints; 0: only when the job is asked to stop
+    settings.checkpoints_kept = 2  # the newest ones
     return settings
 
 
@@ -105,7 +112,13 @@ def _real(name, classes, lr_steps, max_update, val_targets=("lfw", "cfp_fp", "ag
 
 def _synthetic(ten_thousands):
     """An id count to measure with: n x 10^4 identities, dummy images."""
-    return edict(num_classes=ten_thousands * 10000, lr_steps=[20000, 28000], max_update=32000, debug=True)
+    return edict(
+        num_classes=ten_thousands * 10000,
+        lr_steps=[20000, 28000],
+        max_update=32000,
+        checkpoint_every=0,  # of 4 GB for each million classes
+        debug=True,
+    )
 
 
 dataset = edict(
@@ -124,6 +137,7 @@ dataset = edict(
         max_update=2000,
         verify_every=500,
         save_every=2000,
+        checkpoint_every=500,
         val_targets=["demo_val"],
         baselines=True,
     ),
@@ -159,13 +173,15 @@ def generate_config(loss_name=None, dataset_name=None, network_name=None, change
         merge(settings, choose(kind, own.get(kind, settings[kind]), presets))
     merge(settings, own)
     _check(settings)
-    for name in ("data_root", "models_root", "rec", "bank_folder"):
-        if settings[name]:
+    for name in ("data_root", "models_root", "rec", "bank_folder", "resume", "pretrained", "class_map"):
+        if settings[name] and settings[name] not in WORDS:
             settings[name] = os.path.join(HERE, os.path.expanduser(settings[name]))
     config.clear()
     config.update(settings)
     return config
 
+
+WORDS = ("auto", "same")  # no paths
 
 POSITIVE = (
     "num_classes",
@@ -175,6 +191,7 @@ POSITIVE = (
     "frequent",
     "verify_every",
     "save_every",
+    "checkpoints_kept",
     "step_timeout",
 )
 
@@ -187,8 +204,11 @@ def _check(settings):
         raise SettingsError(f"image_size is {settings.image_size}, but must be a multiple of 16, such as 112")
     if not 0 < settings.sample_ratio <= 1:
         raise SettingsError(f"sample_ratio is {settings.sample_ratio}, but must be above 0 and at most 1")
-    if settings.max_update < 0:
-        raise SettingsError(f"max_update is {settings.max_update}, but must not be negative")
+    for name in ("max_update", "checkpoint_every"):
+        if settings[name] < 0:
+            raise SettingsError(f"{name} is {settings[name]}, but must not be negative")
+    if settings.class_map and not (settings.resume or settings.pretrained):
+        raise SettingsError("class_map says which class of a checkpoint is which: set resume or pretrained too")
     if len(settings.margins) != 3 or not all(isinstance(m, (int, float)) for m in settings.margins):
         raise SettingsError(f"margins is {settings.margins}, but must be the three numbers (m1, m2, m3)")
     steps = settings.lr_steps

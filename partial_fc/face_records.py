@@ -16,6 +16,7 @@ Shapes: N images, C identities.
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import Iterable
 
 import numpy as np
@@ -163,6 +164,11 @@ class FaceRecords:
                 "sets with more classes need identity records, as write_face_set makes them"
             )
         return floats.astype(np.int64)
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells this set from others, see RecordReader.digest; read once."""
+        return self._reader.digest()
 
     def labels(self, positions) -> np.ndarray:
         """Class labels, int64, of an array of positions."""

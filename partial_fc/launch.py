@@ -54,6 +54,16 @@ def cores_of_rank(local_size: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // local_size)
 
 
+def sum_alike(environment: MutableMapping[str, str]) -> None:
+    """Makes the ranks' sums of gradients the same bits in every run, for ranks that compute on the CPU.
+
+    Horovod joins gradients that are ready at the same time, and which those are changes from run to run. The sum of
+    three or more numbers depends on where in the joined buffer they lie; that of two does not.
+    """
+    if place(environment).size > 2:
+        environment.setdefault("HOROVOD_FUSION_THRESHOLD", "0")
+
+
 def decode_threads(local_size: int) -> int:
     """Threads that each rank decodes images with: as many as it has cores, as they rest while it is ahead."""
     return min(cores_of_rank(local_size), MAX_DECODE_THREADS)

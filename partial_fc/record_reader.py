@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import weakref
 
@@ -12,6 +13,7 @@ from partial_fc.record_scan import BrokenRecordError, Extent, locate_record, rea
 from partial_fc.recordio import MAGIC, WORDS, require_file
 
 SAMPLES = 64  # records looked at when a file is opened: under a second on a cold disk
+HEAD = 1 << 20  # bytes of the .rec that enter its digest
 MAX_GUESS = 1 << 20  # bytes; an extent beyond is no image, and may be what a wrong index says
 
 
@@ -51,6 +53,18 @@ class RecordReader:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def digest(self) -> str:
+        """16 hexadecimal digits that tell this set from others, wherever it lies: of the size of the .rec, of all keys
+        and of where their records begin, and of its first mebibyte. Not of every image: that would read the disk.
+        """
+        digest = hashlib.sha256(f"{self._size} {len(self.index)}".encode())
+        rows = np.arange(len(self.index))
+        for part in np.array_split(rows, 1 + len(rows) // HEAD):
+            digest.update(self.index.offsets[part].tobytes())
+            digest.update(self.index.keys_at(part).tobytes())
+        digest.update(os.pread(self._fd, HEAD, 0))
+        return digest.hexdigest()[:16]
 
     def row(self, key: int) -> int:
         """Row of the record in the index. Raises KeyError for a key that is not there."""

@@ -136,7 +136,27 @@ class WeightIndexSampler:
         self.num_local = num_local
         self.class_start = rank * num_local if class_start is None else class_start
         # The constant keeps this stream apart from others that are seeded by (seed, rank).
-        self.rng = np.random.default_rng([seed, rank, 0x5A])
+        self._key = [seed, rank, 0x5A]
+        self.rng = np.random.default_rng(self._key)
+
+    def state(self) -> dict:
+        """Where the draw stands, in integers and text."""
+        return dict(self.rng.bit_generator.state)
+
+    def restore(self, state: dict) -> None:
+        """Goes on where ``state`` was taken.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        try:
+            self.rng.bit_generator.state = state
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
+            raise ValueError(f"that is no state of a draw of negatives: {error}") from None
+
+    def restart(self, num_update: int) -> None:
+        """Begins a stream of its own for the updates after ``num_update``, where none can be gone on with."""
+        self.rng = np.random.default_rng([*self._key, num_update])
 
     def __call__(self, global_label: np.ndarray) -> tuple:
         """Samples for the labels of one global batch.

@@ -1,8 +1,10 @@
-"""Arrays out of files that MXNet's ``nd.save`` wrote, without a copy of them in memory.
+"""The files that MXNet's ``nd.save`` writes, read without a copy in memory and written without losing a byte unnoticed.
+
+(MXNet itself writes over the file that is there, and on a full disk says nothing of a tail that is missing.)
 
 Layout, little-endian: uint64 magic number, 0 and number of arrays; each array: uint32 magic number, int32 kind of
 storage, int32 number of dimensions, an int64 for each, int32 kind and number of the device it was on, int32 type of
-its numbers, the numbers. Names of the arrays may follow.
+its numbers, the numbers. Then uint64 number of names, 0 or one for each array; each: uint64 length, UTF-8.
 """
 
 from __future__ import annotations
@@ -10,13 +12,17 @@ from __future__ import annotations
 import math
 import os
 import struct
-from typing import Iterator
+from typing import Iterator, Mapping, Sequence
 
 import numpy as np
 
 LIST_MAGIC = 0x112
-ARRAY_MAGICS = (0xF993FAC9, 0xF993FACA)  # the second where arrays may have no rows (mx.util.np_shape)
-DENSE, FLOAT32 = 0, 0
+# The second where arrays may have no rows (mx.util.np_shape).
+ARRAY_MAGIC, NUMPY_ARRAY_MAGIC = 0xF993FAC9, 0xF993FACA
+DENSE, CPU = 0, 1
+FLOAT32, FLOAT16 = 0, 2
+TYPES = {FLOAT32: "<f4", FLOAT16: "<f2"}
+MAX_DIMENSIONS = 32
 CUT_SHORT = "the file is cut short"
 
 
@@ -27,27 +33,76 @@ def saved_arrays(path: str | os.PathLike) -> list[np.ndarray]:
         OSError: the file cannot be read.
         ValueError: it is cut short, or is no file of float32 arrays.
     """
+    arrays, _ = _read(path, (FLOAT32,))
+    return arrays
+
+
+def named_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """The arrays of a file by their names, float32 or float16, mapped to be read.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is cut short, holds other types, or its arrays have no names.
+    """
+    arrays, names = _read(path, (FLOAT32, FLOAT16))
+    if len(set(names)) != len(arrays):
+        raise ValueError(f"its {len(arrays)} arrays have {len(set(names))} names")
+    return dict(zip(names, arrays))
+
+
+def array_file_chunks(arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
+    """Such a file, piece by piece, of float32 arrays in C order; with names where they have some."""
+    names = [name.encode() for name in arrays] if isinstance(arrays, Mapping) else []
+    values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
+    yield struct.pack("<3Q", LIST_MAGIC, 0, len(values))
+    for array in values:
+        magic = ARRAY_MAGIC if array.size else NUMPY_ARRAY_MAGIC
+        yield struct.pack(f"<Iii{array.ndim}q3i", magic, DENSE, array.ndim, *array.shape, CPU, 0, FLOAT32)
+        if array.size:
+            yield array.data.cast("B")
+    yield struct.pack("<Q", len(names))
+    for name in names:
+        yield struct.pack("<Q", len(name)) + name
+
+
+def _read(path: str | os.PathLike, kinds: Sequence[int]) -> tuple[list[np.ndarray], list[str]]:
+    data = np.memmap(path, np.uint8, mode="r").data
     try:
-        return list(_arrays(np.memmap(path, np.uint8, mode="r").data))
+        magic, _, count = struct.unpack_from("<3Q", data)
+        if magic != LIST_MAGIC:
+            raise ValueError(f"the file does not start as those of MXNet's nd.save do, with {LIST_MAGIC:#x}")
+        arrays, place = [], 24
+        for _ in range(count):
+            array, place = _array(data, place, kinds)
+            arrays.append(array)
+        return arrays, list(_names(data, place))
     except struct.error:
         raise ValueError(CUT_SHORT) from None
 
 
-def _arrays(data: memoryview) -> Iterator[np.ndarray]:
-    magic, _, arrays = struct.unpack_from("<3Q", data)
-    if magic != LIST_MAGIC:
-        raise ValueError(f"the file does not start as those of MXNet's nd.save do, with {LIST_MAGIC:#x}")
-    place = 24
-    for _ in range(arrays):
-        magic, storage, dimensions = struct.unpack_from("<Iii", data, place)
-        if magic not in ARRAY_MAGICS or storage != DENSE or dimensions < 0:
-            raise ValueError(f"there is no array at byte {place}")
-        *shape, _, _, kind = struct.unpack_from(f"<{dimensions}q3i", data, place + 12)
-        if kind != FLOAT32:
-            raise ValueError(f"the array at byte {place} is not of float32")
-        place += 24 + 8 * dimensions
-        count = math.prod(shape)
-        if place + 4 * count > len(data):
+def _array(data: memoryview, place: int, kinds: Sequence[int]) -> tuple[np.ndarray, int]:
+    """The array that begins at a place, and where it ends."""
+    magic, storage, dimensions = struct.unpack_from("<Iii", data, place)
+    if magic not in (ARRAY_MAGIC, NUMPY_ARRAY_MAGIC) or storage != DENSE or not 0 <= dimensions <= MAX_DIMENSIONS:
+        raise ValueError(f"there is no array at byte {place}")
+    *shape, _, _, kind = struct.unpack_from(f"<{dimensions}q3i", data, place + 12)
+    if kind not in kinds:
+        raise ValueError(f"the array at byte {place} is not of float32{' or float16' if FLOAT16 in kinds else ''}")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"the array at byte {place} has the shape {tuple(shape)}")
+    start, count, size = place + 24 + 8 * dimensions, math.prod(shape), np.dtype(TYPES[kind]).itemsize
+    if start + count * size > len(data):
+        raise ValueError(CUT_SHORT)
+    return np.frombuffer(data, TYPES[kind], count, start).reshape(shape), start + count * size
+
+
+def _names(data: memoryview, place: int) -> Iterator[str]:
+    (count,) = struct.unpack_from("<Q", data, place)
+    place += 8
+    for _ in range(count):
+        (length,) = struct.unpack_from("<Q", data, place)
+        place += 8
+        if place + length > len(data):
             raise ValueError(CUT_SHORT)
-        yield np.frombuffer(data, "<f4", count, place).reshape(shape)
-        place += 4 * count
+        yield bytes(data[place : place + length]).decode()
+        place += length

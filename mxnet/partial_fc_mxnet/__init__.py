@@ -17,6 +17,7 @@ except ImportError as error:
 from partial_fc.sampling import WeightIndexSampler
 
 from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification
+from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
@@ -24,9 +25,11 @@ from .memory_module import SampleDistributeModule
 from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
+from .saved_training import SavedTraining
 
 __all__ = [
     "CallBackCenterSave",
+    "CallBackCheckpoint",
     "CallBackLogging",
     "CallBackModelSave",
     "CallBackVerification",
@@ -39,5 +42,6 @@ __all__ = [
     "MemoryBank",
     "MemoryBankSGDOptimizer",
     "SampleDistributeModule",
+    "SavedTraining",
     "get_scheduler",
 ]

@@ -100,6 +100,21 @@ class CallBackLogging:
         self._waiting_seconds += seconds
         return seconds / elapsed
 
+    def state(self) -> dict:
+        """What lines and curves to come depend on, as JSON has it."""
+        return {
+            "points": [list(point) for point in self.points],
+            "losses": list(self._losses),
+            "seconds": self.seconds,
+            "waiting_seconds": self._waiting_seconds,
+        }
+
+    def restore(self, state: dict) -> None:
+        """Goes on where ``state`` was taken."""
+        self.points = [LossPoint(*point) for point in state["points"]]
+        self._losses = list(state["losses"])
+        self.seconds, self._waiting_seconds = state["seconds"], state["waiting_seconds"]
+
     @property
     def waiting(self) -> float | None:
         """The share of all the time so far in which the rank that waited most waited for data; None if unknown."""

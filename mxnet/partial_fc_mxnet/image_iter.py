@@ -99,6 +99,11 @@ class FaceImageIter(mx.io.DataIter):
         """Bad images that this rank has passed over so far."""
         return len(self._faces.bad_images)
 
+    @property
+    def digest(self) -> str:
+        """Tells the set from others, wherever it lies; see RecordReader.digest."""
+        return self._faces.records.digest
+
     def reset(self) -> None:
         """Start the next epoch; before the first batch of an epoch this changes nothing."""
         self.cursor.reset()
@@ -120,13 +125,14 @@ class FaceImageIter(mx.io.DataIter):
     def restore(self, state: dict) -> None:
         """Go on where `state` was taken, at any number of ranks and any batch size.
 
-        Raises ValueError if it was taken in another order: another number of images, seed, shuffle or images_filter.
+        Raises ValueError if it was taken in another order: another set, seed, shuffle or images_filter.
         """
         self.cursor.restore(state, self._order())
 
     def _order(self) -> dict:
         faces = self._faces
         return {
+            "data_set": faces.records.digest,
             "num_images": self.num_images,
             "images_filter": faces.images_filter,
             "shuffle": faces.shuffle,
@@ -162,7 +168,7 @@ class DummyIter(mx.io.DataIter):
     After `reset` the same batches come again. `rank` and `size` are this rank's number and how many there are.
     """
 
-    skipped = 0  # as FaceImageIter has it
+    skipped, digest = 0, "dummy images"  # as FaceImageIter has it
 
     def __init__(
         self,

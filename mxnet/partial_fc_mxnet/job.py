@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any, Callable, NoReturn, TypeVar
 import horovod.mxnet as hvd
 import mxnet as mx
 
+from partial_fc.agreement import differences
 from partial_fc.softmax import MissingPositiveError
 
 from .errors import sentence
@@ -28,6 +30,18 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 
 class JobError(ValueError):
     """An error that every rank knows of."""
+
+
+class Preempted(Exception):
+    """The job was asked to stop, and everything that it needs to go on is saved; raised on all ranks.
+
+    Attributes:
+        num_update: of the checkpoint.
+    """
+
+    def __init__(self, num_update: int):
+        super().__init__(f"stopped after update {num_update}, which is saved: --resume auto goes on from there")
+        self.num_update = num_update
 
 
 # Raised on all ranks at the same point, because all of them have seen the same numbers.
@@ -48,6 +62,20 @@ def largest(name: str, value: float) -> float:
     if hvd.size() == 1:
         return value
     return float(hvd.allreduce(mx.nd.array([value]), op=hvd.Max, name=name).asscalar())
+
+
+def agree(facts: dict) -> None:
+    """Makes sure that what must be the same on all ranks is (all-gather ``agree``).
+
+    Args:
+        facts: name -> value as JSON has it.
+
+    Raises:
+        JobError: on every rank, naming the one that differs and in what.
+    """
+    found = differences(gather("agree", facts))
+    if found:
+        raise JobError(found)
 
 
 def together(name: str, work: Callable[[], Result]) -> Result:
@@ -84,10 +112,23 @@ def watch(seconds: float) -> None:
     alive()
 
 
-def alive() -> None:
+def alive(num_update: int | None = None) -> None:
     """Tells the watch that this rank goes on: called at every step, phase and batch of a verification."""
     if _patience:
         faulthandler.dump_traceback_later(_patience, exit=True)
+
+
+@contextlib.contextmanager
+def waiting(name: str):
+    yield
+
+
+def stop_requested() -> bool:
+    return False
+
+
+def training_begun() -> None:
+    pass
 
 
 def run(main: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
+from partial_fc.checkpoints import SavedClasses
 from partial_fc.sampling import WeightIndexSampler
 from partial_fc.saved_arrays import saved_arrays
 
@@ -148,6 +149,29 @@ class MemoryBank:
             for number, rows in enumerate(arrays):
                 self.centers.fill(number, field, _blocks(rows))
 
+    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
+        """Takes centers and momentum out of a checkpoint, at whatever number of ranks that was written.
+
+        Args:
+            saved: its rows, by class.
+            class_map: (C,) int64, the class there of every class of this training, -1 for a new one, which keeps
+                the center it starts with. None where the classes are the same.
+
+        Raises:
+            ValueError: the classes are others, or the embedding size is.
+        """
+        if saved.embedding_size != self.embedding_size:
+            raise ValueError(
+                f"it holds centers of embedding size {saved.embedding_size}, this training's is {self.embedding_size}: "
+                f"set embedding_size={saved.embedding_size}"
+            )
+        for number, piece in enumerate(self.centers.pieces):
+            start = self.class_start + number * self.centers.piece_rows
+            classes = np.arange(start, start + len(piece.weight))
+            wanted = classes if class_map is None else class_map[classes]
+            for field in Piece._fields:
+                self.centers.fill(number, field, _taken(saved, field, wanted, getattr(piece, field)))
+
     def _files(self) -> tuple[str, str]:
         names = ("centers", "centers_mom")
         return tuple(os.path.join(self.prefix, f"{self.rank}_{name}.param") for name in names)
@@ -195,6 +219,18 @@ def _load(path: str, shapes: list[tuple[int, int]]) -> list[np.ndarray]:
         shown = [" and ".join(map(str, some)) for some in (found, shapes)]
         raise ValueError(f"{path} holds centers of shape {shown[0]}, this rank's are {shown[1]}: it is of another run")
     return arrays
+
+
+def _taken(saved: SavedClasses, field: str, wanted: np.ndarray, own: mx.nd.NDArray) -> Iterator[tuple[int, np.ndarray]]:
+    for row in range(0, len(wanted), ROWS):
+        classes = wanted[row : row + ROWS]
+        known = classes >= 0
+        if known.all():
+            yield row, saved.rows(field, classes)
+        elif known.any():
+            values = own[row : row + len(classes)].asnumpy()
+            values[known] = saved.rows(field, classes[known])
+            yield row, values
 
 
 def _blocks(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import namedtuple
 from typing import Union
 
@@ -24,10 +23,10 @@ from . import job, module_arrays
 from .buffers import Buffers
 from .class_layer import ClassLayer
 from .context import rank_context
+from .fitting import Fitting, take_parameters_of_rank_0
 from .host_memory import host_array
 from .memory_bank import MemoryBank
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
-from .passes import passes
 from .scaled_updater import ScaledUpdater
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
@@ -55,11 +54,14 @@ class SampleDistributeModule:
 
     Attributes:
         size, rank, local_rank: R and this rank's numbers, from Horovod.
+        num_classes: C, the sum of the ranks' L, from bind on.
         num_update: updates done.
         num_epoch: passes over the data that are complete.
         waited_for_data: seconds that fit has waited for the next batch so far.
         data_state: the ``state()`` of fit's iterator after the batch of the update that callbacks are told of, to go
             on from; fit has taken the next batch already. None for an iterator without one.
+        word: 0..7, what this rank has to tell the others; travels with the labels of the next step.
+        words: (R,) int64, the words of all ranks in the step that ran last.
         memory_lr: learning rate of the class centers in the step that ran last.
         loss_scale: LossScale of a backbone with float16 parameters, from bind on; else None.
         loss_cache: (1,) float32, loss of the global batch of that step.
@@ -90,13 +92,16 @@ class SampleDistributeModule:
         self.num_epoch = 0
         self.waited_for_data = 0.0
         self.data_state = None
+        self.word = 0
+        self.words = np.zeros(self.size, np.int64)
         self.memory_lr = None
         self.loss_scale = None
         self.grad_cache = None
         self._buffers = Buffers()
         self.loss_cache = self.get_ndarray(self.context, "loss_cache", (1,))
         self._layer = ClassLayer(fc7_model, memory_bank, self.context, tile_classes, kept_mb)
-        self._num_classes = None
+        self.num_classes = None
+        self._statistics = None
         # The label never enters the symbol: only this module's all-gather reads it.
         self._module = mx.mod.Module(symbol, data_names=["data"], label_names=None, context=self.context, logger=logger)
 
@@ -166,6 +171,7 @@ class SampleDistributeModule:
         aux_params=None,
         *,
         max_update: int | None = None,
+        saved=None,
     ) -> None:
         """Trains, and returns.
 
@@ -175,28 +181,19 @@ class SampleDistributeModule:
             batch_end_callback: one callable, a list, or None; called with batch_end_param after every update.
             initializer: for the parameters that arg_params and aux_params do not give.
             max_update: the number of updates there shall be in all, exactly; None means one pass over train_data.
+            saved: SavedTraining to go on from.
         """
         if not self._module.binded:
             self.bind(train_data.provide_data, for_training=True)
         if not self._module.params_initialized:
             self.init_params(initializer, arg_params, aux_params, allow_missing=True)
         self.init_optimizer(optimizer_params=optimizer_params)
-        self._take_parameters_of_rank_0()
+        take_parameters_of_rank_0(self._module, self.broadcast_parameters)
+        if saved is not None:
+            saved.restore(self, train_data)
         callbacks = batch_end_callback or []
         callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-        batches = passes(train_data, endless=max_update is not None)
-        batch = self._next(batches, train_data, max_update)
-        while batch is not None:
-            self.num_epoch, data_batch = batch
-            self.prepare(data_batch)
-            self.forward_backward(data_batch)
-            self.update()
-            # MXNet still runs this step's backward pass while Python reads the next batch.
-            batch = self._next(batches, train_data, max_update)
-            param = self.batch_end_param(self.loss_cache, self.num_epoch, self.num_update)
-            for callback in callbacks:
-                callback(param)
-        self._wait_for_parameters()
+        Fitting(self, train_data, callbacks, max_update).run()
 
     def forward(self, data_batch, is_train: bool | None = None) -> tuple[mx.nd.NDArray, mx.nd.NDArray] | None:
         """Runs the backbone; in training also gathers its features.
@@ -223,7 +220,8 @@ class SampleDistributeModule:
         self.loss_cache[:] = loss
         gradient = self.grad_cache
         if self.size > 1:
-            gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
+            with job.waiting("reduce-scatter feature_gradient"):
+                gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
         if self.loss_scale is not None:
             gradient = gradient * self.loss_scale.factor
         self._module.backward(out_grads=[gradient])
@@ -277,7 +275,8 @@ class SampleDistributeModule:
         """
         gathered = tensor.astype(dtype, copy=False)
         if self.size > 1:
-            gathered = hvd.allgather(gathered, name=name)
+            with job.waiting(f"all-gather {name}"):
+                gathered = hvd.allgather(gathered, name=name)
         if gathered.shape != tuple(shape):
             raise ValueError(f"all-gather {name!r} gave {gathered.shape}, not {tuple(shape)}: ranks sent unequal parts")
         return gathered.as_in_context(context)
@@ -330,7 +329,7 @@ class SampleDistributeModule:
         if (shards[:, 1] != batch).any():
             raise ValueError(f"the ranks' batch sizes are {shards[:, 1].tolist()}: give every rank the same batch_size")
         start = int(shards[: self.rank, 0].sum())
-        self._num_classes = int(shards[:, 0].sum())
+        self.num_classes = int(shards[:, 0].sum())
         if start != bank.class_start:
             raise ValueError(
                 f"this rank's bank starts at class {bank.class_start}, but the ranks before it hold {start} classes: "
@@ -338,56 +337,44 @@ class SampleDistributeModule:
             )
 
     def _gather_features(self, features, labels):
-        digits = to_digits(_host(labels), self._num_classes)
+        digits = to_digits(_host(labels), self.num_classes, self.word)
         batch, width = features.shape
         packed = self.get_ndarray(self.context, "features", (batch, width + DIGITS))
         packed[:, :width] = features
         packed[:, width:] = digits
         shape = (batch * self.size, width + DIGITS)
         total = self.allgather(packed, "features", shape, np.float32, self.context)
-        total_labels = from_digits(total[:, width:].asnumpy())
+        total_labels, words = from_digits(total[:, width:].asnumpy())
+        self.words = words[::batch]
         return mx.nd.slice_axis(total, axis=1, begin=0, end=width), mx.nd.array(total_labels, dtype=np.int64)
 
     def _layer_step(self, total_feature, total_label, local_index):
         self.memory_lr = self.memory_optimizer.lr_scheduler(self.num_update + 1)
         softmax = self._layer.forward(total_feature, total_label, local_index, self._exchange)
-        self._check_loss(softmax.loss)  # before any center is touched
+        self._check_loss(softmax.loss, total_feature)  # before any center is touched
         d_feature = self._layer.backward(softmax, self.memory_optimizer, self.memory_lr)
         return mx.nd.zeros_like(total_feature) if d_feature is None else d_feature, softmax.loss
 
     def _exchange(self, statistics: np.ndarray) -> np.ndarray:
         shape = (self.size * len(statistics), statistics.shape[1])
         mine = host_array(statistics.astype(np.float32))
-        return self.allgather(mine, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
+        self._statistics = self.allgather(mine, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
+        return self._statistics
 
-    def _next(self, batches, train_data, max_update: int | None):
-        self.data_state = train_data.state() if hasattr(train_data, "state") else None
-        if max_update is not None and self.num_update >= max_update:
-            return None
-        start = time.perf_counter()
-        batch = next(batches, None)
-        self.waited_for_data += time.perf_counter() - start
-        return batch
-
-    def _take_parameters_of_rank_0(self) -> None:
-        # By way of the host copies: on the CPU a forward pass may have left the module's own arrays in a
-        # layout of oneDNN's, which Horovod cannot send.
-        arg_params, aux_params = self._module.get_params()
-        self.broadcast_parameters({**arg_params, **aux_params})
-        self._module.set_params(arg_params, aux_params)
-
-    def _wait_for_parameters(self) -> None:
-        # The last gradients may still be on their way. A rank that left now would shut Horovod down under them.
-        for arrays in (module_arrays.parameters(self._module), module_arrays.statistics(self._module)):
-            for array in arrays.values():
-                array.wait_to_read()
-
-    def _check_loss(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss} at update {self.num_update + 1}: lower backbone_lr or memory_bank_lr, "
-                "or look for broken images" + (", or set fp16=False" if self.loss_scale else "")
-            )
+    def _check_loss(self, loss: float, total_feature: mx.nd.NDArray) -> None:
+        if math.isfinite(loss):
+            return
+        what, numbers = "features", total_feature.asnumpy()
+        if np.isfinite(numbers).all():
+            what, numbers = "centers", self._statistics
+        # Infinities belong to the statistics of a rank without centers.
+        wrong = ~np.isfinite(numbers) if what == "features" else np.isnan(numbers)
+        ranks = np.flatnonzero(wrong.reshape(self.size, -1).any(axis=1)).tolist()
+        where = f"it is in the {what} of rank {', '.join(map(str, ranks)) or 'no single one'}"
+        raise FloatingPointError(
+            f"the loss is {loss} at update {self.num_update + 1} ({where}): lower backbone_lr or memory_bank_lr, "
+            "or look for broken images" + (", or set fp16=False" if self.loss_scale else "")
+        )
 
 
 def _host(labels: Labels) -> np.ndarray:

@@ -10,11 +10,17 @@ import time
 
 from tqdm import tqdm
 
+_RUN = ".run"
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
-def prepare_folder(folder: str) -> None:
+def prepare_folder(folder: str, keep: bool, run: str) -> None:
     """Makes the folder; one that holds an earlier training is kept beside it, under the time it ended.
+
+    Args:
+        folder: of the outputs.
+        keep: go on in the folder as it is.
+        run: names the run that begins or goes on there, see begun_by.
 
     Raises:
         OSError: it cannot be made, or a training that still runs writes to it.
@@ -22,9 +28,21 @@ def prepare_folder(folder: str) -> None:
     log = os.path.join(folder, "training.log")
     if os.path.exists(log):
         _refuse_live(log)
-        ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(log)))
-        os.rename(folder, f"{folder}.{ended}")
+        if not keep:
+            ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(log)))
+            os.rename(folder, f"{folder}.{ended}")
     _make(folder)
+    with open(os.path.join(folder, _RUN), "w", encoding="utf-8") as file:
+        file.write(run)
+
+
+def begun_by(folder: str, run: str) -> bool:
+    """Whether the folder was prepared for that run; its restarts are the same run."""
+    try:
+        with open(os.path.join(folder, _RUN), encoding="utf-8") as file:
+            return file.read() == run
+    except OSError:
+        return False
 
 
 def _refuse_live(log: str) -> None:
@@ -77,14 +95,14 @@ class Output:
     Args:
         folder: exists and can be written.
         rank: this rank.
-        max_update: length of the bar.
+        max_update, num_update: length of the bar, and where it begins.
 
     Attributes:
         bar: tqdm bar, or None where rank 0 has no terminal.
         writer: mxboard SummaryWriter on rank 0, else None.
     """
 
-    def __init__(self, folder: str, rank: int, max_update: int):
+    def __init__(self, folder: str, rank: int, max_update: int, num_update: int = 0):
         self.folder = folder
         self.bar: tqdm | None = None
         self.writer = None
@@ -100,7 +118,7 @@ class Output:
             self.writer = SummaryWriter(logdir=os.path.join(folder, "tensorboard"), verbose=False)
             if _is_terminal():
                 columns = int(os.environ.get("COLUMNS", 0)) or 100
-                self.bar = tqdm(total=max_update, unit="step", ncols=columns, file=sys.stderr)
+                self.bar = tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr)
         logger = logging.getLogger()
         logger.setLevel(logging.INFO if rank == 0 else logging.WARNING)
         for handler in self._handlers:

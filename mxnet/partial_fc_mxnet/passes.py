@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 
-def passes(train_data, endless: bool) -> Iterator[tuple[int, Any]]:
+def passes(train_data, endless: bool, first: int = 0) -> Iterator[tuple[int, Any]]:
     """Yields (pass, batch) and resets the iterator at the end of each pass; one pass only unless ``endless``.
+
+    Args:
+        train_data: an iterator that is reset at the end of each pass; the first one goes on where it stands.
+        endless: pass after pass.
+        first: number of the first pass.
 
     Raises:
         ValueError: a pass had no batch.
     """
-    epoch = 0
+    epoch = first
     while True:
         empty = True
         for batch in train_data:

@@ -5,6 +5,7 @@ Shapes: P pairs of a validation set.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import platform
@@ -14,15 +15,19 @@ import horovod
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
+from partial_fc.agreement import code_digest
 
+import partial_fc
 from partial_fc.pairs import read_pairs
 from partial_fc.report import draw_curves, write_summary
 from partial_fc.verification import raw_pixel_embeddings, verify
 
-from . import build, job
+from . import build, job, starting, step_seed
 from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification, Timed
+from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder, decode_faces
-from .output import Output, check_writable, prepare_folder
+from .output import Output, check_writable
+from .saved_training import SavedTraining
 
 
 def train(settings) -> None:
@@ -40,21 +45,46 @@ def train(settings) -> None:
     job.together("room", lambda: build.check_room(settings, rank, size, local_rank, hvd.local_size()))
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
     data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
-    job.together("output", lambda: prepare_folder(folder) if rank == 0 else None)
+    job.agree(facts(settings, data))
+    run_name = os.environ.get("PARTIAL_FC_RUN", "")
+    saved, keep = starting.find_saved(settings, folder, run_name)
+    job.together("output", lambda: rank == 0 and starting.prepare_output(settings, folder, run_name, saved, keep))
     job.together("output_of_ranks", lambda: check_writable(folder, rank))
-    with Output(folder, rank, settings.max_update) as output:
+    num_update = saved.manifest.num_update if saved else 0
+    with Output(folder, rank, settings.max_update, num_update) as output:
         bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
         module, optimizer_params = job.together("module", lambda: build.build_module(settings, bank, size))
-        run = _Run(settings, module, output, data)
+        run = _Run(settings, module, output, data, saved, saved_at=num_update if keep else 0)
         run.fit(optimizer_params)
         run.finish()
+
+
+def facts(settings, data) -> dict:
+    """What must be the same on every rank of a job, by name."""
+    return {
+        **{f"setting {name}": value for name, value in settings.items()},
+        "code": code_digest([os.path.dirname(partial_fc.__file__), os.path.dirname(__file__)]),
+        "data set": data.digest,
+        **{f"version of {name}": version for name, version in versions().items()},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what the numbers of a training depend on."""
+    return {
+        "python": platform.python_version(),
+        "mxnet": mx.__version__,
+        "horovod": horovod.__version__,
+        "numpy": np.__version__,
+    }
 
 
 class _Run:
     """The callbacks of a training and what is told before and after it."""
 
-    def __init__(self, settings, module, output: Output, data):
+    def __init__(self, settings, module, output: Output, data, saved: SavedTraining | None, saved_at: int):
         self.settings, self.module, self.output, self.data = settings, module, output, data
+        self.saved = saved
         self.rank, self.size = module.rank, module.size
         sets = build.validation_sets(settings)
         # A set that one host lacks is left out on all of them: they embed it together.
@@ -76,34 +106,43 @@ class _Run:
         symbol = build.build_symbol(settings, fp16=False)
         self.model_save = CallBackModelSave(symbol, module, prefix, self.rank, settings.save_every)
         self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
+        self.checkpoint = CallBackCheckpoint(
+            module,
+            starting.checkpoint_folder(settings, output.folder),
+            settings.checkpoint_every,
+            self._notes,
+            {**facts(settings, data), "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
+            saved_at,
+        )
         self.baselines: dict[str, float] = {}
         self.start = self.seconds = 0.0
         self.skipped = 0
 
     def fit(self, optimizer_params) -> None:
         """Measures the baselines, then trains."""
-        settings = self.settings
+        settings, module, saved = self.settings, self.module, self.saved
         self._tell_start()
         # Every rank draws the same weights; dropout, which comes later, is each rank's own.
         mx.random.seed(settings.seed)
-        self.module.bind(self.data.provide_data, for_training=True)
+        module.bind(self.data.provide_data, for_training=True)
         initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
-        job.together("init_params", lambda: self.module.init_params(initializer))
-        self._measure_baselines()
-        mx.random.seed(settings.seed + 1 + self.rank)
+        job.together("init_params", lambda: module.init_params(initializer))
+        if saved is not None:
+            self._take_notes(saved.manifest.state)
+        else:
+            if settings.pretrained:
+                starting.take_pretrained(settings, module)
+            self._measure_baselines()
+        callbacks = [lambda param: job.alive(param.num_update), self.log]
+        callbacks += [Timed(self.log, [self.verification, self.model_save, self.center_save, self.checkpoint])]
+        if step_seed.draws(module.symbol):
+            seed = step_seed.StepSeed(settings.seed, self.rank)
+            seed.after(saved.manifest.num_update if saved else 0)
+            callbacks.insert(0, seed)
         self.start = time.perf_counter()
         self.log.restart()
-        self.module.fit(
-            self.data,
-            optimizer_params=optimizer_params,
-            batch_end_callback=[
-                lambda param: job.alive(),
-                self.log,
-                Timed(self.log, [self.verification, self.model_save, self.center_save]),
-            ],
-            initializer=None,
-            max_update=settings.max_update,
-        )
+        job.training_begun()
+        module.fit(self.data, optimizer_params, callbacks, None, max_update=settings.max_update, saved=saved)
 
     def finish(self) -> None:
         """Verifies and saves what was trained, and writes the summary."""
@@ -112,9 +151,31 @@ class _Run:
         accuracy = self.verification.verify_all(num_update)
         self.model_save.save(num_update)
         self.center_save.save(num_update)
-        self.seconds = time.perf_counter() - self.start
+        if self.settings.checkpoint_every:
+            self.checkpoint.save(num_update)
+        self.seconds = self._seconds_so_far()
         self.skipped = sum(job.gather("skipped_images", self.data.skipped))
         job.together("results", lambda: self._write_results(accuracy) if self.rank == 0 else None)
+
+    def _notes(self) -> dict:
+        """What the rest of this training tells of its beginning, for a checkpoint."""
+        return {
+            "log": self.log.state(),
+            "verification": self.verification.history,
+            "baselines": self.baselines,
+            "seconds": self._seconds_so_far(),
+        }
+
+    def _take_notes(self, notes: dict) -> None:
+        self.log.restore(notes["log"])
+        for name, points in notes["verification"].items():
+            if name in self.verification.history:
+                self.verification.history[name] = [tuple(point) for point in points]
+        self.baselines = notes["baselines"]
+        self.seconds = notes["seconds"]
+
+    def _seconds_so_far(self) -> float:
+        return self.seconds + time.perf_counter() - self.start
 
     def _tell_start(self) -> None:
         settings, shown = self.settings, ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
@@ -128,9 +189,19 @@ class _Run:
             self.module.context,
             ", ".join(f"{name} {settings[name]}" for name in shown),
         )
+        if self.saved is not None:
+            self._tell_saved(self.saved)
         if settings.debug:
             logging.info("debug mode: dummy images, so the speed below is what training does without IO")
         self._warn_of_missing()
+
+    def _tell_saved(self, saved: SavedTraining) -> None:
+        manifest = saved.manifest
+        logging.info("goes on from update %d, saved by %d ranks in %s", manifest.num_update, manifest.ranks, saved.path)
+        for name, value in facts(self.settings, self.data).items():
+            before = manifest.origin.get(name, value)
+            if json.dumps(value) != json.dumps(before) and name not in _OF_A_START:
+                logging.info("  %s was %s, now it is %s", name, before, value)
 
     def _warn_of_missing(self) -> None:
         if self.rank == 0:
@@ -175,12 +246,7 @@ class _Run:
             "final_loss": self.log.points[-1].loss if self.log.points else None,
             "verification": accuracy,
             "baselines": self.baselines,
-            "versions": {
-                "python": platform.python_version(),
-                "mxnet": mx.__version__,
-                "horovod": horovod.__version__,
-                "numpy": np.__version__,
-            },
+            "versions": versions(),
         }
 
     def _tell_end(self, summary: dict) -> None:
@@ -200,9 +266,13 @@ class _Run:
         logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(self.output.folder))
 
 
+# Settings that say how a training starts, not how it goes on.
+_OF_A_START = {"setting resume", "setting pretrained", "setting class_map"}
+
 _FILES = {
     "the backbone, for MXNet": "model-symbol.json, model-0000.params",
     "each rank's class centers": "<rank>_centers.param, ..._mom.param",
+    "to go on from: --resume auto": "checkpoints",
     "loss and accuracy": "curves.png",
     "this training in numbers": "summary.json",
     "these lines": "training.log",

@@ -27,7 +27,7 @@ def one_step(classes, ratio, loss, folder):
     sample = bank.sample
     bank.sample = lambda label: drawn.append(sample(label)) or drawn[-1]
     before = all_ranks(bank.weight.asnumpy(), "before")
-    module._num_classes = classes
+    module.num_classes = classes
     d_features, loss_value = module.backward_sample(mx.nd.array(features), labels)
     partial = hvd.allgather_object(d_features.asnumpy(), name="partial") if hvd.size() > 1 else [d_features.asnumpy()]
     return {

@@ -35,7 +35,7 @@ def test_forward_gathers_features_and_labels_in_rank_order(tmp_path):
 @pytest.mark.parametrize("label", [16_777_217, 2**40 + 1])
 def test_labels_past_float32_arrive_exactly(label, tmp_path):
     module = bound_module(50, tmp_path)
-    module._num_classes = label + 1
+    module.num_classes = label + 1
     images, labels = random_batches(50, 1)
     labels[0, ::2] = label
     _, gathered = module.forward(Batches(images, labels).next(), is_train=True)

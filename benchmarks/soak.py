@@ -1,0 +1,100 @@
+"""Trains undisturbed once, then again and again with random ranks killed at random moments, and compares every byte.
+
+python benchmarks/soak.py                                      # 30 minutes of the demo, 2 ranks
+python benchmarks/soak.py --minutes 1 max_update=60 rec=...    # words for run.sh come last
+
+run.sh restarts the training from its newest checkpoint after each kill. What is compared is what the last checkpoints
+say of their files: SHA-256 of the backbone, of the running statistics, of all centers and of their momentum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Without verification and models in between: they cost time, and the last checkpoint shows more.
+WORDS = ["checkpoint_every=50", "baselines=False", "verify_every=100000", "save_every=100000"]
+
+
+def ranks_of(models: Path) -> list[int]:
+    """Process ids of the ranks that train into this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:  # it has ended
+                continue
+            if f"models_root={models}".encode() in words and words[0].endswith(b"python"):
+                found.append(int(entry.name))
+    return found
+
+
+def start(models: Path, words: list[str], log) -> subprocess.Popen:
+    """A training under run.sh that restarts by itself."""
+    command = ["bash", str(ROOT / "run.sh"), *WORDS, *words, f"models_root={models}"]
+    return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "MAX_RESTARTS": "100000"})
+
+
+def train(models: Path, words: list[str], pauses) -> int:
+    """Trains to the end, killing a rank after each of the `pauses` in seconds; returns the number of kills."""
+    kills = 0
+    with open(f"{models}.log", "wb") as log, start(models, words, log) as job:
+        while job.poll() is None:
+            try:
+                job.wait(next(pauses))
+            except subprocess.TimeoutExpired:
+                ranks = ranks_of(models)
+                if ranks:
+                    os.kill(random.choice(ranks), signal.SIGKILL)
+                    kills += 1
+    if job.returncode:
+        sys.exit(f"error: run.sh ended with {job.returncode}, see {models}.log")
+    return kills
+
+
+def outcome(models: Path) -> dict:
+    """What the newest checkpoint says of its files, and its update."""
+    manifest = json.loads(max(models.glob("*/checkpoints/step-*/manifest.json")).read_text())
+    return {"num_update": manifest["num_update"], "files": manifest["files"]}
+
+
+def main() -> None:
+    """Prints a line for each training and a last one for all; ends with 1 where a byte differed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30, help="no disturbed training begins later than this")
+    parser.add_argument("--longest", type=float, default=60, help="most seconds from one kill to the next")
+    parser.add_argument("--seed", type=int, default=0, help="of ranks and moments")
+    options, words = parser.parse_known_args()
+    random.seed(options.seed)
+    work = Path(tempfile.mkdtemp(prefix="soak"))
+    train(work / "undisturbed", words, iter(lambda: 3600.0, None))
+    expected = outcome(work / "undisturbed")
+    print(f"undisturbed: {expected['num_update']} updates", flush=True)
+    begun, trainings, kills = time.monotonic(), 0, 0
+    while trainings == 0 or time.monotonic() - begun < 60 * options.minutes:
+        models = work / f"disturbed-{trainings}"
+        now = train(models, words, iter(lambda: random.uniform(0, options.longest), None))
+        trainings, kills = trainings + 1, kills + now
+        same = outcome(models) == expected
+        print(f"training {trainings}: {now} kills, {'every byte the same' if same else 'DIFFERENT'}", flush=True)
+        if not same:
+            sys.exit(f"error: see {models} and {work / 'undisturbed'}")
+        shutil.rmtree(models)
+    minutes = (time.monotonic() - begun) / 60
+    print(f"{trainings} trainings with {kills} kills in {minutes:.1f} minutes, every byte that of the undisturbed one")
+    shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Writing checkpoints while the training goes on.
+
+A save goes through these phases: every rank takes a copy of what it holds (the only one that stops the training);
+a thread of low priority writes the copy to files aside; a rank that has finished says so in its word, which travels
+with the labels of a step; after the step in which all ranks have said so they tell each other sizes and hashes; rank
+0 writes the manifest, gives the folder its final name, and removes the oldest one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Callable, Iterator, Mapping
+
+import horovod.mxnet as hvd
+import numpy as np
+
+from partial_fc.checkpoints import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
+from partial_fc.checkpoints.layout import BACKBONE, centers_file, momentum_file, statistics_file
+from partial_fc.host_room import free_memory
+
+from . import backbone_state, job
+from .centers import Piece
+from .host_memory import memory_of
+
+# Words of a rank, see SampleDistributeModule.word.
+WRITTEN, STOP = 1, 2
+
+LOSS_SCALE = ("scale", "good_steps", "skipped")  # the state of a LossScale
+
+Chunks = Callable[[], Iterator]
+
+
+class CallBackCheckpoint:
+    """Saves everything the next update depends on, every so many updates and when the job is to stop.
+
+    Collectives: none in a step. All-gathers ``together.checkpoint.<phase>`` and ``checkpoint.shards`` once a save.
+
+    Args:
+        module: SampleDistributeModule, in fit.
+        folder: where the checkpoints are, on a disk that all ranks see.
+        frequent: updates between saves; 0 for none but the one before stopping.
+        notes: gives what else is to be in the checkpoint, at each save; rank 0's is kept, as JSON has it.
+        origin: how the training was started, for people who read the manifest; as JSON has it.
+        saved_at: the update in the folder that the training goes on from.
+
+    Raises, in a call:
+        job.Preempted: on every rank, when one was asked to stop and the checkpoint is complete.
+        job.JobError: on every rank, when one could not write.
+        FloatingPointError: on a rank whose numbers are not finite: that is not saved.
+    """
+
+    def __init__(
+        self,
+        module,
+        folder: CheckpointFolder,
+        frequent: int,
+        notes: Callable[[], dict] = dict,
+        origin: Mapping[str, Any] | None = None,
+        saved_at: int = 0,
+    ):
+        self.module, self.folder, self.frequent = module, folder, frequent
+        self._notes, self._origin = notes, dict(origin or {})
+        self._saved_at = saved_at
+        self._save: _Save | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=_lower_priority)
+        self._published: Future | None = None
+
+    def __call__(self, param) -> None:
+        words = self.module.words
+        if self._published is not None and self._published.done():
+            self._published.result()
+        if self._save is not None and (words & WRITTEN).all():
+            self._publish()
+        if (words & STOP).any():
+            self.save(param.num_update)
+            raise job.Preempted(param.num_update)
+        if self.frequent and param.num_update % self.frequent == 0 and param.num_update != self._saved_at:
+            self._begin()
+        written = self._save is not None and self._save.written.done()
+        self.module.word = written * WRITTEN + job.stop_requested() * STOP
+
+    def save(self, num_update: int) -> None:
+        """Saves now, unless this update is saved already, and returns when the checkpoint is complete."""
+        if num_update != self._saved_at:
+            self._begin()
+        self._finish()
+
+    def _begin(self) -> None:
+        self._finish()
+        num_update = self.module.num_update
+        self._saved_at = num_update
+        # All ranks alike: who has written already meets the others now, who writes in its thread meets them later.
+        background = not job.largest("checkpoint.room", 0.0 if _copy_fits(self.module.memory_bank) else 1.0)
+        make = partial(_Save, self.module, self.folder, self._notes(), self._thread if background else None)
+        self._save = job.together("checkpoint.copy", make)
+        if not background:
+            self._publish()
+
+    def _finish(self) -> None:
+        """Waits for the save that is under way, if there is one."""
+        if self._save is not None:
+            self._publish()
+        job.together("checkpoint.publish", lambda: self._published and self._published.result())
+
+    def _publish(self) -> None:
+        """All ranks agree that they have written; rank 0 goes on in its thread."""
+        save, self._save = self._save, None
+        entries = job.together("checkpoint.write", save.written.result)
+        shards = job.gather("checkpoint.shards", (save.shard, entries, save.rank_state))
+        if hvd.rank() == 0:
+            manifest = save.manifest(shards, self._origin)
+            self._published = self._thread.submit(self._complete, manifest)
+
+    def _complete(self, manifest: Manifest) -> None:
+        self.folder.commit(manifest.num_update, manifest)
+        self.folder.prune()
+
+
+class _Save:
+    """One checkpoint of this rank, from the copy to what is in its files.
+
+    Args:
+        module, folder: see CallBackCheckpoint.
+        notes: see there.
+        thread: writes a copy; None writes the files now, from where the numbers are.
+
+    Attributes:
+        written: Future of {file: Entry}.
+        shard: (first class, behind the last) of this rank.
+        rank_state: what only this rank has and no array holds.
+    """
+
+    def __init__(self, module, folder: CheckpointFolder, notes: dict, thread: ThreadPoolExecutor | None):
+        bank = module.memory_bank
+        self.num_update, self.embedding_size = module.num_update, bank.embedding_size
+        self.shard = (bank.class_start, bank.class_start + bank.num_local)
+        self.rank_state = {"sampler": bank.sampler.state()}
+        self._state = {**progress(module), **notes}
+        self._path = folder.begin(self.num_update)
+        self._files = _files(module, copied=thread is not None)
+        if thread is not None:
+            self.written = thread.submit(self._write)
+        else:
+            self.written = Future()
+            with bank.centers.in_order():
+                self.written.set_result(self._write())
+
+    def manifest(self, shards: list, origin: dict) -> Manifest:
+        """That of all ranks' (shard, entries, rank_state)."""
+        files: dict[str, Entry] = {}
+        for _, entries, _ in shards:
+            files.update(entries)
+        return Manifest(
+            num_update=self.num_update,
+            num_classes=shards[-1][0][1],
+            embedding_size=self.embedding_size,
+            ranks=len(shards),
+            shards=[shard for shard, _, _ in shards],
+            files=files,
+            state=self._state,
+            rank_states=[state for _, _, state in shards],
+            origin=origin,
+        )
+
+    def _write(self) -> dict[str, Entry]:
+        entries = {}
+        while self._files:  # each copy is let go of when it is written
+            name, chunks = self._files.pop()
+            try:
+                entries[name] = write_file(os.path.join(self._path, name), chunks(), job.alive)
+            except FloatingPointError as error:
+                raise ValueError(f"{name} of update {self.num_update} is not saved: {error}") from None
+        return entries
+
+
+def progress(module) -> dict:
+    """How far a training has come, as JSON has it."""
+    scale = module.loss_scale
+    return {
+        "num_update": module.num_update,
+        "num_epoch": module.num_epoch,
+        "data": module.data_state,
+        "loss_scale": scale and {name: getattr(scale, name) for name in LOSS_SCALE},
+    }
+
+
+def _files(module, copied: bool) -> list[tuple[str, Chunks]]:
+    """The files of this rank: their names and what makes their content."""
+    rank, bank = module.rank, module.memory_bank
+    own = backbone_state.statistics(module._module)
+    files: list[tuple[str, Chunks]] = [(statistics_file(rank), lambda: npz_chunks(own))]
+    if rank == 0:
+        backbone = backbone_state.parameters(module._module)
+        files.append((BACKBONE, lambda: npz_chunks(backbone)))
+    for name, field in zip((centers_file(rank), momentum_file(rank)), Piece._fields):
+        rows = [_rows(getattr(piece, field), copied) for piece in bank.centers.pieces]
+        files.append((name, lambda rows=rows: array_chunks(rows)))
+    return files
+
+
+def _rows(array, copied: bool) -> np.ndarray:
+    return array.asnumpy() if copied or array.context.device_type != "cpu" else memory_of(array)
+
+
+def _copy_fits(bank) -> bool:
+    """Whether the host has room for a second copy of its ranks' centers and momentum, with as much to spare."""
+    if bank.centers.files:
+        return False
+    ranks = hvd.local_size() if hvd.is_initialized() else 1
+    return 2 * ranks * 8 * bank.num_local * bank.embedding_size < free_memory()
+
+
+def _lower_priority() -> None:
+    """Lets the training have the cores first; Linux has priorities of single threads."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

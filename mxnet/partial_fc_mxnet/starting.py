@@ -1,0 +1,99 @@
+"""What a training begins with: nothing, the weights of another one, or where a checkpoint left off."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import horovod.mxnet as hvd
+import numpy as np
+
+from partial_fc.checkpoints import CheckpointFolder, read_class_map
+
+from . import backbone_state, job
+from .output import begun_by, prepare_folder
+from .pretrained import read_pretrained
+from .saved_training import SavedTraining
+
+AUTO, SAME = "auto", "same"
+
+
+def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
+    """Where the checkpoints of a training are that writes to ``folder``."""
+    return CheckpointFolder(os.path.join(folder, "checkpoints"), settings.checkpoints_kept)
+
+
+def find_saved(settings, folder: str, run: str) -> tuple[SavedTraining | None, bool]:
+    """The checkpoint to go on from, and whether that is to be done in the output folder as it is.
+
+    Args:
+        settings: of default.py; ``resume``, ``class_map``.
+        folder: of the outputs, on rank 0's host.
+        run: what tells the restarts of one run.sh from other trainings; may be empty. They go on in the folder that the
+            first of them has begun, whatever ``resume`` says.
+
+    Raises:
+        JobError: on every rank, where there is no such checkpoint or it is damaged.
+    """
+    checkpoints = checkpoint_folder(settings, folder)
+    restarted = job.gather("restarted", bool(run) and begun_by(folder, run))[0]
+    if not restarted and settings.resume not in ("", AUTO):
+        saved = SavedTraining.open(settings.resume)
+        keep = os.path.dirname(os.path.abspath(saved.path)) == os.path.abspath(checkpoints.path)
+        if settings.class_map:
+            num_saved = saved.manifest.num_classes
+            saved.class_map = job.together("class_map", lambda: _class_map(settings, num_saved))
+    elif restarted or settings.resume == AUTO:
+        saved = SavedTraining.newest(checkpoints)
+        keep = restarted or saved is not None
+        if saved is None and hvd.rank() == 0:
+            logging.info("no checkpoint in %s: training starts from its beginning", checkpoints.path)
+    else:
+        return None, False
+    return saved, keep
+
+
+def prepare_output(settings, folder: str, run: str, saved: SavedTraining | None, keep: bool) -> None:
+    """Makes the output folder ready, see prepare_folder; on rank 0.
+
+    Checkpoints that are newer than the one gone on from are kept under another name: what follows replaces them.
+
+    Raises:
+        OSError: see prepare_folder.
+    """
+    prepare_folder(folder, keep, run)
+    checkpoints = checkpoint_folder(settings, folder)
+    checkpoints.clean()
+    for path in checkpoints.leave(saved.manifest.num_update if saved and keep else -1):
+        logging.warning("not gone on from, kept as %s", path)
+
+
+def take_pretrained(settings, module) -> None:
+    """Gives a module with parameters those of ``settings.pretrained``, and its bank the centers of ``class_map``.
+
+    Raises:
+        JobError: on every rank, where they cannot be read or do not fit.
+    """
+    found = read_pretrained(settings.pretrained, with_classes=bool(settings.class_map))
+    job.together("take_pretrained", lambda: _take(settings, module, found))
+
+
+def _take(settings, module, found) -> None:
+    try:
+        backbone_state.set_weights(module._module, found.weights)
+        if found.classes is not None:
+            module.memory_bank.take(found.classes, _class_map(settings, found.classes.num_classes))
+    except ValueError as error:
+        raise ValueError(f"cannot begin with {found.source}: {error}") from None
+    if module.rank == 0:
+        logging.info("begins with the weights in %s%s", found.source, " and class centers" if found.classes else "")
+
+
+def _class_map(settings, num_saved: int) -> np.ndarray:
+    if settings.class_map != SAME:
+        return read_class_map(settings.class_map, settings.num_classes, num_saved)
+    if num_saved < settings.num_classes:
+        raise ValueError(
+            f"class_map is {SAME!r}, but there are centers of {num_saved} classes and {settings.num_classes} here"
+        )
+    return np.arange(settings.num_classes)

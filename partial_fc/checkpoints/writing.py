@@ -1,0 +1,89 @@
+"""Files that are on the disk when the function returns, with what was meant to be in them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from typing import Callable, Iterable, NamedTuple, Union
+
+PART = 4 << 20  # bytes given to the disk at once, between two signs of life
+
+Chunk = Union[bytes, memoryview]
+
+
+class Entry(NamedTuple):
+    """What is in a file: its size, and its SHA-256 in hexadecimal."""
+
+    bytes: int
+    sha256: str
+
+
+def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
+    """Writes a file and waits until the disk has it.
+
+    Args:
+        path: is written over; after an error the half file stays.
+        chunks: C-contiguous, of any size.
+        alive: called every few MB.
+
+    Raises:
+        OSError: it could not be written to the last byte, with the path and the reason.
+    """
+    digest, size = hashlib.sha256(), 0
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            for part in _parts(chunks):
+                alive()
+                digest.update(part)
+                size += len(part)
+                _write(descriptor, part)
+            # Here, at the latest, is told what the disk had no room for.
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
+    return Entry(size, digest.hexdigest())
+
+
+def replace_file(path: str, chunks: Iterable[Chunk]) -> Entry:
+    """Writes a file aside and gives it its name when it is on the disk.
+
+    Raises:
+        OSError: likewise; the file that had the name before still has it.
+    """
+    aside = path + ".writing"
+    try:
+        entry = write_file(aside, chunks)
+        os.replace(aside, path)
+    except OSError:
+        with suppress(OSError):
+            os.remove(aside)
+        raise
+    sync_folder(os.path.dirname(path) or ".")
+    return entry
+
+
+def sync_folder(path: str) -> None:
+    """Waits until the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parts(chunks: Iterable[Chunk]) -> Iterable[memoryview]:
+    for chunk in chunks:
+        view = memoryview(chunk)
+        if view.nbytes:
+            view = view.cast("B")
+        for start in range(0, view.nbytes, PART):
+            yield view[start : start + PART]
+
+
+def _write(descriptor: int, part: memoryview) -> None:
+    while len(part):  # a full disk takes the beginning and says so at the next call
+        part = part[os.write(descriptor, part) :]
