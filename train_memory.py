@@ -34,6 +34,9 @@ def read_words(argv):
     parser.add_argument("--loss", help="one of " + ", ".join(default.loss))
     parser.add_argument("--network", help="one of " + ", ".join(default.network))
     parser.add_argument("--models-root", help="folder of the outputs")
+    parser.add_argument("--resume", metavar="auto|PATH", help="go on from the newest checkpoint, if any, or from this")
+    parser.add_argument("--pretrained", metavar="PATH", help="begin with the weights of a checkpoint or .params file")
+    parser.add_argument("--class-map", metavar="same|FILE", help="take class centers too: which class is which")
     parser.add_argument("--profile-io", action="store_true", help="measure whether reading is the brake, do not train")
     parser.add_argument("--profile-seconds", type=float, metavar="S", help="length of each of its three phases (8)")
     parser.add_argument("settings", nargs="*", metavar="name=value", help="any setting of default.py")
@@ -50,8 +53,9 @@ def read_settings(words):
     from partial_fc.settings import parse_assignments
 
     changes = parse_assignments(words.settings)
-    if words.models_root is not None:
-        changes["models_root"] = words.models_root
+    for name in ("models_root", "resume", "pretrained", "class_map"):
+        if getattr(words, name) is not None:
+            changes[name] = getattr(words, name)
     return default.generate_config(words.loss, words.dataset, words.network, changes)
 
 

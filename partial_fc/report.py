@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any, Mapping, Sequence, Tuple
+
+from partial_fc.checkpoints import replace_file
 
 Points = Sequence[Tuple[int, float]]
 
@@ -15,11 +16,7 @@ def write_summary(path: str, summary: Mapping[str, Any]) -> None:
     Raises:
         OSError: it could not be written.
     """
-    aside = path + ".writing"
-    with open(aside, "w", encoding="utf-8") as file:
-        json.dump(summary, file, indent=2)
-        file.write("\n")
-    os.replace(aside, path)
+    replace_file(path, [(json.dumps(summary, indent=2) + "\n").encode()])
 
 
 def draw_curves(

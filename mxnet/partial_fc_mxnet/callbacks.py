@@ -7,13 +7,14 @@ called on every rank, because verification and saving are done by all of them to
 from __future__ import annotations
 
 import logging
-import os
 import time
 from typing import Callable, NamedTuple
 
 import mxnet as mx
 
+from partial_fc.checkpoints import replace_file
 from partial_fc.pairs import read_pairs
+from partial_fc.saved_arrays import array_file_chunks
 from partial_fc.verification import verify
 
 from . import job
@@ -263,14 +264,10 @@ class CallBackModelSave:
         job.together("save_model", lambda: self.rank == 0 and self._write(arg_params, aux_params))
 
     def _write(self, arg_params, aux_params) -> None:
-        params = {f"arg:{name}": array for name, array in arg_params.items()}
-        params.update({f"aux:{name}": array for name, array in aux_params.items()})
-        for ending, write in (
-            ("-symbol.json", self.symbol.save),
-            ("-0000.params", lambda path: mx.nd.save(path, params)),
-        ):
-            write(self.prefix + ending + ".writing")
-            os.replace(self.prefix + ending + ".writing", self.prefix + ending)
+        params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
+        params.update({f"aux:{name}": array.asnumpy() for name, array in aux_params.items()})
+        replace_file(f"{self.prefix}-symbol.json", [self.symbol.tojson().encode()])
+        replace_file(f"{self.prefix}-0000.params", array_file_chunks(params))
 
 
 class CallBackCenterSave:

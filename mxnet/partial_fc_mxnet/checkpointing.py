@@ -15,15 +15,15 @@ from functools import partial
 from typing import Any, Callable, Iterator, Mapping
 
 import horovod.mxnet as hvd
-import numpy as np
+import mxnet as mx
 
 from partial_fc.checkpoints import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
 from partial_fc.checkpoints.layout import BACKBONE, centers_file, momentum_file, statistics_file
 from partial_fc.host_room import free_memory
 
 from . import backbone_state, job
-from .centers import Piece
-from .host_memory import memory_of
+from .centers import Piece, empty_arrays
+from .host_memory import host_view
 
 # Words of a rank, see SampleDistributeModule.word.
 WRITTEN, STOP = 1, 2
@@ -196,13 +196,11 @@ def _files(module, copied: bool) -> list[tuple[str, Chunks]]:
         backbone = backbone_state.parameters(module._module)
         files.append((BACKBONE, lambda: npz_chunks(backbone)))
     for name, field in zip((centers_file(rank), momentum_file(rank)), Piece._fields):
-        rows = [_rows(getattr(piece, field), copied) for piece in bank.centers.pieces]
+        read = mx.nd.NDArray.asnumpy if copied else host_view
+        with empty_arrays(bank.num_local):
+            rows = [read(getattr(piece, field)) for piece in bank.centers.pieces]
         files.append((name, lambda rows=rows: array_chunks(rows)))
     return files
-
-
-def _rows(array, copied: bool) -> np.ndarray:
-    return array.asnumpy() if copied or array.context.device_type != "cpu" else memory_of(array)
 
 
 def _copy_fits(bank) -> bool:

@@ -16,6 +16,13 @@ def host_array(values: np.ndarray) -> mx.nd.NDArray:
     return array
 
 
+def host_view(array: mx.nd.NDArray) -> np.ndarray:
+    """An array's numbers on the host: its memory itself where it is on the CPU, see memory_of, else a copy."""
+    if array.context.device_type != "cpu" or not array.shape[0]:  # what has no rows has no memory
+        return array.asnumpy()
+    return memory_of(array)
+
+
 def memory_of(array: mx.nd.NDArray) -> np.ndarray:
     """The memory of a CPU array as a NumPy array, once no operator is going to write to it any more.
 

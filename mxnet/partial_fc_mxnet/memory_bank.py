@@ -12,13 +12,14 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.checkpoints import SavedClasses
+from partial_fc.checkpoints import SavedClasses, replace_file
 from partial_fc.sampling import WeightIndexSampler
-from partial_fc.saved_arrays import saved_arrays
+from partial_fc.saved_arrays import array_file_chunks, saved_arrays
 
+from . import job
 from .centers import Centers, Piece, empty_arrays
 from .context import rank_context
-from .errors import sentence
+from .host_memory import host_view
 
 Index = Union[np.ndarray, mx.nd.NDArray]
 
@@ -132,9 +133,10 @@ class MemoryBank:
             OSError: a file could not be written; the one from before is still there.
         """
         os.makedirs(self.prefix, exist_ok=True)
-        with self.centers.in_order():
+        with self.centers.in_order(), empty_arrays(self.num_local):
             for path, field in zip(self._files(), Piece._fields):
-                _save(path, [getattr(piece, field) for piece in self.centers.pieces])
+                arrays = [host_view(getattr(piece, field)) for piece in self.centers.pieces]
+                replace_file(path, array_file_chunks(arrays), job.alive)
 
     def load(self) -> None:
         """Reads what :meth:`save` wrote on this rank of the same number of ranks.
@@ -195,16 +197,6 @@ def _ask_class_start(num_local: int, rank: int) -> int:
         return rank * num_local
     sizes = hvd.allgather(mx.nd.array([num_local], dtype=np.int64), name="class_start")
     return int(sizes[:rank].asnumpy().sum()) if rank else 0
-
-
-def _save(path: str, arrays: list[mx.nd.NDArray]) -> None:
-    aside = path + ".writing"
-    try:
-        with empty_arrays(arrays[-1].shape[0]):
-            mx.nd.save(aside, arrays)
-        os.replace(aside, path)
-    except (mx.base.MXNetError, OSError) as error:
-        raise OSError(f"cannot write the centers to {path}: {sentence(error)}") from error
 
 
 def _load(path: str, shapes: list[tuple[int, int]]) -> list[np.ndarray]:

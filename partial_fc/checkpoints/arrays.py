@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
+import struct
 import zipfile
 from functools import partial
 from typing import IO, Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +20,13 @@ import numpy as np
 
 # Of a block that is looked at before it is written: it stays in the processor's cache.
 BLOCK = 1 << 20
-PLAIN = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
+MAGIC = b"\x93NUMPY\x01\x00"
+# As NumPy writes it. Its own reader takes more, objects too, which are pickles and run code; and it hands the text to
+# Python's parser, so that a damaged one ends in whatever that raises.
+_HEADER = re.compile(
+    rb"\{'descr': '([<|](?:f[248]|[iu][1248]|b1))', 'fortran_order': False, "
+    rb"'shape': \(((?:\d{1,18}, )*(?:\d{1,18},?)?)\), \} *\n"
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest a zip archive knows: the same arrays give the same bytes
 
 
@@ -48,7 +56,7 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
     stream = _Stream()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
-            array = np.ascontiguousarray(array)
+            array = np.asarray(array, order="C")
             with archive.open(zipfile.ZipInfo(name + ".npy", _EPOCH), "w", force_zip64=True) as member:
                 member.write(_header(array.shape, array.dtype))
                 for block in _finite_blocks(array.reshape(-1), partial(_of_array, name)):
@@ -57,50 +65,81 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
     yield stream.taken()
 
 
+def open_array(path: str) -> np.ndarray:
+    """The array of numbers in a .npy file, mapped to be read.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds no such array, or not all of it; names it.
+    """
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        try:
+            shape, dtype = _read_header(file)
+        except ValueError as error:
+            raise ValueError(f"{path} {error}") from None
+        start = file.tell()
+    needed = start + math.prod(shape) * dtype.itemsize
+    if size != needed:
+        raise ValueError(f"{path} has {size} bytes, its shape {shape} needs {needed}")
+    if size == start:
+        return np.empty(shape, dtype)  # nothing cannot be mapped
+    return np.memmap(path, dtype, "r", start, shape)
+
+
 def open_rows(path: str, rows: int, width: int) -> np.ndarray:
     """The array of a .npy file, mapped to be read: (rows, width) float32.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not of that shape and type.
+        ValueError: it is not of that shape and type; names it.
     """
-    size = os.path.getsize(path)
-    with open(path, "rb") as file:
-        shape, dtype = _read_header(file, path)
-        start = file.tell()
-    if shape != (rows, width) or dtype != np.float32:
-        raise ValueError(f"{path} holds {dtype} of shape {shape}, where the manifest has float32 of {(rows, width)}")
-    if size != start + 4 * rows * width:
-        raise ValueError(f"{path} has {size} bytes, its shape needs {start + 4 * rows * width}: it is cut short")
-    if rows == 0:
-        return np.empty((0, width), np.float32)  # nothing cannot be mapped
-    return np.memmap(path, np.float32, "r", start, (rows, width))
+    try:
+        array = open_array(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; take another checkpoint") from None
+    if array.shape != (rows, width) or array.dtype != np.float32:
+        raise ValueError(
+            f"{path} holds {array.dtype} of shape {array.shape}, where the manifest has float32 of {(rows, width)}; "
+            "take another checkpoint"
+        )
+    return array
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
     """All arrays of a .npz file by name.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, or its directory of arrays points outside it; names it.
         ValueError: it holds anything else, names the file and the array.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return {info.filename[: -len(".npy")]: _member(archive, info, path) for info in archive.infolist()}
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            members = {info.filename: info for info in archive.infolist()}
+            if len(members) != len(archive.infolist()):
+                raise ValueError("an array is there twice")
+            # Nothing is allocated beyond the size of the file.
+            if sum(info.file_size for info in members.values()) > os.path.getsize(path):
+                raise ValueError("its arrays are larger than the file")
+            return {name[: -len(".npy")]: _member(archive, info) for name, info in members.items()}
+    except OSError as error:
+        raise OSError(error.errno, f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
         raise ValueError(f"{path} is damaged: {error}; take another checkpoint") from None
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: str) -> np.ndarray:
-    where = f"{path}: {info.filename[:200]!r}"
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    name = repr(info.filename[:200])
     if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
-        raise ValueError(f"{where} is no array stored as it is; take another checkpoint")
+        raise ValueError(f"{name} is no array stored as it is")
     with archive.open(info) as file:
-        shape, dtype = _read_header(file, where)
-        # The archive was checked to be no longer than its file: nothing larger than that is allocated.
-        left = min(info.file_size, os.path.getsize(path)) - file.tell()
+        try:
+            shape, dtype = _read_header(file)
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+        left = info.file_size - file.tell()
         if math.prod(shape) * dtype.itemsize != left:
-            raise ValueError(f"{where} claims shape {shape}, but has {left} bytes; take another checkpoint")
+            raise ValueError(f"{name} claims shape {shape}, but has {left} bytes")
         return np.frombuffer(file.read(), dtype).reshape(shape)
 
 
@@ -111,18 +150,12 @@ def _header(shape: tuple, dtype: np.dtype) -> bytes:
     return file.getvalue()
 
 
-def _read_header(file: IO[bytes], where: str) -> tuple[tuple, np.dtype]:
-    try:
-        version = np.lib.format.read_magic(file)
-        if version != (1, 0):
-            raise ValueError(f"it has version {version} of NumPy's format")
-        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{where} is no array of NumPy's: {error}; take another checkpoint") from None
-    # An array of objects would be a pickle, which can run code.
-    if fortran_order or dtype.str[1:] not in PLAIN or dtype.str[0] == ">" or any(size < 0 for size in shape):
-        raise ValueError(f"{where} holds {dtype} of shape {shape}, which no checkpoint has; take another one")
-    return shape, dtype
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    start = file.read(len(MAGIC) + 2)
+    header = _HEADER.fullmatch(file.read(int.from_bytes(start[len(MAGIC) :], "little")))
+    if not start.startswith(MAGIC) or header is None:
+        raise ValueError("does not begin as an array of numbers in C order does, in version 1.0 of NumPy's format")
+    return tuple(map(int, header[2].replace(b",", b" ").split())), np.dtype(header[1].decode())
 
 
 def _row(first: int, rows: int, row: int) -> str:

@@ -8,10 +8,12 @@ Shapes: C classes of the training.
 
 from __future__ import annotations
 
-import os
+from array import array
 from typing import Mapping
 
 import numpy as np
+
+from partial_fc.checkpoints.arrays import open_array
 
 NEW = -1
 
@@ -63,22 +65,18 @@ def map_names(old: Mapping[str, int], new: Mapping[str, int]) -> np.ndarray:
 
 
 def _read_npy(path: str) -> np.ndarray:
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{path} is no array of NumPy's: {error}") from None
+    found = open_array(path)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise ValueError(f"{path} holds {found.dtype} of shape {found.shape}, not integers (C,)")
     return found.astype(np.int64)
 
 
 def _read_text(path: str) -> np.ndarray:
-    numbers = []
+    numbers = array("q")
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             try:
                 numbers.append(int(line))
-            except ValueError:
-                name = os.fspath(path)
-                raise ValueError(f"{name}, line {number}: {line.strip()[:40]!r} is no number of a class") from None
+            except (ValueError, OverflowError):
+                raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} is no number of a class") from None
     return np.array(numbers, np.int64)

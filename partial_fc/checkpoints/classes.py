@@ -6,6 +6,7 @@ Shapes: C classes, L classes of one rank, E embedding, n classes asked for.
 from __future__ import annotations
 
 import os
+import re
 from typing import Sequence
 
 import numpy as np
@@ -60,13 +61,12 @@ class SavedClasses:
         Raises:
             OSError, ValueError: a file is missing or damaged; names it.
         """
-        weight = _of_kind(folder, "centers")
-        weight_mom = _of_kind(folder, "centers_mom")
+        weight, weight_mom = (_of_kind(folder, kind) for kind in ("centers", "centers_mom"))
         if not weight:
             raise FileNotFoundError(f"{folder} has no 0_centers.param: the class centers of all ranks are read there")
         if weight_mom and [len(array) for array in weight] != [len(array) for array in weight_mom]:
             raise ValueError(f"{folder}: the files of centers and of momentum have not the same rows; copy all again")
-        if len({array.shape[1:] for array in weight + weight_mom}) > 1:
+        if len({array.shape[1] for array in weight + weight_mom}) > 1:
             raise ValueError(f"{folder}: the files of centers are of several embedding sizes; copy all again")
         return cls(weight, weight_mom or None)
 
@@ -79,7 +79,12 @@ class SavedClasses:
 
         Returns:
             (n, E) float32.
+
+        Raises:
+            ValueError: a class is none of these.
         """
+        if len(classes) and not 0 <= classes.min() <= classes.max() < self.num_classes:
+            raise ValueError(f"classes {classes.min()}..{classes.max()} are asked for, there are {self.num_classes}")
         found = np.zeros((len(classes), self.embedding_size), np.float32)
         shards = self._shards[field]
         shard_of = np.searchsorted(self._behind, classes, side="right")
@@ -90,16 +95,24 @@ class SavedClasses:
 
 
 def _of_kind(folder: str, kind: str) -> list[np.ndarray]:
-    """The arrays in the files of ranks 0, 1, ... as far as there are any."""
-    arrays: list[np.ndarray] = []
-    rank = 0
-    while os.path.exists(path := os.path.join(folder, f"{rank}_{kind}.param")):
-        try:
-            arrays += saved_arrays(path)
-        except ValueError as error:
-            raise ValueError(f"cannot read {path}: {error}") from None
-        rank += 1
+    """The arrays in the files of all ranks, in order."""
+    ranks = sum(re.fullmatch(rf"\d+_{kind}\.param", name) is not None for name in os.listdir(folder))
+    pieces = [_pieces(os.path.join(folder, f"{rank}_{kind}.param")) for rank in range(ranks)]
+    rows = [sum(map(len, arrays)) for arrays in pieces]
+    # The split gives some ranks one row more than others, the original's gives all the same.
+    if rows and (max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows):
+        raise ValueError(f"{folder}: the ranks' files of {kind} have {rows} rows, which no one training writes")
+    return [array for arrays in pieces for array in arrays]
+
+
+def _pieces(path: str) -> list[np.ndarray]:
+    try:
+        arrays = saved_arrays(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"cannot read {path}: {error}") from None
     wrong = [array.shape for array in arrays if array.ndim != 2]
     if wrong:
-        raise ValueError(f"{folder}: {kind} of shape {wrong[0]} are no rows of classes")
+        raise ValueError(f"{path}: an array of shape {wrong[0]} is no rows of classes")
     return arrays

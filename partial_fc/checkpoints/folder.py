@@ -20,6 +20,8 @@ class CheckpointFolder:
     """
 
     def __init__(self, path: str, kept: int):
+        if kept < 1:
+            raise ValueError(f"{kept} checkpoints cannot be kept: at least 1 is")
         self.path, self.kept = os.fspath(path), kept
 
     def complete(self) -> list[tuple[int, str]]:
@@ -63,9 +65,13 @@ class CheckpointFolder:
 
     def prune(self) -> None:
         """Removes the complete checkpoints but the newest ones; what cannot be removed is a warning."""
-        for _, path in self.complete()[self.kept :]:
-            # Never half a checkpoint under the name of a complete one.
-            os.rename(path, path + OLD)
+        try:
+            for _, path in self.complete()[self.kept :]:
+                # Never half a checkpoint under the name of a complete one, after a loss of power either.
+                os.rename(path, path + OLD)
+                sync_folder(self.path)
+        except OSError as error:
+            logging.warning("cannot remove old checkpoints in %s: %s", self.path, error)
         self._remove((OLD,))
 
     def clean(self) -> None:
@@ -82,6 +88,8 @@ class CheckpointFolder:
             if number > num_update:
                 left.append(_unused(path + LEFT))
                 os.rename(path, left[-1])
+        if left:
+            sync_folder(self.path)
         return left
 
     def _names(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ FORMAT, VERSION = "partial_fc checkpoint", 1
 LARGEST = 64 << 20  # bytes of a manifest; 10,000 ranks need some 10 MB
 MAX_RANKS = 10**6
 LIMIT = 2**62  # of any number
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ def write_manifest(folder: str, manifest: Manifest) -> None:
     """
     content = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     content["files"] = {name: {"bytes": e.bytes, "sha256": e.sha256} for name, e in sorted(manifest.files.items())}
+    content = json.loads(json.dumps(content, allow_nan=False))  # numbers as keys are text when they are read
     content["sha256"] = _digest(content)
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    text = json.dumps(content, indent=1) + "\n"
     replace_file(os.path.join(folder, MANIFEST), [text.encode()])
 
 
@@ -147,7 +150,7 @@ def _files(files: dict, ranks: int) -> dict[str, Entry]:
     if set(files) != needed:
         _refuse(f"of its {ranks} ranks it has, or lacks, {sorted(set(files) ^ needed)[0]}")
     for name, entry in files.items():
-        if set(entry) != {"bytes", "sha256"} or not isinstance(entry["sha256"], str):
+        if set(entry) != {"bytes", "sha256"} or not _SHA256.fullmatch(entry["sha256"]):
             _refuse(f"what it says of {name} is not its size and SHA-256")
     return {name: Entry(_number(name, entry["bytes"]), entry["sha256"]) for name, entry in files.items()}
 

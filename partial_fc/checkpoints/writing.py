@@ -48,17 +48,17 @@ def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = l
     return Entry(size, digest.hexdigest())
 
 
-def replace_file(path: str, chunks: Iterable[Chunk]) -> Entry:
-    """Writes a file aside and gives it its name when it is on the disk.
+def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
+    """As write_file, but writes aside and gives the file its name when it is on the disk.
 
     Raises:
         OSError: likewise; the file that had the name before still has it.
     """
     aside = path + ".writing"
     try:
-        entry = write_file(aside, chunks)
+        entry = write_file(aside, chunks, alive)
         os.replace(aside, path)
-    except OSError:
+    except BaseException:  # what makes the chunks may refuse too
         with suppress(OSError):
             os.remove(aside)
         raise

@@ -48,6 +48,7 @@ def test_what_is_drawn_is_read_ahead(pair, tmp_path):
     require_disk(tmp_path)
     _, b = pair
     files = [file for piece in b.centers.files for file in piece]
+    mx.nd.waitall()  # MXNet may still be writing the first centers
     for file in files:
         file._forget()
     index, _ = b.sample(np.arange(0, 3000, 500))

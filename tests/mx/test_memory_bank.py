@@ -87,7 +87,7 @@ def test_a_save_that_fails_leaves_the_files_from_before(tmp_path):
     content = (tmp_path / "0_centers.param").read_bytes()
     os.mkdir(tmp_path / "0_centers.param.writing")
     b.weight[:] = 0
-    with pytest.raises(OSError, match="cannot write the centers to .*0_centers.param"):
+    with pytest.raises(OSError, match="cannot write .*0_centers.param"):
         b.save()
     assert (tmp_path / "0_centers.param").read_bytes() == content
 

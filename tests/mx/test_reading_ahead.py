@@ -77,7 +77,8 @@ def test_going_on_at_another_number_of_ranks_gives_the_same_images(rec, batch, r
     whole = FaceImageIter(12, SHAPE, rec, threads=2, **everything())
     take(whole, 2)
     state = whole.state()
-    assert state == {"epoch": 0, "images": 24, "num_images": 50, "shuffle": True, "seed": 3, "images_filter": 0}
+    order = {"data_set": whole.digest, "num_images": 50, "shuffle": True, "seed": 3, "images_filter": 0}
+    assert state == {"epoch": 0, "images": 24, **order}
     global_batch = batch * ranks
     parts = [FaceImageIter(batch, SHAPE, rec, context=rank, context_num=ranks, **everything()) for rank in range(ranks)]
     for part in parts:
@@ -95,6 +96,9 @@ def test_a_state_of_another_order_is_refused(rec):
         FaceImageIter(4, SHAPE, rec, seed=3).restore(state)
     with pytest.raises(ValueError, match="saved with seed=3, but now it is 0"):
         FaceImageIter(4, SHAPE, rec, shuffle=True).restore(state)
+    # As many images of another set.
+    with pytest.raises(ValueError, match="saved with data_set="):
+        FaceImageIter(4, SHAPE, rec, **everything()).restore({**state, "data_set": "another"})
 
 
 def test_dummies_go_on_where_they_were():

@@ -224,7 +224,10 @@ def test_an_overflow_on_the_way_forward_is_told_at_once(tmp_path):
     module, data = build(tmp_path), batches(1)[0]
     if hvd.rank() == 0:
         data.data[0][:] = 1e5
-    with pytest.raises(FloatingPointError, match="the loss is nan at update 1: .* or set fp16=False"):
+    with pytest.raises(
+        FloatingPointError,
+        match=r"the loss is nan at update 1 \(it is in the features of rank .*\): .* or set fp16=False",
+    ):
         step(module, data)
 
 

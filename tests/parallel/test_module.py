@@ -70,11 +70,22 @@ def test_feature_equal_to_its_center_gives_finite_gradients(tmp_path):
 
 def test_a_loss_that_is_not_a_number_stops_every_rank(tmp_path):
     module = bound_module(50, tmp_path)
-    features = mx.nd.full((G, E), np.nan)
+    features = mx.nd.ones((G, E))
+    features[-1, 0] = np.nan
     before = module.memory_bank.weight.asnumpy()
-    with pytest.raises(FloatingPointError, match="the loss is nan at update 1"):
+    with pytest.raises(
+        FloatingPointError, match=rf"the loss is nan at update 1 \(it is in the features of rank {hvd.size() - 1}\)"
+    ):
         module.backward_all(features, np.zeros(G, np.int64))
     np.testing.assert_array_equal(module.memory_bank.weight.asnumpy(), before)
+
+
+def test_centers_that_are_not_a_number_name_their_rank(tmp_path):
+    module = bound_module(50, tmp_path)
+    if hvd.rank() == hvd.size() - 1:
+        module.memory_bank.weight[:] = np.nan
+    with pytest.raises(FloatingPointError, match=rf"it is in the centers of rank {hvd.size() - 1}\)"):
+        module.backward_all(mx.nd.ones((G, E)), np.full(G, 49, np.int64))
 
 
 @pytest.mark.world_size(2, 3)

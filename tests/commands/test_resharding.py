@@ -1,0 +1,42 @@
+"""What one number of ranks has saved, others read and save again, to the last bit."""
+
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from partial_fc.checkpoints import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+
+
+def contents(folder):
+    """Backbone, centers, momentum and shards of the newest checkpoint."""
+    ((_, path),) = CheckpointFolder(str(folder), 1).complete()
+    manifest = read_manifest(path)
+    classes = SavedClasses.of_checkpoint(path, manifest)
+    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
+    return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
+
+
+@pytest.mark.parametrize("chain, classes", [((1, 2, 3, 1), 23), ((4, 2, 4), 7)])
+def test_going_round_the_numbers_of_ranks_changes_no_bit(chain, classes, run, tmp_path):
+    folders = []
+    for number, ranks in enumerate(chain):
+        source = folders[-1:]
+        folders.append(tmp_path / str(number))
+        command = [sys.executable, ROOT / "tests" / "commands" / "reshard.py", classes, folders[-1], *source]
+        launcher = ["mpirun", "-q", "--oversubscribe", "-np", ranks] if ranks > 1 else []
+        result = run(*launcher, *command, OMP_NUM_THREADS="1")
+        assert result.returncode == 0, result.stdout + result.stderr
+    expected, first = contents(folders[0])
+    assert first.num_update == 4 and expected["weight_mom"].any()
+    for folder, ranks in zip(folders, chain):
+        found, manifest = contents(folder)
+        assert [stop - start for start, stop in manifest.shards] == [
+            classes // ranks + (rank < classes % ranks) for rank in range(ranks)
+        ]
+        assert (manifest.ranks, manifest.num_update) == (ranks, 4)
+        assert found.keys() == expected.keys()
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert read_manifest(CheckpointFolder(str(folders[-1]), 1).complete()[0][1]).state == first.state
