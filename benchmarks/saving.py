@@ -18,7 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import layer  # noqa: E402  which makes the packages importable and divides the cores
+import layer  # noqa: E402  which makes the packages importable and divides the cores, before MXNet is there
+
+# isort: split
 import horovod.mxnet as hvd  # noqa: E402
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Callable
 
 import horovod.mxnet as hvd
 import numpy as np
@@ -48,15 +49,20 @@ class SavedTraining:
         return cls(path, job.together("checkpoint.verify", lambda: _verified(path)))
 
     @classmethod
-    def newest(cls, folder: CheckpointFolder) -> SavedTraining | None:
-        """The newest complete checkpoint that is whole; None where there is none. Collectives: those of ``open``."""
+    def newest(cls, folder: CheckpointFolder, warn: Callable[[str], object] = logging.warning) -> SavedTraining | None:
+        """The newest complete checkpoint that is whole; None where there is none. Collectives: those of ``open``.
+
+        Args:
+            folder: where they are.
+            warn: told on rank 0 of each one that is damaged.
+        """
         complete = job.gather("checkpoint.newest", folder.complete() if hvd.rank() == 0 else None)[0]
         for _, path in complete:
             try:
                 return cls.open(path)
             except job.JobError as error:
                 if hvd.rank() == 0:
-                    logging.warning("going on from an older checkpoint, because of this: %s", error)
+                    warn(f"this checkpoint is not gone on from: {error}")
         return None
 
     def weights(self) -> dict[str, np.ndarray]:

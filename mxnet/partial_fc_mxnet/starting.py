@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import NamedTuple
 
-import horovod.mxnet as hvd
 import numpy as np
 
 from partial_fc.checkpoints import CheckpointFolder, read_class_map
@@ -23,8 +23,22 @@ def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
     return CheckpointFolder(os.path.join(folder, "checkpoints"), settings.checkpoints_kept)
 
 
-def find_saved(settings, folder: str, run: str) -> tuple[SavedTraining | None, bool]:
-    """The checkpoint to go on from, and whether that is to be done in the output folder as it is.
+class Beginning(NamedTuple):
+    """How a training begins.
+
+    Attributes:
+        saved: the checkpoint to go on from, None for none.
+        keep: go on in the output folder as it is.
+        remarks: for the log, which is not there yet.
+    """
+
+    saved: SavedTraining | None
+    keep: bool
+    remarks: list[str]
+
+
+def find_saved(settings, folder: str, run: str) -> Beginning:
+    """Looks for the checkpoint to go on from.
 
     Args:
         settings: of default.py; ``resume``, ``class_map``.
@@ -36,6 +50,7 @@ def find_saved(settings, folder: str, run: str) -> tuple[SavedTraining | None, b
         JobError: on every rank, where there is no such checkpoint or it is damaged.
     """
     checkpoints = checkpoint_folder(settings, folder)
+    remarks: list[str] = []
     restarted = job.gather("restarted", bool(run) and begun_by(folder, run))[0]
     if not restarted and settings.resume not in ("", AUTO):
         saved = SavedTraining.open(settings.resume)
@@ -44,16 +59,16 @@ def find_saved(settings, folder: str, run: str) -> tuple[SavedTraining | None, b
             num_saved = saved.manifest.num_classes
             saved.class_map = job.together("class_map", lambda: _class_map(settings, num_saved))
     elif restarted or settings.resume == AUTO:
-        saved = SavedTraining.newest(checkpoints)
+        saved = SavedTraining.newest(checkpoints, remarks.append)
         keep = restarted or saved is not None
-        if saved is None and hvd.rank() == 0:
-            logging.info("no checkpoint in %s: training starts from its beginning", checkpoints.path)
+        if saved is None:
+            remarks.append(f"no checkpoint to go on from in {checkpoints.path}: training starts from its beginning")
     else:
-        return None, False
-    return saved, keep
+        saved, keep = None, False
+    return Beginning(saved, keep, remarks)
 
 
-def prepare_output(settings, folder: str, run: str, saved: SavedTraining | None, keep: bool) -> None:
+def prepare_output(settings, folder: str, run: str, beginning: Beginning) -> None:
     """Makes the output folder ready, see prepare_folder; on rank 0.
 
     Checkpoints that are newer than the one gone on from are kept under another name: what follows replaces them.
@@ -61,11 +76,11 @@ def prepare_output(settings, folder: str, run: str, saved: SavedTraining | None,
     Raises:
         OSError: see prepare_folder.
     """
-    prepare_folder(folder, keep, run)
-    checkpoints = checkpoint_folder(settings, folder)
+    prepare_folder(folder, beginning.keep, run)
+    checkpoints, saved = checkpoint_folder(settings, folder), beginning.saved
     checkpoints.clean()
-    for path in checkpoints.leave(saved.manifest.num_update if saved and keep else -1):
-        logging.warning("not gone on from, kept as %s", path)
+    for path in checkpoints.leave(saved.manifest.num_update if saved and beginning.keep else -1):
+        beginning.remarks.append(f"a newer checkpoint is not gone on from; it is kept as {path}")
 
 
 def take_pretrained(settings, module) -> None:

@@ -15,9 +15,9 @@ import horovod
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
-from partial_fc.agreement import code_digest
 
 import partial_fc
+from partial_fc.agreement import code_digest
 from partial_fc.pairs import read_pairs
 from partial_fc.report import draw_curves, write_summary
 from partial_fc.verification import raw_pixel_embeddings, verify
@@ -47,14 +47,14 @@ def train(settings) -> None:
     data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
     job.agree(facts(settings, data))
     run_name = os.environ.get("PARTIAL_FC_RUN", "")
-    saved, keep = starting.find_saved(settings, folder, run_name)
-    job.together("output", lambda: rank == 0 and starting.prepare_output(settings, folder, run_name, saved, keep))
+    beginning = starting.find_saved(settings, folder, run_name)
+    job.together("output", lambda: rank == 0 and starting.prepare_output(settings, folder, run_name, beginning))
     job.together("output_of_ranks", lambda: check_writable(folder, rank))
-    num_update = saved.manifest.num_update if saved else 0
+    num_update = beginning.saved.manifest.num_update if beginning.saved else 0
     with Output(folder, rank, settings.max_update, num_update) as output:
         bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
         module, optimizer_params = job.together("module", lambda: build.build_module(settings, bank, size))
-        run = _Run(settings, module, output, data, saved, saved_at=num_update if keep else 0)
+        run = _Run(settings, module, output, data, beginning)
         run.fit(optimizer_params)
         run.finish()
 
@@ -82,9 +82,9 @@ def versions() -> dict[str, str]:
 class _Run:
     """The callbacks of a training and what is told before and after it."""
 
-    def __init__(self, settings, module, output: Output, data, saved: SavedTraining | None, saved_at: int):
+    def __init__(self, settings, module, output: Output, data, beginning: starting.Beginning):
         self.settings, self.module, self.output, self.data = settings, module, output, data
-        self.saved = saved
+        self.beginning, self.saved = beginning, beginning.saved
         self.rank, self.size = module.rank, module.size
         sets = build.validation_sets(settings)
         # A set that one host lacks is left out on all of them: they embed it together.
@@ -112,7 +112,7 @@ class _Run:
             settings.checkpoint_every,
             self._notes,
             {**facts(settings, data), "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
-            saved_at,
+            self.saved.manifest.num_update if self.saved and beginning.keep else 0,
         )
         self.baselines: dict[str, float] = {}
         self.start = self.seconds = 0.0
@@ -148,11 +148,12 @@ class _Run:
         """Verifies and saves what was trained, and writes the summary."""
         num_update = self.module.num_update
         self.log.write(self.module.num_epoch, num_update)
+        if self.settings.checkpoint_every:
+            # Before the running statistics are averaged: a longer training would not do that here.
+            self.checkpoint.save(num_update)
         accuracy = self.verification.verify_all(num_update)
         self.model_save.save(num_update)
         self.center_save.save(num_update)
-        if self.settings.checkpoint_every:
-            self.checkpoint.save(num_update)
         self.seconds = self._seconds_so_far()
         self.skipped = sum(job.gather("skipped_images", self.data.skipped))
         job.together("results", lambda: self._write_results(accuracy) if self.rank == 0 else None)
@@ -189,6 +190,8 @@ class _Run:
             self.module.context,
             ", ".join(f"{name} {settings[name]}" for name in shown),
         )
+        for remark in self.beginning.remarks:
+            logging.info("%s", remark)
         if self.saved is not None:
             self._tell_saved(self.saved)
         if settings.debug:

@@ -1,0 +1,126 @@
+"""Beginning with the weights of another training, out of checkpoints and of the files of the original."""
+
+import os
+from types import SimpleNamespace
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+import pytest
+from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial_params, random_batches
+
+from partial_fc.checkpoints import CheckpointFolder
+from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, job, starting
+from partial_fc_mxnet.pretrained import read_pretrained
+
+CLASSES = 7
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return job.gather("folder", str(tmp_path))[0]
+
+
+def module_of(classes=CLASSES):
+    """A module with random parameters and a new bank."""
+    module, _ = build_module(build_bank(classes, 1.0, ""), MarginLoss(embedding_size=E))
+    module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
+    module.init_params(arg_params=initial_params(seed=5), aux_params={})
+    return module
+
+
+def write_original(folder, rows_of_ranks, **params):
+    """Files as the original trainer leaves them: rank 0 writes them all; returns the centers."""
+    rng = np.random.default_rng(3)
+    centers = rng.standard_normal((sum(rows_of_ranks), E)).astype(np.float32)
+    if hvd.rank() == 0:
+        mx.nd.save(f"{folder}/model-0000.params", {**{f"arg:{k}": v for k, v in initial_params().items()}, **params})
+        start = 0
+        for rank, rows in enumerate(rows_of_ranks):
+            mx.nd.save(f"{folder}/{rank}_centers.param", mx.nd.array(centers[start : start + rows]))
+            start += rows
+    job.gather("written", None)
+    return centers
+
+
+def begin(path, classes=CLASSES, class_map=""):
+    """What a training has after it has begun with `path`: its parameters, and the centers of all ranks."""
+    module = module_of(classes)
+    settings = SimpleNamespace(pretrained=path, class_map=class_map, num_classes=classes)
+    starting.take_pretrained(settings, module)
+    params, _ = module.get_export_params()
+    return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
+        module.memory_bank.weight.asnumpy(), "found"
+    )
+
+
+@pytest.mark.parametrize("name", ["", "model-0000.params"])
+def test_weights_of_the_original(folder, name):
+    write_original(folder, [3, 3, 3])
+    fresh = all_ranks(module_of().memory_bank.weight.asnumpy(), "fresh")
+    params, centers = begin(os.path.join(folder, name))
+    for key, value in initial_params().items():
+        np.testing.assert_array_equal(params[key], value.asnumpy())
+    np.testing.assert_array_equal(centers, fresh)  # weights of the backbone alone, unless asked
+
+
+@pytest.mark.parametrize("rows", [[3, 3, 3], [4, 3], [7]])  # the first as the original splits 7 classes
+def test_centers_of_the_original(folder, rows):
+    written = write_original(folder, rows)
+    _, centers = begin(folder, class_map="same")
+    np.testing.assert_array_equal(centers, written[:CLASSES])
+
+
+def test_a_class_map_from_a_file(folder):
+    written = write_original(folder, [4, 3])
+    if hvd.rank() == 0:
+        with open(f"{folder}/map.txt", "w") as file:
+            file.write("6\n-1\n0\n")
+    job.gather("mapped", None)
+    _, centers = begin(folder, 3, f"{folder}/map.txt")
+    np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
+    assert np.abs(centers[1]).max() < 0.1  # a new one, from N(0, 0.01)
+
+
+def test_a_checkpoint(folder):
+    module, params = build_module(build_bank(CLASSES, 1.0, ""), MarginLoss(embedding_size=E))
+    checkpoint = CallBackCheckpoint(module, CheckpointFolder(f"{folder}/checkpoints", 1), frequent=0)
+    module.fit(Batches(*random_batches(CLASSES, 2)), params, None, mx.init.Xavier(), max_update=2)
+    checkpoint.save(2)
+    ((_, path),) = job.gather("paths", checkpoint.folder.complete())[0]
+    found, centers = begin(path, class_map="same")
+    for name, value in module.get_export_params()[0].items():
+        np.testing.assert_array_equal(found[name], value.asnumpy())
+    np.testing.assert_array_equal(centers, all_ranks(module.memory_bank.weight.asnumpy(), "trained"))
+
+
+def test_half_precision_weights_become_float32(folder):
+    bias = np.array([0.5, -1, 2, 0.25], np.float16)
+    write_original(folder, [7], **{"arg:fc1_bias": mx.nd.array(bias, dtype="float16")})
+    assert (begin(folder)[0]["fc1_bias"] == bias).all()
+
+
+def test_what_does_not_fit_names_file_and_parameter(folder):
+    write_original(folder, [7], **{"arg:fc1_weight": mx.nd.zeros((E, D + 1))})
+    path = os.path.join(folder, "model-0000.params")
+    with pytest.raises(job.JobError, match=f"cannot begin with {path}: arg:fc1_weight has shape .*train the same"):
+        begin(folder)
+
+
+def test_more_classes_than_there_are_centers_need_a_map(folder):
+    write_original(folder, [7])
+    with pytest.raises(job.JobError, match="there are centers of 7 classes and 9 here"):
+        begin(folder, 9, class_map="same")
+
+
+def test_which_file_is_meant_must_be_clear(folder):
+    with pytest.raises(job.JobError, match="holds neither a checkpoint nor a .params file"):
+        begin(folder)
+    write_original(folder, [7])
+    if hvd.rank() == 0:
+        mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
+    job.gather("written", None)
+    with pytest.raises(job.JobError, match="holds several .params files: give the path of one"):
+        begin(folder)
+    with pytest.raises(job.JobError, match="is not there"):
+        read_pretrained(os.path.join(folder, "none"), False)
