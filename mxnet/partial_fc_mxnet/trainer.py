@@ -168,6 +168,8 @@ class _Run:
         }
 
     def _take_notes(self, notes: dict) -> None:
+        if "log" not in notes:  # of a program of one's own
+            return
         self.log.restore(notes["log"])
         for name, points in notes["verification"].items():
             if name in self.verification.history:

@@ -14,12 +14,15 @@ import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, random_batches
 
 import default
+from partial_fc.checkpoints import CheckpointFolder
 from partial_fc.loss_scale import GIVE_UP_AFTER, GROW_AFTER, START
 from partial_fc_mxnet import (
+    CallBackCheckpoint,
     CallBackModelSave,
     MarginLoss,
     MemoryBankSGDOptimizer,
     SampleDistributeModule,
+    SavedTraining,
     get_scheduler,
     job,
 )
@@ -106,6 +109,23 @@ def test_float16_parameters_train_like_float32_ones(tmp_path):
     np.testing.assert_allclose(losses["float16"], losses["float32"], rtol=0, atol=0.05)
     assert losses["float16"] != losses["float32"]
     assert (module.loss_scale.scale, module.loss_scale.good_steps) == (256.0, 10)
+
+
+def test_going_on_from_a_checkpoint_keeps_master_weights_and_loss_scale(tmp_path):
+    folder = CheckpointFolder(job.gather("folder", str(tmp_path))[0], kept=1)
+    whole, data = build(tmp_path), batches(8)
+    whole.loss_scale.scale, whole.loss_scale.good_steps = 128.0, GROW_AFTER - 7
+    for batch in data[:5]:
+        step(whole, batch)
+    CallBackCheckpoint(whole, folder, frequent=0).save(5)
+    losses = [step(whole, batch) for batch in data[5:]]
+    again = build(tmp_path)
+    SavedTraining.newest(folder).restore(again, None)
+    assert (again.num_update, again.loss_scale.scale, again.loss_scale.good_steps) == (5, 128.0, GROW_AFTER - 2)
+    assert [step(again, batch) for batch in data[5:]] == losses
+    assert again.loss_scale.scale == whole.loss_scale.scale == 256.0
+    for name, array in values(whole).items():
+        np.testing.assert_array_equal(values(again)[name], array, err_msg=name)
 
 
 def test_what_is_float16_and_what_has_master_weights(tmp_path):
