@@ -99,14 +99,10 @@ class SavedTraining:
     def _restore(self, module, train_data) -> None:
         manifest, bank = self.manifest, module.memory_bank
         try:
+            self._check_sizes(module)
             arrays = self.weights()
             backbone_state.set_weights(module._module, arrays)
             backbone_state.set_optimizer(module._module, arrays, manifest.num_update)
-            if self.class_map is None and manifest.num_classes != module.num_classes:
-                raise ValueError(
-                    f"it holds {manifest.num_classes} classes, this training has {module.num_classes}: "
-                    "say with --class-map which class is which"
-                )
             bank.take(self.classes(), self.class_map)
             if self._same_ranks():
                 bank.sampler.restore(manifest.rank_states[hvd.rank()].get("sampler"))
@@ -115,6 +111,19 @@ class SavedTraining:
             self._restore_progress(module, train_data)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"cannot go on from {self.path}: {error}") from None
+
+    def _check_sizes(self, module) -> None:
+        manifest, own = self.manifest, module.memory_bank.embedding_size
+        if manifest.embedding_size != own:
+            raise ValueError(
+                f"its embedding size is {manifest.embedding_size}, this training's is {own}: "
+                f"set embedding_size={manifest.embedding_size}"
+            )
+        if self.class_map is None and manifest.num_classes != module.num_classes:
+            raise ValueError(
+                f"it holds {manifest.num_classes} classes, this training has {module.num_classes}: "
+                "say with --class-map which class is which"
+            )
 
     def _restore_progress(self, module, train_data) -> None:
         state = self.manifest.state

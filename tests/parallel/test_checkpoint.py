@@ -26,25 +26,25 @@ from partial_fc_mxnet.step_seed import StepSeed
 CLASSES, BATCH, SHAPE, STEPS = 13, 4, (3, 4, 4), 8
 
 
-def symbol(dropout=0.3):
+def symbol(embedding_size, dropout=0.3):
     flat = mx.sym.Dropout(mx.sym.flatten(mx.sym.Variable("data")) / 255, p=dropout)
     hidden = mx.sym.BatchNorm(mx.sym.FullyConnected(flat, num_hidden=6, name="hidden"), name="bn")
-    return mx.sym.FullyConnected(hidden, num_hidden=E, name="fc1")
+    return mx.sym.FullyConnected(hidden, num_hidden=embedding_size, name="fc1")
 
 
 class Training:
     """A small training from scratch; `fit` goes on with it, from a checkpoint if one is given."""
 
-    def __init__(self, seed=0, batch=BATCH, classes=CLASSES, folder=None, momentum=0.9, ratio=0.5):
+    def __init__(self, seed=0, batch=BATCH, classes=CLASSES, folder=None, momentum=0.9, width=E):
         rank, size = hvd.rank(), hvd.size()
         shard = shard_of(classes, rank, size)
-        sampled = num_sampled(shard.size, ratio)
+        sampled = num_sampled(shard.size, 0.5)
         self.bank = MemoryBank(
-            sampled, shard.size, rank, hvd.local_rank(), E, "", folder=folder, class_start=shard.start, seed=seed
+            sampled, shard.size, rank, hvd.local_rank(), width, "", folder=folder, class_start=shard.start, seed=seed
         )
         backbone, centers = get_scheduler([5], 0.1, 0.1, warmup_steps=3)
         sgd = MemoryBankSGDOptimizer(centers, 1 / (batch * size))
-        self.module = SampleDistributeModule(symbol(), MarginLoss((1.0, 0.3, 0.1), 8.0, E), self.bank, sgd)
+        self.module = SampleDistributeModule(symbol(width), MarginLoss((1.0, 0.3, 0.1), 8.0, width), self.bank, sgd)
         self.params = dict(learning_rate=0.1, lr_scheduler=backbone, momentum=momentum, rescale_grad=1 / batch)
         self.data = DummyIter(batch, SHAPE, 3, classes, seed, rank, size)
         self.losses = []
@@ -164,6 +164,7 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
     saved = SavedTraining.newest(folder)
     cases = [
         (dict(classes=CLASSES + 1), f"it holds {CLASSES} classes, this training has {CLASSES + 1}"),
+        (dict(width=E + 1), f"its embedding size is {E}, this training's is {E + 1}: set embedding_size={E}"),
         (dict(momentum=0.0), "set momentum"),
         (dict(seed=1), None),  # dummies are the same for every seed: only a set of images has an order
     ]
