@@ -12,6 +12,7 @@ import sys
 import time
 
 from partial_fc import launch
+from partial_fc.sentinel import REFUSED, Sentinel
 
 
 class Parser(argparse.ArgumentParser):
@@ -88,22 +89,28 @@ def prepare_host(settings, local_rank):
     launch.share_cores(os.environ)
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
     import partial_fc_mxnet  # noqa: F401  says what to run where MXNet or Horovod is missing
+    from partial_fc_mxnet.context import rank_context
 
-    # One rank of a host draws, a minute at most; the others wait in hvd.init(), over Gloo 30 s by default.
-    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", "300")
+    if rank_context(local_rank).device_type == "cpu":
+        launch.sum_alike(os.environ)
+    # One rank of a host draws, a minute at most; the others wait in hvd.init(), over Gloo 30 s by default. The
+    # sentinel, which can name the rank that is missing, is to be the first to lose patience.
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", "330")
     if local_rank == 0:
         draw_demo(settings)
 
 
-def end(error, telling):
-    """Ends this rank with the error's sentence, if it is the one to tell it."""
+def end(error, telling, board=None):
+    """Ends this rank with the error's sentence, unless another one tells it."""
     if not telling:
-        # The launcher ends all ranks when one has ended: the one that tells may be the slowest to get here.
+        # The one that tells may be the slowest to get here; then the launcher ends all ranks. After this time the
+        # error is none of its: this rank has a config.py or a library of its own.
         time.sleep(5)
-    else:
+    if board is None or board.tell_once():
         hint = ", run `bash setup-utils/install.sh` first" if isinstance(error, ModuleNotFoundError) else ""
-        print(f"error: {error}{hint}", file=sys.stderr, flush=True)
-    sys.exit(2)
+        where = "" if telling else f" on rank {launch.place(os.environ).rank}"
+        print(f"error{where}: {error}{hint}", file=sys.stderr, flush=True)
+    sys.exit(REFUSED)
 
 
 def main(argv=None):
@@ -126,16 +133,20 @@ def run_rank(argv):
         settings = read_settings(words)
     except (ValueError, OSError, ImportError) as error:
         end(error, telling=place.rank == 0)  # all ranks read the same words
+    sentinel = Sentinel(place, settings.models_root, os.environ)
+    sentinel.start()
     try:
         prepare_host(settings, place.local_rank)
     except (ValueError, OSError, ImportError) as error:
-        end(error, telling=place.local_rank == 0)
+        end(error, place.local_rank == 0, sentinel.board)
     import horovod.mxnet as hvd
 
     from partial_fc_mxnet import job
 
     work = choose_work(words, settings)
-    hvd.init()
+    job.guarded_by(sentinel)
+    with job.waiting("Horovod's start"):
+        hvd.init()
     job.run(work)
 
 

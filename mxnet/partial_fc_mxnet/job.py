@@ -1,4 +1,4 @@
-"""Ending well: an error on one rank, or Ctrl-C, is told once and ends the whole job."""
+"""What the ranks of a job do together, and how they end: an error, or Ctrl-C, is told once and ends all of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
-from typing import Any, Callable, NoReturn, TypeVar
+from typing import Any, Callable, Iterator, NoReturn, TypeVar
 
 import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.agreement import differences
+from partial_fc.sentinel import FAILED, PRECEDENCE, PREEMPTED, REFUSED, Sentinel
 from partial_fc.softmax import MissingPositiveError
 
 from .errors import sentence
@@ -24,8 +26,12 @@ Result = TypeVar("Result")
 # What a user can mend: a sentence is enough. Anything else is a defect and shows its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
 
-EXIT_CODE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells have it
+
+# What Horovod says on the ranks that are left when one has gone.
+LOST = ("Horovod has been shut down", "Connection closed by peer", "Connection reset by peer", "gloo/transport")
+LOST_WAIT = 3.0  # seconds until the launcher or a sentinel has found the dead one
+MEETING = 5.0  # seconds for all ranks to meet before they end
 
 
 class JobError(ValueError):
@@ -48,20 +54,32 @@ class Preempted(Exception):
 _KNOWN_EVERYWHERE = (JobError, MissingPositiveError, FloatingPointError)
 
 
-# Seconds after which a rank that shows no sign of life ends itself; set by watch().
-_patience = 0.0
+# Of this process, which is one rank of one job.
+_sentinel: Sentinel | None = None
+_patience = 0.0  # set by watch()
+_exit_code = REFUSED
+
+
+def guarded_by(sentinel: Sentinel) -> None:
+    """From now on this sentinel is told what the rank does, and ends it where it cannot do so itself."""
+    global _sentinel
+    _sentinel = sentinel
 
 
 def gather(name: str, value: Any) -> list[Any]:
     """The values of all ranks, in their order (all-gather ``name``)."""
-    return hvd.allgather_object(value, name=name) if hvd.size() > 1 else [value]
+    if hvd.size() == 1:
+        return [value]
+    with waiting(f"all-gather {name}"):
+        return hvd.allgather_object(value, name=name)
 
 
 def largest(name: str, value: float) -> float:
     """The largest of the ranks' values, as float32 (all-reduce ``name``)."""
     if hvd.size() == 1:
         return value
-    return float(hvd.allreduce(mx.nd.array([value]), op=hvd.Max, name=name).asscalar())
+    with waiting(f"all-reduce {name}"):
+        return float(hvd.allreduce(mx.nd.array([value]), op=hvd.Max, name=name).asscalar())
 
 
 def agree(facts: dict) -> None:
@@ -87,6 +105,7 @@ def together(name: str, work: Callable[[], Result]) -> Result:
         JobError: ``work`` failed on some rank; the error of the lowest one, with its number.
     """
     result, problem = None, None
+    _mark(name)
     alive()
     try:
         result = work()
@@ -102,48 +121,77 @@ def together(name: str, work: Callable[[], Result]) -> Result:
 
 
 def watch(seconds: float) -> None:
-    """From now on ends this process, showing where it stood, unless :func:`alive` is called within ``seconds``.
+    """From now on ends the job, showing where this rank stood, unless :func:`alive` is called within ``seconds``.
 
     A rank that waits for one that never comes has no other end under Gloo, nor under MPI when the other
-    is stopped rather than dead.
+    is stopped rather than dead. A rank that waits for one that is at work waits on.
     """
     global _patience
     _patience = seconds
+    if _sentinel is not None:
+        _sentinel.patience = seconds
     alive()
 
 
 def alive(num_update: int | None = None) -> None:
-    """Tells the watch that this rank goes on: called at every step, phase and batch of a verification."""
+    """Tells the watch that this rank goes on: called at every step, phase and batch of a verification.
+
+    Args:
+        num_update: the update that has just been done.
+    """
+    if _sentinel is not None:
+        _sentinel.mark(None if num_update is None else "what follows it", num_update=num_update)
     if _patience:
-        faulthandler.dump_traceback_later(_patience, exit=True)
+        # The last resort, for a rank that hangs without letting go of Python's lock: the sentinel needs that.
+        faulthandler.dump_traceback_later(_patience + 2 * PRECEDENCE, exit=True)
 
 
 @contextlib.contextmanager
-def waiting(name: str):
+def waiting(name: str) -> Iterator[None]:
+    """Around what ends only when all ranks take part, such as ``all-gather features``."""
+    if _sentinel is None:
+        yield
+        return
+    before = _sentinel.doing
+    _sentinel.mark(name, waiting=True)
     yield
+    # Not after an error: what is told of it names the place.
+    _sentinel.mark(*before)
 
 
 def stop_requested() -> bool:
-    return False
+    """Whether this rank was asked to save and end: by SIGUSR1, by SIGTERM, or because its launcher is gone."""
+    return _sentinel is not None and _sentinel.stop_requested
 
 
 def training_begun() -> None:
-    pass
+    """From now on an error ends the job with exit code 1, and a request to stop is one to save first."""
+    global _exit_code
+    _exit_code = FAILED
+    if _sentinel is not None:
+        _sentinel.training_begun()
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs the training of this rank; an error is told on standard error and ends all ranks with exit code 2.
+    """Runs the training of this rank; an error is told once on standard error and ends all ranks.
 
-    Ctrl-C ends them with 130 and one word.
+    Exit codes: 2 for an error before :func:`training_begun`, 1 for one after it, 75 where the training was asked to
+    stop and is saved, 130 and one word for Ctrl-C. mpirun passes them on, horovodrun over Gloo makes each of them 1.
     """
     try:
+        if _sentinel is not None:
+            _sentinel.met()
         main()
+    except Preempted as stop:
+        _end_preempted(stop)
     except (Exception, KeyboardInterrupt) as error:
         if _interrupted(error):
             _end_interrupted()
         _end_with(error)
     finally:
         faulthandler.cancel_dump_traceback_later()
+    if _sentinel is not None:
+        _sentinel.finish()
 
 
 def _interrupted(error: BaseException | None) -> bool:
@@ -156,9 +204,23 @@ def _interrupted(error: BaseException | None) -> bool:
 def _end_interrupted() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses it once more gets no traceback for that
     # Where every rank is interrupted, rank 0 tells it and ends the others before they do.
-    time.sleep(1 if hvd.rank() else 0)
+    _leave_to_rank_0()
     _tell("interrupted")
     _end(EXIT_INTERRUPTED)
+
+
+def _end_preempted(stop: Preempted) -> NoReturn:
+    """All ranks are here. Horovod's own ending takes seconds, which a launcher that has asked to stop may not give."""
+    if hvd.rank() == 0:
+        _tell(str(stop))
+    # A rank that ends makes the launcher end the others: none shall be on its way here. But it may be dead.
+    threading.Timer(MEETING, os._exit, [PREEMPTED]).start()
+    if hvd.size() > 1:
+        hvd.allgather(mx.nd.zeros((1,)), name="preempted")
+    if _sentinel is not None:
+        _sentinel.finish()
+    sys.stdout.flush()
+    os._exit(PREEMPTED)
 
 
 def _end_with(error: BaseException) -> NoReturn:
@@ -167,17 +229,63 @@ def _end_with(error: BaseException) -> NoReturn:
             _tell(f"error: {error}")
         if hvd.size() > 1:
             hvd.allgather(mx.nd.zeros((1,)), name="error_told")
-    elif isinstance(error, USER_ERRORS):
-        # Where every rank stumbles over the same thing, rank 0 tells it and ends the others before they do.
-        time.sleep(1 if hvd.rank() else 0)
-        _tell(f"error on rank {hvd.rank()}: {error} ({_place(error)})")
+    elif _connection_lost(error):
+        _tell_of_the_lost()
     else:
-        _tell(f"error on rank {hvd.rank()}, a defect of the program or of its stack:\n{traceback.format_exc()}")
-    _end()
+        # Where every rank stumbles over the same thing, rank 0 tells it.
+        _leave_to_rank_0()
+        if isinstance(error, USER_ERRORS):
+            text = f"{error} ({_place(error)})"
+        else:
+            text = f"a defect of the program or of its stack:\n{''.join(_lines_of(error))}"
+        colon = "," if text.startswith("a defect") else ":"
+        _tell(f"error on rank {hvd.rank()}{_at_update()}{colon} {text}")
+    _end(_exit_code)
+
+
+def _connection_lost(error: BaseException) -> bool:
+    """Whether a collective has failed because another rank has left it."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in LOST)
+
+
+def _tell_of_the_lost() -> None:
+    """Another rank is to blame: leaves the word to it, or to who knows that it is dead."""
+    if _sentinel is None:
+        _tell(f"error on rank {hvd.rank()}: lost the connection to another rank, which has failed or is gone")
+        return
+    end = time.monotonic() + LOST_WAIT
+    while time.monotonic() < end and not _sentinel.board.told():
+        time.sleep(0.1)  # the sentinel looks for the dead, and ends this process when it finds one
+    where = f"{_at_update()} in {_sentinel.doing[0]}"
+    _tell(f"error: rank {hvd.rank()} lost the connection to the others{where}: a rank or its host is gone")
+
+
+def _leave_to_rank_0() -> None:
+    end = time.monotonic() + (1 if hvd.rank() else 0)
+    while time.monotonic() < end and not (_sentinel is not None and _sentinel.board.told()):
+        time.sleep(0.05)
+
+
+def _at_update() -> str:
+    return f" at update {_sentinel.num_update}" if _sentinel is not None and _sentinel.num_update >= 0 else ""
 
 
 def _tell(text: str) -> None:
+    """Tells how the job ends, unless another rank does; from then on the sentinel leaves the ending to this thread."""
+    if _sentinel is not None:
+        _sentinel.telling.acquire()
+        if not _sentinel.board.tell_once():
+            return
     print(text, file=sys.stderr, flush=True)
+
+
+def _mark(name: str) -> None:
+    if _sentinel is not None:
+        _sentinel.mark(name)
+
+
+def _lines_of(error: BaseException) -> list[str]:
+    return traceback.format_exception(type(error), error, error.__traceback__)
 
 
 def _place(error: BaseException) -> str:
@@ -185,8 +293,10 @@ def _place(error: BaseException) -> str:
     return f"{os.path.basename(frame.filename)}:{frame.lineno}"
 
 
-def _end(code: int = EXIT_CODE) -> NoReturn:
+def _end(code: int) -> NoReturn:
     sys.stdout.flush()
+    if _sentinel is not None:
+        _sentinel.board.remove_if_last()
     if hvd.size() > 1 and hvd.mpi_enabled():
         from mpi4py import MPI  # it would start MPI by itself in a job that runs over Gloo
 

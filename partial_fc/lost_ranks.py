@@ -1,0 +1,79 @@
+"""Which rank of a job is to blame, and the sentence that says so, from what the ranks have left on the notice board.
+
+Pure functions of records; times are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from partial_fc.notice_board import Record
+
+
+def missing(records: Sequence[Record], size: int) -> list[int]:
+    """The ranks without a record."""
+    return sorted(set(range(size)) - {record.rank for record in records})
+
+
+def culprit(records: Sequence[Record]) -> Record | None:
+    """The rank that the others wait for: of those that wait in no collective, the one that moved longest ago."""
+    busy = [record for record in records if not record.waiting and not record.ended]
+    return sorted(busy, key=lambda record: (record.moved, record.rank))[0] if busy else None
+
+
+def gone_sentence(record: Record) -> str:
+    """For a process that has ended without a word."""
+    return f"{_who(record)} is gone without a word, killed perhaps: it stood {_where(record)}"
+
+
+def still_sentence(records: Sequence[Record], size: int, now: float, patience: float, stopped: Sequence[int]) -> str:
+    """For a job in which nothing has moved for ``patience`` seconds.
+
+    Args:
+        records: of all ranks that there are.
+        size: how many there should be.
+        now: the time.
+        patience: see above.
+        stopped: the ranks whose processes are held by SIGSTOP.
+    """
+    halted = [record for record in records if record.rank in stopped]
+    blamed = halted[0] if halted else culprit(records)
+    waiting = [record for record in records if record.waiting and record is not blamed]
+    if blamed is not None:
+        held = " and is stopped (SIGSTOP or a debugger)" if halted else ""
+        told = f"{_who(blamed)} has not moved for {now - blamed.moved:.0f} s{held}: it stands {_where(blamed)}"
+        return told + (f"; {_waiting(waiting)} for it" if waiting else "")
+    absent = missing(records, size)
+    if absent:
+        return f"{_ranks(absent)} cannot be seen from here, and {_waiting(waiting)} for {patience:.0f} s"
+    return f"the ranks wait for each other in different places for {patience:.0f} s: {_waiting(waiting)}"
+
+
+def absent_sentence(records: Sequence[Record], size: int, seconds: float) -> str:
+    """For a job that has not come together ``seconds`` after its start."""
+    absent = missing(records, size)
+    if absent:
+        return f"{_ranks(absent)} of {size} did not come within {seconds:.0f} s of the start"
+    late = [record for record in records if not record.waiting]
+    if late:
+        return f"{_who(late[0])} did not get to the others within {seconds:.0f} s: it stands {_where(late[0])}"
+    return f"the {size} ranks did not find each other within {seconds:.0f} s: see that their hosts reach each other"
+
+
+def _who(record: Record) -> str:
+    return f"rank {record.rank} (process {record.pid} on {record.host})"
+
+
+def _where(record: Record) -> str:
+    update = f"at update {record.num_update}, " if record.num_update >= 0 else ""
+    return f"{update}in {record.doing}"
+
+
+def _waiting(records: Sequence[Record]) -> str:
+    shown = [f"rank {record.rank} waits in {record.doing}" for record in records[:8]]
+    return ", ".join(shown) + (f" and {len(records) - 8} more wait" if len(records) > 8 else "")
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

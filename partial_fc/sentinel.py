@@ -1,0 +1,211 @@
+"""A thread in each rank that goes on where the main thread cannot: signals, ranks that are lost, ranks that hang.
+
+Python runs no signal handler while the main thread waits inside MPI, Gloo or MXNet, and none of these ends by itself
+when another rank does not come. The sentinel ends the process, and one rank tells why.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from typing import Mapping, NoReturn
+
+from partial_fc.launch import Place
+from partial_fc.lost_ranks import absent_sentence, culprit, gone_sentence, missing, still_sentence
+from partial_fc.notice_board import NoticeBoard, Record, is_gone, is_stopped, job_key, process_state
+
+FAILED, REFUSED, PREEMPTED = 1, 2, 75  # exit codes; the last is EX_TEMPFAIL of sysexits.h
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+TICK = 0.2  # seconds between two looks
+# Seconds that those who only wait leave to the rank that hangs: it can show where it stands.
+PRECEDENCE = 2.0
+GRACE = 60.0  # seconds from the request to stop until the process ends, saved or not
+START = 300.0  # seconds until all ranks have met; PARTIAL_FC_START_SECONDS sets another number
+MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
+
+
+class Sentinel(threading.Thread):
+    """Watches over a rank. Make it in the main thread, before any library has made threads, and start() it.
+
+    Args:
+        place: of this rank.
+        root: of the notice board.
+        environment: as the launcher has made it.
+
+    Attributes:
+        board: the notice board.
+        patience: seconds without a sign of life after which the job ends; 0 for ever.
+        stop_requested: whether this rank was asked to save and end.
+        num_update: the last update that was marked; -1 before training.
+        telling: held by who tells how the job ends, until the process has ended.
+    """
+
+    def __init__(self, place: Place, root: str, environment: Mapping[str, str]):
+        super().__init__(name="sentinel", daemon=True)
+        # Threads inherit this, so that none but the sentinel takes these signals.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        self.place, self.board = place, NoticeBoard(root, job_key(environment, os.getpid()), place.rank)
+        self.patience = 0.0
+        self.stop_requested = False
+        self.telling = threading.RLock()
+        self._start_limit = float(environment.get("PARTIAL_FC_START_SECONDS", START))
+        self._under_mpi = _command(os.getppid())[:1] in [[name] for name in MPI_LAUNCHERS]
+        self._launchers = _launchers() if place.size > 1 else []
+        self._begun = self._looked = self._moved = time.monotonic()
+        self._met = self._training = self._done = False
+        self._asked_at = 0.0
+        self.num_update, self._doing, self._waiting = -1, "its start", False
+        self._peers: dict[int, Record] = {}  # of this host
+        self._ended: set[int] = set()
+        self._main = threading.main_thread().ident
+        self.mark()
+
+    # Called by the main thread ----------------------------------------------------------------------
+
+    def mark(self, doing: str | None = None, waiting: bool | None = None, num_update: int | None = None) -> None:
+        """Notes a sign of life, and what has changed: a thing that is done, or waited in, and the last update."""
+        self._moved = time.monotonic()
+        self._doing = self._doing if doing is None else doing
+        self._waiting = self._waiting if waiting is None else waiting
+        self.num_update = self.num_update if num_update is None else num_update
+        self.board.write(self.num_update, self._doing, self._waiting)
+
+    def met(self) -> None:
+        """All ranks have found each other."""
+        self._met = True
+        self.mark("preparations", waiting=False)
+
+    def training_begun(self) -> None:
+        """From now on a request to stop is one to save first."""
+        self._training = True
+
+    @property
+    def doing(self) -> tuple[str, bool]:
+        """What the main thread does, and whether it waits there for other ranks."""
+        return self._doing, self._waiting
+
+    def finish(self) -> None:
+        """This rank has ended well, or in step with all others: nothing is watched any more."""
+        self._done = True
+        self.board.write(self.num_update, self._doing, False, ended=True)
+        self.board.remove_if_last()
+
+    def lost(self) -> Record | None:
+        """A rank of this host that is gone without having ended, if there is one."""
+        if len(self._peers) < self.place.local_size - 1:
+            here = self.board.records(self.board.host)
+            self._peers = {record.rank: record for record in here if record.rank != self.place.rank}
+        for rank, record in self._peers.items():
+            if rank not in self._ended and is_gone(record):
+                last = {new.rank: new for new in self.board.records(self.board.host)}.get(rank, record)
+                if not last.ended:
+                    return last
+                self._ended.add(rank)
+        return None
+
+    # The thread -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Looks around until the job has ended."""
+        while not self._done:
+            taken = signal.sigtimedwait(SIGNALS, TICK)
+            if self._done:
+                return
+            now = time.monotonic()
+            if now - self._looked > 10 * TICK + PRECEDENCE:
+                self._moved = now  # the process itself was held for a while
+            self._looked = now
+            lost = self.lost()
+            if lost is not None:
+                self.end(gone_sentence(lost))
+            if taken is not None:
+                self._signalled(taken.si_signo)
+            elif any(process_state(pid)[1] != started for pid, started in self._launchers):
+                self._ask_to_stop()
+            self._check_moving(now)
+            if not self._met and now - self._begun > self._start_limit:
+                self.end(absent_sentence(self.board.records(), self.place.size, self._start_limit))
+            if self._asked_at and now - self._asked_at > GRACE:
+                self.end(f"asked to stop {GRACE:.0f} s ago, but not at a step since: ends unsaved")
+
+    def end(self, text: str, code: int = FAILED, trace: str = "") -> NoReturn:
+        """Ends the process; tells why, unless another rank or the main thread does."""
+        self.telling.acquire(timeout=5)
+        if not self._done:
+            if self.board.tell_once():
+                with suppress(OSError):
+                    print(f"error: {text}\n{trace}".rstrip(), file=sys.stderr, flush=True)
+            self.board.remove_if_last()
+        os._exit(code)
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGTERM and self._under_mpi:
+            # mpirun sends it when it has begun to end the job, and kills a second later.
+            self.end(self._uncome() or "ended by mpirun (SIGTERM); kill -USR1 asks it for a checkpoint first")
+        self._ask_to_stop()
+
+    def _ask_to_stop(self) -> None:
+        if self.stop_requested:
+            return
+        if not self._training:
+            uncome = self._uncome()
+            code = FAILED if uncome or self.board.told() else PREEMPTED
+            self.end(uncome or "asked to stop before training began: there is nothing to save", code)
+        self.stop_requested, self._asked_at = True, time.monotonic()
+
+    def _uncome(self) -> str:
+        absent = missing(self.board.records(), self.place.size)
+        if self._met or not absent:
+            return ""
+        return f"the launcher ended the job before rank {absent[0]} of {self.place.size} came: it may have failed"
+
+    def _check_moving(self, now: float) -> None:
+        if not self.patience or now - self._moved < self.patience:
+            return
+        records, clock = self.board.records(), time.time()
+        blamed = culprit(records)
+        stopped = [record.rank for record in records if record.host == self.board.host and is_stopped(record)]
+        if blamed is not None and blamed.rank == self.place.rank:
+            frames = sys._current_frames().get(self._main or 0)
+            trace = "".join(traceback.format_stack(frames)) if frames else ""
+            self.end(still_sentence(records, self.place.size, clock, self.patience, stopped), trace=trace)
+        # Whoever is waited for may be at work, on a large file perhaps, and say so.
+        moved = clock - blamed.moved if blamed is not None else now - self._moved
+        if min(moved, now - self._moved) > self.patience + PRECEDENCE:
+            for rank in stopped:
+                if rank in self._peers:
+                    os.kill(self._peers[rank].pid, signal.SIGKILL)  # it would outlive a launcher that asks kindly
+            self.end(still_sentence(records, self.place.size, clock, self.patience, stopped))
+
+
+def _launchers() -> list[tuple[int, int]]:
+    """(process, start) of what has started this rank, and of what that belongs to: horovodrun's or run.sh's shell."""
+    parent = os.getppid()
+    found = [(parent, process_state(parent)[1])]
+    above = _parent(parent)
+    if any(word.endswith("run.sh") or "mpirun" in word for word in _command(above)):
+        found.append((above, process_state(above)[1]))
+    return found
+
+
+def _command(pid: int) -> list[str]:
+    """The words of a process's command line, the first without its folder."""
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            words = file.read().split("\0")
+    except OSError:
+        return []
+    return [os.path.basename(words[0]), *words[1:]]
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
