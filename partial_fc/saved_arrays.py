@@ -17,7 +17,7 @@ from typing import Iterator, Mapping, Sequence
 import numpy as np
 
 LIST_MAGIC = 0x112
-# The second where arrays may have no rows (mx.util.np_shape).
+# The second in all of a file where one has no rows or no dimensions (mx.util.np_shape): MXNet reads no mixture.
 ARRAY_MAGIC, NUMPY_ARRAY_MAGIC = 0xF993FAC9, 0xF993FACA
 DENSE, CPU = 0, 1
 FLOAT32, FLOAT16 = 0, 2
@@ -45,19 +45,26 @@ def named_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
         ValueError: it is cut short, holds other types, or its arrays have no names.
     """
     arrays, names = _read(path, (FLOAT32, FLOAT16))
-    if len(set(names)) != len(arrays):
-        raise ValueError(f"its {len(arrays)} arrays have {len(set(names))} names")
+    if not len(set(names)) == len(names) == len(arrays):
+        raise ValueError(f"its {len(arrays)} arrays have {len(names)} names, {len(set(names))} of them different")
     return dict(zip(names, arrays))
 
 
 def array_file_chunks(arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
-    """Such a file, piece by piece, of float32 arrays in C order; with names where they have some."""
+    """Such a file, piece by piece, of arrays in C order; with names where they have some.
+
+    Raises:
+        ValueError: an array is neither float32 nor float16.
+    """
     names = [name.encode() for name in arrays] if isinstance(arrays, Mapping) else []
     values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
+    kinds = {np.dtype(name): kind for kind, name in TYPES.items()}
+    magic = ARRAY_MAGIC if all(array.size and array.ndim for array in values) else NUMPY_ARRAY_MAGIC
     yield struct.pack("<3Q", LIST_MAGIC, 0, len(values))
-    for array in values:
-        magic = ARRAY_MAGIC if array.size else NUMPY_ARRAY_MAGIC
-        yield struct.pack(f"<Iii{array.ndim}q3i", magic, DENSE, array.ndim, *array.shape, CPU, 0, FLOAT32)
+    for number, array in enumerate(values):
+        if array.dtype not in kinds:
+            raise ValueError(f"array {number} is {array.dtype}: float32 or float16 can be written")
+        yield struct.pack(f"<Iii{array.ndim}q3i", magic, DENSE, array.ndim, *array.shape, CPU, 0, kinds[array.dtype])
         if array.size:
             yield array.data.cast("B")
     yield struct.pack("<Q", len(names))
@@ -83,7 +90,8 @@ def _read(path: str | os.PathLike, kinds: Sequence[int]) -> tuple[list[np.ndarra
 def _array(data: memoryview, place: int, kinds: Sequence[int]) -> tuple[np.ndarray, int]:
     """The array that begins at a place, and where it ends."""
     magic, storage, dimensions = struct.unpack_from("<Iii", data, place)
-    if magic not in (ARRAY_MAGIC, NUMPY_ARRAY_MAGIC) or storage != DENSE or not 0 <= dimensions <= MAX_DIMENSIONS:
+    fewest = {ARRAY_MAGIC: 1, NUMPY_ARRAY_MAGIC: 0}
+    if magic not in fewest or storage != DENSE or not fewest[magic] <= dimensions <= MAX_DIMENSIONS:
         raise ValueError(f"there is no array at byte {place}")
     *shape, _, _, kind = struct.unpack_from(f"<{dimensions}q3i", data, place + 12)
     if kind not in kinds:

@@ -26,7 +26,11 @@ from partial_fc.checkpoints.writing import replace_file
 def list_folder(path: str) -> None:
     """Prints a line for each complete checkpoint, newest first."""
     for _, step in _steps(path):
-        manifest = read_manifest(step)
+        try:
+            manifest = read_manifest(step)
+        except (OSError, ValueError) as error:
+            print(f"{step}: {error}")
+            continue
         size = sum(entry.bytes for entry in manifest.files.values())
         print(
             f"{step}: update {manifest.num_update}, {manifest.num_classes} classes of {manifest.ranks} ranks, "
@@ -109,6 +113,8 @@ def main() -> None:
             write_map(options.old, options.new, options.out)
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

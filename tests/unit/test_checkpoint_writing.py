@@ -112,22 +112,6 @@ def test_a_full_disk_keeps_the_file_that_was_to_be_replaced(size, small_disk):
     replace_file(str(path), [bytes(32 << 10)])  # what was begun takes no room
 
 
-def test_a_part_that_is_taken_in_parts_arrives_whole(tmp_path):
-    """A pipe takes less than it is given."""
-    content = np.random.default_rng(0).bytes(PART + 3)
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    reader = subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE)
-    try:
-        # A pipe cannot be synchronised: the error that says so comes after the last byte.
-        entry = pytest.raises(OSError, write_file, str(path), [content], match="Invalid argument")
-        read, _ = reader.communicate(timeout=20)
-    finally:
-        reader.kill()
-    assert read == content
-    assert entry.value.errno == errno.EINVAL
-
-
 def test_a_limit_on_the_size_of_files_is_an_error_like_a_full_disk(tmp_path):
     """The tail of the last part is refused: os.write takes less first, and then nothing."""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
