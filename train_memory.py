@@ -88,11 +88,9 @@ def prepare_host(settings, local_rank):
     """What each host needs before Horovod is started."""
     launch.share_cores(os.environ)
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
-    from mxnet.context import num_gpus
+    from partial_fc_mxnet.context import sees_gpus  # says what to run where MXNet or Horovod is missing
 
-    import partial_fc_mxnet  # noqa: F401  says what to run where MXNet or Horovod is missing
-
-    if num_gpus() == 0:
+    if not sees_gpus():
         launch.sum_alike(os.environ)
     # One rank of a host draws, a minute at most; the others wait in hvd.init(), over Gloo 30 s by default. The
     # sentinel, which can name the rank that is missing, is to be the first to lose patience.

@@ -5,6 +5,11 @@ from __future__ import annotations
 import mxnet as mx
 
 
+def sees_gpus() -> bool:
+    """Whether ranks of this host compute on GPUs."""
+    return mx.context.num_gpus() > 0
+
+
 def rank_context(local_rank: int) -> mx.Context:
     """GPU ``local_rank`` where MXNet sees GPUs, the CPU otherwise.
 

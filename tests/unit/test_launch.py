@@ -1,6 +1,8 @@
 import os
 
-from partial_fc.launch import place, share_cores
+import pytest
+
+from partial_fc.launch import place, share_cores, sum_alike
 
 
 def test_place_alone_and_under_each_launcher():
@@ -8,6 +10,15 @@ def test_place_alone_and_under_each_launcher():
     openmpi = {"RANK": "3", "SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
     assert place({f"OMPI_COMM_WORLD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
     assert place({f"HOROVOD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
+
+
+@pytest.mark.parametrize("size, expected", [(1, {}), (2, {}), (3, {"HOROVOD_FUSION_THRESHOLD": "0"})])
+def test_sums_of_three_are_to_be_alike(size, expected):
+    environment = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": str(size), "HOROVOD_LOCAL_RANK": "0"}
+    environment["HOROVOD_LOCAL_SIZE"] = str(size)
+    before = dict(environment)
+    sum_alike(environment)
+    assert environment == {**before, **expected}
 
 
 def test_cores_are_divided_between_the_ranks_of_a_host():
