@@ -7,9 +7,11 @@ import sys
 import horovod.mxnet as hvd
 import pytest
 
+from partial_fc import launch
 from partial_fc_mxnet import job
 
 os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # lets a test start and stop a timeline
+launch.sum_alike(os.environ)  # as train_memory.py does
 hvd.init()
 # A rank whose test failed leaves the others waiting in a collective: nobody waits longer than this.
 TIMEOUT = 120

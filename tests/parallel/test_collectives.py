@@ -1,9 +1,12 @@
 """What a step sends, from Horovod's own timeline: how many collectives, how many bytes, and when."""
 
+import random
 import threading
+import time
 
 import horovod.mxnet as hvd
 import mxnet as mx
+import numpy as np
 import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
@@ -101,3 +104,16 @@ def test_the_backbones_gradients_travel_while_its_backward_pass_runs(tmp_path):
     Gate.opened.set()
     gradients["before_weight"][0].wait_to_read()
     assert Gate.was_open == [True]
+
+
+def test_sums_are_the_same_bits_whenever_each_gradient_comes():
+    rng, moments = np.random.default_rng(hvd.rank()), random.Random(hvd.rank())
+    gradients = [rng.standard_normal(size).astype(np.float32) for size in (1000, 50000, 300000, 7, 20000) * 3]
+    found = set()
+    for _ in range(4):
+        arrays = [mx.nd.array(gradient) for gradient in gradients]
+        for number, array in enumerate(arrays):
+            time.sleep(moments.choice((0, 0, 0.004)))
+            hvd.allreduce_(array, op=hvd.Sum, name=f"alike{number}", priority=-number)
+        found.add(b"".join(array.asnumpy().tobytes() for array in arrays))
+    assert len(found) == 1
