@@ -1,0 +1,74 @@
+"""partial_fc/saved_arrays.py against MXNet itself, which is who the files are for."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from partial_fc.checkpoints import SavedClasses, write_file
+from partial_fc.saved_arrays import array_file_chunks, named_arrays, saved_arrays
+from partial_fc_mxnet import MemoryBank
+
+RNG = np.random.default_rng(0)
+NAMED = {
+    "arg:stage1_unit1_bn1_gamma": RNG.standard_normal(7).astype(np.float32),
+    "arg:conv0_weight": RNG.standard_normal((4, 3, 2, 2)).astype(np.float32),
+    "arg:half ä": RNG.standard_normal((3, 5)).astype(np.float16),
+}
+
+
+def same(read, expected):
+    assert list(read) == list(expected)
+    for name, array in expected.items():
+        found = read[name].asnumpy() if isinstance(read[name], mx.nd.NDArray) else read[name]
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+
+
+def test_mxnet_reads_what_is_written(tmp_path):
+    path = str(tmp_path / "a.params")
+    write_file(path, array_file_chunks(NAMED))
+    same(mx.nd.load(path), NAMED)
+    write_file(path, array_file_chunks(list(NAMED.values())))
+    for read, array in zip(mx.nd.load(path), NAMED.values()):
+        np.testing.assert_array_equal(read.asnumpy(), array)
+
+
+def test_what_mxnet_writes_is_read(tmp_path):
+    path = str(tmp_path / "a.params")
+    mx.nd.save(path, {name: mx.nd.array(array, dtype=array.dtype) for name, array in NAMED.items()})
+    same(named_arrays(path), NAMED)
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_the_files_are_mxnets_byte_for_byte(names, tmp_path):
+    arrays = NAMED if names else list(NAMED.values())
+    array_of = {name: mx.nd.array(array, dtype=array.dtype) for name, array in NAMED.items()}
+    write_file(str(tmp_path / "ours"), array_file_chunks(arrays))
+    mx.nd.save(str(tmp_path / "theirs"), array_of if names else list(array_of.values()))
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_arrays_without_rows_beside_others(tmp_path):
+    """Both ways where arrays may have no rows; elsewhere MXNet reads none of the file."""
+    arrays = {"empty": np.zeros((0, 3), np.float32), "scalar": np.array(2, np.float32), "rows": np.ones((2, 3), "f4")}
+    path = str(tmp_path / "a")
+    write_file(path, array_file_chunks(arrays))
+    with pytest.raises(mx.base.MXNetError):
+        mx.nd.load(path)
+    with mx.util.np_shape(True):
+        same(mx.nd.load(path), arrays)
+        mx.nd.save(path, mx.nd.load(path))
+    same(named_arrays(path), arrays)
+
+
+def test_the_files_of_banks_are_the_classes_of_another_training(tmp_path):
+    """The second rank has no class."""
+    banks = [MemoryBank(1, rows, rank, 0, 4, str(tmp_path), class_start=5 * rank) for rank, rows in enumerate((1, 0))]
+    banks[0].set(np.arange(1), banks[0].weight, banks[0].weight_mom + 2)
+    for bank in banks:
+        bank.save()
+    assert [array.shape for array in saved_arrays(tmp_path / "1_centers.param")] == [(0, 4)]
+    saved = SavedClasses.of_original(str(tmp_path))
+    assert saved.num_classes == 1
+    np.testing.assert_array_equal(saved.rows("weight", np.arange(1)), banks[0].weight.asnumpy())
+    np.testing.assert_array_equal(saved.rows("weight_mom", np.arange(1)), np.full((1, 4), 2))
