@@ -3,6 +3,10 @@
 #
 #   NP=4 bash run.sh                                    ranks (2, or 1 where there is one GPU)
 #   HOSTFILE=hosts/two_machines NP=16 bash run.sh       machines (this one)
+#   MAX_RESTARTS=3 bash run.sh                          goes on from the newest checkpoint when it has failed (0 times)
+#
+# TERM or USR1 ask for a checkpoint and an end. Exit codes: 0, 2: refused before training began, 1 and others: failed,
+# 75: stopped as asked, and saved, 130: Ctrl-C.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bash "$here/setup-utils/install.sh"
@@ -23,13 +27,51 @@ if [ -t 2 ]; then
     export COLUMNS
 fi
 
+# Restarts go on with checkpoints of this run, not with those of an earlier one that are still in the output folder.
+PARTIAL_FC_RUN=${PARTIAL_FC_RUN:-$(uname -n)-$$-$(date +%s)}
+export PARTIAL_FC_RUN
+
 # What the ranks of other hosts must be told: the user's own settings of the libraries, and how to show progress.
 forward=()
 while IFS= read -r name; do
     forward+=(-x "$name")
-done < <(compgen -e | grep -E '^(PATH|COLUMNS|PARTIAL_FC_TERMINAL|(OMP|MXNET|HOROVOD|NCCL|UCX)_.*)$')
+done < <(compgen -e | grep -E '^(PATH|COLUMNS|(PARTIAL_FC|OMP|MXNET|HOROVOD|NCCL|UCX)_.*)$')
+
+job='' asked='' woken=''
+ask_to_stop() {
+    asked=1 woken=1
+    [ -n "$job" ] || exit 75
+    kill -USR1 "$job" 2>/dev/null || true    # mpirun hands USR1 to all ranks; after TERM it would kill them
+}
+interrupt() {
+    woken=1
+    # A terminal has interrupted mpirun as well.
+    [ "$(ps -o tpgid= -p $$)" -eq "$(ps -o pgid= -p $$)" ] || kill -INT "$job" 2>/dev/null || true
+}
+trap ask_to_stop TERM USR1
 
 # The full path of mpirun tells the other hosts where theirs is. -bind-to none: a rank uses several threads, and MPI
 # would bind it to one core. -q: without it mpirun adds a page of its own to a rank's one-sentence error.
-exec "$(command -v mpirun)" -np "$NP" -hostfile "$HOSTFILE" -bind-to none -map-by slot -q "${forward[@]}" \
-    bash "$here/config.sh" "$@"
+# In the background, because bash hears no signal while it waits for a command in front.
+train() {
+    "$(command -v mpirun)" -np "$NP" -hostfile "$HOSTFILE" -bind-to none -map-by slot -q "${forward[@]}" \
+        bash "$here/config.sh" "$@" <&0 &
+    job=$!
+    trap interrupt INT
+    while :; do
+        woken='' code=0
+        wait "$job" || code=$?
+        [ -n "$woken" ] || break
+    done
+}
+
+for ((restart = 1; ; restart++)); do
+    train "$@"
+    if [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; then
+        printf 'run.sh: a rank was ended by signal %s\n' $((code - 128)) >&2
+    fi
+    case $code in 0 | 2 | 75 | 130) break ;; esac
+    if [ -n "$asked" ] || [ "$restart" -gt "${MAX_RESTARTS:-0}" ]; then break; fi
+    printf 'run.sh: exit code %s, restart %s of %s\n' "$code" "$restart" "$MAX_RESTARTS" >&2
+done
+exit "$code"

@@ -180,6 +180,7 @@ class Sentinel(threading.Thread):
             for rank in stopped:
                 if rank in self._peers:
                     os.kill(self._peers[rank].pid, signal.SIGKILL)  # it would outlive a launcher that asks kindly
+                    time.sleep(TICK)
             self.end(still_sentence(records, self.place.size, clock, self.patience, stopped))
 
 

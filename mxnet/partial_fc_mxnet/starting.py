@@ -28,11 +28,13 @@ class Beginning(NamedTuple):
 
     Attributes:
         saved: the checkpoint to go on from, None for none.
+        here: it is one of this output folder.
         keep: go on in the output folder as it is.
         remarks: for the log, which is not there yet.
     """
 
     saved: SavedTraining | None
+    here: bool
     keep: bool
     remarks: list[str]
 
@@ -52,20 +54,17 @@ def find_saved(settings, folder: str, run: str) -> Beginning:
     checkpoints = checkpoint_folder(settings, folder)
     remarks: list[str] = []
     restarted = job.gather("restarted", bool(run) and begun_by(folder, run))[0]
-    if not restarted and settings.resume not in ("", AUTO):
+    saved = SavedTraining.newest(checkpoints, remarks.append) if restarted or settings.resume == AUTO else None
+    here = saved is not None
+    if saved is None and settings.resume not in ("", AUTO):
         saved = SavedTraining.open(settings.resume)
-        keep = os.path.dirname(os.path.abspath(saved.path)) == os.path.abspath(checkpoints.path)
+        here = os.path.dirname(os.path.abspath(saved.path)) == os.path.abspath(checkpoints.path)
         if settings.class_map:
             num_saved = saved.manifest.num_classes
             saved.class_map = job.together("class_map", lambda: _class_map(settings, num_saved))
-    elif restarted or settings.resume == AUTO:
-        saved = SavedTraining.newest(checkpoints, remarks.append)
-        keep = restarted or saved is not None
-        if saved is None:
-            remarks.append(f"no checkpoint to go on from in {checkpoints.path}: training starts from its beginning")
-    else:
-        saved, keep = None, False
-    return Beginning(saved, keep, remarks)
+    if saved is None and (restarted or settings.resume):
+        remarks.append(f"no checkpoint to go on from in {checkpoints.path}: training starts from its beginning")
+    return Beginning(saved, here, restarted or here, remarks)
 
 
 def prepare_output(settings, folder: str, run: str, beginning: Beginning) -> None:
@@ -79,7 +78,7 @@ def prepare_output(settings, folder: str, run: str, beginning: Beginning) -> Non
     prepare_folder(folder, beginning.keep, run)
     checkpoints, saved = checkpoint_folder(settings, folder), beginning.saved
     checkpoints.clean()
-    for path in checkpoints.leave(saved.manifest.num_update if saved and beginning.keep else -1):
+    for path in checkpoints.leave(saved.manifest.num_update if saved and beginning.here else -1):
         beginning.remarks.append(f"a newer checkpoint is not gone on from; it is kept as {path}")
 
 

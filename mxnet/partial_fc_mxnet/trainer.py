@@ -112,7 +112,7 @@ class _Run:
             settings.checkpoint_every,
             self._notes,
             {**facts(settings, data), "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
-            self.saved.manifest.num_update if self.saved and beginning.keep else 0,
+            self.saved.manifest.num_update if self.saved and beginning.here else 0,
         )
         self.baselines: dict[str, float] = {}
         self.start = self.seconds = 0.0
