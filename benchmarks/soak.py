@@ -10,6 +10,7 @@ say of their files: SHA-256 of the backbone, of the running statistics, of all c
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 # Without verification and models in between: they cost time, and the last checkpoint shows more.
@@ -46,13 +48,20 @@ def start(models: Path, words: list[str], log) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "MAX_RESTARTS": "100000"})
 
 
-def train(models: Path, words: list[str], pauses) -> int:
-    """Trains to the end, killing a rank after each of the `pauses` in seconds; returns the number of kills."""
+def pauses(longest: float, kills: int | None) -> Iterator[float]:
+    """Random seconds to wait before each kill; endless after the last."""
+    for _ in itertools.count() if kills is None else range(kills):
+        yield random.uniform(0, longest)
+    yield from itertools.repeat(3600.0)
+
+
+def train(models: Path, words: list[str], waits: Iterator[float]) -> int:
+    """Trains to the end, killing a rank after each of these waits in seconds; returns the number of kills."""
     kills = 0
     with open(f"{models}.log", "wb") as log, start(models, words, log) as job:
         while job.poll() is None:
             try:
-                job.wait(next(pauses))
+                job.wait(next(waits))
             except subprocess.TimeoutExpired:
                 ranks = ranks_of(models)
                 if ranks:
@@ -74,17 +83,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30, help="no disturbed training begins later than this")
     parser.add_argument("--longest", type=float, default=60, help="most seconds from one kill to the next")
+    parser.add_argument("--kills", type=int, help="most of one training (no limit)")
     parser.add_argument("--seed", type=int, default=0, help="of ranks and moments")
     options, words = parser.parse_known_args()
     random.seed(options.seed)
     work = Path(tempfile.mkdtemp(prefix="soak"))
-    train(work / "undisturbed", words, iter(lambda: 3600.0, None))
+    train(work / "undisturbed", words, pauses(0, kills=0))
     expected = outcome(work / "undisturbed")
     print(f"undisturbed: {expected['num_update']} updates", flush=True)
     begun, trainings, kills = time.monotonic(), 0, 0
     while trainings == 0 or time.monotonic() - begun < 60 * options.minutes:
         models = work / f"disturbed-{trainings}"
-        now = train(models, words, iter(lambda: random.uniform(0, options.longest), None))
+        now = train(models, words, pauses(options.longest, options.kills))
         trainings, kills = trainings + 1, kills + now
         same = outcome(models) == expected
         print(f"training {trainings}: {now} kills, {'every byte the same' if same else 'DIFFERENT'}", flush=True)
