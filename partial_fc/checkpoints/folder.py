@@ -52,9 +52,15 @@ class CheckpointFolder:
         """
         aside, final = self._path(num_update) + WRITING, self._path(num_update)
         for name, entry in manifest.files.items():
-            size = os.path.getsize(os.path.join(aside, name))
+            path = os.path.join(aside, name)
+            if not os.path.exists(path):
+                raise FileNotFoundError(
+                    f"{path} is not there, though its rank has written it: all hosts must see this folder, set "
+                    "models_root to a disk that they share"
+                )
+            size = os.path.getsize(path)
             if size != entry.bytes:
-                raise ValueError(f"{os.path.join(aside, name)} has {size} bytes, {entry.bytes} were written")
+                raise ValueError(f"{path} has {size} bytes, {entry.bytes} were written")
         for name in os.listdir(aside):  # of an earlier attempt with more ranks
             if is_file_name(name) and name not in manifest.files:
                 os.remove(os.path.join(aside, name))
