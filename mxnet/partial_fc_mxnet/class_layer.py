@@ -56,6 +56,7 @@ class ClassLayer:
         Raises:
             MissingPositiveError: on every rank, where a label's center is not among those of the step.
         """
+        self.bank.centers.prefetch(local_index)
         column = label_columns(labels, local_index, self.bank.class_start)
         self._empty = len(local_index) == 0
         if self._empty:

@@ -101,9 +101,7 @@ class MemoryBank:
             (sorted local index (S,) int64, sorted unique labels of the global batch).
         """
         labels = global_label.asnumpy() if isinstance(global_label, mx.nd.NDArray) else global_label
-        index, unique = self.sampler(labels)
-        self.centers.prefetch(index)
-        return index, unique
+        return self.sampler(labels)
 
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Weight and momentum of the rows ``index``, each (S, E), in the bank's context.

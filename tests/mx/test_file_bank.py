@@ -52,6 +52,7 @@ def test_what_is_drawn_is_read_ahead(pair, tmp_path):
     for file in files:
         file._forget()
     index, _ = b.sample(np.arange(0, 3000, 500))
+    b.centers.prefetch(index)
     expected = []
     for start in range(0, 3000, b.centers.piece_rows):
         rows = index[(index >= start) & (index < start + b.centers.piece_rows)] - start

@@ -66,3 +66,15 @@ def test_in_pieces_as_in_one(loss, ratio, request):
     for one, other in zip(expected, found):
         # Sums over the classes come in another order, tile by tile; float32 keeps 7 digits, and 6 steps lose one.
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_draw_of_ones_own_gives_is_read_ahead(tmp_path, monkeypatch):
+    shard = shard_of(CLASSES, hvd.rank(), hvd.size())
+    bank = MemoryBank(shard.size, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=str(tmp_path))
+    every = np.arange(shard.size)
+    monkeypatch.setattr(bank, "sample", lambda labels: (every, np.unique(labels)))
+    asked, prefetch = [], bank.centers.prefetch
+    monkeypatch.setattr(bank.centers, "prefetch", lambda index: (asked.append(index), prefetch(index)))
+    module, params = build_module(bank, LOSSES["margin"])
+    fit(module, params, Batches(*random_batches(CLASSES, 1)), 1)
+    assert len(asked) == 1 and asked[0] is every
