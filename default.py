@@ -207,8 +207,8 @@ def _check(settings):
     for name in ("max_update", "checkpoint_every"):
         if settings[name] < 0:
             raise SettingsError(f"{name} is {settings[name]}, but must not be negative")
-    if settings.class_map and not (settings.resume or settings.pretrained):
-        raise SettingsError("class_map says which class of a checkpoint is which: set resume or pretrained too")
+    if settings.class_map and settings.resume in ("", "auto") and not settings.pretrained:
+        raise SettingsError("class_map says which class of a checkpoint is which: give its path, resume=... too")
     if len(settings.margins) != 3 or not all(isinstance(m, (int, float)) for m in settings.margins):
         raise SettingsError(f"margins is {settings.margins}, but must be the three numbers (m1, m2, m3)")
     steps = settings.lr_steps

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import random
 import shutil
@@ -20,10 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from partial_fc.checkpoints import CheckpointFolder, read_manifest  # noqa: E402
+
 # Without verification and models in between: they cost time, and the last checkpoint shows more.
 WORDS = ["checkpoint_every=50", "baselines=False", "verify_every=100000", "save_every=100000"]
 
@@ -65,8 +69,9 @@ def train(models: Path, words: list[str], waits: Iterator[float]) -> int:
             except subprocess.TimeoutExpired:
                 ranks = ranks_of(models)
                 if ranks:
-                    os.kill(random.choice(ranks), signal.SIGKILL)
-                    kills += 1
+                    with suppress(ProcessLookupError):  # one that has just ended
+                        os.kill(random.choice(ranks), signal.SIGKILL)
+                        kills += 1
     if job.returncode:
         sys.exit(f"error: run.sh ended with {job.returncode}, see {models}.log")
     return kills
@@ -74,8 +79,9 @@ def train(models: Path, words: list[str], waits: Iterator[float]) -> int:
 
 def outcome(models: Path) -> dict:
     """What the newest checkpoint says of its files, and its update."""
-    manifest = json.loads(max(models.glob("*/checkpoints/step-*/manifest.json")).read_text())
-    return {"num_update": manifest["num_update"], "files": manifest["files"]}
+    (folder,) = models.glob("*/checkpoints")
+    num_update, path = CheckpointFolder(str(folder), kept=1).complete()[0]
+    return {"num_update": num_update, "files": read_manifest(path).files}
 
 
 def main() -> None:

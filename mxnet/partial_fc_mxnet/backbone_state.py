@@ -56,15 +56,15 @@ def set_optimizer(module: mx.mod.Module, arrays: Arrays, num_update: int) -> Non
     optimizer, updater = module._optimizer, module._updater
     missing = {name for name in arrays if name.startswith("state:")}
     for index, (name, weight) in enumerate(module_arrays.parameters(module).items()):
+        optimizer._index_update_count[index] = num_update
         if not any(key.startswith(f"state:{name}:") for key in missing):
-            continue
+            continue  # as for SGD without momentum
         state = optimizer.create_state_multi_precision(index, weight)
         for place, array in _leaves(state):
             key = f"state:{name}:{place}"
             _copy(key, arrays, array)
             missing.discard(key)
         updater.states[index], updater.states_synced[index] = state, True
-        optimizer._index_update_count[index] = num_update
     if missing:
         raise ValueError(f"it holds {_some(missing)} of an optimizer that this training does not have: set momentum")
     optimizer.num_update = num_update

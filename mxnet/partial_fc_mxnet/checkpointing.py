@@ -36,7 +36,8 @@ Chunks = Callable[[], Iterator]
 class CallBackCheckpoint:
     """Saves everything the next update depends on, every so many updates and when the job is to stop.
 
-    Collectives: none in a step. All-gathers ``together.checkpoint.<phase>`` and ``checkpoint.shards`` once a save.
+    Collectives: none in a step. All-reduce ``checkpoint.room``, all-gathers ``together.checkpoint.<phase>`` and
+    ``checkpoint.shards`` once a save.
 
     Args:
         module: SampleDistributeModule, in fit.
@@ -48,8 +49,8 @@ class CallBackCheckpoint:
 
     Raises, in a call:
         job.Preempted: on every rank, when one was asked to stop and the checkpoint is complete.
-        job.JobError: on every rank, when one could not write.
-        FloatingPointError: on a rank whose numbers are not finite: that is not saved.
+        job.JobError: on every rank, when one could not write, or when its numbers are not finite: that is not saved.
+        OSError: on rank 0, when it could not complete the checkpoint that was written in the background.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class CallBackCheckpoint:
     def _publish(self) -> None:
         """All ranks agree that they have written; rank 0 goes on in its thread."""
         save, self._save = self._save, None
+        save.waited_for = True
         entries = job.together("checkpoint.write", save.written.result)
         shards = job.gather("checkpoint.shards", (save.shard, entries, save.rank_state))
         if hvd.rank() == 0:
@@ -131,6 +133,7 @@ class _Save:
         written: Future of {file: Entry}.
         shard: (first class, behind the last) of this rank.
         rank_state: what only this rank has and no array holds.
+        waited_for: set it when the training stands still until the files are written.
     """
 
     def __init__(self, module, folder: CheckpointFolder, notes: dict, thread: ThreadPoolExecutor | None):
@@ -141,6 +144,7 @@ class _Save:
         self._state = {**progress(module), **notes}
         self._path = folder.begin(self.num_update)
         self._files = _files(module, copied=thread is not None)
+        self.waited_for = thread is None
         if thread is not None:
             self.written = thread.submit(self._write)
         else:
@@ -170,10 +174,15 @@ class _Save:
         while self._files:  # each copy is let go of when it is written
             name, chunks = self._files.pop()
             try:
-                entries[name] = write_file(os.path.join(self._path, name), chunks(), job.alive)
+                entries[name] = write_file(os.path.join(self._path, name), chunks(), self._alive)
             except FloatingPointError as error:
                 raise ValueError(f"{name} of update {self.num_update} is not saved: {error}") from None
         return entries
+
+    def _alive(self) -> None:
+        # While the training goes on it is to show signs of life of its own.
+        if self.waited_for:
+            job.alive()
 
 
 def progress(module) -> dict:

@@ -10,17 +10,18 @@ import time
 
 from tqdm import tqdm
 
+from partial_fc.checkpoints import replace_file
+
 _RUN = ".run"
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
-def prepare_folder(folder: str, keep: bool, run: str) -> None:
+def prepare_folder(folder: str, keep: bool) -> None:
     """Makes the folder; one that holds an earlier training is kept beside it, under the time it ended.
 
     Args:
         folder: of the outputs.
         keep: go on in the folder as it is.
-        run: names the run that begins or goes on there, see begun_by.
 
     Raises:
         OSError: it cannot be made, or a training that still runs writes to it.
@@ -32,12 +33,20 @@ def prepare_folder(folder: str, keep: bool, run: str) -> None:
             ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(log)))
             os.rename(folder, f"{folder}.{ended}")
     _make(folder)
-    with open(os.path.join(folder, _RUN), "w", encoding="utf-8") as file:
-        file.write(run)
+
+
+def begin_run(folder: str, run: str) -> None:
+    """Notes whose folder it is.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if not begun_by(folder, run):
+        replace_file(os.path.join(folder, _RUN), [run.encode()])
 
 
 def begun_by(folder: str, run: str) -> bool:
-    """Whether the folder was prepared for that run; its restarts are the same run."""
+    """Whether that run has begun the folder; its restarts are the same run."""
     try:
         with open(os.path.join(folder, _RUN), encoding="utf-8") as file:
             return file.read() == run

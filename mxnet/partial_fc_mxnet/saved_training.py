@@ -18,7 +18,7 @@ from partial_fc.checkpoints import (
     read_manifest,
     verify_file,
 )
-from partial_fc.checkpoints.layout import BACKBONE, statistics_file
+from partial_fc.checkpoints.layout import BACKBONE, statistics_file, step_number
 
 from . import backbone_state, job
 from .checkpointing import LOSS_SCALE
@@ -50,11 +50,16 @@ class SavedTraining:
 
     @classmethod
     def newest(cls, folder: CheckpointFolder, warn: Callable[[str], object] = logging.warning) -> SavedTraining | None:
-        """The newest complete checkpoint that is whole; None where there is none. Collectives: those of ``open``.
+        """The newest complete checkpoint that is whole; None where there is none at all.
+
+        Collectives: all-gather ``checkpoint.newest``, and those of ``open`` for each that is tried.
 
         Args:
             folder: where they are.
             warn: told on rank 0 of each one that is damaged.
+
+        Raises:
+            JobError: on every rank, where there are some and all are damaged: to begin anew is not for us to decide.
         """
         complete = job.gather("checkpoint.newest", folder.complete() if hvd.rank() == 0 else None)[0]
         for _, path in complete:
@@ -63,6 +68,11 @@ class SavedTraining:
             except job.JobError as error:
                 if hvd.rank() == 0:
                     warn(f"this checkpoint is not gone on from: {error}")
+                last = error
+        if complete:
+            raise job.JobError(
+                f"no checkpoint in {folder.path} is whole; to begin anew move it away. The oldest: {last}"
+            )
         return None
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -147,6 +157,8 @@ class SavedTraining:
 
 def _verified(path: str) -> Manifest:
     manifest = read_manifest(path)
+    if step_number(os.path.basename(os.path.abspath(path))) not in (None, manifest.num_update):
+        raise ValueError(f"{path} has the name of another update than its own, {manifest.num_update}: rename it")
     check_layout(path, manifest)
     for number, (name, entry) in enumerate(sorted(manifest.files.items())):
         if number % hvd.size() == hvd.rank():

@@ -11,7 +11,7 @@ import numpy as np
 from partial_fc.checkpoints import CheckpointFolder, read_class_map
 
 from . import backbone_state, job
-from .output import begun_by, prepare_folder
+from .output import begin_run, begun_by
 from .pretrained import read_pretrained
 from .saved_training import SavedTraining
 
@@ -55,31 +55,31 @@ def find_saved(settings, folder: str, run: str) -> Beginning:
     remarks: list[str] = []
     restarted = job.gather("restarted", bool(run) and begun_by(folder, run))[0]
     saved = SavedTraining.newest(checkpoints, remarks.append) if restarted or settings.resume == AUTO else None
-    here = saved is not None
     if saved is None and settings.resume not in ("", AUTO):
         saved = SavedTraining.open(settings.resume)
-        here = os.path.dirname(os.path.abspath(saved.path)) == os.path.abspath(checkpoints.path)
-        if settings.class_map:
-            num_saved = saved.manifest.num_classes
-            saved.class_map = job.together("class_map", lambda: _class_map(settings, num_saved))
+    here = saved is not None and _same_path(os.path.dirname(os.path.abspath(saved.path)), checkpoints.path)
+    # A restart goes on from a checkpoint of its own, whose classes are mapped already, once there is one.
+    if saved is not None and settings.class_map and _same_path(saved.path, settings.resume):
+        num_saved = saved.manifest.num_classes
+        saved.class_map = job.together("class_map", lambda: _class_map(settings, num_saved))
     if saved is None and (restarted or settings.resume):
         remarks.append(f"no checkpoint to go on from in {checkpoints.path}: training starts from its beginning")
     return Beginning(saved, here, restarted or here, remarks)
 
 
-def prepare_output(settings, folder: str, run: str, beginning: Beginning) -> None:
-    """Makes the output folder ready, see prepare_folder; on rank 0.
+def claim(settings, folder: str, run: str, beginning: Beginning) -> None:
+    """Makes the output folder that of this run, when nothing can refuse the beginning any more; on rank 0.
 
     Checkpoints that are newer than the one gone on from are kept under another name: what follows replaces them.
 
     Raises:
-        OSError: see prepare_folder.
+        OSError: the folder cannot be written to.
     """
-    prepare_folder(folder, beginning.keep, run)
-    checkpoints, saved = checkpoint_folder(settings, folder), beginning.saved
-    checkpoints.clean()
-    for path in checkpoints.leave(saved.manifest.num_update if saved and beginning.here else -1):
-        beginning.remarks.append(f"a newer checkpoint is not gone on from; it is kept as {path}")
+    if beginning.saved is not None and beginning.here:
+        checkpoints = checkpoint_folder(settings, folder)
+        for path in checkpoints.leave(beginning.saved.manifest.num_update):
+            logging.warning("a newer checkpoint is not gone on from; it is kept as %s", path)
+    begin_run(folder, run)
 
 
 def take_pretrained(settings, module) -> None:
@@ -111,3 +111,7 @@ def _class_map(settings, num_saved: int) -> np.ndarray:
             f"class_map is {SAME!r}, but there are centers of {num_saved} classes and {settings.num_classes} here"
         )
     return np.arange(settings.num_classes)
+
+
+def _same_path(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import time
+from functools import partial
 
 import horovod
 import horovod.mxnet as hvd
@@ -26,7 +27,7 @@ from . import build, job, starting, step_seed
 from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification, Timed
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder, decode_faces
-from .output import Output, check_writable
+from .output import Output, check_writable, prepare_folder
 from .saved_training import SavedTraining
 
 
@@ -46,9 +47,8 @@ def train(settings) -> None:
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
     data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
     job.agree(facts(settings, data))
-    run_name = os.environ.get("PARTIAL_FC_RUN", "")
-    beginning = starting.find_saved(settings, folder, run_name)
-    job.together("output", lambda: rank == 0 and starting.prepare_output(settings, folder, run_name, beginning))
+    beginning = starting.find_saved(settings, folder, run_name())
+    job.together("output", lambda: rank == 0 and _prepare(settings, folder, beginning))
     job.together("output_of_ranks", lambda: check_writable(folder, rank))
     num_update = beginning.saved.manifest.num_update if beginning.saved else 0
     with Output(folder, rank, settings.max_update, num_update) as output:
@@ -57,6 +57,16 @@ def train(settings) -> None:
         run = _Run(settings, module, output, data, beginning)
         run.fit(optimizer_params)
         run.finish()
+
+
+def run_name() -> str:
+    """What run.sh calls this run and its restarts; empty where something else has started it."""
+    return os.environ.get("PARTIAL_FC_RUN", "")
+
+
+def _prepare(settings, folder: str, beginning: starting.Beginning) -> None:
+    prepare_folder(folder, beginning.keep)
+    starting.checkpoint_folder(settings, folder).clean()
 
 
 def facts(settings, data) -> dict:
@@ -141,8 +151,27 @@ class _Run:
             callbacks.insert(0, seed)
         self.start = time.perf_counter()
         self.log.restart()
+        if saved is None:
+            self._begin()
+        module.fit(
+            self.data,
+            optimizer_params,
+            callbacks,
+            None,
+            max_update=settings.max_update,
+            saved=None if saved is None else self,
+        )
+
+    def restore(self, module, train_data) -> None:
+        """What fit calls to go on from a checkpoint."""
+        self.saved.restore(module, train_data)
+        self._begin()
+
+    def _begin(self) -> None:
+        """From here on nothing can be refused: the output folder becomes this run's."""
+        claim = partial(starting.claim, self.settings, self.output.folder, run_name(), self.beginning)
+        job.together("claim", lambda: self.rank == 0 and claim())
         job.training_begun()
-        module.fit(self.data, optimizer_params, callbacks, None, max_update=settings.max_update, saved=saved)
 
     def finish(self) -> None:
         """Verifies and saves what was trained, and writes the summary."""

@@ -7,6 +7,8 @@ import os
 from contextlib import suppress
 from typing import Callable, Iterable, NamedTuple, Union
 
+# Bytes that the disk may be behind: one wait for all of a large file would be a long one without a sign of life.
+UNWRITTEN = 256 << 20
 PART = 4 << 20  # bytes given to the disk at once, between two signs of life
 
 Chunk = Union[bytes, memoryview]
@@ -30,15 +32,18 @@ def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = l
     Raises:
         OSError: it could not be written to the last byte, with the path and the reason.
     """
-    digest, size = hashlib.sha256(), 0
+    digest, size, unwritten = hashlib.sha256(), 0, 0
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             for part in _parts(chunks):
                 alive()
                 digest.update(part)
-                size += len(part)
+                size, unwritten = size + len(part), unwritten + len(part)
                 _write(descriptor, part)
+                if unwritten >= UNWRITTEN:
+                    os.fsync(descriptor)
+                    unwritten = 0
             # Here, at the latest, is told what the disk had no room for.
             os.fsync(descriptor)
         finally:

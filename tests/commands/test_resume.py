@@ -1,6 +1,7 @@
 """Going on from a checkpoint through the user's own commands."""
 
 import json
+import sys
 
 import numpy as np
 
@@ -35,6 +36,14 @@ def test_a_resumed_training_ends_with_the_bytes_of_one_at_a_stretch(run, setting
     assert losses[1] == losses[0]
     summary = json.loads((tmp_path / "parts" / "small-arcface-demo" / "summary.json").read_text())
     assert summary["updates"] == 7
+
+    # What is refused changes nothing, though it would go on from an older one.
+    checkpoints = CheckpointFolder(str(tmp_path / "parts" / "small-arcface-demo" / "checkpoints"), 2)
+    before = checkpoints.complete()
+    more = [f"models_root={tmp_path / 'parts'}", "momentum=0.0", "--resume", before[1][1]]
+    result = run(sys.executable, "train_memory.py", *words, *more)
+    assert result.returncode == 2 and "set momentum" in result.stderr, result.stdout + result.stderr
+    assert checkpoints.complete() == before
 
     # At another number of ranks and another batch, from the path, into another folder.
     again = tmp_path / "again"

@@ -71,7 +71,7 @@ class Training:
         arg_params, aux_params = self.module.get_export_params()
         arrays = {**arg_params, **aux_params, "weight": self.bank.weight, "mom": self.bank.weight_mom}
         states = self.module._module._updater.states
-        arrays.update({f"state {index}": state for index, state in states.items()})
+        arrays.update({f"state {index}": state for index, state in states.items() if state is not None})
         return {name: array.asnumpy() for name, array in arrays.items()}
 
 
@@ -87,16 +87,16 @@ def equal(one, other):
         np.testing.assert_array_equal(other[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("in_files", [False, True])
-def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(folder, in_files):
-    place = folder.path if in_files else None
-    whole = Training(folder=place).fit(STEPS)
+@pytest.mark.parametrize("in_files, momentum", [(False, 0.9), (True, 0.9), (False, 0.0)])
+def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(folder, in_files, momentum):
+    how = dict(folder=folder.path if in_files else None, momentum=momentum)
+    whole = Training(**how).fit(STEPS)
     for stop in (3, 5):  # within an epoch, and after the rates have changed
-        Training(folder=place).fit(stop, folder, every=100)
+        Training(**how).fit(stop, folder, every=100)
         saved = SavedTraining.open(folder.complete()[0][1])
         assert saved.manifest.num_update == stop
         # Another seed would start from other weights, draw other negatives and read other labels.
-        again = Training(folder=place)
+        again = Training(**how)
         again.bank.sampler.restart(99)
         again.fit(STEPS, saved=saved)
         assert again.losses == whole.losses[stop:]
@@ -211,7 +211,7 @@ def test_another_batch_size_goes_on_at_the_same_image(folder, batch, epoch, imag
 
 def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_taken(folder):
     Training().fit(4, folder, every=2)
-    (_, newest), (older, _) = folder.complete()
+    (_, newest), (older, older_path) = folder.complete()
     if hvd.rank() == 0:
         with open(os.path.join(newest, "centers-00000.npy"), "r+b") as file:
             file.seek(-3, os.SEEK_END)
@@ -222,3 +222,15 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_taken(fo
     with pytest.raises(job.JobError, match="centers-00000.npy.*SHA-256"):
         SavedTraining.open(newest)
     assert SavedTraining.newest(folder).manifest.num_update == older
+    job.gather("opened", None)
+    if hvd.rank() == 0:
+        os.rename(newest, older_path + "9")
+    job.gather("renamed", None)
+    with pytest.raises(job.JobError, match="has the name of another update than its own, 4"):
+        SavedTraining.open(older_path + "9")
+    if hvd.rank() == 0:
+        os.remove(os.path.join(older_path, "backbone.npz"))
+    job.gather("removed", None)
+    # To begin anew would throw away what a person may still save.
+    with pytest.raises(job.JobError, match=f"no checkpoint in {folder.path} is whole; to begin anew move it away"):
+        SavedTraining.newest(folder)
