@@ -37,16 +37,20 @@ while IFS= read -r name; do
     forward+=(-x "$name")
 done < <(compgen -e | grep -E '^(PATH|COLUMNS|(PARTIAL_FC|OMP|MXNET|HOROVOD|NCCL|UCX)_.*)$')
 
-job='' asked='' woken=''
+job='' asked='' interrupted='' woken=''
+# shellcheck disable=SC2317  # traps call it
 ask_to_stop() {
     asked=1 woken=1
     [ -n "$job" ] || exit 75
     kill -USR1 "$job" 2>/dev/null || true    # mpirun hands USR1 to all ranks; after TERM it would kill them
 }
+# shellcheck disable=SC2317
 interrupt() {
-    woken=1
-    # A terminal has interrupted mpirun as well.
-    [ "$(ps -o tpgid= -p $$)" -eq "$(ps -o pgid= -p $$)" ] || kill -INT "$job" 2>/dev/null || true
+    interrupted=1 woken=1
+    local fields
+    read -r -a fields </proc/$$/stat
+    # A terminal whose foreground group (7) is this process's group (4) has interrupted mpirun as well.
+    [ "${fields[7]}" -eq "${fields[4]}" ] || kill -INT "$job" 2>/dev/null || true
 }
 trap ask_to_stop TERM USR1
 
@@ -67,6 +71,7 @@ train() {
 
 for ((restart = 1; ; restart++)); do
     train "$@"
+    [ -z "$interrupted" ] || code=130
     if [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; then
         printf 'run.sh: a rank was ended by signal %s\n' $((code - 128)) >&2
     fi

@@ -12,7 +12,8 @@ import sys
 import time
 
 from partial_fc import launch
-from partial_fc.sentinel import REFUSED, Sentinel
+from partial_fc.notice_board import NoticeBoard, job_key
+from partial_fc.sentinel import REFUSED, Sentinel, block_signals, release_signals
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,23 +100,35 @@ def prepare_host(settings, local_rank):
         draw_demo(settings)
 
 
-def end(error, telling, board=None):
+def end(error, telling, board):
     """Ends this rank with the error's sentence, unless another one tells it."""
+    release_signals()
     if not telling:
-        # The one that tells may be the slowest to get here; then the launcher ends all ranks. After this time the
-        # error is none of its: this rank has a config.py or a library of its own.
-        time.sleep(5)
-    if board is None or board.tell_once():
+        # The one that tells may be the slowest to get here. After this time the error is none of its: this rank has
+        # a config.py or a library of its own.
+        late = time.monotonic() + 5
+        while time.monotonic() < late and not board.told():
+            time.sleep(0.1)
+    if board.tell_once():
         hint = ", run `bash setup-utils/install.sh` first" if isinstance(error, ModuleNotFoundError) else ""
         where = "" if telling else f" on rank {launch.place(os.environ).rank}"
         print(f"error{where}: {error}{hint}", file=sys.stderr, flush=True)
+        time.sleep(0.3 if board.rank == 0 else 0)  # the others are to see it there
+    board.leave(-1, "its settings")
     sys.exit(REFUSED)
+
+
+def likely_root(argv):
+    """Where the others have their notice board, for a rank that cannot read its own settings."""
+    given = [word.split("=", 1)[1] for word in argv if word.startswith(("models_root=", "--models-root="))]
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), os.path.expanduser((given or ["models"])[-1]))
 
 
 def main(argv=None):
     """Runs this rank; returns when all has ended well."""
+    block_signals()
     try:
-        run_rank(argv)
+        run_rank(sys.argv[1:] if argv is None else argv)
     except (Exception, KeyboardInterrupt) as error:
         # Libraries that are interrupted while they load may say so with an error of their own.
         if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
@@ -131,7 +144,8 @@ def run_rank(argv):
         words = read_words(argv)
         settings = read_settings(words)
     except (ValueError, OSError, ImportError) as error:
-        end(error, telling=place.rank == 0)  # all ranks read the same words
+        board = NoticeBoard(likely_root(argv), job_key(os.environ, os.getpid()), place.rank)
+        end(error, place.rank == 0, board)  # all ranks read the same words
     sentinel = Sentinel(place, settings.models_root, os.environ)
     sentinel.start()
     try:

@@ -26,6 +26,16 @@ def gone_sentence(record: Record) -> str:
     return f"{_who(record)} is gone without a word, killed perhaps: it stood {_where(record)}"
 
 
+def connection_sentence(rank: int, records: Sequence[Record]) -> str:
+    """For a rank that has lost the connection to the others, of which none of its own host is gone."""
+    mine = next((record for record in records if record.rank == rank), None)
+    place = f" {_where(mine)}" if mine else ""
+    elsewhere = [record for record in records if mine and record.host != mine.host]
+    seen = culprit(elsewhere)
+    last = f"; {_who(seen)} was last seen {_where(seen)}" if seen else ""
+    return f"rank {rank} lost the connection to the others{place}: one of another host is gone{last}"
+
+
 def still_sentence(records: Sequence[Record], size: int, now: float, patience: float, stopped: Sequence[int]) -> str:
     """For a job in which nothing has moved for ``patience`` seconds.
 

@@ -114,8 +114,9 @@ class NoticeBoard:
         """Whether somebody tells, or has told."""
         return os.path.exists(os.path.join(self.path, TOLD))
 
-    def remove_if_last(self) -> None:
-        """Removes the folder unless another rank is still there."""
+    def leave(self, num_update: int, doing: str) -> None:
+        """Notes that this rank has ended, and removes the folder if it is the last."""
+        self.write(num_update, doing, waiting=False, ended=True)
         others = [record for record in self.records() if record.rank != self.rank]
         if all(record.ended or (record.host == self.host and is_gone(record)) for record in others):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -138,9 +139,17 @@ def remove_dead(root: str, host: str, but: str) -> None:
     for name in os.listdir(root):
         path = os.path.join(root, name)
         if name.startswith(PREFIX) and path != but and os.path.isdir(path):
-            records = [_read(os.path.join(path, entry)) for entry in os.listdir(path) if "@" in entry]
-            if records and all(record and record.host == host and is_gone(record) for record in records):
+            files = [os.path.join(path, entry) for entry in os.listdir(path) if "@" in entry]
+            if files and all(_is_dead(file, host) for file in files):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_dead(path: str, host: str) -> bool:
+    record = _read(path)
+    if record is None:  # made but not written, by a rank that has been ended since, or that starts just now
+        return os.path.getmtime(path) < time.time() - STALE
+    # A rank that nobody here can look at has written within a day, whatever it does.
+    return is_gone(record) if record.host == host else record.moved < time.time() - 86400
 
 
 def process_state(pid: int) -> tuple[str, int]:
@@ -153,10 +162,15 @@ def process_state(pid: int) -> tuple[str, int]:
     return fields[0].decode(), int(fields[19])
 
 
+def has_ended(pid: int, started: int) -> bool:
+    """Whether a process of this host has ended, in whatever way."""
+    state, now = process_state(pid)
+    return state in ("", "Z", "X") or now != started
+
+
 def is_gone(record: Record) -> bool:
-    """Whether the process of a record of this host has ended, in whatever way."""
-    state, started = process_state(record.pid)
-    return state in ("", "Z", "X") or started != record.started
+    """Whether the process of a record of this host has ended."""
+    return has_ended(record.pid, record.started)
 
 
 def is_stopped(record: Record) -> bool:

@@ -6,6 +6,7 @@ when another rank does not come. The sentinel ends the process, and one rank tel
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -13,24 +14,37 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from typing import Mapping, NoReturn
+from typing import Mapping, NoReturn, Sequence
 
 from partial_fc.launch import Place
 from partial_fc.lost_ranks import absent_sentence, culprit, gone_sentence, missing, still_sentence
-from partial_fc.notice_board import NoticeBoard, Record, is_gone, is_stopped, job_key, process_state
+from partial_fc.notice_board import NoticeBoard, Record, has_ended, is_gone, is_stopped, job_key, process_state
 
 FAILED, REFUSED, PREEMPTED = 1, 2, 75  # exit codes; the last is EX_TEMPFAIL of sysexits.h
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 TICK = 0.2  # seconds between two looks
 # Seconds that those who only wait leave to the rank that hangs: it can show where it stands.
 PRECEDENCE = 2.0
-GRACE = 60.0  # seconds from the request to stop until the process ends, saved or not
+GRACE = 60.0  # seconds from the request to stop, and from the last sign of life, until the process ends unsaved
 START = 300.0  # seconds until all ranks have met; PARTIAL_FC_START_SECONDS sets another number
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
 
 
+def block_signals() -> None:
+    """Leaves the signals that ask this process to end to the sentinel.
+
+    Threads inherit that, so it is called before any library makes one: NumPy does so when it is imported.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def release_signals() -> None:
+    """Lets them end this process again."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
 class Sentinel(threading.Thread):
-    """Watches over a rank. Make it in the main thread, before any library has made threads, and start() it.
+    """Watches over a rank. Make it in the main thread, some time after block_signals(), and start() it.
 
     Args:
         place: of this rank.
@@ -47,8 +61,6 @@ class Sentinel(threading.Thread):
 
     def __init__(self, place: Place, root: str, environment: Mapping[str, str]):
         super().__init__(name="sentinel", daemon=True)
-        # Threads inherit this, so that none but the sentinel takes these signals.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self.place, self.board = place, NoticeBoard(root, job_key(environment, os.getpid()), place.rank)
         self.patience = 0.0
         self.stop_requested = False
@@ -89,21 +101,24 @@ class Sentinel(threading.Thread):
         """What the main thread does, and whether it waits there for other ranks."""
         return self._doing, self._waiting
 
-    def finish(self) -> None:
-        """This rank has ended well, or in step with all others: nothing is watched any more."""
+    def stand_down(self) -> None:
+        """Nothing is watched any more: this rank ends in step with all others."""
         self._done = True
-        self.board.write(self.num_update, self._doing, False, ended=True)
-        self.board.remove_if_last()
+        faulthandler.cancel_dump_traceback_later()
+
+    def leave(self) -> None:
+        """Takes this rank off the notice board: its process ends now."""
+        self.board.leave(self.num_update, self._doing)
 
     def lost(self) -> Record | None:
-        """A rank of this host that is gone without having ended, if there is one."""
+        """A rank of this host that is gone, though it has not ended or has told of an error, if there is one."""
         if len(self._peers) < self.place.local_size - 1:
             here = self.board.records(self.board.host)
             self._peers = {record.rank: record for record in here if record.rank != self.place.rank}
         for rank, record in self._peers.items():
             if rank not in self._ended and is_gone(record):
                 last = {new.rank: new for new in self.board.records(self.board.host)}.get(rank, record)
-                if not last.ended:
+                if not last.ended or self.board.told():
                     return last
                 self._ended.add(rank)
         return None
@@ -112,6 +127,13 @@ class Sentinel(threading.Thread):
 
     def run(self) -> None:
         """Looks around until the job has ended."""
+        try:
+            self._watch()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(FAILED)  # without its sentinel a rank could wait for ever
+
+    def _watch(self) -> None:
         while not self._done:
             taken = signal.sigtimedwait(SIGNALS, TICK)
             if self._done:
@@ -120,33 +142,55 @@ class Sentinel(threading.Thread):
             if now - self._looked > 10 * TICK + PRECEDENCE:
                 self._moved = now  # the process itself was held for a while
             self._looked = now
+            self._arm()
             lost = self.lost()
             if lost is not None:
                 self.end(gone_sentence(lost))
             if taken is not None:
                 self._signalled(taken.si_signo)
-            elif any(process_state(pid)[1] != started for pid, started in self._launchers):
+            elif any(has_ended(*launcher) for launcher in self._launchers):
                 self._ask_to_stop()
             self._check_moving(now)
             if not self._met and now - self._begun > self._start_limit:
                 self.end(absent_sentence(self.board.records(), self.place.size, self._start_limit))
-            if self._asked_at and now - self._asked_at > GRACE:
+            # A large checkpoint may take longer, and whoever writes it shows signs of life.
+            if self._asked_at and min(now - self._asked_at, self._still(now)) > GRACE:
                 self.end(f"asked to stop {GRACE:.0f} s ago, but not at a step since: ends unsaved")
 
-    def end(self, text: str, code: int = FAILED, trace: str = "") -> NoReturn:
-        """Ends the process; tells why, unless another rank or the main thread does."""
+    def end(self, text: str, code: int = FAILED, trace: str = "", stopped: Sequence[int] = ()) -> NoReturn:
+        """Ends the process; tells why, unless another rank or the main thread does.
+
+        Args:
+            text: why.
+            code: exit code.
+            trace: where the main thread is, to be told too.
+            stopped: ranks that are held by SIGSTOP.
+        """
         self.telling.acquire(timeout=5)
         if not self._done:
             if self.board.tell_once():
                 with suppress(OSError):
                     print(f"error: {text}\n{trace}".rstrip(), file=sys.stderr, flush=True)
-            self.board.remove_if_last()
+            for rank in stopped:
+                # horovodrun asks it to end, which it cannot hear. mpirun wakes it up first.
+                if rank in self._peers and not self._under_mpi:
+                    with suppress(ProcessLookupError):  # another one has been faster
+                        os.kill(self._peers[rank].pid, signal.SIGKILL)
+            self.leave()
         os._exit(code)
+
+    def _arm(self) -> None:
+        # The last resort, for a main thread that never lets go of Python's lock, without which this one cannot run.
+        if self.patience:
+            faulthandler.dump_traceback_later(self.patience + 2 * PRECEDENCE, exit=True)
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGTERM and self._under_mpi:
             # mpirun sends it when it has begun to end the job, and kills a second later.
-            self.end(self._uncome() or "ended by mpirun (SIGTERM); kill -USR1 asks it for a checkpoint first")
+            elsewhere = ", perhaps for a rank of another host" if self.place.size > self.place.local_size else ""
+            self.end(
+                self._uncome() or f"ended by mpirun (SIGTERM{elsewhere}); kill -USR1 asks it for a checkpoint first"
+            )
         self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
@@ -164,6 +208,12 @@ class Sentinel(threading.Thread):
             return ""
         return f"the launcher ended the job before rank {absent[0]} of {self.place.size} came: it may have failed"
 
+    def _still(self, now: float) -> float:
+        """Seconds since this rank moved, or the one that it waits for."""
+        blamed = culprit(self.board.records())
+        mine = now - self._moved
+        return mine if blamed is None or blamed.rank == self.place.rank else min(mine, time.time() - blamed.moved)
+
     def _check_moving(self, now: float) -> None:
         if not self.patience or now - self._moved < self.patience:
             return
@@ -175,13 +225,8 @@ class Sentinel(threading.Thread):
             trace = "".join(traceback.format_stack(frames)) if frames else ""
             self.end(still_sentence(records, self.place.size, clock, self.patience, stopped), trace=trace)
         # Whoever is waited for may be at work, on a large file perhaps, and say so.
-        moved = clock - blamed.moved if blamed is not None else now - self._moved
-        if min(moved, now - self._moved) > self.patience + PRECEDENCE:
-            for rank in stopped:
-                if rank in self._peers:
-                    os.kill(self._peers[rank].pid, signal.SIGKILL)  # it would outlive a launcher that asks kindly
-                    time.sleep(TICK)
-            self.end(still_sentence(records, self.place.size, clock, self.patience, stopped))
+        if self._still(now) > self.patience + PRECEDENCE:
+            self.end(still_sentence(records, self.place.size, clock, self.patience, stopped), stopped=stopped)
 
 
 def _launchers() -> list[tuple[int, int]]:

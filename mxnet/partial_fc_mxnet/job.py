@@ -16,7 +16,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.agreement import differences
-from partial_fc.sentinel import FAILED, PRECEDENCE, PREEMPTED, REFUSED, Sentinel
+from partial_fc.lost_ranks import connection_sentence
+from partial_fc.sentinel import FAILED, PREEMPTED, REFUSED, Sentinel
 from partial_fc.softmax import MissingPositiveError
 
 from .errors import sentence
@@ -141,9 +142,8 @@ def alive(num_update: int | None = None) -> None:
     """
     if _sentinel is not None:
         _sentinel.mark(None if num_update is None else "what follows it", num_update=num_update)
-    if _patience:
-        # The last resort, for a rank that hangs without letting go of Python's lock: the sentinel needs that.
-        faulthandler.dump_traceback_later(_patience + 2 * PRECEDENCE, exit=True)
+    elif _patience:
+        faulthandler.dump_traceback_later(_patience, exit=True)
 
 
 @contextlib.contextmanager
@@ -188,10 +188,10 @@ def run(main: Callable[[], None]) -> None:
         if _interrupted(error):
             _end_interrupted()
         _end_with(error)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
     if _sentinel is not None:
-        _sentinel.finish()
+        _sentinel.stand_down()
+        _sentinel.leave()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def _interrupted(error: BaseException | None) -> bool:
@@ -213,13 +213,16 @@ def _end_preempted(stop: Preempted) -> NoReturn:
     """All ranks are here. Horovod's own ending takes seconds, which a launcher that has asked to stop may not give."""
     if hvd.rank() == 0:
         _tell(str(stop))
+    if _sentinel is not None:
+        _sentinel.stand_down()
     # A rank that ends makes the launcher end the others: none shall be on its way here. But it may be dead.
     threading.Timer(MEETING, os._exit, [PREEMPTED]).start()
     if hvd.size() > 1:
         hvd.allgather(mx.nd.zeros((1,)), name="preempted")
     if _sentinel is not None:
-        _sentinel.finish()
-    sys.stdout.flush()
+        _sentinel.leave()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     os._exit(PREEMPTED)
 
 
@@ -256,8 +259,7 @@ def _tell_of_the_lost() -> None:
     end = time.monotonic() + LOST_WAIT
     while time.monotonic() < end and not _sentinel.board.told():
         time.sleep(0.1)  # the sentinel looks for the dead, and ends this process when it finds one
-    where = f"{_at_update()} in {_sentinel.doing[0]}"
-    _tell(f"error: rank {hvd.rank()} lost the connection to the others{where}: a rank or its host is gone")
+    _tell(f"error: {connection_sentence(hvd.rank(), _sentinel.board.records())}")
 
 
 def _leave_to_rank_0() -> None:
@@ -276,7 +278,8 @@ def _tell(text: str) -> None:
         _sentinel.telling.acquire()
         if not _sentinel.board.tell_once():
             return
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # who reads it may be gone
+        print(text, file=sys.stderr, flush=True)
 
 
 def _mark(name: str) -> None:
@@ -294,9 +297,11 @@ def _place(error: BaseException) -> str:
 
 
 def _end(code: int) -> NoReturn:
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     if _sentinel is not None:
-        _sentinel.board.remove_if_last()
+        _sentinel.stand_down()
+        _sentinel.leave()
     if hvd.size() > 1 and hvd.mpi_enabled():
         from mpi4py import MPI  # it would start MPI by itself in a job that runs over Gloo
 

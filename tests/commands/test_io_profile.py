@@ -156,8 +156,10 @@ def test_one_rank_that_is_interrupted_says_so_in_a_word_and_ends_all(launcher, w
 
 
 def _last_started(pid):
-    """The process that another has started last: mpirun starts one rank after the other."""
-    return max(map(int, subprocess.check_output(["pgrep", "-P", str(pid)]).split()))
+    """The rank that run.sh's mpirun has started last: it starts one after the other."""
+    for _ in range(2):
+        pid = max(map(int, subprocess.check_output(["pgrep", "-P", str(pid)]).split()))
+    return pid
 
 
 def test_ctrl_c_while_the_program_loads(settings):

@@ -1,12 +1,13 @@
 """train_memory.py with a fault built in:  python with_fault.py FAULT RANK PLACE MARK -- words
 
-FAULT is what RANK does when it comes to PLACE; MARK is a file that it writes the time of this into. An update N is a
-place, reached by the callbacks that follow it; so are the names in PLACES.
+FAULT is what RANK does when it comes to PLACE; MARK is a file into which it writes the time of this. A number is the
+place after that update; the others are in install().
 """
 
 import errno
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,18 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "mxnet")]
 
 from partial_fc import launch  # noqa: E402
+from partial_fc.sentinel import block_signals  # noqa: E402
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+kill_elsewhere = kill
 
 
 def hang():
@@ -21,95 +34,122 @@ def hang():
         time.sleep(1)
 
 
-def stop():
-    os.kill(os.getpid(), signal.SIGSTOP)
+def leave():
+    time.sleep(1.5)  # until the others are there, but for MXNet
+    os._exit(3)
 
 
 def fail():
-    raise RuntimeError("a fault that was built in")
+    raise RuntimeError("a defect that was built in")
 
 
 def no_room():
-    raise OSError(errno.ENOSPC, "cannot write shard-of-a-test: No space left on device")
+    raise OSError(errno.ENOSPC, "cannot use a file of this test: No space left on device")
 
 
-FAULTS = {
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "hang": hang,
-    "stop": stop,
-    "fail": fail,
-    "no_room": no_room,
-    "leave": lambda: os._exit(3),
-    "wait": lambda: time.sleep(6),
-}
+def fill():
+    """Leaves so many bytes on the disk of the outputs as FREE_BYTES says, once there is a checkpoint."""
+    models = next(word.split("=")[1] for word in sys.argv if word.startswith("models_root="))
+    if list(Path(models).glob("*/checkpoints/step-*[0-9]/manifest.json")):
+        disk = os.statvfs(models)
+        Path(models, "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - int(os.environ["FREE_BYTES"])))
 
 
-def before(module, name, fault):
-    """Puts the fault before a function; it happens in the first call that `fault` lets it."""
-    original = getattr(module, name)
+def before(owner, name, fault):
+    """Puts the fault before a function."""
+    original = getattr(owner, name)
 
     def changed(*args, **kwargs):
         fault()
         return original(*args, **kwargs)
 
-    setattr(module, name, changed)
+    setattr(owner, name, changed)
 
 
-def install(place, fault):
-    """Builds `fault` in at a place, on this rank."""
+def after_update(number, fault):
+    """Puts the fault after the first callback of an update."""
+    from partial_fc_mxnet import job
+
+    alive = job.alive
+
+    def changed(num_update=None):
+        alive(num_update)
+        if num_update == number:
+            fault()
+
+    job.alive = changed
+
+
+def break_features(fault):
+    """The features of this rank are not numbers."""
+    from partial_fc_mxnet import SampleDistributeModule
+
+    gather = SampleDistributeModule._gather_features
+
+    def changed(self, features, labels):
+        fault()
+        return gather(self, features * float("nan"), labels)
+
+    SampleDistributeModule._gather_features = changed
+
+
+def use_other_code(fault):
+    """The code of this rank has another digest."""
+    from partial_fc_mxnet import trainer
+
+    fault()
+    trainer.code_digest = lambda roots: "another"
+
+
+def install(name, place, fault):
+    """Builds the fault in at a place, on this rank."""
     if place == "start":
         fault()
-    elif place == "init":
-        import train_memory
+    block_signals()  # before MXNet is imported
+    launch.share_cores(os.environ)
+    if name == "nan":
+        return break_features(fault)
+    if name == "other_code":
+        return use_other_code(fault)
+    if name == "kill_elsewhere":  # as if this rank were on another host: nobody sees its process
+        socket.gethostname = lambda: "elsewhere"
+    if place.isdigit():
+        return after_update(int(place), fault)
+    if place != "start":
+        return before(*function_at(place), fault)
 
-        before(train_memory, "prepare_host", fault)
-    elif place.isdigit():
-        from partial_fc_mxnet import job
 
-        alive = job.alive
+def function_at(place):
+    """Its owner, and its name."""
+    import train_memory
+    from partial_fc.checkpoints import CheckpointFolder, folder
+    from partial_fc_mxnet import FaceImageIter, checkpointing, trainer
+    from partial_fc_mxnet.embedder import Embedder
 
-        def changed(num_update=None):
-            alive(num_update)
-            if num_update == int(place):
-                fault()
-
-        job.alive = changed
-    elif place == "reading":
-        from partial_fc_mxnet.image_iter import FaceImageIter
-
-        before(FaceImageIter, "next", fault)
-    elif place == "evaluation":
-        from partial_fc_mxnet.embedder import Embedder
-
-        before(Embedder, "_embed_share", fault)
-    elif place == "save.write":
-        from partial_fc_mxnet import checkpointing
-
-        before(checkpointing, "write_file", fault)
-    elif place in ("save.commit", "save.prune"):
-        from partial_fc.checkpoints import CheckpointFolder
-
-        before(CheckpointFolder, place.split(".")[1], fault)
-    elif place == "save.rename":
-        from partial_fc.checkpoints import folder
-
-        before(folder, "write_manifest", fault)
-    else:
-        raise ValueError(place)
+    return {
+        "init": (train_memory, "prepare_host"),
+        "reading": (FaceImageIter, "next"),
+        "evaluation": (Embedder, "_embed_share"),
+        "results": (trainer._Run, "_write_results"),
+        "save.copy": (checkpointing, "_files"),
+        "save.write": (checkpointing, "write_file"),
+        "save.commit": (CheckpointFolder, "commit"),
+        "save.manifest": (folder, "write_manifest"),
+        "save.prune": (CheckpointFolder, "prune"),
+    }[place]
 
 
 def main():
-    split = sys.argv.index("--")
-    name, rank, place, mark = sys.argv[1:split]
-    words = sys.argv[split + 1 :]
+    """Runs train_memory.main with the words, and the fault on its rank."""
+    name, rank, place, mark, _, *words = sys.argv[1:]
 
     def fault():
         Path(mark).write_text(str(time.time()))
-        FAULTS[name]()
+        globals().get(name, lambda: None)()
 
     if launch.place(os.environ).rank == int(rank):
-        launch.share_cores(os.environ)
-        install(place, fault)
+        words += {"other_seed": ["seed=7"], "broken_settings": ["seed=many"]}.get(name, [])
+        install(name, place, fault)
     import train_memory
 
     train_memory.main(words)

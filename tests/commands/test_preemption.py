@@ -1,0 +1,104 @@
+"""A training that is asked to stop saves first, ends with exit code 75, and goes on from there."""
+
+import json
+import signal
+import time
+
+import pytest
+from conftest import LAUNCHERS
+from groups import checkpoints_in, processes_with, started
+
+PREEMPTED = 75
+STOPPED = "stopped after update {}, which is saved: --resume auto goes on from there"
+LIMIT = 30  # seconds
+
+
+@pytest.fixture
+def words(settings):
+    """Words for a training that would go on for hours."""
+    ends = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000"]
+    return [*settings, *ends, "checkpoint_every=0", "embedding_size=32", "baselines=False"]
+
+
+def stop(group, *signals):
+    """Sends the signals when some updates are done; returns everything the group has said and its exit code."""
+    said = []
+    for line in group.stdout:
+        said.append(line)
+        if "Global Step: 4 " in line:
+            break
+    for number in signals:
+        group.send_signal(number)
+        time.sleep(0.05)
+    rest, _ = group.communicate(timeout=LIMIT)
+    return "".join(said) + rest, group.returncode
+
+
+def wait_for_end(models):
+    """Waits until no process of the training is left: launchers may end before the ranks."""
+    end = time.monotonic() + LIMIT
+    while processes_with(models):
+        assert time.monotonic() < end, processes_with(models)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "launcher, signals, code",
+    [
+        ("run.sh", [signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM], PREEMPTED),
+        ("python", [signal.SIGTERM, signal.SIGTERM], PREEMPTED),
+        # What horovodrun itself gives.
+        ("horovodrun over Gloo", [signal.SIGTERM], 1),
+        ("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
+    ],
+)
+def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, words, tmp_path):
+    _, command, environment = LAUNCHERS[launcher]
+    models = tmp_path / "models"
+    with started([*command, *words], **environment) as group:
+        output, returned = stop(group, *signals)
+        wait_for_end(models)
+    assert returned == code, output
+    (update,) = checkpoints_in(models)
+    assert update >= 4 and output.count(STOPPED.format(update)) == 1, output
+    assert "error: " not in output and not list(models.glob(".job*"))
+
+
+def test_the_stopped_training_goes_on(words, run, tmp_path):
+    _, command, environment = LAUNCHERS["python"]
+    models = tmp_path / "models"
+    with started([*command, *words], **environment) as group:
+        stop(group, signal.SIGUSR1)
+    (update,) = checkpoints_in(models)
+    more = [word for word in words if not word.startswith("max_update")] + [f"max_update={update + 3}"]
+    result = run(*command, *more, "--resume", "auto", **environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"goes on from update {update}" in result.stdout
+    assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3
+
+
+def test_what_has_not_begun_has_nothing_to_save(words, tmp_path):
+    _, command, environment = LAUNCHERS["python"]
+    with started([*command, *words], **environment) as group:
+        while not list((tmp_path / "models").glob(".job*")):
+            assert group.poll() is None
+            time.sleep(0.02)
+        group.send_signal(signal.SIGTERM)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == PREEMPTED, output
+    assert output.strip() == "error: asked to stop before training began: there is nothing to save"
+
+
+def test_a_launcher_that_is_killed_leaves_no_orphans(words, tmp_path):
+    with started(["bash", "run.sh", *words], NP="2") as group:
+        stop_output, code = stop(group, signal.SIGKILL)
+        wait_for_end(tmp_path / "models")
+    assert code == -signal.SIGKILL, stop_output
+    assert len(checkpoints_in(tmp_path / "models")) == 1, stop_output
+
+
+def test_an_interrupt_of_run_sh_ends_all(words, tmp_path):
+    with started(["bash", "run.sh", *words], NP="2") as group:
+        output, code = stop(group, signal.SIGINT)
+        assert not processes_with(tmp_path / "models")
+    assert code == 130, output
