@@ -16,7 +16,7 @@ except ImportError as error:
 
 from partial_fc.sampling import WeightIndexSampler
 
-from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification
+from .callbacks import CallBackCenterSave, CallBackFinite, CallBackLogging, CallBackModelSave, CallBackVerification
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
 from .image_iter import DummyIter, FaceImageIter
@@ -30,6 +30,7 @@ from .saved_training import SavedTraining
 __all__ = [
     "CallBackCenterSave",
     "CallBackCheckpoint",
+    "CallBackFinite",
     "CallBackLogging",
     "CallBackModelSave",
     "CallBackVerification",

@@ -17,7 +17,7 @@ from partial_fc.pairs import read_pairs
 from partial_fc.saved_arrays import array_file_chunks
 from partial_fc.verification import verify
 
-from . import job
+from . import job, module_arrays
 from .embedder import Embedder
 
 
@@ -149,6 +149,33 @@ class CallBackLogging:
             self.writer.add_scalar("samples_per_second", point.samples_per_second, point.num_update)
             if point.waiting is not None:
                 self.writer.add_scalar("waiting_for_data", point.waiting, point.num_update)
+
+
+class CallBackFinite:
+    """Ends a training whose backbone holds numbers that are not finite, on every rank: they are the same on all.
+
+    Some activations turn a NaN into a zero, so that the loss need not tell.
+
+    Args:
+        module: SampleDistributeModule.
+        frequent: updates between looks.
+
+    Raises, in a call:
+        FloatingPointError: names a parameter.
+    """
+
+    def __init__(self, module, frequent: int):
+        self.module, self.frequent = module, frequent
+
+    def __call__(self, param) -> None:
+        parameters = module_arrays.parameters(self.module._module)
+        if param.num_update % self.frequent or module_arrays.all_finite(list(parameters.values())):
+            return
+        wrong = next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
+        raise FloatingPointError(
+            f"{wrong} is not finite after update {param.num_update}: lower backbone_lr, give it warmup_steps, or look "
+            "for broken images"
+        )
 
 
 class CallBackVerification:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Sequence
+
 import mxnet as mx
 import numpy as np
+
+# multi_all_finite takes arrays of one type, and crashes the process at more than so many.
+_ARRAYS = 200
 
 
 def parameters(module: mx.mod.Module) -> dict[str, mx.nd.NDArray]:
@@ -26,3 +32,17 @@ def export(module: mx.mod.Module) -> tuple[dict[str, mx.nd.NDArray], dict[str, m
 
 def _float32(params):
     return {name: array.astype(np.float32, copy=False) for name, array in params.items()}
+
+
+def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
+    """Whether no array holds an infinity or a NaN; waits for all of them, once."""
+    flag = mx.nd.ones((1,), ctx=arrays[0].context)
+    alike = defaultdict(list)
+    for array in arrays:
+        # The operator goes through as many numbers for each array as the largest one has.
+        alike[array.dtype, array.size.bit_length()].append(array)
+    for group in alike.values():
+        for i in range(0, len(group), _ARRAYS):
+            some = group[i : i + _ARRAYS]
+            mx.nd.multi_all_finite(*some, num_arrays=len(some), init_output=False, out=flag)
+    return bool(flag.asscalar())

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 
 import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.loss_scale import LossScale
 
-from . import job
+from . import job, module_arrays
 from .optimizer import DistributedOptimizer
-
-# multi_all_finite takes arrays of one type, and crashes the process at more than so many.
-_ARRAYS = 200
 
 
 class ScaledUpdater(mx.optimizer.Updater):
@@ -51,7 +47,7 @@ class ScaledUpdater(mx.optimizer.Updater):
             FloatingPointError: on every rank, see LossScale.
         """
         self._sum_gradients(index, grad)
-        if job.largest("gradients_overflow", 0.0 if _all_finite(grad) else 1.0):
+        if job.largest("gradients_overflow", 0.0 if module_arrays.all_finite(grad) else 1.0):
             self._skip(index)
         else:
             self._update(index, grad, weight)
@@ -75,17 +71,3 @@ class ScaledUpdater(mx.optimizer.Updater):
                 before,
                 self._loss_scale.scale,
             )
-
-
-def _all_finite(arrays) -> bool:
-    """Whether no array holds an infinity or a NaN; waits for all of them, once."""
-    flag = mx.nd.ones((1,), ctx=arrays[0].context)
-    alike = defaultdict(list)
-    for array in arrays:
-        # The operator goes through as many numbers for each array as the largest one has.
-        alike[array.dtype, array.size.bit_length()].append(array)
-    for group in alike.values():
-        for i in range(0, len(group), _ARRAYS):
-            some = group[i : i + _ARRAYS]
-            mx.nd.multi_all_finite(*some, num_arrays=len(some), init_output=False, out=flag)
-    return bool(flag.asscalar())

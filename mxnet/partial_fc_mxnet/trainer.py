@@ -24,7 +24,14 @@ from partial_fc.report import draw_curves, write_summary
 from partial_fc.verification import raw_pixel_embeddings, verify
 
 from . import build, job, starting, step_seed
-from .callbacks import CallBackCenterSave, CallBackLogging, CallBackModelSave, CallBackVerification, Timed
+from .callbacks import (
+    CallBackCenterSave,
+    CallBackFinite,
+    CallBackLogging,
+    CallBackModelSave,
+    CallBackVerification,
+    Timed,
+)
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder, decode_faces
 from .output import Output, check_writable, prepare_folder
@@ -144,6 +151,7 @@ class _Run:
                 starting.take_pretrained(settings, module)
             self._measure_baselines()
         callbacks = [lambda param: job.alive(param.num_update), self.log]
+        callbacks += [CallBackFinite(module, settings.frequent)]
         callbacks += [Timed(self.log, [self.verification, self.model_save, self.center_save, self.checkpoint])]
         if step_seed.draws(module.symbol):
             seed = step_seed.StepSeed(settings.seed, self.rank)

@@ -47,12 +47,25 @@ def no_room():
     raise OSError(errno.ENOSPC, "cannot use a file of this test: No space left on device")
 
 
+def models():
+    """The folder of the outputs."""
+    return Path(next(word.split("=")[1] for word in sys.argv if word.startswith("models_root=")))
+
+
 def fill():
-    """Leaves so many bytes on the disk of the outputs as FREE_BYTES says, once there is a checkpoint."""
-    models = next(word.split("=")[1] for word in sys.argv if word.startswith("models_root="))
-    if list(Path(models).glob("*/checkpoints/step-*[0-9]/manifest.json")):
-        disk = os.statvfs(models)
-        Path(models, "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - int(os.environ["FREE_BYTES"])))
+    """Leaves so many bytes on the disk of the outputs as FREE_BYTES says."""
+    disk = os.statvfs(models())
+    Path(models(), "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - int(os.environ["FREE_BYTES"])))
+
+
+def once_saved(fault):
+    """The fault as soon as there is a checkpoint that may suffer from it."""
+
+    def changed():
+        if list(models().glob("*/checkpoints/step-*[0-9]/manifest.json")):
+            fault()
+
+    return changed
 
 
 def before(owner, name, fault):
@@ -101,6 +114,14 @@ def use_other_code(fault):
     trainer.code_digest = lambda roots: "another"
 
 
+def read_other_data(fault):
+    """The images of this rank are another set."""
+    from partial_fc_mxnet import FaceImageIter
+
+    fault()
+    FaceImageIter.digest = "another"
+
+
 def install(name, place, fault):
     """Builds the fault in at a place, on this rank."""
     if place == "start":
@@ -111,8 +132,12 @@ def install(name, place, fault):
         return break_features(fault)
     if name == "other_code":
         return use_other_code(fault)
+    if name == "other_data":
+        return read_other_data(fault)
     if name == "kill_elsewhere":  # as if this rank were on another host: nobody sees its process
         socket.gethostname = lambda: "elsewhere"
+    if place.startswith("save."):
+        fault = once_saved(fault)
     if place.isdigit():
         return after_update(int(place), fault)
     if place != "start":
@@ -121,13 +146,11 @@ def install(name, place, fault):
 
 def function_at(place):
     """Its owner, and its name."""
-    import train_memory
     from partial_fc.checkpoints import CheckpointFolder, folder
     from partial_fc_mxnet import FaceImageIter, checkpointing, trainer
     from partial_fc_mxnet.embedder import Embedder
 
     return {
-        "init": (train_memory, "prepare_host"),
         "reading": (FaceImageIter, "next"),
         "evaluation": (Embedder, "_embed_share"),
         "results": (trainer._Run, "_write_results"),

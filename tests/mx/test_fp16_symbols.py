@@ -13,7 +13,7 @@ import pytest
 
 import default
 from partial_fc_mxnet import build
-from partial_fc_mxnet.scaled_updater import _all_finite
+from partial_fc_mxnet.module_arrays import all_finite
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 from partial_fc_mxnet.symbol.head import HEADS
 
@@ -86,4 +86,4 @@ def test_one_number_among_hundreds_of_arrays_is_found(place, bad):
     arrays = [mx.nd.ones((3,), dtype="float16") for _ in range(402)] + [mx.nd.ones((2, 5)) for _ in range(48)]
     if place is not None:
         arrays[place][1] = bad
-    assert _all_finite(arrays) == (place is None)
+    assert all_finite(arrays) == (place is None)

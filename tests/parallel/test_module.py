@@ -9,6 +9,7 @@ import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
 from partial_fc_mxnet import MarginLoss, job
+from partial_fc_mxnet.callbacks import CallBackFinite
 
 
 def bound_module(classes, tmp_path, ratio=1.0):
@@ -86,6 +87,18 @@ def test_centers_that_are_not_a_number_name_their_rank(tmp_path):
         module.memory_bank.weight[:] = np.nan
     with pytest.raises(FloatingPointError, match=rf"it is in the centers of rank {hvd.size() - 1}\)"):
         module.backward_all(mx.nd.ones((G, E)), np.full(G, 49, np.int64))
+
+
+def test_a_backbone_that_is_not_a_number_is_told(tmp_path):
+    module = bound_module(50, tmp_path)
+    look = CallBackFinite(module, frequent=2)
+    look(module.batch_end_param(None, 0, 2))
+    params, _ = module.get_export_params()
+    params["fc1_bias"][1] = np.inf
+    module._module.set_params(params, {})
+    look(module.batch_end_param(None, 0, 3))
+    with pytest.raises(FloatingPointError, match="fc1_bias is not finite after update 4"):
+        look(module.batch_end_param(None, 0, 4))
 
 
 @pytest.mark.world_size(2, 3)
