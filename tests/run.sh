@@ -24,18 +24,18 @@ group() {
 }
 
 pytest=(python -m pytest -q)
-group 300 "${pytest[@]}" tests/unit tests/mx tests/parallel
+group 400 "${pytest[@]}" tests/unit tests/mx tests/parallel
 group 180 mpirun -q -np 2 "${pytest[@]}" tests/parallel
 group 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel
-group 180 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel
+group 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel
 
 # The commands wait much, for processes to start and to end: two groups of them at once.
 faults=(tests/commands/test_faults.py tests/commands/test_preemption.py tests/commands/test_restarts.py)
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-(group 500 "${pytest[@]}" "${faults[@]}") >"$output" 2>&1 &
+(group 600 "${pytest[@]}" "${faults[@]}") >"$output" 2>&1 &
 failed=0
-(group 500 "${pytest[@]}" tests/commands "${faults[@]/#/--ignore=}") || failed=$?
+(group 600 "${pytest[@]}" tests/commands "${faults[@]/#/--ignore=}") || failed=$?
 wait $! || failed=$?
 cat "$output"
 exit "$failed"
