@@ -1,6 +1,7 @@
 """The users' own commands, in processes of their own, on a set small enough to train on in seconds."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from partial_fc.synthetic_faces import write_demo
+
+# A shell's background job ignores Ctrl-C, and so would everything that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[2]
 CLASSES = 20
