@@ -168,8 +168,10 @@ class CallBackFinite:
         self.module, self.frequent = module, frequent
 
     def __call__(self, param) -> None:
+        if param.num_update % self.frequent:
+            return
         parameters = module_arrays.parameters(self.module._module)
-        if param.num_update % self.frequent or module_arrays.all_finite(list(parameters.values())):
+        if module_arrays.all_finite(list(parameters.values())):
             return
         wrong = next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
         raise FloatingPointError(
