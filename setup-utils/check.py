@@ -82,8 +82,9 @@ def check_venv() -> Row:
 
 def check_packages() -> Row:
     code, text = in_venv(
-        "import cv2, easydict, matplotlib, mxboard, numpy, tqdm; from importlib.metadata import version as v;"
-        "names = ('numpy', 'opencv-python-headless', 'mxboard', 'matplotlib', 'protobuf', 'easydict', 'tqdm');"
+        "import cv2, easydict, matplotlib, mxboard, numpy, onnx, onnxruntime, tqdm;"
+        "from importlib.metadata import version as v;"
+        "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'mxboard', 'matplotlib', 'protobuf', 'tqdm');"
         "print(', '.join(f'{name} {v(name)}' for name in names))"
     )
     if code:

@@ -144,7 +144,7 @@ install_packages() {
 
 check_packages() {
     cd /
-    "$VENV/bin/python" -c "$(printf '%s\n' 'import mxnet, numpy, cv2, easydict, tqdm, matplotlib, mxboard' \
+    "$VENV/bin/python" -c "$(printf '%s\n' 'import mxnet, numpy, cv2, easydict, tqdm, matplotlib, mxboard, onnx, onnxruntime' \
         'assert mxnet.nd.ones((2, 3)).sum().asscalar() == 6')"
 }
 

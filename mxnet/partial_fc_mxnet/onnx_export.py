@@ -1,0 +1,67 @@
+"""The backbone as an ONNX file that is known to give MXNet's embeddings.
+
+Shapes: N faces, H, W image size, E embedding.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping
+
+import mxnet as mx
+import numpy as np
+
+Params = Mapping[str, mx.nd.NDArray]
+NAME = "the ONNX file of this backbone"
+
+
+class OnnxExport:
+    """Makes the file, and holds it against MXNet on random images and on faces.
+
+    Args:
+        symbol: the backbone in float32: ``data`` (N, 3, H, W) to (N, E).
+        image_size: H = W.
+        context: where MXNet computes the embeddings that are wanted.
+        faces: (n, H, W, 3) uint8 RGB, real ones; n may be 0.
+        metadata: num_update -> what the file tells of itself, by name; None: nothing.
+    """
+
+    def __init__(
+        self,
+        symbol: mx.sym.Symbol,
+        image_size: int,
+        context: mx.Context,
+        faces: np.ndarray,
+        metadata: Callable[[int], Mapping[str, str]] | None = None,
+    ):
+        self.symbol, self.image_size, self.context = symbol, image_size, context
+        self.faces = faces
+        self.metadata = metadata or (lambda num_update: {})
+
+    def __call__(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:
+        """The file's bytes.
+
+        Raises:
+            ValueError: an operator has no counterpart, or the file's embeddings are not MXNet's to a cosine distance of
+                1e-4; names the node, or tells the distance.
+        """
+        # Here, as only rank 0 needs them: loading them takes longer than a step of a small network.
+        from partial_fc.deploy.onnx_file import to_onnx
+        from partial_fc.deploy.parity import check_onnx, random_faces
+        from partial_fc.deploy.symbol_file import read_symbol
+
+        size = (self.image_size, self.image_size)
+        params = {name: array.asnumpy() for name, array in (*arg_params.items(), *aux_params.items())}
+        nodes = read_symbol(self.symbol.tojson(), "this backbone")
+        content = to_onnx(nodes, params, size, self.metadata(num_update))
+        faces = np.concatenate([random_faces(size), self.faces])
+        check_onnx(content, NAME, faces, self._embed(arg_params, aux_params, faces))
+        return content
+
+    def _embed(self, arg_params: Params, aux_params: Params, faces: np.ndarray) -> np.ndarray:
+        """(N, E) by MXNet, of what is saved and not of the module in training, which may compute in float16."""
+        data = mx.nd.array(np.ascontiguousarray(faces.transpose(0, 3, 1, 2)), ctx=self.context, dtype=np.float32)
+        arguments = {name: array.as_in_context(self.context) for name, array in arg_params.items()}
+        statistics = {name: array.as_in_context(self.context) for name, array in aux_params.items()}
+        executor = self.symbol.bind(self.context, {**arguments, "data": data}, aux_states=statistics, grad_req="null")
+        embeddings: np.ndarray = executor.forward(is_train=False)[0].asnumpy()
+        return embeddings

@@ -1,0 +1,134 @@
+"""The ONNX file of every backbone gives MXNet's embeddings; each operator as MXNet computes it."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from partial_fc.deploy.face_model import FaceModel
+from partial_fc.deploy.onnx_file import read_checkpoint, to_onnx
+from partial_fc.deploy.parity import check_onnx, cosine_distances, random_faces
+from partial_fc.deploy.symbol_file import read_symbol
+from partial_fc_mxnet.onnx_export import OnnxExport
+from partial_fc_mxnet.symbol import NETWORKS, get_symbol
+
+SMALLEST = 16  # pixels; every backbone but those with a depth-wise head takes any multiple of it
+
+
+def random_parameters(symbol, side, seed=0):
+    """Parameters that no mistake hides behind: slopes of both signs, scales and statistics far from 1 and 0."""
+    rng = np.random.default_rng(seed)
+    shapes, _, aux_shapes = symbol.infer_shape(data=(1, 3, side, side))
+    arg_params, aux_params = {}, {}
+    for name, shape in zip(symbol.list_arguments(), shapes):
+        if name.endswith("gamma"):
+            arg_params[name] = rng.uniform(-0.4, 0.6, shape) if "relu" in name else rng.uniform(0.5, 1.5, shape)
+        elif name.endswith(("beta", "bias")):
+            arg_params[name] = rng.normal(0, 0.3, shape)
+        elif name != "data":
+            arg_params[name] = rng.standard_normal(shape, np.float32) * np.sqrt(2 / np.prod(shape[1:]))
+    for name, shape in zip(symbol.list_auxiliary_states(), aux_shapes):
+        aux_params[name] = rng.normal(0, 0.3, shape) if name.endswith("mean") else rng.uniform(0.5, 2, shape)
+    return [{name: mx.nd.array(array) for name, array in params.items()} for params in (arg_params, aux_params)]
+
+
+def export(symbol, side, faces=None):
+    """The file, which OnnxExport holds against MXNet."""
+    faces = np.empty((0, side, side, 3), np.uint8) if faces is None else faces
+    return OnnxExport(symbol, side, mx.cpu(), faces)(*random_parameters(symbol, side), num_update=1)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_backbone(network):
+    side = 112 if network in ("mbf", "small") else SMALLEST
+    content = export(get_symbol(network, 64), side)
+    model = FaceModel(content, network)
+    assert model.input == ("data", None, (side, side), True)
+    assert model.embed(random_faces((side, side), 3)).shape == (3, 64)
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        {"net_se": True},
+        {"net_output": "E"},
+        {"net_output": "GAP"},
+        {"net_act": "softrelu"},
+        {"net_act": "softsign"},
+        {"net_act": "tanh"},
+        {"net_act": "sigmoid"},
+        {"net_act": "relu"},
+    ],
+    ids=str,
+)
+def test_every_style(style):
+    export(get_symbol("r18", 32, **style), SMALLEST)
+    if style == {"net_se": True}:
+        export(get_symbol("mbf", 32, **style), 112)
+
+
+def other_operators():
+    """What the original's and other people's backbones hold beside ours."""
+    data = mx.sym.identity(mx.sym.Variable("data"), name="id")
+    body = mx.sym.Cast((data - 127.5) / 128, dtype="float32")
+    body = mx.sym.Convolution(body, kernel=(3, 3), num_filter=6, dilate=(2, 2), pad=(1, 0), stride=(2, 1), name="conv")
+    body = mx.sym.BatchNorm(body, name="bn")  # fix_gamma and eps are MXNet's defaults
+    body = mx.sym.LeakyReLU(body, act_type="leaky", slope=0.1, name="leaky")
+    pooled = mx.sym.Pooling(body, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="avg", name="average")
+    body = pooled + mx.sym.Pooling(body, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max", name="largest")
+    body = mx.sym.LeakyReLU(body, act_type="elu", slope=0.7, name="elu") * body
+    gate = mx.sym.Pooling(body, global_pool=True, kernel=(1, 1), pool_type="max", name="gate")
+    body = mx.sym.Flatten(mx.sym.broadcast_add(body, gate))
+    body = mx.sym.FullyConnected(mx.sym.Dropout(body), num_hidden=8, no_bias=True, name="hidden")
+    body = mx.sym.LeakyReLU(body + 0.25, act_type="prelu", name="relu_prelu")  # slopes of (N, C)
+    return mx.sym.FullyConnected(body, num_hidden=5, name="fc1")
+
+
+def test_other_operators():
+    export(other_operators(), SMALLEST)
+
+
+def test_what_a_training_put_behind_the_embedding_is_left_out():
+    embedding = get_symbol("small", 16)
+    logits = mx.sym.FullyConnected(embedding, num_hidden=7, name="classes")
+    whole = mx.sym.Group([mx.sym.SoftmaxOutput(logits, name="softmax"), mx.sym.BlockGrad(embedding)])
+    assert [node.name for node in read_symbol(whole.tojson(), "whole")] == [
+        node.name for node in read_symbol(embedding.tojson(), "embedding")
+    ]
+
+
+def test_an_operator_without_a_counterpart_is_named():
+    with pytest.raises(ValueError, match="odd is the operator .*L2Normalization.*cannot be exported"):
+        odd = mx.sym.L2Normalization(mx.sym.Variable("data"), name="odd")
+        export(mx.sym.FullyConnected(odd, num_hidden=4, name="fc1"), SMALLEST)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_files_of_mxnet_are_read(dtype, tmp_path):
+    """As mx.mod.Module.save_checkpoint writes them, in float16 too."""
+    symbol = get_symbol("small", 16)
+    params = [{name: array.astype(dtype) for name, array in some.items()} for some in random_parameters(symbol, 112)]
+    mx.model.save_checkpoint(str(tmp_path / "model"), 3, symbol, *params)
+    mx.model.save_checkpoint(str(tmp_path / "model"), 7, symbol, *params)
+    faces = random_faces((112, 112), 3)
+    data = {"data": mx.nd.array(faces.transpose(0, 3, 1, 2))}
+    arguments, statistics = ({name: array.astype("float32") for name, array in some.items()} for some in params)
+    expected = symbol.bind(mx.cpu(), {**arguments, **data}, aux_states=statistics).forward()[0].asnumpy()
+    for path in (tmp_path, tmp_path / "model-symbol.json", tmp_path / "model-0003.params"):
+        check_onnx(to_onnx(*read_checkpoint(path)), "model", faces, expected)
+        assert cosine_distances(FaceModel.open(path).embed(faces), expected).max() < 1e-4
+
+
+def test_other_embeddings_are_refused():
+    """The very check that a save depends on, with slopes that are a hundredth off and with a lost offset."""
+    symbol = get_symbol("small", 16, net_act="prelu")
+    arg_params, aux_params = random_parameters(symbol, 112)
+    nodes = read_symbol(symbol.tojson(), "small")
+    params = {name: array.asnumpy() for name, array in (*arg_params.items(), *aux_params.items())}
+    faces = random_faces((112, 112))
+    expected = FaceModel(to_onnx(nodes, params), "small").embed(faces)
+    slope = next(name for name in params if "relu" in name)
+    for name, wrong in ((slope, params[slope] * 1.5), ("fc1_beta", params["fc1_beta"] + 0.1)):
+        content = to_onnx(nodes, {**params, name: wrong})
+        with pytest.raises(ValueError, match=r"other embeddings than the backbone .* cosine distance 0\.\d+"):
+            check_onnx(content, "the file", faces, expected)
+    check_onnx(to_onnx(nodes, params), "the file", faces, expected)
