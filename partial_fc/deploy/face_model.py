@@ -33,7 +33,7 @@ class FaceModel:
         content: the ONNX file's bytes.
         name: for messages.
         threads: of onnxruntime; 0: as many as there are cores, or OMP_NUM_THREADS.
-        providers: of onnxruntime, the best one first; None: those that are there.
+        providers: of onnxruntime, the best one first; None: see best_providers.
 
     Attributes:
         name: as given.
@@ -47,13 +47,11 @@ class FaceModel:
     def __init__(self, content: bytes, name: str, threads: int = 0, providers: list[str] | None = None):
         self.name, self.size_bytes = name, len(content)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS", 0)) or launch.cores_of_rank(1)
+        options.intra_op_num_threads = threads or launch.share_cores(dict(os.environ))
         options.log_severity_level = 3
         try:
             graph = onnx.load_model_from_string(content).graph
-            self.session = onnxruntime.InferenceSession(
-                content, options, providers=providers or onnxruntime.get_available_providers()
-            )
+            self.session = onnxruntime.InferenceSession(content, options, providers=providers or best_providers())
         except Exception as error:  # onnxruntime's and protobuf's own, without a common class
             raise ValueError(
                 f"{name} is no ONNX model that onnxruntime {onnxruntime.__version__} loads: {error}"
@@ -119,6 +117,12 @@ def find_model(path: str | os.PathLike) -> str:
     if not names:
         raise FileNotFoundError(f"{path} holds no .onnx file")
     return os.path.join(path, names[-1])
+
+
+def best_providers() -> list[str]:
+    """CUDA where it is there, then the CPU; onnxruntime lists others first, which are for other machines."""
+    known = onnxruntime.get_available_providers()
+    return [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in known]
 
 
 def _is_of_mxnet(path: str) -> bool:

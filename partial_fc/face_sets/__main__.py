@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import sys
+from partial_fc.command_line import start
+
+
+def main() -> int:
+    # Here, so that Ctrl-C while it loads is no traceback either, and so that workers, which import this file, load no
+    # more than they need.
+    from partial_fc.face_sets.command import main as command
+
+    return command()
+
 
 if __name__ == "__main__":
-    try:
-        # Here, so that Ctrl-C while it loads is no traceback either, and so that workers, which import this file,
-        # load no more than they need.
-        from partial_fc.face_sets.command import main
-
-        for stream in (sys.stdout, sys.stderr):  # names of files that the terminal cannot show are no reason to fail
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
-
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    start(main)

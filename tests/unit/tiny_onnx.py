@@ -1,0 +1,84 @@
+"""Small ONNX face models, whole or with something wrong, and what they must give, computed slowly.
+
+The model: pixels normalised, means of 8x8 blocks, a matrix and a bias. Eight nodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+BLOCK = 8
+
+
+class TinyModel:
+    """The parts of a model, to be changed before `write`."""
+
+    def __init__(self, size=(112, 112), features=16, normalizes=True, batch="batch", seed=3):
+        height, width = size
+        rng = np.random.default_rng(seed)
+        inputs = 3 * (height // BLOCK) * (width // BLOCK)
+        self.normalizes = normalizes
+        self.weight = rng.normal(size=(inputs, features)).astype(np.float32)
+        self.bias = rng.normal(size=features).astype(np.float32)
+        self.initializers = [
+            numpy_helper.from_array(value, name)
+            for name, value in (
+                ("mean", np.float32(127.5)),
+                ("scale", np.float32(1 / 127.5)),
+                ("weight", self.weight),
+                ("bias", self.bias),
+                ("two", np.float32(2)),
+            )
+        ]
+        starts = [
+            helper.make_node("Sub", ["data", "mean"], ["centred"], "Sub0"),
+            helper.make_node("Mul", ["centred", "scale"], ["pixels"], "Mul0"),
+        ]
+        if not normalizes:
+            starts = [
+                helper.make_node("Identity", ["data"], ["same"], "first"),
+                helper.make_node("Identity", ["same"], ["pixels"], "second"),
+            ]
+        self.nodes = starts + [
+            helper.make_node(
+                "AveragePool", ["pixels"], ["blocks"], "pool", kernel_shape=[BLOCK] * 2, strides=[BLOCK] * 2
+            ),
+            helper.make_node("Flatten", ["blocks"], ["flat"], "flat"),
+            helper.make_node("MatMul", ["flat", "weight"], ["product"], "matrix"),
+            helper.make_node("Add", ["product", "bias"], ["sum"], "bias"),
+            helper.make_node("Mul", ["sum", "two"], ["double"], "twice"),
+            helper.make_node("Identity", ["double"], ["embedding"], "last"),
+        ]
+        self.inputs = [helper.make_tensor_value_info("data", TensorProto.FLOAT, [batch, 3, height, width])]
+        self.outputs = [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, [batch, features])]
+        self.metadata = {}
+
+    def replace_last(self, *nodes, shape=None):
+        """`nodes` from "double" to "embedding" instead of the last one, and the shape they give."""
+        self.nodes = self.nodes[:-1] + list(nodes)
+        if shape is not None:
+            self.outputs = [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, shape)]
+
+    def write(self, path):
+        """The file; opset and version of the format are those that onnxruntime 1.6 reads."""
+        graph = helper.make_graph(self.nodes, "tiny", self.inputs, self.outputs, self.initializers)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
+        helper.set_model_props(model, self.metadata)
+        path.write_bytes(model.SerializeToString())
+        return str(path)
+
+    def slow(self, image):
+        """(E,) float64 of an image (H, W, 3) uint8 RGB, as the model gives it, block by block."""
+        means = []
+        for channel in range(3):
+            for top in range(0, image.shape[0], BLOCK):
+                for left in range(0, image.shape[1], BLOCK):
+                    block = image[top : top + BLOCK, left : left + BLOCK, channel].astype(np.float64)
+                    means.append((block.mean() - 127.5) / 127.5)
+        return 2 * (np.array(means) @ self.weight.astype(np.float64) + self.bias)
+
+    def slow_unit(self, image, mirrored=True):
+        """(E,) float64 of length 1: the sum with the mirror image's, or without."""
+        embedding = self.slow(image) + (self.slow(image[:, ::-1]) if mirrored else 0)
+        return embedding / np.sqrt(np.sum(embedding**2))
