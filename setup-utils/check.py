@@ -84,7 +84,7 @@ def check_packages() -> Row:
     code, text = in_venv(
         "import cv2, easydict, matplotlib, mxboard, numpy, onnx, onnxruntime, tqdm;"
         "from importlib.metadata import version as v;"
-        "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'mxboard', 'matplotlib', 'protobuf', 'tqdm');"
+        "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'mxboard', 'matplotlib', 'protobuf');"
         "print(', '.join(f'{name} {v(name)}' for name in names))"
     )
     if code:

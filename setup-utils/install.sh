@@ -127,6 +127,10 @@ write_pth() {
     local site
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     printf '%s\n%s\n' "$CLONE" "$CLONE/mxnet" >"$site/partial_fc_stack.pth"
+    # protobuf's compiled form (3.8 to 3.10 have one) crashes beside libmxnet, which brings its own, and on 3.13 does not
+    # take mxboard's generated code. Whoever imports protobuf first decides, and MXNet itself does, through onnx.
+    printf 'import os; os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")\n' \
+        >>"$site/partial_fc_stack.pth"
     case $(requirements_file) in
         */py38-311.txt) ;;
         *)

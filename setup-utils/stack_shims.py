@@ -3,14 +3,13 @@
 install.sh copies this file into the site-packages of `.venv` and a `.pth` there imports it, so that it also works in
 programs that know nothing of this repository: Horovod's CMake, `horovodrun`, a user's script. At start-up it only puts
 one finder on `sys.meta_path`; numpy is touched when MXNet or mxboard is first imported. Python 3.8 to 3.11 need none
-of it and get no `.pth`.
+of it, and their `.pth` does not import it.
 
 `distutils`, gone since 3.12, comes from setuptools (see requirements/common.txt), not from here.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
 
@@ -59,17 +58,10 @@ def shim_mxnet() -> None:
         shim_numpy1(numpy)
 
 
-def shim_mxboard() -> None:
-    """mxboard's generated protobuf code is of 2018: protobuf 4 (Python 3.13) takes it in its pure-Python mode only."""
-    if sys.version_info >= (3, 13):
-        os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
-    shim_mxnet()
-
-
 class ShimFinder:
     """Finds no module; runs the shims just before the modules that need them are imported, once each."""
 
-    shims = {"mxnet": shim_mxnet, "mxboard": shim_mxboard}
+    shims = {"mxnet": shim_mxnet, "mxboard": shim_mxnet}
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):

@@ -117,8 +117,6 @@ class Output:
         self.writer = None
         self._handlers = [_LineHandler()] if rank == 0 else [logging.StreamHandler(sys.stderr)]
         if rank == 0:
-            # protobuf in its compiled form (Python 3.8 to 3.10 have one) crashes beside libmxnet, which brings its own.
-            os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
             from mxboard import SummaryWriter
 
             log = logging.FileHandler(os.path.join(folder, "training.log"), encoding="utf-8")

@@ -1,0 +1,89 @@
+"""A backbone that MXNet or the original trainer has saved, as an ONNX file that is held against MXNet.
+
+Example: python -m partial_fc_mxnet.export models/r50-arcface-emore/model-0000.params --pairs lfw.bin
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import mxnet as mx
+import numpy as np
+
+from partial_fc.checkpoints import replace_file
+from partial_fc.command_line import run_command, start
+from partial_fc.deploy.onnx_file import find_checkpoint
+from partial_fc.deploy.symbol_file import EMBEDDING
+from partial_fc.pairs import read_pairs
+from partial_fc.validation_pairs import decode_faces
+
+from .errors import sentence
+from .onnx_export import OnnxExport
+from .saving import ONNX_NAME
+
+FACES = 8
+
+
+def main() -> int:
+    """Runs the command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m partial_fc_mxnet.export",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="<prefix>-symbol.json, <prefix>-<epoch>.params, or their folder")
+    parser.add_argument("--out", metavar="FILE", help=f"default: {ONNX_NAME} beside it")
+    parser.add_argument(
+        "--pairs", metavar="BIN", help="validation pairs, to compare with MXNet on faces too"
+    )
+    parser.add_argument("--image-size", type=int, default=112, metavar="PIXELS", help="H = W (default: 112)")
+    args = parser.parse_args()
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN
+    return run_command(lambda: _export(args.model, args.out, args.pairs, args.image_size))
+
+
+def _export(model: str, out: str | None, pairs: str | None, image_size: int) -> int:
+    symbol_path, params_path = find_checkpoint(model)
+    out = out or os.path.join(os.path.dirname(symbol_path), ONNX_NAME)
+    symbol, arg_params, aux_params = load_backbone(symbol_path, params_path)
+    images = read_pairs(pairs)[0][:FACES] if pairs else []
+    faces = decode_faces(images, image_size, pairs or "")
+    content = OnnxExport(symbol, image_size, mx.cpu(), faces)(arg_params, aux_params, num_update=0)
+    replace_file(out, [content])
+    print(f"{out}: {len(content) / 2**20:.1f} MB, the embeddings of {params_path} (cosine distance below 1e-4)")
+    return 0
+
+
+def load_backbone(symbol_path: str, params_path: str):
+    """(symbol that ends at the embedding, its parameters, its running statistics), float32.
+
+    Raises:
+        ValueError: MXNet cannot read a file, or parameters are missing; names it.
+    """
+    symbol = _load(mx.sym.load, symbol_path)
+    if f"{EMBEDDING}_output" in symbol.get_internals().list_outputs():
+        symbol = symbol.get_internals()[f"{EMBEDDING}_output"]
+    loaded = _load(mx.nd.load, params_path)
+    missing = [
+        key
+        for kind, names in (("arg", symbol.list_arguments()), ("aux", symbol.list_auxiliary_states()))
+        for key in (f"{kind}:{name}" for name in names if name != "data")
+        if key not in loaded
+    ]
+    if missing:
+        raise ValueError(f"{params_path} has no {missing[0]}, which {symbol_path} needs: are they of one training?")
+    arg_params = {name: loaded[f"arg:{name}"].astype(np.float32) for name in symbol.list_arguments() if name != "data"}
+    aux_params = {name: loaded[f"aux:{name}"].astype(np.float32) for name in symbol.list_auxiliary_states()}
+    return symbol, arg_params, aux_params
+
+
+def _load(read, path: str):
+    try:
+        return read(path)
+    except mx.MXNetError as error:
+        raise ValueError(f"MXNet cannot read {path}: {sentence(error)}") from None
+
+
+if __name__ == "__main__":
+    start(main)
