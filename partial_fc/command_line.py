@@ -25,6 +25,9 @@ def start(main: Callable[[], int]) -> NoReturn:
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except ModuleNotFoundError as error:
+        print(f"error: {error}: run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`", file=sys.stderr)
+        sys.exit(USER_ERROR)
 
 
 def run_command(action: Callable[[], int]) -> int:

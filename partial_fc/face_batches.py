@@ -5,6 +5,7 @@ Shapes: N images in use, B local batch, R ranks, G = B*R global batch, H, W imag
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -106,6 +107,14 @@ class FaceBatches:
         with self._lock:
             self.counters = self.counters.plus(cost, time.perf_counter() - start)
         return images, labels
+
+    def sample(self, count: int) -> np.ndarray:
+        """(count, H, W, 3) uint8 RGB: the first images of the set, as they are; fewer where some are damaged."""
+        faces = [np.empty((0, *self.image_size, 3), np.uint8)]
+        for position in range(min(count, self.num_images)):
+            with contextlib.suppress(ValueError):
+                faces.append(self._decode(position, self.records.read_image(position)[0])[None])
+        return np.concatenate(faces)
 
     def _load(self, position: int, label: int, cost: Cost) -> tuple[np.ndarray, int]:
         """(image, label) at `position`, or of the next good one after it where bad ones may be skipped."""

@@ -4,7 +4,7 @@ Embeddings are normalised to length 1 and a pair is "same" if its squared distan
 threshold of nine folds is applied to the tenth; the accuracy is the mean over the ten. Folds are contiguous and not
 shuffled, because the published lists are ordered so that no identity is in two of them.
 
-Shapes: P pairs, E embedding; rows 2p and 2p + 1 make pair p.
+Shapes: P pairs, E embedding, F folds, T thresholds; rows 2p and 2p + 1 make pair p.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-# insightface's grid: squared distances of unit vectors lie in [0, 4].
+# insightface's grids: squared distances of unit vectors lie in [0, 4].
 THRESHOLDS = np.arange(0, 4, 0.01)
+FINE_THRESHOLDS = np.arange(0, 4, 0.001)  # for the TAR
 
 
 class Verification(NamedTuple):
-    """`accuracy` and `std` over the folds, `threshold` their mean; `tar_at_far`: share of same pairs accepted where at
-    most `far` of the different pairs are."""
+    """`accuracy` and `std` over the folds, `threshold` their mean; `tar_at_far`: share of the same pairs accepted, mean
+    over the folds, each at the threshold where a share `far` of the different pairs of the others is."""
 
     accuracy: float
     std: float
@@ -28,42 +29,58 @@ class Verification(NamedTuple):
     far: float
 
 
+class VerificationPoint(NamedTuple):
+    """What a verification in a training has given: a Verification, the update it was made after, the mean length of
+    the embeddings before they are normalised, and what it cost in seconds."""
+
+    num_update: int
+    accuracy: float
+    std: float
+    threshold: float
+    tar_at_far: float
+    far: float
+    xnorm: float
+    seconds: float
+
+
 def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = 10, far: float = 1e-3) -> Verification:
     """Verification of embeddings (2P, E) against issame (P,) bool. Flip-summed embeddings are the caller's.
 
     Raises ValueError for sizes that do not fit, fewer pairs than folds, pairs of one kind only, and numbers that are
     not finite (an accuracy computed with those would look like a result).
     """
+    if len(embeddings) != 2 * len(issame):
+        raise ValueError(f"{len(issame)} pairs need {2 * len(issame)} embeddings, got {len(embeddings)}")
+    return verify_distances(squared_distances(embeddings), issame, folds, far)
+
+
+def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = 10, far: float = 1e-3) -> Verification:
+    """The same of squared distances (P,); raises what verify does."""
     issame = np.asarray(issame, dtype=bool)
-    check_pairs(embeddings, issame, folds)
-    distance = squared_distances(embeddings)
-    correct, sizes = correct_by_fold(distance, issame, folds)
-    others = correct.sum(axis=0) - correct
-    best = others.argmax(axis=1)  # the first of equals, as insightface takes it
-    accuracies = correct[np.arange(folds), best] / sizes
+    check_pairs(distance, issame, folds)
+    accuracies, thresholds = accuracy_by_fold(distance, issame, folds)
     return Verification(
         float(accuracies.mean()),
         float(accuracies.std()),
-        float(THRESHOLDS[best].mean()),
-        tar_at_far(distance, issame, far),
+        float(thresholds.mean()),
+        tar_at_far(distance, issame, folds, far),
         far,
     )
 
 
-def check_pairs(embeddings: np.ndarray, issame: np.ndarray, folds: int) -> None:
+def check_pairs(distance: np.ndarray, issame: np.ndarray, folds: int) -> None:
     """Raise ValueError for input on which an accuracy would mean nothing."""
-    if len(embeddings) != 2 * len(issame):
-        raise ValueError(f"{len(issame)} pairs need {2 * len(issame)} embeddings, got {len(embeddings)}")
     if not 2 <= folds <= len(issame):
         raise ValueError(
             f"{len(issame)} pairs cannot be divided into {folds} folds: give more pairs, or 2 folds at least"
         )
     if issame.all() or not issame.any():
         raise ValueError("verification needs pairs of the same person and pairs of different ones")
-    finite = np.isfinite(embeddings).all(axis=1)
+    finite = np.isfinite(distance)
     if not finite.all():
         raise ValueError(
-            f"the embedding of image {finite.argmin()} is not finite, {np.sum(~finite)} in all: has training diverged?"
+            f"an embedding of pair {finite.argmin()} is not finite, in {np.sum(~finite)} pairs in all: has training "
+            "diverged?"
         )
 
 
@@ -75,34 +92,68 @@ def squared_distances(embeddings: np.ndarray) -> np.ndarray:
         return np.einsum("pe,pe->p", a, b, dtype=np.float64)
 
     lengths = np.sqrt(inner(left, left)), np.sqrt(inner(right, right))
-    squares = [(length > 0).astype(np.float64) for length in lengths]
-    cosine = inner(left, right) / np.where(lengths[0] * lengths[1] > 0, lengths[0] * lengths[1], 1.0)
+    product = lengths[0] * lengths[1]
+    with np.errstate(invalid="ignore"):  # what is not finite must show in the distance: 0 times it is not a number
+        squares = [(length > 0) + 0 * length for length in lengths]
+        cosine = inner(left, right) / np.where(product == 0, 1.0, product)
     return np.clip(squares[0] + squares[1] - 2 * cosine, 0, 4)
 
 
-def correct_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Correct answers (folds, thresholds) int64 for every threshold, and the folds' sizes (folds,).
+class FoldCounts(NamedTuple):
+    """Pairs accepted below each threshold, (F, T), and how many there are, (F, 1); of the same person and of others."""
 
-    A pair is accepted by the thresholds above its distance: one count a pair and a cumulative sum replace a pass over
-    all pairs for each of the 400 thresholds.
-    """
-    first_accepting = np.searchsorted(THRESHOLDS, distance, side="right")
+    same: np.ndarray
+    different: np.ndarray
+    same_pairs: np.ndarray
+    different_pairs: np.ndarray
+
+
+def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, thresholds: np.ndarray) -> FoldCounts:
+    """Every count from one sorting of each fold, where a pass over all pairs for each threshold would do, too."""
     parts = np.array_split(np.arange(len(distance)), folds)
-    sizes = np.array([len(part) for part in parts])
-    correct = np.empty((folds, len(THRESHOLDS)), np.int64)
-    for fold, part in enumerate(parts):
-        same = issame[part]
-        gained = np.bincount(first_accepting[part][same], minlength=len(THRESHOLDS) + 1)
-        lost = np.bincount(first_accepting[part][~same], minlength=len(THRESHOLDS) + 1)
-        correct[fold] = np.sum(~same) + np.cumsum(gained - lost)[:-1]
-    return correct, sizes
+    both = [[distance[part][issame[part] == kind] for part in parts] for kind in (True, False)]
+    counts = [np.stack([np.searchsorted(np.sort(d), thresholds, side="left") for d in kind]) for kind in both]
+    return FoldCounts(*counts, *(np.array([[len(d)] for d in kind]) for kind in both))
 
 
-def tar_at_far(distance: np.ndarray, issame: np.ndarray, far: float) -> float:
-    """Share of same pairs below the largest threshold that accepts at most `far` of the different pairs."""
-    different = np.sort(distance[~issame])
-    allowed = min(int(far * len(different)), len(different) - 1)
-    return float(np.mean(distance[issame] < different[allowed]))
+def accuracy_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tuple[np.ndarray, np.ndarray]:
+    """(F,) accuracies, and the thresholds (F,) at which they are taken: the best of the other folds."""
+    count = count_by_fold(distance, issame, folds, THRESHOLDS)
+    correct = count.same + count.different_pairs - count.different
+    best = (correct.sum(axis=0) - correct).argmax(axis=1)  # the first of equals, as insightface takes it
+    sizes = (count.same_pairs + count.different_pairs)[:, 0]
+    return correct[np.arange(folds), best] / sizes, THRESHOLDS[best]
+
+
+def tar_at_far(distance: np.ndarray, issame: np.ndarray, folds: int, far: float) -> float:
+    """Share of the same pairs of a fold accepted, mean over the folds that have some, as insightface takes it.
+
+    The threshold of a fold is where the FAR of the others reaches `far`, on the line between two thresholds of the
+    fine grid; 0 where it never does.
+    """
+    count = count_by_fold(distance, issame, folds, FINE_THRESHOLDS)
+    others = np.maximum(count.different_pairs.sum() - count.different_pairs, 1)
+    rates = (count.different.sum(axis=0) - count.different) / others
+    parts = np.array_split(np.arange(len(distance)), folds)
+    shares = []
+    for part, rate in zip(parts, rates):
+        same = distance[part][issame[part]]
+        if len(same):
+            shares.append(np.mean(same < threshold_at(rate, far)))
+    return float(np.mean(shares))
+
+
+def threshold_at(rates: np.ndarray, far: float) -> float:
+    """Where rates (T,), which rise from 0, reach `far` > 0.
+
+    Of thresholds with the same rate, those next to the rise count. (The original's `interp1d` fails on such points in
+    today's scipy; where the rates are all different, this is what it gives.)
+    """
+    above = int(np.searchsorted(rates, far, side="left"))
+    if above == len(rates):
+        return 0.0
+    low, high = FINE_THRESHOLDS[above - 1], FINE_THRESHOLDS[above]
+    return float(low + (high - low) * (far - rates[above - 1]) / (rates[above] - rates[above - 1]))
 
 
 def raw_pixel_embeddings(images: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ except ImportError as error:
 
 from partial_fc.sampling import WeightIndexSampler
 
-from .callbacks import CallBackCenterSave, CallBackFinite, CallBackLogging, CallBackModelSave, CallBackVerification
+from .callbacks import CallBackFinite, CallBackLogging
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
 from .image_iter import DummyIter, FaceImageIter
@@ -26,6 +26,8 @@ from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
 from .saved_training import SavedTraining
+from .saving import CallBackCenterSave, CallBackModelSave
+from .verifying import CallBackVerification
 
 __all__ = [
     "CallBackCenterSave",

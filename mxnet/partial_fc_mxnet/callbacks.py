@@ -1,7 +1,7 @@
-"""What happens between the updates: log lines, verification, and saving.
+"""What is told and looked at between the updates.
 
 Every callback takes the ``batch_end_param(loss, num_epoch, num_update)`` of SampleDistributeModule and must be
-called on every rank, because verification and saving are done by all of them together.
+called on every rank: what it does, all of them do together.
 """
 
 from __future__ import annotations
@@ -10,15 +10,7 @@ import logging
 import time
 from typing import Callable, NamedTuple
 
-import mxnet as mx
-
-from partial_fc.checkpoints import replace_file
-from partial_fc.pairs import read_pairs
-from partial_fc.saved_arrays import array_file_chunks
-from partial_fc.verification import verify
-
 from . import job, module_arrays
-from .embedder import Embedder
 
 
 class LossPoint(NamedTuple):
@@ -178,148 +170,6 @@ class CallBackFinite:
             f"{wrong} is not finite after update {param.num_update}: lower backbone_lr, give it warmup_steps, or look "
             "for broken images"
         )
-
-
-class CallBackVerification:
-    """Verifies the backbone on held-out pairs every so many updates, all ranks embedding a share.
-
-    Args:
-        embedder: see Embedder.
-        sets: name -> path of its ``.bin``.
-        frequent: updates between verifications.
-        rank: rank 0 logs.
-        writer: mxboard SummaryWriter, or None.
-
-    Attributes:
-        history: name -> [(num_update, accuracy)].
-    """
-
-    def __init__(self, embedder: Embedder, sets: dict[str, str], frequent: int, rank: int, writer=None):
-        self.embedder = embedder
-        self.sets = sets
-        self.frequent = frequent
-        self.rank = rank
-        self.writer = writer
-        self.history: dict[str, list[tuple[int, float]]] = {name: [] for name in sets}
-
-    def __call__(self, param) -> None:
-        if param.num_update % self.frequent == 0:
-            self.verify_all(param.num_update)
-
-    def verify_all(self, num_update: int) -> dict[str, float]:
-        """Verifies every set now, unless that was done at this update already.
-
-        Returns:
-            name -> accuracy.
-        """
-        return {name: self._verify(name, path, num_update) for name, path in self.sets.items()}
-
-    def _verify(self, name: str, path: str, num_update: int) -> float:
-        history = self.history[name]
-        if history and history[-1][0] == num_update:
-            return history[-1][1]
-        images, issame = job.together(f"read.{name}", lambda: read_pairs(path))
-        embeddings = self.embedder(name, images)
-        result = job.together(f"verify.{name}", lambda: verify(embeddings, issame))
-        history.append((num_update, result.accuracy))
-        if self.rank == 0:
-            best = max(accuracy for _, accuracy in history)
-            logging.info(
-                "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   Best: %.5f",
-                name,
-                num_update,
-                result.accuracy,
-                result.std,
-                result.far,
-                result.tar_at_far,
-                best,
-            )
-            if self.writer is not None:
-                self.writer.add_scalar(f"verification/{name}", result.accuracy, num_update)
-        return result.accuracy
-
-
-class Every:
-    """Calls ``action(num_update)`` every so many updates, and never twice at the same one."""
-
-    def __init__(self, frequent: int, action: Callable[[int], object]):
-        self.frequent = frequent
-        self.action = action
-        self._done: int | None = None
-
-    def __call__(self, num_update: int) -> None:
-        if num_update % self.frequent == 0:
-            self.now(num_update)
-
-    def now(self, num_update: int) -> None:
-        """Calls it at this update, unless that has been done."""
-        if self._done != num_update:
-            self.action(num_update)
-            self._done = num_update
-
-
-class CallBackModelSave:
-    """Saves the backbone as ``model-symbol.json`` and ``model-0000.params``, written by rank 0.
-
-    Args:
-        symbol: the backbone in float32, whatever the module trains it in: the parameters are saved so.
-        module: SampleDistributeModule.
-        prefix: folder and start of the file names, such as ``<folder>/model``.
-        rank: this rank; all take part, because the running statistics are averaged over them first.
-        frequent: updates between saves.
-    """
-
-    def __init__(self, symbol: mx.sym.Symbol, module, prefix: str, rank: int, frequent: int = 10000):
-        self.symbol = symbol
-        self.module = module
-        self.prefix = prefix
-        self.rank = rank
-        self._every = Every(frequent, self._save)
-
-    def __call__(self, param) -> None:
-        self._every(param.num_update)
-
-    def save(self, num_update: int) -> None:
-        """Saves now, unless that was done at this update already.
-
-        Raises:
-            JobError: on every rank, where rank 0 could not write.
-        """
-        self._every.now(num_update)
-
-    def _save(self, num_update: int) -> None:
-        self.module.average_aux()
-        arg_params, aux_params = self.module.get_export_params()
-        job.together("save_model", lambda: self.rank == 0 and self._write(arg_params, aux_params))
-
-    def _write(self, arg_params, aux_params) -> None:
-        params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
-        params.update({f"aux:{name}": array.asnumpy() for name, array in aux_params.items()})
-        replace_file(f"{self.prefix}-symbol.json", [self.symbol.tojson().encode()])
-        replace_file(f"{self.prefix}-0000.params", array_file_chunks(params))
-
-
-class CallBackCenterSave:
-    """Saves the class centers of every rank at the same updates as the backbone.
-
-    Args:
-        memory_bank: MemoryBank of this rank.
-        frequent: updates between saves.
-    """
-
-    def __init__(self, memory_bank, frequent: int = 10000):
-        self._every = Every(frequent, lambda num_update: job.together("save_centers", memory_bank.save))
-
-    def __call__(self, param) -> None:
-        self._every(param.num_update)
-
-    def save(self, num_update: int) -> None:
-        """Saves now, unless that was done at this update already.
-
-        Raises:
-            JobError: on every rank, where one could not write.
-        """
-        self._every.now(num_update)
 
 
 class Timed:

@@ -1,23 +1,41 @@
-"""Embeddings of a list of encoded images by the module in training, each rank doing its share.
+"""Validation pairs embedded by the module in training, each rank doing its share of every set.
 
-Shapes: N images, B batch, E embedding.
+Shapes: P pairs, n pairs of this rank, B batch, E embedding.
 """
 
 from __future__ import annotations
 
-from typing import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.images import decode_rgb
+from partial_fc.validation_pairs import PairsOfRank
+from partial_fc.verification import squared_distances
 
 from . import job
 
 
+class PairFigures(NamedTuple):
+    """What is left of the embeddings of a set, on every rank.
+
+    Attributes:
+        distance: (P,) float64, squared distance of each pair's normalised, flip-summed embeddings.
+        issame: (P,) bool.
+        xnorm: mean length of the embeddings of images and of mirror images.
+    """
+
+    distance: np.ndarray
+    issame: np.ndarray
+    xnorm: float
+
+
 class Embedder:
-    """Flip-summed embeddings, spread over the ranks.
+    """Embeds validation pairs, spread over the ranks; only two numbers a pair travel between them.
+
+    Encoded images are kept, of this rank's pairs alone, from the first time on; pixels for two batches at a time.
 
     Args:
         module: SampleDistributeModule, bound.
@@ -28,64 +46,66 @@ class Embedder:
         self.module = module
         self.batch_size = batch_size
         self.image_size = image_size
+        self._pairs: dict[str, PairsOfRank] = {}
 
-    def __call__(self, name: str, images: list[bytes]) -> np.ndarray:
-        """Embeds the images on all ranks together.
+    def __call__(self, name: str, path: str) -> PairFigures:
+        """Embeds all pairs of a set on all ranks together.
 
-        Collectives: ``aux.*`` of SampleDistributeModule.average_aux, ``together.embed.<name>`` of job.together,
-        all-gather ``embeddings.<name>``.
+        Collectives: all-gather ``together.read.<name>`` at the first time; ``aux.*`` of
+        SampleDistributeModule.average_aux, all-gathers ``together.embed.<name>`` and ``pairs.<name>``.
 
         Args:
             name: of the set.
-            images: N encoded images, the same list on every rank.
-
-        Returns:
-            (N, E) float32 on every rank: the embedding of the image plus that of its mirror image.
+            path: of its ``.bin``, the same on every rank.
 
         Raises:
-            JobError: on every rank, where one met a damaged image.
+            JobError: on every rank, where one met a damaged file or image.
         """
+        if name not in self._pairs:
+            read = job.together(f"read.{name}", lambda: PairsOfRank.read(name, path, hvd.rank(), hvd.size()))
+            self._pairs[name] = read
         self.module.average_aux()
+        pairs = self._pairs[name]
         # Only what a rank does by itself is in it: a rank that failed would be missed in the all-gather.
-        embeddings = job.together(f"embed.{name}", lambda: self._embed_share(name, images))
-        if hvd.size() > 1:
-            embeddings = hvd.allgather(mx.nd.array(embeddings), name=f"embeddings.{name}").asnumpy()
-        return embeddings[: len(images)]
+        mine = job.together(f"embed.{name}", lambda: self._embed_share(pairs))
+        shares = job.gather(f"pairs.{name}", mine)
+        distance, lengths = np.concatenate(shares).T
+        return PairFigures(distance, pairs.issame, float(lengths.mean()))
 
-    def _embed_share(self, name: str, images: list[bytes]) -> np.ndarray:
-        share = -(-len(images) // hvd.size())
-        # Past the end the last image is embedded again, so that every rank sends the same number of rows.
-        mine = np.minimum(np.arange(hvd.rank() * share, (hvd.rank() + 1) * share), len(images) - 1)
-        parts = [self._embed(name, images, mine[i : i + self.batch_size]) for i in range(0, share, self.batch_size)]
-        return np.concatenate(parts)
+    def _embed_share(self, pairs: PairsOfRank) -> np.ndarray:
+        """(n, 2) float64: squared distance, and mean length of the four embeddings, of each of this rank's pairs."""
+        starts = range(0, len(pairs.images), self._step())
+        figures = [np.empty((0, 2))]  # of a rank without pairs
+        with ThreadPoolExecutor(1) as thread:  # decodes while the network computes
+            waiting = [thread.submit(self._decode, pairs, start) for start in starts[:1]]
+            for number in range(len(starts)):
+                pixels = waiting.pop().result()
+                waiting = [thread.submit(self._decode, pairs, start) for start in starts[number + 1 : number + 2]]
+                figures.append(self._figures(pixels))
+        return np.concatenate(figures)
 
-    def _embed(self, name: str, images: list[bytes], index: np.ndarray) -> np.ndarray:
+    def _step(self) -> int:
+        """Images at once: whole pairs. A batch of one image is none."""
+        return max(2, self.batch_size // 2 * 2)
+
+    def _decode(self, pairs: PairsOfRank, start: int) -> np.ndarray:
+        return pairs.decode(start, min(start + self._step(), len(pairs.images)), self.image_size)
+
+    def _figures(self, pixels: np.ndarray) -> np.ndarray:
         job.alive()
-        pixels = decode_faces(images, index, self.image_size, name)
+        plain, mirrored = self._embed(pixels), self._embed(pixels[:, :, ::-1])
+        lengths = (np.linalg.norm(plain, axis=1) + np.linalg.norm(mirrored, axis=1)) / 2
+        return np.stack([squared_distances(plain + mirrored), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
+
+    def _embed(self, pixels: np.ndarray) -> np.ndarray:
+        """(N, E) float64 of (N, H, W, 3)."""
+        parts = [self._forward(pixels[i : i + self.batch_size]) for i in range(0, len(pixels), self.batch_size)]
+        return np.concatenate(parts).astype(np.float64)
+
+    def _forward(self, pixels: np.ndarray) -> np.ndarray:
         batch = np.zeros((self.batch_size, 3, self.image_size, self.image_size), np.float32)
-        batch[: len(index)] = pixels.transpose(0, 3, 1, 2)
+        batch[: len(pixels)] = pixels.transpose(0, 3, 1, 2)
         data = mx.nd.array(batch, ctx=self.module.context)
-        total = self._forward(data) + self._forward(mx.nd.flip(data, axis=3))
-        return total.asnumpy()[: len(index)]
-
-    def _forward(self, data: mx.nd.NDArray) -> mx.nd.NDArray:
         self.module.forward(mx.io.DataBatch(data=[data]), is_train=False)
-        return self.module.get_outputs()[0].copy()
-
-
-def decode_faces(images: Sequence[bytes], index: Sequence[int], image_size: int, name: str) -> np.ndarray:
-    """Decodes the images ``index`` of a validation set.
-
-    Returns:
-        (len(index), H, W, 3) uint8 RGB.
-
-    Raises:
-        ValueError: an image is damaged or of another size; names it.
-    """
-    pixels = np.empty((len(index), image_size, image_size, 3), np.uint8)
-    for row, i in enumerate(index):
-        try:
-            pixels[row] = decode_rgb(images[i], (image_size, image_size))
-        except ValueError as error:
-            raise ValueError(f"image {i} of the validation set {name} {error}") from None
-    return pixels
+        embeddings: np.ndarray = self.module.get_outputs()[0].asnumpy()
+        return embeddings[: len(pixels)]

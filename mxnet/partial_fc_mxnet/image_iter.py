@@ -104,6 +104,10 @@ class FaceImageIter(mx.io.DataIter):
         """Tells the set from others, wherever it lies; see RecordReader.digest."""
         return self._faces.records.digest
 
+    def sample(self, count: int) -> np.ndarray:
+        """(count, H, W, 3) uint8 RGB: the first images of the set, as they are; fewer where some are damaged."""
+        return self._faces.sample(count)
+
     def reset(self) -> None:
         """Start the next epoch; before the first batch of an epoch this changes nothing."""
         self.cursor.reset()
@@ -190,6 +194,10 @@ class DummyIter(mx.io.DataIter):
         self.num_classes, self._key = num_classes, (seed, rank)
         pixels = np.random.default_rng(self._key).integers(0, 256, (batch_size, *data_shape), dtype=np.uint8)
         self._data = mx.nd.array(pixels, dtype="float32")
+
+    def sample(self, count: int) -> np.ndarray:
+        """(0, H, W, 3) uint8: there are no faces."""
+        return np.empty((0, *self.provide_data[0].shape[2:], 3), np.uint8)
 
     def reset(self) -> None:
         """Start again with the first batch."""

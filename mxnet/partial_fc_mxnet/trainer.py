@@ -1,7 +1,4 @@
-"""One training, from its settings to its results.
-
-Shapes: P pairs of a validation set.
-"""
+"""One training, from its settings to its results."""
 
 from __future__ import annotations
 
@@ -20,22 +17,19 @@ import numpy as np
 import partial_fc
 from partial_fc.agreement import code_digest
 from partial_fc.pairs import read_pairs
-from partial_fc.report import draw_curves, write_summary
+from partial_fc.validation_pairs import decode_faces
 from partial_fc.verification import raw_pixel_embeddings, verify
 
 from . import build, job, starting, step_seed
-from .callbacks import (
-    CallBackCenterSave,
-    CallBackFinite,
-    CallBackLogging,
-    CallBackModelSave,
-    CallBackVerification,
-    Timed,
-)
+from .callbacks import CallBackFinite, CallBackLogging, Timed
 from .checkpointing import CallBackCheckpoint
-from .embedder import Embedder, decode_faces
+from .embedder import Embedder
+from .onnx_export import OnnxExport
 from .output import Output, check_writable, prepare_folder
+from .results import Ended, tell_end, write_results
 from .saved_training import SavedTraining
+from .saving import CallBackCenterSave, CallBackModelSave
+from .verifying import CallBackVerification
 
 
 def train(settings) -> None:
@@ -96,6 +90,9 @@ def versions() -> dict[str, str]:
     }
 
 
+FACES = 4
+
+
 class _Run:
     """The callbacks of a training and what is told before and after it."""
 
@@ -121,7 +118,9 @@ class _Run:
         self.verification = CallBackVerification(embedder, self.sets, settings.verify_every, self.rank, output.writer)
         prefix = os.path.join(output.folder, "model")
         symbol = build.build_symbol(settings, fp16=False)
-        self.model_save = CallBackModelSave(symbol, module, prefix, self.rank, settings.save_every)
+        faces = job.together("faces", self._faces)
+        self.export = OnnxExport(symbol, settings.image_size, module.context, faces, self._metadata)
+        self.model_save = CallBackModelSave(symbol, module, prefix, self.rank, settings.save_every, self.export)
         self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
         self.checkpoint = CallBackCheckpoint(
             module,
@@ -144,6 +143,8 @@ class _Run:
         module.bind(self.data.provide_data, for_training=True)
         initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
         job.together("init_params", lambda: module.init_params(initializer))
+        # Days of training should not end in a network that cannot be exported.
+        job.together("export", lambda: self.rank == 0 and self.export(*module.get_export_params(), num_update=0))
         if saved is not None:
             self._take_notes(saved.manifest.state)
         else:
@@ -188,12 +189,49 @@ class _Run:
         if self.settings.checkpoint_every:
             # Before the running statistics are averaged: a longer training would not do that here.
             self.checkpoint.save(num_update)
-        accuracy = self.verification.verify_all(num_update)
+        self.verification.verify_all(num_update)
         self.model_save.save(num_update)
         self.center_save.save(num_update)
         self.seconds = self._seconds_so_far()
         self.skipped = sum(job.gather("skipped_images", self.data.skipped))
-        job.together("results", lambda: self._write_results(accuracy) if self.rank == 0 else None)
+        job.together("results", lambda: self.rank == 0 and self._write_results())
+
+    def _write_results(self) -> None:
+        ended = Ended(
+            folder=self.output.folder,
+            settings=self.settings,
+            ranks=self.size,
+            updates=self.module.num_update,
+            seconds=self.seconds,
+            log=self.log,
+            verification=self.verification,
+            baselines=self.baselines,
+            skipped=self.skipped,
+            missing=self.missing,
+            versions=versions(),
+        )
+        write_results(ended)
+        self._warn_of_missing()
+        tell_end(ended)
+
+    def _faces(self) -> np.ndarray:
+        """A few faces to hold the ONNX file against MXNet with: (n, H, W, 3) uint8, on rank 0 alone."""
+        size = self.settings.image_size
+        if self.rank or not self.sets:
+            return self.data.sample(0 if self.rank else FACES)
+        name, path = next(iter(self.sets.items()))
+        return decode_faces(read_pairs(path)[0][:FACES], size, name)
+
+    def _metadata(self, num_update: int) -> dict[str, str]:
+        """What the ONNX file tells of itself: where it comes from, and at which distance people differ."""
+        settings = self.settings
+        told = {name: str(settings[name]) for name in ("network", "dataset", "loss", "num_classes", "sample_ratio")}
+        told["num_update"] = str(num_update)
+        for name, points in self.verification.history.items():
+            if points and points[-1].num_update == num_update > 0:
+                last = points[-1]
+                return {**told, "verification_set": name, "verification_threshold": repr(last.threshold)}
+        return told
 
     def _notes(self) -> dict:
         """What the rest of this training tells of its beginning, for a checkpoint."""
@@ -208,9 +246,7 @@ class _Run:
         if "log" not in notes:  # of a program of one's own
             return
         self.log.restore(notes["log"])
-        for name, points in notes["verification"].items():
-            if name in self.verification.history:
-                self.verification.history[name] = [tuple(point) for point in points]
+        self.verification.restore(notes["verification"])
         self.baselines = notes["baselines"]
         self.seconds = notes["seconds"]
 
@@ -261,68 +297,13 @@ class _Run:
             self.baselines = {"raw_pixels": raw, "untrained": untrained}
             logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw, untrained)
 
-    def _write_results(self, accuracy: dict[str, float]) -> None:
-        folder = self.output.folder
-        summary = self._summary(accuracy)
-        write_summary(os.path.join(folder, "summary.json"), summary)
-        title = f"{os.path.basename(folder)}, {self.size} rank{'s' if self.size > 1 else ''}"
-        losses = [(point.num_update, point.loss) for point in self.log.points]
-        baseline = self.baselines.get("raw_pixels")
-        draw_curves(os.path.join(folder, "curves.png"), title, losses, self.verification.history, baseline)
-        self._tell_end(summary)
-
-    def _summary(self, accuracy: dict[str, float]) -> dict:
-        settings, module = self.settings, self.module
-        images = module.num_update * settings.batch_size * self.size
-        return {
-            "dataset": settings.dataset,
-            "network": settings.network,
-            "loss": settings.loss,
-            "ranks": self.size,
-            "sample_ratio": settings.sample_ratio,
-            "updates": module.num_update,
-            "seconds": round(self.seconds, 3),
-            "samples_per_second": round(images / self.log.seconds, 2) if self.log.seconds else None,
-            "waiting_for_data": self.log.waiting,
-            "skipped_images": self.skipped,
-            "final_loss": self.log.points[-1].loss if self.log.points else None,
-            "verification": accuracy,
-            "baselines": self.baselines,
-            "versions": versions(),
-        }
-
-    def _tell_end(self, summary: dict) -> None:
-        self._warn_of_missing()
-        if self.skipped:
-            logging.warning("bad images skipped, by all ranks together: %d", self.skipped)
-        for name, value in summary["verification"].items():
-            best = max(accuracy for _, accuracy in self.verification.history[name])
-            logging.info("[%s] accuracy %.5f at the end, %.5f at best", name, value, best)
-        if self.baselines:
-            line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"
-            logging.info(line, self.baselines)
-        logging.info("%d updates in %.1f s, all written to %s", summary["updates"], self.seconds, self.output.folder)
-        for what, names in _FILES.items():
-            logging.info("  %-28s %s", names, what)
-        logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
-        logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(self.output.folder))
-
 
 # Settings that say how a training starts, not how it goes on.
 _OF_A_START = {"setting resume", "setting pretrained", "setting class_map"}
-
-_FILES = {
-    "the backbone, for MXNet": "model-symbol.json, model-0000.params",
-    "each rank's class centers": "<rank>_centers.param, ..._mom.param",
-    "to go on from: --resume auto": "checkpoints",
-    "loss and accuracy": "curves.png",
-    "this training in numbers": "summary.json",
-    "these lines": "training.log",
-}
 
 
 def _raw_pixel_accuracy(path: str, image_size: int) -> float:
     """Verification accuracy of the pixels themselves."""
     images, issame = read_pairs(path)
-    pixels = decode_faces(images, range(len(images)), image_size, path)
+    pixels = decode_faces(images, image_size, path)
     return verify(raw_pixel_embeddings(pixels), issame).accuracy

@@ -30,6 +30,8 @@ def check_outcome(folder, ranks, loss="arcface"):
     assert names == centers | {
         "model-symbol.json",
         "model-0000.params",
+        "backbone.onnx",
+        "report.html",
         "training.log",
         "summary.json",
         "curves.png",

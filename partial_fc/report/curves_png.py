@@ -1,22 +1,10 @@
-"""What a finished training leaves for people: the curves as a picture, and a summary for programs."""
+"""Loss and accuracy as a picture: `curves.png`."""
 
 from __future__ import annotations
 
-import json
-from typing import Any, Mapping, Sequence, Tuple
-
-from partial_fc.checkpoints import replace_file
+from typing import Mapping, Sequence, Tuple
 
 Points = Sequence[Tuple[int, float]]
-
-
-def write_summary(path: str, summary: Mapping[str, Any]) -> None:
-    """Writes ``summary.json``, whole or not at all.
-
-    Raises:
-        OSError: it could not be written.
-    """
-    replace_file(path, [(json.dumps(summary, indent=2) + "\n").encode()])
 
 
 def draw_curves(

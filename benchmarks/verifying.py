@@ -1,0 +1,98 @@
+"""What a verification while training costs: time, memory of a rank, and bytes between the ranks.
+
+. setup-utils/env.sh
+python benchmarks/verifying.py
+mpirun -q -np 2 python benchmarks/verifying.py --pairs 6000 --network small
+
+The pairs are those of the demo, over and over. Beside it stands what the textbook way holds: every image and every
+mirror image of the set as float32, on each rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from itertools import cycle, islice
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import default  # noqa: E402
+from partial_fc import launch  # noqa: E402
+from partial_fc.pairs import read_pairs, write_pairs  # noqa: E402
+from partial_fc.synthetic_faces import VALIDATION, ensure_demo  # noqa: E402
+
+ROUNDS = 3
+
+
+def write_set(path: str, pairs: int) -> None:
+    """A set of that many pairs out of the demo's."""
+    images, issame = read_pairs(ensure_demo(ROOT / "data" / "demo") / VALIDATION)
+    write_pairs(path, list(islice(cycle(images), 2 * pairs)), list(islice(cycle(issame), pairs)))
+
+
+def build_module(settings):
+    """The module, bound, as training has it."""
+    import horovod.mxnet as hvd
+    import mxnet as mx
+
+    from partial_fc_mxnet import build
+
+    bank = build.build_bank(settings, hvd.rank(), hvd.size(), hvd.local_rank(), settings.models_root)
+    module, _ = build.build_module(settings, bank, hvd.size())
+    module.bind(build.build_dummies(settings, hvd.rank(), hvd.size()).provide_data)
+    module.init_params(mx.init.Xavier())
+    return module
+
+
+def peak() -> int:
+    """The most memory this process has had, in bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=6000)
+    parser.add_argument("--network", default="small")
+    args = parser.parse_args()
+    settings = default.generate_config(dataset_name="demo", network_name=args.network)
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
+    threads = launch.share_cores(os.environ)
+    import horovod.mxnet as hvd
+
+    from partial_fc.verification import verify_distances
+    from partial_fc_mxnet import Embedder, job
+
+    hvd.init()
+    with tempfile.TemporaryDirectory() as folder:
+        path = job.gather("path", f"{folder}/pairs.bin")[0]
+        if hvd.rank() == 0:
+            write_set(path, args.pairs)
+        job.gather("written", None)
+        embedder = Embedder(build_module(settings), settings.batch_size, settings.image_size)
+        before, embedding, metrics = peak(), [], []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            figures = embedder("pairs", path)
+            between = time.perf_counter()
+            verify_distances(figures.distance, figures.issame)
+            embedding.append(between - start)
+            metrics.append(time.perf_counter() - between)
+    if hvd.rank() == 0:
+        textbook = 2 * 2 * args.pairs * 3 * settings.image_size**2 * 4
+        print(
+            f"{args.pairs} pairs, {args.network}, {hvd.size()} x {threads} threads: embedding "
+            f"{statistics.median(embedding):.2f} s, metrics {1000 * statistics.median(metrics):.1f} ms; rank 0 grew "
+            f"by {(peak() - before) / 1e6:.0f} MB (textbook: {textbook / 1e6:.0f} MB); each rank sends "
+            f"{16 * args.pairs / hvd.size() / 1e3:.0f} kB"
+        )
+
+
+if __name__ == "__main__":
+    main()

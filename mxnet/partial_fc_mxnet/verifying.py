@@ -1,0 +1,95 @@
+"""Verification on held-out pairs while training: called on every rank, like all callbacks."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from partial_fc.verification import VerificationPoint, verify_distances
+
+from . import job
+from .embedder import Embedder, PairFigures
+
+
+class CallBackVerification:
+    """Verifies the backbone on held-out pairs every so many updates, all ranks embedding a share.
+
+    Args:
+        embedder: see Embedder.
+        sets: name -> path of its ``.bin``.
+        frequent: updates between verifications.
+        rank: rank 0 logs.
+        writer: mxboard SummaryWriter, or None.
+
+    Attributes:
+        history: name -> VerificationPoints, one for each verification.
+        figures: name -> PairFigures of the last one.
+    """
+
+    def __init__(self, embedder: Embedder, sets: dict[str, str], frequent: int, rank: int, writer=None):
+        self.embedder = embedder
+        self.sets = sets
+        self.frequent = frequent
+        self.rank = rank
+        self.writer = writer
+        self.history: dict[str, list[VerificationPoint]] = {name: [] for name in sets}
+        self.figures: dict[str, PairFigures] = {}
+
+    def __call__(self, param) -> None:
+        if param.num_update % self.frequent == 0:
+            self.verify_all(param.num_update)
+
+    def verify_all(self, num_update: int) -> dict[str, float]:
+        """Verifies every set now, unless that was done at this update already.
+
+        Returns:
+            name -> accuracy.
+
+        Raises:
+            JobError: on every rank, where a file or an image is damaged, or an embedding is not finite.
+        """
+        for name, path in self.sets.items():
+            if name not in self.figures or self.history[name][-1].num_update != num_update:
+                self._verify(name, path, num_update)
+        return {name: self.history[name][-1].accuracy for name in self.sets}
+
+    def best(self, name: str) -> float:
+        """The highest accuracy so far."""
+        return max(point.accuracy for point in self.history[name])
+
+    def restore(self, history: dict[str, list]) -> None:
+        """Goes on where ``history`` was saved; sets that are no longer verified on are left out."""
+        for name in self.history.keys() & history.keys():
+            self.history[name] = [VerificationPoint(*point) for point in history[name]]
+
+    def _verify(self, name: str, path: str, num_update: int) -> None:
+        start = time.perf_counter()
+        figures = self.embedder(name, path)
+        result = job.together(f"verify.{name}", lambda: verify_distances(figures.distance, figures.issame))
+        point = VerificationPoint(num_update, *result, figures.xnorm, time.perf_counter() - start)
+        history = self.history[name]
+        if history and history[-1].num_update == num_update:
+            history.pop()  # of a training that has gone on from here
+        history.append(point)
+        self.figures[name] = figures
+        if self.rank == 0:
+            self._report(name, point)
+
+    def _report(self, name: str, point: VerificationPoint) -> None:
+        best = self.best(name)
+        logging.info(
+            "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   XNorm: %.4f   Best: %.5f   in %.1f s",
+            name,
+            point.num_update,
+            point.accuracy,
+            point.std,
+            point.far,
+            point.tar_at_far,
+            point.xnorm,
+            best,
+            point.seconds,
+        )
+        if self.writer is not None:
+            metrics = {**point._asdict(), "best": best}
+            for metric in ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "seconds"):
+                self.writer.add_scalar(f"verification/{name}/{metric}", metrics[metric], point.num_update)

@@ -1,0 +1,113 @@
+"""The page's style sheet: light and dark, wide, narrow and on paper.
+
+The eight line colours keep a contrast of at least 3 to both backgrounds; those that share a kind of dash also differ in
+lightness, for the colour-blind and for grey printers.
+"""
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --paper: #fcfcfa; --ink: #1c2126; --soft: #59616a; --rule: #dcded8; --notice: #8a3b00; --shade: #f1f2ed;
+  --s0: #00559a; --s1: #d1570a; --s2: #1f9e78; --s3: #5b2a86;
+  --s4: #a87900; --s5: #3593c0; --s6: #c23a7c; --s7: #2c2f33;
+}
+@media screen and (prefers-color-scheme: dark) {
+  :root {
+    --paper: #14171a; --ink: #e4e6e3; --soft: #a0a8af; --rule: #343a3f; --notice: #f0a66b; --shade: #1d2125;
+    --s0: #4b9be8; --s1: #f08a3c; --s2: #86e5c2; --s3: #b79af2;
+    --s4: #e8c547; --s5: #8fd8f5; --s6: #f07fb0; --s7: #f4f4f0;
+  }
+}
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; }
+body {
+  margin: 0 auto; padding: 2.5rem 1.5rem 3rem; max-width: 72rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif;
+  font-variant-numeric: tabular-nums; overflow-wrap: anywhere;
+}
+h1, h2, h3, h4, p, ul, dl, dd, figure { margin: 0; padding: 0; }
+ul { list-style: none; }
+h1 { font-size: 1.9rem; line-height: 1.2; font-weight: 650; letter-spacing: -0.01em; }
+h2 { margin-bottom: 1rem; padding-top: 1rem; border-top: 1px solid var(--rule); font-size: 1.25rem; font-weight: 650; }
+h3 { font-size: 1rem; font-weight: 650; }
+h4 { font-size: 0.95rem; font-weight: 600; }
+section { margin-top: 2.75rem; }
+.kind, .soft, dt, small, caption, footer, .caption { color: var(--soft); font-size: 0.875rem; }
+.lead { margin-top: 0.5rem; max-width: 46rem; color: var(--soft); }
+.none { color: var(--soft); }
+nav { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin-top: 1rem; font-size: 0.9rem; }
+a { color: var(--s0); text-underline-offset: 0.2em; }
+.notices { margin-top: 1.5rem; padding: 0.75rem 1rem; background: var(--shade); color: var(--notice); }
+
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(14.5rem, 1fr)); gap: 2rem 2.5rem; }
+.big { margin: 0.1rem 0 0.5rem; font-size: 2.1rem; line-height: 1.15; font-weight: 600; letter-spacing: -0.02em; }
+.big small { font-size: 1rem; font-weight: 400; letter-spacing: 0; }
+.big.none { font-size: 1.25rem; font-weight: 400; line-height: 1.9; }
+dl > div { display: flex; justify-content: space-between; gap: 1rem; padding: 0.2rem 0; break-inside: avoid; }
+dt { flex: none; }
+dd { text-align: right; font-size: 0.9rem; }
+.run {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 1.25rem 2rem; margin-top: 2rem;
+}
+.run > div { display: block; padding: 0; }
+.run dd { text-align: left; font-size: 1.2rem; font-weight: 600; }
+.run dd.none { font-size: 1rem; font-weight: 400; }
+.columns { columns: 20rem; column-gap: 3rem; }
+.columns > div { flex-wrap: wrap; gap: 0 1rem; border-bottom: 1px solid var(--rule); }
+.columns dd { margin-left: auto; text-align: left; }
+.mono dd { font-family: ui-monospace, "SF Mono", Consolas, "Liberation Mono", monospace; font-size: 0.8125rem; }
+
+.charts, .kinds { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+.charts { gap: 2.25rem 3rem; }
+.chart { break-inside: avoid; min-width: 0; }
+.chart figcaption { margin-bottom: 0.5rem; }
+.chart p { margin-top: 0.25rem; }
+.chart > svg { display: block; width: 100%; height: auto; overflow: visible; }
+.legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; font-size: 0.875rem; }
+.swatch { width: 1.6rem; height: 0.62rem; margin-right: 0.4rem; }
+svg text { fill: var(--soft); font-size: 11.5px; }
+svg .mark text { font-size: 11px; paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }
+.grid, .axis { stroke: var(--rule); stroke-width: 1; }
+.axis { stroke: var(--soft); }
+.mark line { stroke: var(--soft); stroke-dasharray: 2 3; }
+.line { fill: none; stroke: var(--c); stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }
+.line.pale { stroke-width: 1; opacity: 0.4; }
+.dot { fill: var(--c); stroke: var(--paper); stroke-width: 1; }
+.c0 { --c: var(--s0); } .c1 { --c: var(--s1); } .c2 { --c: var(--s2); } .c3 { --c: var(--s3); }
+.c4 { --c: var(--s4); } .c5 { --c: var(--s5); } .c6 { --c: var(--s6); } .c7 { --c: var(--s7); }
+.line.d1 { stroke-dasharray: 7 4; } .line.d2 { stroke-dasharray: 1.5 4; }
+
+#pairs h3 { margin-top: 1.5rem; }
+.kinds { gap: 1.5rem 3rem; margin-top: 0.75rem; }
+.kinds p { margin-top: 0.75rem; }
+.pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); gap: 1rem; margin-top: 0.6rem; }
+.pairs li { break-inside: avoid; }
+.images { display: flex; gap: 2px; }
+.images > * { flex: 1; min-width: 0; width: 50%; height: auto; aspect-ratio: 1; object-fit: cover; }
+.images > * { background: var(--shade); }
+.no-image { display: grid; place-items: center; font-size: 0.75rem; text-align: center; color: var(--soft); }
+.caption { display: block; margin-top: 0.2rem; }
+.caption b { color: var(--ink); font-weight: 600; }
+
+.wide { overflow-x: auto; margin-bottom: 1.5rem; }
+table { border-collapse: collapse; width: 100%; font-size: 0.875rem; white-space: nowrap; }
+caption { text-align: left; padding-bottom: 0.3rem; color: var(--ink); font-weight: 600; }
+th, td { padding: 0.3rem 0 0.3rem 1.25rem; text-align: right; border-bottom: 1px solid var(--rule); font-weight: 400; }
+th { color: var(--soft); }
+th:first-child, td:first-child { padding-left: 0; text-align: left; }
+footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--rule); }
+
+@media (max-width: 40rem) {
+  body { padding: 1.5rem 1rem 2rem; }
+  h1 { font-size: 1.5rem; }
+  .cards { gap: 1.5rem; }
+  svg text, svg .mark text { font-size: 13px; }
+}
+@media print {
+  :root { color-scheme: light; --paper: #fff; }
+  body { max-width: none; padding: 0; font-size: 10pt; }
+  nav { display: none; }
+  .charts { grid-template-columns: 1fr 1fr; }
+  .wide { overflow: visible; }
+}
+"""

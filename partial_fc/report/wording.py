@@ -1,0 +1,53 @@
+"""Figures as people read them; what was not measured is said to be so."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+NOT_MEASURED = "not measured"
+HUGE = 1e12
+SPACE = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
+
+
+def is_measured(value: Any) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, Real) and math.isfinite(value)
+
+
+def finite(value: Any) -> float:
+    """The number, or NaN where there is none."""
+    return float(value) if is_measured(value) else math.nan
+
+
+def number(value: Any, digits: int = 0, unit: str = "") -> str:
+    """ "1,604.6 images/s"; "1e+30" where decimals mean nothing any more."""
+    if not is_measured(value):
+        return NOT_MEASURED
+    text = f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.4g}"
+    return text + (SPACE + unit if unit else "")
+
+
+def percent(share: Any, digits: int = 2) -> str:
+    """ "99.72 %" of 0.9972."""
+    return number(100 * share, digits, "%") if is_measured(share) else NOT_MEASURED
+
+
+def duration(seconds: Any) -> str:
+    """ "12.5 s", "6 min 12 s", "31 h 05 min"."""
+    if not is_measured(seconds):
+        return NOT_MEASURED
+    if seconds < 59.95:
+        return f"{seconds:.1f}{SPACE}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{SPACE}min{SPACE}{rest:02d}{SPACE}s"
+    return f"{minutes // 60:,}{SPACE}h{SPACE}{minutes % 60:02d}{SPACE}min"
+
+
+def setting(value: Any) -> str:
+    """A setting as it would be written in config.py; text without its quotes."""
+    if isinstance(value, str):
+        return value or "(empty)"
+    return repr(value)

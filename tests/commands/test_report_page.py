@@ -1,0 +1,320 @@
+"""report.html as a browser shows it: whole, legible and unclipped, on a phone and a screen, light and dark; and asking
+nobody for anything: every request that the browser makes arrives at a proxy of the test."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.report import HardPair, Results, SetResult, hardest_pairs, roc_curve, write_page
+from partial_fc.verification import VerificationPoint
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --hide-scrollbars --force-device-scale-factor=1 "
+    "--enable-logging=stderr --proxy-bypass-list=<-loopback>"
+).split()
+SCHEMES = {"dark": 0, "light": 1}  # as Blink numbers them
+PAGE, FRAME = "http://report.test/report.html", "http://report.test/phone.html"
+# Chromium makes no window narrower than 500 pixels: a phone is a frame in one.
+PHONE = 400
+IN_A_PHONE = f"""<!doctype html><link rel="icon" href="data:,">
+<style>:root {{ color-scheme: light dark; }} * {{ margin: 0; border: 0; }}</style>
+<iframe src="report.html" width="{PHONE}" height="5000"></iframe>"""
+# Chromium asks its maker for the time, for accounts and for updates, whatever it shows; the proxy answers with errors.
+OF_THE_BROWSER = re.compile(r"(https?://)?([\w-]+\.)*(google|googleapis|gvt1|gstatic)\.com[:/]")
+PURE = "rgb(255, 0, 255)"  # of some images, and of nothing else on the page
+
+# Runs in the page's head; all it finds stands in the document when the browser prints it.
+MEASURE = """<script>
+const wrong = [];
+addEventListener("error", e => wrong.push("error: " + (e.message || e.target.outerHTML.slice(0, 99))), true);
+addEventListener("securitypolicyviolation", e => wrong.push("policy: " + e.violatedDirective + " " + e.blockedURI));
+const numbers = text => text.match(/[\\d.]+/g).map(Number);
+const linear = v => v <= 10.31 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+function behind(node) {
+  for (; node; node = node.parentElement) {
+    const colour = numbers(getComputedStyle(node).backgroundColor);
+    if (colour.length < 4 || colour[3] > 0) return colour;
+  }
+}
+function texts() {
+  const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; node = walk.nextNode();) {
+    const parent = node.parentElement, range = document.createRange();
+    range.selectNodeContents(node);
+    const box = range.getBoundingClientRect();
+    if (!node.data.trim() || !box.width) continue;
+    const style = getComputedStyle(parent), svg = parent.closest("figure > svg");
+    const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+    const both = [light(numbers(svg ? style.fill : style.color)), light(behind(parent))].sort((a, b) => b - a);
+    found.push({
+      text: node.data.trim(), contrast: (both[0] + 0.05) / (both[1] + 0.05), chart: svg && svg.id,
+      box: [box.left, box.top, box.right, box.bottom], scrolls: !!parent.closest(".wide"),
+      size: scale * parseFloat(style.fontSize),
+    });
+  }
+  return found;
+}
+addEventListener("load", () => {
+  const out = document.createElement("pre");
+  const line = path => ({chart: path.closest("svg").id, length: path.getTotalLength(),
+    stroke: getComputedStyle(path).stroke, dashes: getComputedStyle(path).strokeDasharray});
+  const charts = Array.from(document.querySelectorAll("figure > svg"), svg => {
+    const box = svg.getBoundingClientRect();
+    return [svg.id, [box.left, box.top, box.right, box.bottom]];
+  });
+  out.id = "measured";
+  out.textContent = JSON.stringify({
+    wrong, texts: texts(), charts: Object.fromEntries(charts), dark: matchMedia("(prefers-color-scheme: dark)").matches,
+    width: innerWidth, document: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight,
+    paper: getComputedStyle(document.body).backgroundColor,
+    images: Array.from(document.images, image => [image.naturalWidth, image.getBoundingClientRect().width]),
+    lines: Array.from(document.querySelectorAll("figure > svg path.line"), line),
+  });
+  top.document.body.append(out);
+});
+</script>"""
+
+
+class Proxy(ThreadingHTTPServer):
+    """All of the network that a browser gets: `pages` by address; `asked` is what it wanted."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.pages, self.asked = {}, []
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        content = self.server.pages.get(self.path)
+        self.send_response(404 if content is None else 200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(content or b"")
+
+    def do_CONNECT(self):
+        self.server.asked.append(self.path)
+        self.send_error(502)
+
+    def log_message(self, *_):
+        """Nothing: the tests look at `asked`."""
+
+
+@pytest.fixture
+def show(tmp_path):
+    """Opens a page (str) as PAGE; returns (the document afterwards, requests, the browser's own lines)."""
+    browser = next(filter(None, map(shutil.which, NAMES)), None)
+    if browser is None:
+        pytest.skip("no chromium or Chrome is installed (bash setup-utils/install-browser.sh)")
+    with Proxy() as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+
+        def open_page(text, phone=False, scheme="light", height=900, more=()):
+            proxy.pages, proxy.asked = {PAGE: text.encode(), FRAME: IN_A_PHONE.encode()}, []
+            number = len(list(tmp_path.glob("profile*")))
+            done = subprocess.run(
+                [
+                    browser,
+                    *FLAGS,
+                    f"--user-data-dir={tmp_path / f'profile{number}'}",
+                    f"--proxy-server=http://127.0.0.1:{proxy.server_port}",
+                    f"--window-size=1200,{height}",
+                    f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
+                    "--dump-dom",
+                    *more,
+                    FRAME if phone else PAGE,
+                ],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout, [address for address in proxy.asked if not OF_THE_BROWSER.match(address)], done.stderr
+
+        yield open_page
+        proxy.shutdown()
+
+
+def encoded(kind, colour, shape=(112, 112)):
+    """An image of one colour (B, G, R)."""
+    return cv2.imencode(kind, np.full((*shape, 3), colour, np.uint8))[1].tobytes()
+
+
+def a_set(name, gap, rng):
+    issame = np.arange(600) % 2 == 0
+    distance = rng.normal(np.where(issame, 1.0, 1.0 + gap), 0.3)
+    images = [
+        encoded(".png", (255, 0, 255)),
+        encoded(".jpg", (30, 90, 200)),
+        encoded(".webp", (90, 200, 30), (250, 250)),
+    ]
+    points = [
+        VerificationPoint(500 * step, 1 - 0.3 / step / gap, 0.0123, 1.4321, 0.87654, 0.001, 21.5, 0.75)
+        for step in range(1, 9)
+    ]
+    hardest = [
+        HardPair(int(pair), bool(issame[pair]), float(distance[pair]), images[pair % 3], images[(pair + 1) % 3])
+        for kind in hardest_pairs(distance, issame, points[-1].threshold, 3)
+        for pair in kind
+    ]
+    return SetResult(name, points, roc_curve(distance, issame), hardest, 600)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes the page of a training, with `changes`, and returns its text."""
+
+    def write_report(**changes):
+        rng = np.random.default_rng(7)
+        updates = range(20, 4001, 20)
+        summary = {
+            "dataset": "glint360k_8GPU",
+            "network": "r100",
+            "loss": "arcface",
+            "ranks": 8,
+            "sample_ratio": 0.1,
+            "updates": 4000,
+            "seconds": 186000.0,
+            "samples_per_second": 12345.6,
+            "waiting_for_data": 0.0561,
+            "skipped_images": 3,
+            "final_loss": 2.5,
+            "baselines": {"raw_pixels": 0.601, "untrained": 0.55},
+            "versions": {"mxnet": "1.9.1", "numpy": "1.23.5"},
+        }
+        settings = {f"setting_{number}": number for number in range(40)}
+        settings["pretrained"] = "/a_long_path_without_a_blank/" * 8
+        results = Results(
+            title="r100-arcface-glint360k_8GPU, 8 ranks",
+            summary=summary,
+            settings=settings,
+            losses=[(update, float("nan") if 900 < update < 1200 else 40 / update**0.3) for update in updates],
+            speeds=[(update, float(rng.normal(12345, 300))) for update in updates],
+            waiting=[(update, float(rng.uniform(0, 0.1))) for update in updates],
+            sets=[
+                a_set(name, gap, rng)
+                for name, gap in (("lfw", 2.0), ("cfp_fp", 1.2), ("agedb_30", 0.8), ("calfw", 0.6))
+            ],
+            missing=["/train_tmp/glint360k/" + "a_long_name_" * 12 + ".bin"],
+        )
+        write_page(str(tmp_path / "report.html"), results._replace(**changes))
+        return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+    return write_report
+
+
+def with_script(page, script):
+    """The page with a script at its head, which its policy is widened for, and for nothing else."""
+    nothing = html.escape("default-src 'none';")
+    assert page.count(nothing) == 1
+    opened = page.replace(nothing, f"{nothing} script-src 'unsafe-inline';")
+    return opened.replace('<meta name="viewport"', script + '<meta name="viewport"', 1)
+
+
+def measure(show, page, phone, **how):
+    """What MEASURE found; nothing may have been asked for, nor complained about."""
+    document, asked, lines = show(with_script(page, MEASURE), phone, **how)
+    measured = json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', document, re.DOTALL).group(1)))
+    assert asked == ([FRAME, PAGE] if phone else [PAGE])
+    assert measured["wrong"] == [] and "CONSOLE" not in lines
+    return measured
+
+
+def overlap(one, other):
+    """Whether two boxes (left, top, right, bottom) share more than a pixel's edge."""
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    down = min(one[3], other[3]) - max(one[1], other[1])
+    return across > 1 and down > 1
+
+
+def check_legible(measured):
+    """Contrast as WCAG AA asks for, no tiny text; nothing wider than the window; labels in their charts, each alone."""
+    assert measured["document"] <= measured["width"]
+    assert len(measured["texts"]) > 60
+    for text in measured["texts"]:
+        assert text["contrast"] >= 4.5, text
+        assert text["size"] >= 9, text
+        assert text["scrolls"] or 0 <= text["box"][0] < text["box"][2] <= measured["width"], text
+    for chart, box in measured["charts"].items():
+        labels = [text for text in measured["texts"] if text["chart"] == chart]
+        assert len(labels) > 6
+        for number, label in enumerate(labels):
+            assert box[0] - 1 <= label["box"][0] and label["box"][2] <= box[2] + 1, label
+            assert box[1] - 1 <= label["box"][1] and label["box"][3] <= box[3] + 1, label
+            assert not [other for other in labels[:number] if overlap(label["box"], other["box"])], label
+
+
+@pytest.mark.parametrize("phone, scheme", [(True, "dark"), (False, "light")])
+def test_a_page_is_whole_and_legible(show, write, phone, scheme, tmp_path):
+    picture = tmp_path / "shot.png"
+    measured = measure(show, write(), phone, scheme=scheme, height=5000, more=[f"--screenshot={picture}"])
+    assert (measured["width"], measured["dark"]) == (PHONE if phone else 1200, scheme == "dark")
+    check_legible(measured)
+    assert len(measured["images"]) == 4 * 6 * 2
+    assert {natural for natural, _ in measured["images"]} == {112, 250}
+    assert all(shown > 50 for _, shown in measured["images"])
+    assert set(measured["charts"]) == {"accuracy", "roc", "loss", "speed", "waiting"}
+    drawn = [line["chart"] for line in measured["lines"]]
+    assert {chart: drawn.count(chart) for chart in drawn} == {
+        "accuracy": 4,
+        "roc": 4,
+        "loss": 1,
+        "speed": 1,
+        "waiting": 1,
+    }
+    assert all(line["length"] > 100 for line in measured["lines"])
+    looks = {(line["stroke"], line["dashes"]) for line in measured["lines"] if line["chart"] == "roc"}
+    assert len(looks) == 4 and "none" not in {stroke for stroke, _ in looks}
+    check_picture(picture, measured)
+
+
+def check_picture(path, measured):
+    """The screenshot shows the paper, the images and the lines in the colours that the page has for them."""
+    pixels = cv2.imread(str(path))[:, : measured["width"]].astype(np.uint32) @ np.array([1, 256, 65536], np.uint32)
+
+    def share(colour):
+        """Of the pixels that have this rgb(...)."""
+        red, green, blue = map(int, re.findall(r"\d+", colour))
+        return np.mean(pixels == red * 65536 + green * 256 + blue)
+
+    assert (max(map(int, re.findall(r"\d+", measured["paper"]))) < 60) == measured["dark"]
+    assert 0.4 < share(measured["paper"]) < 0.98
+    assert share(PURE) * pixels.size > 8 * 50 * 50
+    assert share(measured["lines"][0]["stroke"]) * pixels.size > 100
+
+
+def test_a_training_without_validation_sets(show, write):
+    page = write(sets=[], missing=[], waiting=[(20, None)], settings={f"setting_{n}": n for n in range(60)})
+    measured = measure(show, page, phone=True)
+    check_legible(measured)
+    assert set(measured["charts"]) == {"loss", "speed"} and measured["images"] == []
+
+
+INTRUDER = '<img src="http://elsewhere.test/x.png"><script>document.title = "run"</script>'
+
+
+def test_the_policy_forbids_what_a_page_might_fetch_or_run(show, write):
+    """The page as it is written, with what an escape that was forgotten would let in."""
+    page = write().replace("<main>", "<main>" + INTRUDER, 1)
+    document, asked, lines = show(page)
+    assert asked == [PAGE]
+    assert "<title>run</title>" not in document and "CONSOLE" in lines
+
+
+def test_a_request_would_be_seen(show, write):
+    """The check that nothing is asked for can fail: the same page without its policy."""
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", write(), count=1)
+    document, asked, _ = show(page.replace("<main>", "<main>" + INTRUDER, 1))
+    assert sorted(asked) == ["http://elsewhere.test/x.png", PAGE]
+    assert "<title>run</title>" in document

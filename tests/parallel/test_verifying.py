@@ -1,0 +1,180 @@
+"""Verification and saving while training: the same at any number of ranks, and an error is every rank's."""
+
+import os
+from types import SimpleNamespace
+
+import cv2
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+import pytest
+from layer import build_bank
+
+from partial_fc.deploy.face_model import FaceModel
+from partial_fc.pairs import write_pairs
+from partial_fc.verification import VerificationPoint, verify
+from partial_fc_mxnet import (
+    CallBackModelSave,
+    CallBackVerification,
+    Embedder,
+    MarginLoss,
+    MemoryBankSGDOptimizer,
+    SampleDistributeModule,
+    get_scheduler,
+    job,
+)
+from partial_fc_mxnet.onnx_export import OnnxExport
+
+SIDE, E, BATCH = 8, 4, 6
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return job.gather("folder", str(tmp_path))[0]
+
+
+def symbol():
+    """A linear backbone over pixels."""
+    data = (mx.sym.Variable("data") - 127.5) * 0.0078125
+    return mx.sym.BatchNorm(mx.sym.FullyConnected(data, num_hidden=E, flatten=True, name="pre_fc1"), name="fc1")
+
+
+def build_module(batch=BATCH):
+    """The module, bound, with the same parameters on every rank and running statistics of its own."""
+    _, bank_lr = get_scheduler([], 0.1, 0.1)
+    bank = build_bank(6, 1.0, "")
+    module = SampleDistributeModule(symbol(), MarginLoss(embedding_size=E), bank, MemoryBankSGDOptimizer(bank_lr, 1.0))
+    module.bind([mx.io.DataDesc("data", (batch, 3, SIDE, SIDE))])
+    rng = np.random.default_rng(2)
+    weight, beta = rng.standard_normal((E, 3 * SIDE * SIDE)), rng.standard_normal(E)
+    arg_params = {"pre_fc1_weight": weight, "pre_fc1_bias": beta, "fc1_beta": beta, "fc1_gamma": np.ones(E)}
+    mean = np.arange(E) + hvd.rank() - (hvd.size() - 1) / 2  # 0, 1, 2, 3 when averaged
+    aux_params = {"fc1_moving_mean": mean, "fc1_moving_var": np.full(E, 2.0)}
+    arrays = [{name: mx.nd.array(value) for name, value in some.items()} for some in (arg_params, aux_params)]
+    module.init_params(arg_params=arrays[0], aux_params=arrays[1])
+    return module
+
+
+def draw_images(count):
+    """Random ones, the second of a pair often like the first."""
+    rng = np.random.default_rng(count)
+    images = rng.integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
+    images[1::4] = images[0::4] // 2 + images[1::4] // 2
+    return images
+
+
+def write_set(path, images, damaged=None):
+    encoded = [cv2.imencode(".png", image[:, :, ::-1])[1].tobytes() for image in images]
+    if damaged is not None:
+        encoded[damaged] = encoded[damaged][:50]
+    issame = np.arange(len(images) // 2) % 2 == 0
+    if hvd.rank() == 0:
+        write_pairs(path, encoded, issame)
+    job.gather("written", None)
+    return issame
+
+
+def expected_embeddings(images):
+    """By NumPy: (embeddings, those of mirror images)."""
+    module = build_module()
+    params = {name: array.asnumpy().astype(np.float64) for name, array in module.get_export_params()[0].items()}
+    both = []
+    for faces in (images, images[:, :, ::-1]):
+        pixels = ((faces.astype(np.float64) - 127.5) * 0.0078125).transpose(0, 3, 1, 2).reshape(len(faces), -1)
+        values = pixels @ params["pre_fc1_weight"].T + params["pre_fc1_bias"]
+        both.append((values - np.arange(E)) / np.sqrt(2 + 1e-3) + params["fc1_beta"])
+    return both
+
+
+@pytest.mark.parametrize("pairs, batch", [(40, 6), (23, 5), (11, 1), (2, 4), (1, 4)])
+def test_distances_are_those_of_one_rank(pairs, batch, folder):
+    images = draw_images(2 * pairs)
+    issame = write_set(f"{folder}/set.bin", images)
+    embedder = Embedder(build_module(batch), batch, SIDE)
+    figures = embedder("set", f"{folder}/set.bin")
+    plain, mirrored = expected_embeddings(images)
+    total = plain + mirrored
+    unit = total / np.linalg.norm(total, axis=1, keepdims=True)
+    np.testing.assert_allclose(figures.distance, np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), atol=1e-5)
+    np.testing.assert_array_equal(figures.issame, issame)
+    lengths = [np.linalg.norm(embeddings, axis=1).mean() for embeddings in (plain, mirrored)]
+    assert figures.xnorm == pytest.approx(np.mean(lengths), rel=1e-5)
+    # Each rank keeps the encoded images of its own pairs, and no pixels.
+    kept = job.gather("kept", [len(part.images) for part in embedder._pairs.values()])
+    assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // hvd.size())
+
+
+class Written(list):
+    """Stands for TensorBoard's writer."""
+
+    def add_scalar(self, *words):
+        self.append(words)
+
+
+def test_every_metric_is_told(folder, caplog):
+    images = draw_images(60)
+    issame = write_set(f"{folder}/set.bin", images)
+    writer = Written()
+    callback = CallBackVerification(
+        Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank(), writer
+    )
+    with caplog.at_level("INFO"):
+        for num_update in range(11):
+            callback(SimpleNamespace(num_update=num_update))
+    want = verify(sum(expected_embeddings(images)), issame)
+    point = callback.history["set"][-1]
+    assert [p.num_update for p in callback.history["set"]] == [0, 5, 10]
+    assert point.accuracy == pytest.approx(want.accuracy) and point.tar_at_far == pytest.approx(want.tar_at_far)
+    assert callback.verify_all(10) == {"set": point.accuracy} and len(callback.history["set"]) == 3
+    if hvd.rank() == 0:
+        told = {tag: value for tag, value, num_update in writer if num_update == 10}
+        names = ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "seconds")
+        assert set(told) == {f"verification/set/{name}" for name in names}
+        assert told["verification/set/xnorm"] == point.xnorm
+        assert f"[set][10] Accuracy-Flip: {point.accuracy:.5f}" in caplog.text and " Best: " in caplog.text
+        assert f"in {point.seconds:.1f} s" in caplog.text
+    else:
+        assert not writer and not caplog.text
+
+
+def test_history_goes_on(folder):
+    write_set(f"{folder}/set.bin", draw_images(60))
+    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
+    before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 2.0)
+    callback.restore({"set": [list(before)], "gone": [list(before)]})
+    callback.verify_all(5)
+    assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
+    assert list(callback.history) == ["set"] and callback.best("set") == 0.99
+
+
+def test_a_damaged_image_is_named_on_every_rank(folder):
+    write_set(f"{folder}/set.bin", draw_images(60), damaged=59)
+    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
+    with pytest.raises(job.JobError, match="image 59 of the validation set set cannot be decoded"):
+        callback.verify_all(5)
+
+
+class Spoilt(OnnxExport):
+    """An export that goes wrong: it is made of other numbers than those that are saved."""
+
+    def _embed(self, arg_params, aux_params, faces):
+        return super()._embed(arg_params, aux_params, faces) + 1.0
+
+
+def save(module, folder, export, num_update):
+    callback = CallBackModelSave(module.symbol, module, f"{folder}/model", hvd.rank(), 1000, export)
+    callback.save(num_update)
+
+
+def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
+    module, faces = build_module(), draw_images(6)
+    arguments = (module.symbol, SIDE, mx.cpu(), faces[:2], lambda num_update: {"num_update": str(num_update)})
+    save(module, folder, OnnxExport(*arguments), 3)
+    job.gather("saved", None)
+    for _ in range(2):
+        model = FaceModel.open(folder)
+        np.testing.assert_allclose(model.embed(faces), expected_embeddings(faces)[0], rtol=1e-4, atol=1e-4)
+        assert model.session.get_modelmeta().custom_metadata_map == {"num_update": "3"}
+        with pytest.raises(job.JobError, match="gives other embeddings than the backbone it was made from: cosine"):
+            save(module, folder, Spoilt(*arguments), 4)
+    assert sorted(os.listdir(folder)) == ["backbone.onnx", "model-0000.params", "model-symbol.json"]
