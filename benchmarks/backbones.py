@@ -22,7 +22,7 @@ from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 
 SIDE, E, FACES, SECONDS = 112, 512, 4, 3.0
-PUBLISHED = {"r50": 166, "r100": 248, "r200": 476}  # MB
+PUBLISHED = {"r50": "166", "r100": "248", "r200": "476 (of 10^6)"}  # MB
 
 
 def initialized(symbol):
@@ -56,7 +56,7 @@ def measure(network, threads):
     model = FaceModel(content, network, threads)
     every = np.concatenate([random_faces((SIDE, SIDE)), faces])
     distance = cosine_distances(model.embed(every), export._embed(arg_params, aux_params, every)).max()
-    return len(content) / 2**20, milliseconds(model, faces), distance, seconds
+    return len(content), milliseconds(model, faces), distance, seconds
 
 
 def main():
@@ -64,12 +64,15 @@ def main():
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
-    print(f"| network | MB | published | ms/image, {args.threads} threads | cosine distance | export and check |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(
+        f"| network | MB (2^20) | MB (10^6) | published | ms/image, {args.threads} threads | distance | export, check |"
+    )
+    print("| --- " * 7 + "|")
     for network in args.networks:
         size, ms, distance, seconds = measure(network, args.threads)
         published = PUBLISHED.get(network, "")
-        print(f"| {network} | {size:.1f} | {published} | {ms:.1f} | {distance:.1g} | {seconds:.1f} s |", flush=True)
+        sizes = f"{size / 2**20:.1f} | {size / 1e6:.1f} | {published}"
+        print(f"| {network} | {sizes} | {ms:.1f} | {distance:.1g} | {seconds:.1f} s |", flush=True)
 
 
 if __name__ == "__main__":

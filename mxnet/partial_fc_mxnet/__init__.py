@@ -24,6 +24,7 @@ from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
 from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
+from .onnx_export import OnnxExport
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
 from .saved_training import SavedTraining
 from .saving import CallBackCenterSave, CallBackModelSave
@@ -44,6 +45,7 @@ __all__ = [
     "MarginLoss",
     "MemoryBank",
     "MemoryBankSGDOptimizer",
+    "OnnxExport",
     "SampleDistributeModule",
     "SavedTraining",
     "get_scheduler",

@@ -34,9 +34,7 @@ def main() -> int:
     )
     parser.add_argument("model", metavar="MODEL", help="<prefix>-symbol.json, <prefix>-<epoch>.params, or their folder")
     parser.add_argument("--out", metavar="FILE", help=f"default: {ONNX_NAME} beside it")
-    parser.add_argument(
-        "--pairs", metavar="BIN", help="validation pairs, to compare with MXNet on faces too"
-    )
+    parser.add_argument("--pairs", metavar="BIN", help="validation pairs, to compare with MXNet on faces too")
     parser.add_argument("--image-size", type=int, default=112, metavar="PIXELS", help="H = W (default: 112)")
     args = parser.parse_args()
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN
