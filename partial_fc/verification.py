@@ -16,6 +16,7 @@ import numpy as np
 # insightface's grids: squared distances of unit vectors lie in [0, 4].
 THRESHOLDS = np.arange(0, 4, 0.01)
 FINE_THRESHOLDS = np.arange(0, 4, 0.001)  # for the TAR
+FOLDS = 10
 
 
 class Verification(NamedTuple):
@@ -43,7 +44,7 @@ class VerificationPoint(NamedTuple):
     seconds: float
 
 
-def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = 10, far: float = 1e-3) -> Verification:
+def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
     """Verification of embeddings (2P, E) against issame (P,) bool. Flip-summed embeddings are the caller's.
 
     Raises ValueError for sizes that do not fit, fewer pairs than folds, pairs of one kind only, and numbers that are
@@ -54,10 +55,11 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = 10, far: flo
     return verify_distances(squared_distances(embeddings), issame, folds, far)
 
 
-def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = 10, far: float = 1e-3) -> Verification:
+def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
     """The same of squared distances (P,); raises what verify does."""
     issame = np.asarray(issame, dtype=bool)
-    check_pairs(distance, issame, folds)
+    check_kinds(issame, "this set", folds)
+    check_finite(distance)
     accuracies, thresholds = accuracy_by_fold(distance, issame, folds)
     return Verification(
         float(accuracies.mean()),
@@ -68,14 +70,18 @@ def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = 10, 
     )
 
 
-def check_pairs(distance: np.ndarray, issame: np.ndarray, folds: int) -> None:
-    """Raise ValueError for input on which an accuracy would mean nothing."""
+def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
+    """Raise ValueError, naming the set, for pairs (P,) bool on which an accuracy would mean nothing."""
     if not 2 <= folds <= len(issame):
         raise ValueError(
-            f"{len(issame)} pairs cannot be divided into {folds} folds: give more pairs, or 2 folds at least"
+            f"{name}: {len(issame)} pairs cannot be divided into {folds} folds: give more pairs, or 2 folds at least"
         )
     if issame.all() or not issame.any():
-        raise ValueError("verification needs pairs of the same person and pairs of different ones")
+        raise ValueError(f"{name}: verification needs pairs of the same person and pairs of different ones")
+
+
+def check_finite(distance: np.ndarray) -> None:
+    """Raise ValueError for distances (P,) of which some are no numbers."""
     finite = np.isfinite(distance)
     if not finite.all():
         raise ValueError(
@@ -154,13 +160,3 @@ def threshold_at(rates: np.ndarray, far: float) -> float:
         return 0.0
     low, high = FINE_THRESHOLDS[above - 1], FINE_THRESHOLDS[above]
     return float(low + (high - low) * (far - rates[above - 1]) / (rates[above] - rates[above - 1]))
-
-
-def raw_pixel_embeddings(images: np.ndarray) -> np.ndarray:
-    """(2P, H*W*3) float32 pixels of images (2P, H, W, 3) uint8, the baseline a network has to beat.
-
-    Without the mean image every cosine would be near 1; taking it away is what makes pixels comparable at all.
-    """
-    pixels = images.reshape(len(images), -1).astype(np.float32)
-    pixels -= pixels.mean(axis=0, dtype=np.float64).astype(np.float32)
-    return pixels

@@ -51,8 +51,8 @@ class Embedder:
     def __call__(self, name: str, path: str) -> PairFigures:
         """Embeds all pairs of a set on all ranks together.
 
-        Collectives: all-gather ``together.read.<name>`` at the first time; ``aux.*`` of
-        SampleDistributeModule.average_aux, all-gathers ``together.embed.<name>`` and ``pairs.<name>``.
+        Collectives: those of prepare, at the first time; ``aux.*`` of SampleDistributeModule.average_aux, all-gathers
+        ``together.embed.<name>`` and ``pairs.<name>``.
 
         Args:
             name: of the set.
@@ -62,8 +62,7 @@ class Embedder:
             JobError: on every rank, where one met a damaged file or image.
         """
         if name not in self._pairs:
-            read = job.together(f"read.{name}", lambda: PairsOfRank.read(name, path, hvd.rank(), hvd.size()))
-            self._pairs[name] = read
+            self.prepare(name, path)
         self.module.average_aux()
         pairs = self._pairs[name]
         # Only what a rank does by itself is in it: a rank that failed would be missed in the all-gather.
@@ -71,6 +70,24 @@ class Embedder:
         shares = job.gather(f"pairs.{name}", mine)
         distance, lengths = np.concatenate(shares).T
         return PairFigures(distance, pairs.issame, float(lengths.mean()))
+
+    def prepare(self, name: str, path: str) -> PairsOfRank:
+        """Reads this rank's share of a set, and decodes each image once.
+
+        Collectives: all-gather ``together.read.<name>``.
+
+        Raises:
+            JobError: on every rank, where a file or an image is damaged.
+        """
+        self._pairs[name] = job.together(f"read.{name}", lambda: self._read(name, path))
+        return self._pairs[name]
+
+    def _read(self, name: str, path: str) -> PairsOfRank:
+        pairs = PairsOfRank.read(name, path, hvd.rank(), hvd.size())
+        for start in range(0, len(pairs.images), self._step()):
+            job.alive()
+            self._decode(pairs, start)
+        return pairs
 
     def _embed_share(self, pairs: PairsOfRank) -> np.ndarray:
         """(n, 2) float64: squared distance, and mean length of the four embeddings, of each of this rank's pairs."""

@@ -15,6 +15,7 @@ from partial_fc.checkpoints import replace_file
 from partial_fc.command_line import run_command, start
 from partial_fc.deploy.onnx_file import find_checkpoint
 from partial_fc.deploy.symbol_file import EMBEDDING
+from partial_fc.face_sets.options import add_force, whole_number
 from partial_fc.pairs import read_pairs
 from partial_fc.validation_pairs import decode_faces
 
@@ -35,15 +36,18 @@ def main() -> int:
     parser.add_argument("model", metavar="MODEL", help="<prefix>-symbol.json, <prefix>-<epoch>.params, or their folder")
     parser.add_argument("--out", metavar="FILE", help=f"default: {ONNX_NAME} beside it")
     parser.add_argument("--pairs", metavar="BIN", help="validation pairs, to compare with MXNet on faces too")
-    parser.add_argument("--image-size", type=int, default=112, metavar="PIXELS", help="H = W (default: 112)")
+    parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
+    add_force(parser)
     args = parser.parse_args()
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN
-    return run_command(lambda: _export(args.model, args.out, args.pairs, args.image_size))
+    return run_command(lambda: _export(args.model, args.out, args.pairs, args.image_size, args.force))
 
 
-def _export(model: str, out: str | None, pairs: str | None, image_size: int) -> int:
+def _export(model: str, out: str | None, pairs: str | None, image_size: int, force: bool) -> int:
     symbol_path, params_path = find_checkpoint(model)
     out = out or os.path.join(os.path.dirname(symbol_path), ONNX_NAME)
+    if os.path.exists(out) and not force:
+        raise FileExistsError(f"{out} is there already, and may hold more than this would: --out FILE, or --force")
     symbol, arg_params, aux_params = load_backbone(symbol_path, params_path)
     images = read_pairs(pairs)[0][:FACES] if pairs else []
     faces = decode_faces(images, image_size, pairs or "")

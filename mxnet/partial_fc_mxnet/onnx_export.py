@@ -10,6 +10,8 @@ from typing import Callable, Mapping
 import mxnet as mx
 import numpy as np
 
+from .errors import sentence
+
 Params = Mapping[str, mx.nd.NDArray]
 NAME = "the ONNX file of this backbone"
 
@@ -44,24 +46,45 @@ class OnnxExport:
             ValueError: an operator has no counterpart, or the file's embeddings are not MXNet's to a cosine distance of
                 1e-4; names the node, or tells the distance.
         """
-        # Here, as only rank 0 needs them: loading them takes longer than a step of a small network.
-        from partial_fc.deploy.onnx_file import to_onnx
         from partial_fc.deploy.parity import check_onnx, random_faces
-        from partial_fc.deploy.symbol_file import read_symbol
 
-        size = (self.image_size, self.image_size)
-        params = {name: array.asnumpy() for name, array in (*arg_params.items(), *aux_params.items())}
-        nodes = read_symbol(self.symbol.tojson(), "this backbone")
-        content = to_onnx(nodes, params, size, self.metadata(num_update))
-        faces = np.concatenate([random_faces(size), self.faces])
+        content = self._content(arg_params, aux_params, num_update)
+        faces = np.concatenate([random_faces((self.image_size, self.image_size)), self.faces])
         check_onnx(content, NAME, faces, self._embed(arg_params, aux_params, faces))
         return content
+
+    def try_out(self, arg_params: Params, aux_params: Params) -> None:
+        """Makes the file of a network that is not trained yet, and looks whether onnxruntime takes it.
+
+        Embeddings are not compared: some deep networks are chaotic before they are trained, and MXNet's differ from
+        its own when a pixel moves by a ten-thousandth.
+
+        Raises:
+            ValueError: an operator has no counterpart.
+        """
+        from partial_fc.deploy.parity import check_form
+
+        check_form(self._content(arg_params, aux_params, 0), NAME)
+
+    def _content(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:
+        # Here, as only rank 0 needs them: loading them takes longer than a step of a small network.
+        from partial_fc.deploy.onnx_file import to_onnx
+        from partial_fc.deploy.symbol_file import read_symbol
+
+        params = {name: array.asnumpy() for name, array in (*arg_params.items(), *aux_params.items())}
+        nodes = read_symbol(self.symbol.tojson(), "this backbone")
+        return to_onnx(nodes, params, (self.image_size, self.image_size), self.metadata(num_update))
 
     def _embed(self, arg_params: Params, aux_params: Params, faces: np.ndarray) -> np.ndarray:
         """(N, E) by MXNet, of what is saved and not of the module in training, which may compute in float16."""
         data = mx.nd.array(np.ascontiguousarray(faces.transpose(0, 3, 1, 2)), ctx=self.context, dtype=np.float32)
         arguments = {name: array.as_in_context(self.context) for name, array in arg_params.items()}
         statistics = {name: array.as_in_context(self.context) for name, array in aux_params.items()}
-        executor = self.symbol.bind(self.context, {**arguments, "data": data}, aux_states=statistics, grad_req="null")
-        embeddings: np.ndarray = executor.forward(is_train=False)[0].asnumpy()
+        given = {**arguments, "data": data}
+        try:
+            executor = self.symbol.bind(self.context, given, aux_states=statistics, grad_req="null")
+            embeddings: np.ndarray = executor.forward(is_train=False)[0].asnumpy()
+        except mx.MXNetError as error:
+            side = self.image_size
+            raise ValueError(f"the backbone does not run on images of {side}x{side}: {sentence(error)}") from None
         return embeddings

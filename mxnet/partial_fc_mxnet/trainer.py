@@ -17,8 +17,9 @@ import numpy as np
 import partial_fc
 from partial_fc.agreement import code_digest
 from partial_fc.pairs import read_pairs
+from partial_fc.pixel_baseline import raw_pixel_distances
 from partial_fc.validation_pairs import decode_faces
-from partial_fc.verification import raw_pixel_embeddings, verify
+from partial_fc.verification import verify_distances
 
 from . import build, job, starting, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed
@@ -138,13 +139,14 @@ class _Run:
         """Measures the baselines, then trains."""
         settings, module, saved = self.settings, self.module, self.saved
         self._tell_start()
+        self.verification.prepare()
         # Every rank draws the same weights; dropout, which comes later, is each rank's own.
         mx.random.seed(settings.seed)
         module.bind(self.data.provide_data, for_training=True)
         initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
         job.together("init_params", lambda: module.init_params(initializer))
         # Days of training should not end in a network that cannot be exported.
-        job.together("export", lambda: self.rank == 0 and self.export(*module.get_export_params(), num_update=0))
+        job.together("export", lambda: self.rank == 0 and self.export.try_out(*module.get_export_params()))
         if saved is not None:
             self._take_notes(saved.manifest.state)
         else:
@@ -189,12 +191,19 @@ class _Run:
         if self.settings.checkpoint_every:
             # Before the running statistics are averaged: a longer training would not do that here.
             self.checkpoint.save(num_update)
-        self.verification.verify_all(num_update)
-        self.model_save.save(num_update)
-        self.center_save.save(num_update)
+        try:
+            self.verification.verify_all(num_update)  # first, as the ONNX file tells its threshold
+        except job.JobError:
+            self._save_models(num_update)
+            raise
+        self._save_models(num_update)
         self.seconds = self._seconds_so_far()
         self.skipped = sum(job.gather("skipped_images", self.data.skipped))
         job.together("results", lambda: self.rank == 0 and self._write_results())
+
+    def _save_models(self, num_update: int) -> None:
+        self.model_save.save(num_update)
+        self.center_save.save(num_update)
 
     def _write_results(self) -> None:
         ended = Ended(
@@ -292,8 +301,8 @@ class _Run:
             return
         name, path = next(iter(self.sets.items()))
         untrained = self.verification.verify_all(0)[name]
+        raw = job.together("raw_pixels", lambda: _raw_pixel_accuracy(path, self.settings.image_size, self.rank))
         if self.rank == 0:
-            raw = _raw_pixel_accuracy(path, self.settings.image_size)
             self.baselines = {"raw_pixels": raw, "untrained": untrained}
             logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw, untrained)
 
@@ -302,8 +311,9 @@ class _Run:
 _OF_A_START = {"setting resume", "setting pretrained", "setting class_map"}
 
 
-def _raw_pixel_accuracy(path: str, image_size: int) -> float:
-    """Verification accuracy of the pixels themselves."""
+def _raw_pixel_accuracy(path: str, image_size: int, rank: int) -> float | None:
+    """Verification accuracy of the pixels themselves, on rank 0."""
+    if rank:
+        return None
     images, issame = read_pairs(path)
-    pixels = decode_faces(images, image_size, path)
-    return verify(raw_pixel_embeddings(pixels), issame).accuracy
+    return verify_distances(raw_pixel_distances(images, image_size, path), issame).accuracy

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 
-from partial_fc.verification import VerificationPoint, verify_distances
+from partial_fc.verification import VerificationPoint, check_kinds, verify_distances
 
 from . import job
 from .embedder import Embedder, PairFigures
@@ -39,6 +40,16 @@ class CallBackVerification:
         if param.num_update % self.frequent == 0:
             self.verify_all(param.num_update)
 
+    def prepare(self) -> None:
+        """Reads every set now, so that what is wrong with one is told before a training has begun.
+
+        Raises:
+            JobError: on every rank, where a file or an image is damaged, or pairs cannot be verified on.
+        """
+        for name, path in self.sets.items():
+            issame = self.embedder.prepare(name, path).issame
+            job.together(f"check.{name}", partial(check_kinds, issame, path))
+
     def verify_all(self, num_update: int) -> dict[str, float]:
         """Verifies every set now, unless that was done at this update already.
 
@@ -54,13 +65,16 @@ class CallBackVerification:
         return {name: self.history[name][-1].accuracy for name in self.sets}
 
     def best(self, name: str) -> float:
-        """The highest accuracy so far."""
-        return max(point.accuracy for point in self.history[name])
+        """The highest accuracy so far; that of the untrained network counts where there is no other."""
+        points = self.history[name]
+        return max(point.accuracy for point in [point for point in points if point.num_update] or points)
 
     def restore(self, history: dict[str, list]) -> None:
         """Goes on where ``history`` was saved; sets that are no longer verified on are left out."""
         for name in self.history.keys() & history.keys():
-            self.history[name] = [VerificationPoint(*point) for point in history[name]]
+            # Checkpoints of before there was more than update and accuracy are left out.
+            whole = [point for point in history[name] if len(point) == len(VerificationPoint._fields)]
+            self.history[name] = [VerificationPoint(*point) for point in whole]
 
     def _verify(self, name: str, path: str, num_update: int) -> None:
         start = time.perf_counter()

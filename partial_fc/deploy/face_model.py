@@ -30,7 +30,7 @@ class FaceModel:
     """An ONNX model that takes faces (N, 3, H, W), RGB, and gives embeddings (N, E).
 
     Args:
-        content: the ONNX file's bytes.
+        source: the ONNX file's bytes, or its path, which it needs where its weights are in further files.
         name: for messages.
         threads: of onnxruntime; 0: as many as there are cores, or OMP_NUM_THREADS.
         providers: of onnxruntime, the best one first; None: see best_providers.
@@ -38,23 +38,24 @@ class FaceModel:
     Attributes:
         name: as given.
         input: see Input.
-        size_bytes: of the file.
 
     Raises:
         ValueError: it is no model that takes such images; says what it is.
     """
 
-    def __init__(self, content: bytes, name: str, threads: int = 0, providers: list[str] | None = None):
-        self.name, self.size_bytes = name, len(content)
+    def __init__(self, source: bytes | str, name: str, threads: int = 0, providers: list[str] | None = None):
+        self.name = name
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or launch.share_cores(dict(os.environ))
         options.log_severity_level = 3
         try:
-            graph = onnx.load_model_from_string(content).graph
-            self.session = onnxruntime.InferenceSession(content, options, providers=providers or best_providers())
+            graph = _graph_of(source)
+            self.session = onnxruntime.InferenceSession(source, options, providers=providers or best_providers())
+        except OSError:
+            raise
         except Exception as error:  # onnxruntime's and protobuf's own, without a common class
             raise ValueError(
-                f"{name} is no ONNX model that onnxruntime {onnxruntime.__version__} loads: {error}"
+                f"{name} is no ONNX model that onnxruntime {onnxruntime.__version__} loads: {first_line(error)}"
             ) from None
         self.input = _input_of(self.session, graph, name)
 
@@ -69,8 +70,7 @@ class FaceModel:
         if _is_of_mxnet(path):
             return cls(to_onnx(*read_checkpoint(path)), path, threads, providers)
         path = find_model(path)
-        with open(path, "rb") as file:
-            return cls(file.read(), path, threads, providers)
+        return cls(path, path, threads, providers)
 
     def embed(self, faces: np.ndarray, batch_size: int = 32) -> np.ndarray:
         """(N, E) float32 of faces (N, H, W, 3) uint8 RGB, not normalised, ``batch_size`` at a time.
@@ -96,7 +96,10 @@ class FaceModel:
             data = (data - np.float32(MEAN)) * np.float32(SCALE)
         if self.input.batch and len(data) < self.input.batch:
             data = np.concatenate([data, np.zeros((self.input.batch - len(data), *data.shape[1:]), np.float32)])
-        embeddings: np.ndarray = self.session.run(None, {self.input.name: data})[0][: len(faces)]
+        try:
+            embeddings: np.ndarray = self.session.run(None, {self.input.name: data})[0][: len(faces)]
+        except Exception as error:  # onnxruntime's own, without a common class
+            raise ValueError(f"{self.name} does not run: {first_line(error)}") from None
         if embeddings.ndim != 2:
             raise ValueError(f"{self.name} gives an array of shape {embeddings.shape}, not embeddings (N, E)")
         return embeddings
@@ -119,10 +122,21 @@ def find_model(path: str | os.PathLike) -> str:
     return os.path.join(path, names[-1])
 
 
+def first_line(error: Exception) -> str:
+    """What an error of onnx or onnxruntime says, without the stack of C++ that some add."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def best_providers() -> list[str]:
     """CUDA where it is there, then the CPU; onnxruntime lists others first, which are for other machines."""
     known = onnxruntime.get_available_providers()
     return [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in known]
+
+
+def _graph_of(source: bytes | str) -> onnx.GraphProto:
+    if isinstance(source, bytes):
+        return onnx.load_model_from_string(source).graph
+    return onnx.load(source, load_external_data=False).graph
 
 
 def _is_of_mxnet(path: str) -> bool:

@@ -58,7 +58,7 @@ def to_onnx(
         graph.nodes,
         "backbone",
         [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [BATCH, 3, *image_size])],
-        [helper.make_tensor_value_info(output.name, TensorProto.FLOAT, [BATCH, output.channels])],
+        [helper.make_tensor_value_info(output.name, TensorProto.FLOAT, [BATCH, output.channels or "embedding"])],
         graph.initializers,
     )
     model = helper.make_model(
@@ -99,18 +99,25 @@ def find_checkpoint(path: str | os.PathLike) -> tuple[str, str]:
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     symbols = [name for name in names if name.endswith(SYMBOL_ENDING)]
     if not os.path.isdir(path):
-        prefix = os.path.basename(path)
-        symbols = [name for name in symbols if prefix == name or prefix.startswith(name[: -len(SYMBOL_ENDING)] + "-")]
+        named = os.path.basename(path)
+        symbols = [name for name in symbols if named == name or _epoch(name[: -len(SYMBOL_ENDING)], named) is not None]
     if not symbols:
         raise FileNotFoundError(f"there is no {'*' + SYMBOL_ENDING} at {path}: name what MXNet has saved")
     if len(symbols) > 1:
         raise ValueError(f"{folder} holds {', '.join(symbols)}: name one of them")
     prefix = symbols[0][: -len(SYMBOL_ENDING)]
-    params = [name for name in names if re.fullmatch(re.escape(prefix) + r"-\d+\.params", name)]
+    params = [name for name in names if _epoch(prefix, name) is not None]
     if path.endswith(".params"):
         params = [name for name in params if name == os.path.basename(path)]
     if not params:
         raise FileNotFoundError(
             f"there are no parameters {prefix}-<epoch>.params beside {os.path.join(folder, symbols[0])}"
         )
-    return os.path.join(folder, symbols[0]), os.path.join(folder, params[-1])
+    last = max(params, key=lambda name: _epoch(prefix, name) or 0)
+    return os.path.join(folder, symbols[0]), os.path.join(folder, last)
+
+
+def _epoch(prefix: str, name: str) -> int | None:
+    """The epoch in the name of a file of parameters; None where it is none of this prefix."""
+    found = re.fullmatch(re.escape(prefix) + r"-(\d+)\.params", name)
+    return int(found[1]) if found else None

@@ -15,7 +15,7 @@ from .symbol_file import Node
 
 
 class Tensor(NamedTuple):
-    """A value in the graph: its name, its number of dimensions, and C."""
+    """A value in the graph: its name, its number of dimensions, and C, 0 where that is not known."""
 
     name: str
     dimensions: int
@@ -36,6 +36,7 @@ class Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self._parameters = parameters
+        self._stored: set[str] = set()
 
     def add(self, op: str, node: Node, inputs: Sequence[str], suffix: str = "", **attributes: Any) -> str:
         """Adds an ONNX node under MXNet's name of the layer, and ``suffix``; returns the name of its output."""
@@ -65,8 +66,10 @@ class Graph:
         return array if shape is None else array.reshape(shape)
 
     def store(self, name: str, array: np.ndarray) -> str:
-        """Puts an array into the file; returns its name."""
-        self.initializers.append(numpy_helper.from_array(array, name))
+        """Puts an array into the file, once; returns its name."""
+        if name not in self._stored:
+            self.initializers.append(numpy_helper.from_array(array, name))
+            self._stored.add(name)
         return name
 
 
@@ -81,6 +84,8 @@ def convert(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     """
     if node.op not in OPERATORS:
         raise ValueError(f"{node.name} is the operator {node.op}, which cannot be exported: {', '.join(OPERATORS)} can")
+    if not any(isinstance(value, Tensor) for value in inputs[: 2 if node.op in OF_TWO else 1]):
+        raise ValueError(f"{node.name} computes with {inputs[0]} alone, and not with images: it cannot be exported")
     return OPERATORS[node.op](graph, node, inputs)
 
 
@@ -94,7 +99,11 @@ def _scalar(op: str) -> Callable[[Graph, Node, Inputs], Tensor]:
 
 def _binary(op: str) -> Callable[[Graph, Node, Inputs], Tensor]:
     def add(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-        return inputs[0]._replace(name=graph.add(op, node, [value.name for value in inputs]))
+        names = [
+            value.name if isinstance(value, Tensor) else graph.store(value, graph.parameter(value)) for value in inputs
+        ]
+        computed = [value for value in inputs if isinstance(value, Tensor)]
+        return computed[0]._replace(name=graph.add(op, node, names))
 
     return add
 
@@ -174,7 +183,9 @@ def _pooling(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 
 
 def _flatten(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    return Tensor(graph.add("Flatten", node, [inputs[0].name], axis=1), 2, 0)
+    # Of one place or of many: only their number would tell how many channels (N, C) has.
+    channels = inputs[0].channels if inputs[0].dimensions == 2 else 0
+    return Tensor(graph.add("Flatten", node, [inputs[0].name], axis=1), 2, channels)
 
 
 def _fully_connected(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
@@ -204,9 +215,6 @@ OPERATORS: dict[str, Callable[[Graph, Node, Inputs], Tensor]] = {
     "_plus_scalar": _scalar("Add"),
     "_mul_scalar": _scalar("Mul"),
     "_div_scalar": _scalar("Div"),
-    "elemwise_add": _binary("Add"),
-    "broadcast_add": _binary("Add"),
-    "_Plus": _binary("Add"),
-    "elemwise_mul": _binary("Mul"),
-    "broadcast_mul": _binary("Mul"),
 }
+OF_TWO = {"elemwise_add": "Add", "broadcast_add": "Add", "_Plus": "Add", "elemwise_mul": "Mul", "broadcast_mul": "Mul"}
+OPERATORS.update({name: _binary(op) for name, op in OF_TWO.items()})

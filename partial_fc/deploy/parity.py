@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from .face_model import FaceModel
+from .face_model import FaceModel, first_line
 
 MAX_COSINE_DISTANCE = 1e-4
 RANDOM_FACES = 4
@@ -28,6 +28,25 @@ def cosine_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.where(lengths > 0, 1 - cosines, (left != right).any(axis=1).astype(np.float64))
 
 
+def check_form(content: bytes, name: str) -> FaceModel:
+    """Makes sure that an ONNX file is well-formed, and loads.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: it is not, or does not take any number of images as they are decoded.
+    """
+    try:
+        onnx.checker.check_model(content, full_check=True)
+    except Exception as error:  # the checker's own, of several classes
+        raise ValueError(f"{name} is no sound ONNX model: {first_line(error)}") from None
+    model = FaceModel(content, name)
+    if model.input.batch is not None or not model.input.normalizes:
+        raise ValueError(f"{name} takes {model.input}: it must take any number of raw images")
+    return model
+
+
 def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarray) -> float:
     """Makes sure of an ONNX file: well-formed, and right, for one face at a time and for all at once.
 
@@ -43,13 +62,7 @@ def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarra
     Raises:
         ValueError: it is not; says what is wrong.
     """
-    try:
-        onnx.checker.check_model(content, full_check=True)
-    except Exception as error:  # the checker's own, of several classes
-        raise ValueError(f"{name} is no sound ONNX model: {error}") from None
-    model = FaceModel(content, name)
-    if model.input.batch is not None or not model.input.normalizes:
-        raise ValueError(f"{name} takes {model.input}: it must take any number of raw images")
+    model = check_form(content, name)
     distances = [cosine_distances(model.embed(faces, size), expected) for size in (1, len(faces))]
     worst = float(np.max(distances))
     # Not <=: a distance that is no number is wrong, too.

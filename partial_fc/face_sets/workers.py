@@ -96,11 +96,21 @@ def end_with_parent() -> None:
 @contextmanager
 def no_interrupt() -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back. Processes started meanwhile leave Ctrl-C to the caller, which ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    numbers = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    came: list[int] = []
+    handlers = {}
+    # A signal may come to another thread of this process, and would then be dealt with here all the same.
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, lambda late, frame: came.append(late)) for number in numbers}
     try:
         yield
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for late in came[:1]:
+            signal.raise_signal(late)
 
 
 def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -19,8 +19,14 @@ def read_words(path: str | os.PathLike, columns: str) -> Iterator[tuple[int, lis
     count = len(columns.split())
     # Names of images may be in any encoding; the file system takes such characters back as they came.
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        blank = None
         for number, line in enumerate(file, start=1):
             words = line.split()
+            if not words:  # well at the end, as editors leave it
+                blank = blank or number
+                continue
+            if blank:
+                raise bad_line(path, blank, "a blank line before the end", "")
             if len(words) != count:
                 raise bad_line(path, number, f"{len(words)} columns instead of {count} ({columns})", line)
             yield number, words

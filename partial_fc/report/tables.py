@@ -34,7 +34,8 @@ def _best(result: SetResult) -> str:
     there = [point for point in result.points if wording.is_measured(point.accuracy)]
     if not there:
         return wording.NOT_MEASURED
-    best = max(there, key=lambda point: point.accuracy)
+    trained = [point for point in there if point.num_update]  # not what the untrained network gave
+    best = max(trained or there, key=lambda point: point.accuracy)
     return f"{wording.percent(best.accuracy)} at update {best.num_update:,}"
 
 

@@ -13,11 +13,11 @@ import onnx
 import onnxruntime
 
 from partial_fc import launch
-from partial_fc.deploy.face_model import best_providers
+from partial_fc.deploy.face_model import best_providers, first_line
 from partial_fc.face_sets.output import plural
 from partial_fc.submission.files import OwnPixels, check_files, check_own_pixels
 from partial_fc.submission.graph import check_graph, check_signature, pixel_norm
-from partial_fc.submission.rules import MEGABYTE, Limits, Rule, first_line
+from partial_fc.submission.rules import MEGABYTE, Limits, Rule
 from partial_fc.submission.runs import check_runs, sample_faces
 
 OF_FILES = ("folder", "file", "size")

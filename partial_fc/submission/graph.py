@@ -83,23 +83,34 @@ def _check_weights(graph: onnx.GraphProto) -> Rule:
     The challenge's own check looks at initializers only, and would read weights from a second file.
     """
     constants = list(_constants(graph))
-    for tensor in [*graph.initializer, *constants]:
+    initializers = [tensor for each in _graphs(graph) for tensor in each.initializer]
+    for tensor in [*initializers, *constants]:
         if tensor.data_location == TensorProto.EXTERNAL:
             return Rule("weights", False, f"{tensor.name} lies in another file: all must be in the one .onnx file")
-    narrow = [tensor for tensor in graph.initializer if tensor.data_type not in WIDE]
+    narrow = [tensor for tensor in initializers if tensor.data_type not in WIDE]
     narrow += [tensor for tensor in constants if tensor.data_type not in WIDE | {TensorProto.BOOL}]
     if narrow:
         kind = TensorProto.DataType.Name(narrow[0].data_type).lower()
         return Rule("weights", False, f"{len(narrow)} of less than 4 bytes, as {narrow[0].name} of {kind}")
-    return Rule("weights", True, f"{len(graph.initializer)} tensors of 4 bytes or more")
+    return Rule("weights", True, f"{len(initializers)} tensors of 4 bytes or more")
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and those inside its nodes, such as the branches of an If."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [attribute.g, *attribute.graphs]:
+                if inner.node:
+                    yield from _graphs(inner)
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     """Tensors that nodes hold themselves, Constant nodes above all."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield attribute.t
+    for each in _graphs(graph):
+        for node in each.node:
+            for attribute in node.attribute:
+                yield from ([attribute.t] if attribute.type == onnx.AttributeProto.TENSOR else attribute.tensors)
 
 
 def _sides(shape: list) -> str:

@@ -38,8 +38,3 @@ class Rule(NamedTuple):
     name: str
     passed: bool
     figure: str
-
-
-def first_line(error: Exception) -> str:
-    """What an error of onnx or onnxruntime says, without the stack of C++ that some add."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime
 
+from partial_fc.deploy.face_model import first_line
 from partial_fc.face_sets.encoding import resize
-from partial_fc.submission.rules import Limits, Rule, first_line
+from partial_fc.submission.rules import Limits, Rule
 from partial_fc.synthetic_faces.draw import draw_face
 
 FACES = 8  # given at once

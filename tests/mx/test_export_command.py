@@ -42,6 +42,19 @@ def test_it_writes_what_mxnet_computes(saved, monkeypatch, capsys):
     np.testing.assert_allclose(FaceModel.open(saved).embed(faces), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_a_file_that_is_there_stays_unless_forced(saved, monkeypatch, capsys):
+    (saved / "backbone.onnx").write_bytes(b"with a threshold")
+    code, _, told = run(monkeypatch, capsys, saved)
+    assert code == 2 and "is there already" in told
+    assert (saved / "backbone.onnx").read_bytes() == b"with a threshold"
+    assert run(monkeypatch, capsys, saved, "--force")[0] == 0
+
+
+def test_images_of_a_size_that_the_network_cannot_take(saved, monkeypatch, capsys):
+    code, _, told = run(monkeypatch, capsys, saved, "--image-size", "96")
+    assert code == 2 and "the backbone does not run on images of 96x96" in told and "Traceback" not in told
+
+
 def test_what_cannot_be_read_is_named(saved, monkeypatch, capsys):
     (saved / "model-0001.params").write_bytes((saved / "model-0000.params").read_bytes()[:3000])
     code, _, told = run(monkeypatch, capsys, saved)

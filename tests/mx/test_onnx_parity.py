@@ -2,6 +2,7 @@
 
 import mxnet as mx
 import numpy as np
+import onnx
 import pytest
 
 from partial_fc.deploy.face_model import FaceModel
@@ -85,6 +86,51 @@ def other_operators():
 
 def test_other_operators():
     export(other_operators(), SMALLEST)
+
+
+def test_parameters_as_operands_shared_weights_and_a_flat_end():
+    scale, shared = mx.sym.Variable("scale", shape=(1, 4, 1, 1)), mx.sym.Variable("shared_weight")
+    body = mx.sym.Convolution(mx.sym.Variable("data"), num_filter=4, kernel=(3, 3), no_bias=True, name="conv")
+    body = mx.sym.broadcast_mul(scale, mx.sym.BatchNorm(body, name="bn"))
+    for name in ("first", "second"):
+        body = mx.sym.Convolution(body, weight=shared, num_filter=4, kernel=(3, 3), pad=(1, 1), no_bias=True, name=name)
+    body = mx.sym.Flatten(mx.sym.Pooling(body, global_pool=True, kernel=(1, 1), pool_type="avg"))
+    content = export(mx.sym.BatchNorm(body, name="fc1"), SMALLEST)
+    assert FaceModel(content, "own").embed(random_faces((SMALLEST, SMALLEST), 2)).shape == (2, 4)
+
+
+def test_what_is_computed_without_images_is_named():
+    still = mx.sym.Variable("still", shape=(1, 8)) * 2.0
+    with pytest.raises(ValueError, match="computes with still alone, and not with images"):
+        export(mx.sym.broadcast_add(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8), still), SMALLEST)
+
+
+@pytest.mark.parametrize("network", ["r18", "r100"])
+def test_an_untrained_network_is_tried_out_and_not_compared(network):
+    """With net_se a deep one is chaotic: MXNet's embeddings move by 0.5 when pixels move by a ten-thousandth."""
+    symbol = get_symbol(network, 16, net_se=True)
+    module = mx.mod.Module(symbol, label_names=None)
+    module.bind([("data", (1, 3, SMALLEST, SMALLEST))], for_training=False)
+    module.init_params(mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2))
+    faces = np.empty((0, SMALLEST, SMALLEST, 3), np.uint8)
+    OnnxExport(symbol, SMALLEST, mx.cpu(), faces).try_out(*module.get_params())
+
+
+def test_onnxruntime_1_6_can_read_it():
+    """Opset 11 and IR 6 of 2019, and operators that are in it: onnxruntime 1.6.0 itself ran four of them."""
+    model = onnx.load_model_from_string(export(get_symbol("r18", 16, net_se=True), 112))
+    assert ([(each.domain, each.version) for each in model.opset_import], model.ir_version) == ([("", 11)], 6)
+    assert all(onnx.defs.has(node.op_type, max_inclusive_version=11) for node in model.graph.node)
+    assert {tensor.data_type for tensor in model.graph.initializer} == {onnx.TensorProto.FLOAT}
+
+
+def test_a_file_that_does_not_run_is_named():
+    symbol = get_symbol("small", 16)
+    arg_params, aux_params = random_parameters(symbol, 112)
+    params = {name: array.asnumpy() for name, array in (*arg_params.items(), *aux_params.items())}
+    params["bn0_beta"] = np.ones(5, np.float32)
+    with pytest.raises(ValueError, match="wrong (is no ONNX model|does not run)"):
+        FaceModel(to_onnx(read_symbol(symbol.tojson(), "small"), params), "wrong").embed(random_faces((112, 112)))
 
 
 def test_what_a_training_put_behind_the_embedding_is_left_out():

@@ -147,6 +147,44 @@ def test_history_goes_on(folder):
     assert list(callback.history) == ["set"] and callback.best("set") == 0.99
 
 
+def test_a_checkpoint_of_before_there_were_other_metrics(folder):
+    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": ""}, 5, hvd.rank())
+    callback.restore({"set": [[4, 0.99]]})
+    assert callback.history == {"set": []}
+
+
+def test_the_untrained_network_is_not_the_best(folder):
+    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": ""}, 5, hvd.rank())
+    points = [VerificationPoint(update, accuracy, *[0.0] * 6) for update, accuracy in ((0, 0.7), (5, 0.6), (10, 0.5))]
+    callback.restore({"set": points[:1]})
+    assert callback.best("set") == 0.7
+    callback.restore({"set": points})
+    assert callback.best("set") == 0.6
+
+
+@pytest.mark.parametrize(
+    "pairs, damaged, message",
+    [
+        (30, 41, "image 41 of the validation set set cannot be decoded"),
+        (30, None, None),
+        (9, None, r"set\.bin: 9 pairs cannot be divided into 10 folds"),
+    ],
+)
+def test_sets_are_looked_at_before_a_training_begins(folder, pairs, damaged, message):
+    write_set(f"{folder}/set.bin", draw_images(2 * pairs), damaged)
+    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
+    if message is None:
+        callback.prepare()
+        job.gather("looked", None)
+        if hvd.rank() == 0:
+            os.remove(f"{folder}/set.bin")
+        job.gather("removed", None)
+        assert list(callback.verify_all(5)) == ["set"]  # of what was read
+    else:
+        with pytest.raises(job.JobError, match=message):
+            callback.prepare()
+
+
 def test_a_damaged_image_is_named_on_every_rank(folder):
     write_set(f"{folder}/set.bin", draw_images(60), damaged=59)
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())

@@ -53,7 +53,7 @@ def test_a_protocol_is_read_as_it_is_written(root):
     [
         (LANDMARKS, 3, f"2.png {POINTS}", "line 3: 11 columns instead of 12"),
         (LANDMARKS, 3, f"2.png {POINTS} 11 12", "line 3: 13 columns instead of 12"),
-        (LANDMARKS, 3, "", "line 3: 0 columns instead of 12"),
+        (LANDMARKS, 3, "", "line 3: a blank line before the end"),
         (LANDMARKS, 7, f"6.png {POINTS} high", "line 7: landmarks and score must be numbers"),
         (LANDMARKS, 36, "35.png 1 2 3 4 nan 6 7 8 9 10 0.5", "line 36: landmarks and score must be finite"),
         (LANDMARKS, 2, f"1.png {POINTS} inf", "line 2: landmarks and score must be finite"),

@@ -60,6 +60,23 @@ def narrow_constant(model):
     model.nodes.insert(1, helper.make_node("Cast", ["half"], ["two"], "cast", to=TensorProto.FLOAT))
 
 
+def narrow_in_a_branch(model):
+    """Half weights where only a branch of an If holds them."""
+    half = numpy_helper.from_array(np.float16(2), "hidden")
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        nodes = [
+            helper.make_node("Constant", [], [f"{name}_half"], f"{name}_constant", value=half),
+            helper.make_node("Cast", [f"{name}_half"], [f"{name}_two"], f"{name}_cast", to=TensorProto.FLOAT),
+        ]
+        given = [helper.make_tensor_value_info(f"{name}_two", TensorProto.FLOAT, [])]
+        branches[name] = helper.make_graph(nodes, name, [], given)
+    del model.initializers[-1]
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    model.nodes.insert(2, helper.make_node("Constant", [], ["yes"], "yes", value=yes))
+    model.nodes.insert(3, helper.make_node("If", ["yes"], ["two"], "choice", **branches))
+
+
 def no_number(model):
     model.initializers[3] = numpy_helper.from_array(np.full_like(model.bias, np.nan), "bias")
 
@@ -101,6 +118,7 @@ def second_output(model):
     [
         (narrow_initializer, "weights", "1 of less than 4 bytes, as half of float16"),
         (narrow_constant, "weights", "1 of less than 4 bytes, as inside of float16"),
+        (narrow_in_a_branch, "weights", "2 of less than 4 bytes, as hidden of float16"),
         (leak, "together", "8 at once differ from one by one by"),
         (always_one, "together", "8 faces at once give [1, 16]"),
         (three_dimensions, "feature", "[1, 4, 4] of one face; [1, 512] at most"),

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from partial_fc.verification import raw_pixel_embeddings, verify, verify_distances
+from partial_fc.verification import verify, verify_distances
 
 
 def random_pairs(pairs, dimension, noise, seed):
@@ -149,13 +149,3 @@ def test_bad_input_is_refused():
     embeddings[13, 2] = np.nan
     with pytest.raises(ValueError, match="embedding of pair 6 is not finite, in 1 pairs in all"):
         verify(embeddings, issame)
-
-
-def test_raw_pixels_ignore_what_all_images_share():
-    rng = np.random.default_rng(5)
-    images = rng.integers(0, 100, size=(8, 6, 5, 3), dtype=np.uint8)
-    pixels = raw_pixel_embeddings(images)
-    assert pixels.shape == (8, 90) and pixels.dtype == np.float32
-    np.testing.assert_allclose(pixels.mean(axis=0), 0, atol=1e-4)
-    np.testing.assert_allclose(raw_pixel_embeddings(images + np.uint8(100)), pixels, atol=1e-4)
-    np.testing.assert_allclose(pixels[3] - pixels[2], (images[3].astype(int) - images[2]).ravel(), atol=1e-4)
