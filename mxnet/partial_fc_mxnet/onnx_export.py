@@ -5,6 +5,7 @@ Shapes: N faces, H, W image size, E embedding.
 
 from __future__ import annotations
 
+import logging
 from typing import Callable, Mapping
 
 import mxnet as mx
@@ -13,6 +14,7 @@ import numpy as np
 from .errors import sentence
 
 Params = Mapping[str, mx.nd.NDArray]
+PIXEL_STEP = 1e-4  # of 255
 NAME = "the ONNX file of this backbone"
 
 
@@ -44,14 +46,34 @@ class OnnxExport:
 
         Raises:
             ValueError: an operator has no counterpart, or the file's embeddings are not MXNet's to a cosine distance of
-                1e-4; names the node, or tells the distance.
+                1e-4; names the node, or tells the distance. A network whose embeddings in MXNet alone move as far
+                when pixels move by PIXEL_STEP cannot be compared with anything: that is a warning in the log.
         """
-        from partial_fc.deploy.parity import check_onnx, random_faces
+        from partial_fc.deploy.parity import OtherEmbeddings, check_onnx, random_faces
 
         content = self._content(arg_params, aux_params, num_update)
         faces = np.concatenate([random_faces((self.image_size, self.image_size)), self.faces])
-        check_onnx(content, NAME, faces, self._embed(arg_params, aux_params, faces))
+        expected = self._embed(arg_params, aux_params, faces)
+        try:
+            check_onnx(content, NAME, faces, expected)
+        except OtherEmbeddings as error:
+            self._excuse(error, expected, self._embed(arg_params, aux_params, faces + np.float32(PIXEL_STEP)))
         return content
+
+    def _excuse(self, error: ValueError, expected: np.ndarray, moved: np.ndarray) -> None:
+        """Raises the error, unless the network is at fault and not the file."""
+        from partial_fc.deploy.parity import MAX_COSINE_DISTANCE, cosine_distances
+
+        distance = float(cosine_distances(expected, moved).max())
+        if not distance > MAX_COSINE_DISTANCE:
+            raise error
+        logging.warning(
+            "%s; but MXNet's own move by %.3g when pixels move by %g: this network is chaotic, as deep ones are before "
+            "they are trained, and the file is kept",
+            error,
+            distance,
+            PIXEL_STEP,
+        )
 
     def try_out(self, arg_params: Params, aux_params: Params) -> None:
         """Makes the file of a network that is not trained yet, and looks whether onnxruntime takes it.

@@ -14,6 +14,10 @@ MAX_COSINE_DISTANCE = 1e-4
 RANDOM_FACES = 4
 
 
+class OtherEmbeddings(ValueError):
+    """A file gives other embeddings than the backbone it was made from."""
+
+
 def random_faces(image_size: tuple[int, int], count: int = RANDOM_FACES) -> np.ndarray:
     """(count, H, W, 3) uint8, every pixel drawn by itself, the same on every call: far from any face, so hard."""
     return np.random.default_rng(0).integers(0, 256, (count, *image_size, 3), np.uint8)
@@ -60,14 +64,15 @@ def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarra
         The largest cosine distance.
 
     Raises:
-        ValueError: it is not; says what is wrong.
+        ValueError: it is not well-formed; says what is wrong.
+        OtherEmbeddings: it is not right; tells the distance.
     """
     model = check_form(content, name)
     distances = [cosine_distances(model.embed(faces, size), expected) for size in (1, len(faces))]
     worst = float(np.max(distances))
     # Not <=: a distance that is no number is wrong, too.
     if not worst < MAX_COSINE_DISTANCE:
-        raise ValueError(
+        raise OtherEmbeddings(
             f"{name} gives other embeddings than the backbone it was made from: cosine distance {worst:.3g}, and "
             f"{MAX_COSINE_DISTANCE:g} is allowed"
         )
