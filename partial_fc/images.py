@@ -44,7 +44,15 @@ class Augmentation(NamedTuple):
 
 
 def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
-    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP. Raises ValueError if it is damaged or not of the size (H, W).
+    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP. Raises ValueError if it is damaged or not of the size (H, W)."""
+    image = decode_any_size(encoded)
+    if image.shape[:2] != tuple(image_size):
+        raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {image_size[0]}x{image_size[1]}")
+    return image
+
+
+def decode_any_size(encoded: bytes) -> np.ndarray:
+    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP of whatever size. Raises ValueError if it is damaged.
 
     Damage inside a JPEG that libjpeg reads over is not found here; `python -m partial_fc.face_sets check` looks for it.
     """
@@ -57,8 +65,6 @@ def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
         image = None
     if image is None:
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")
-    if image.shape[:2] != tuple(image_size):
-        raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {image_size[0]}x{image_size[1]}")
     return image
 
 

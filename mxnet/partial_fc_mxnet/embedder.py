@@ -40,13 +40,16 @@ class Embedder:
     Args:
         module: SampleDistributeModule, bound.
         batch_size, image_size: B and H = W of what it is bound to.
+
+    Attributes:
+        pairs: name -> PairsOfRank of the sets that have been read.
     """
 
     def __init__(self, module, batch_size: int, image_size: int):
         self.module = module
         self.batch_size = batch_size
         self.image_size = image_size
-        self._pairs: dict[str, PairsOfRank] = {}
+        self.pairs: dict[str, PairsOfRank] = {}
 
     def __call__(self, name: str, path: str) -> PairFigures:
         """Embeds all pairs of a set on all ranks together.
@@ -61,10 +64,10 @@ class Embedder:
         Raises:
             JobError: on every rank, where one met a damaged file or image.
         """
-        if name not in self._pairs:
+        if name not in self.pairs:
             self.prepare(name, path)
         self.module.average_aux()
-        pairs = self._pairs[name]
+        pairs = self.pairs[name]
         # Only what a rank does by itself is in it: a rank that failed would be missed in the all-gather.
         mine = job.together(f"embed.{name}", lambda: self._embed_share(pairs))
         shares = job.gather(f"pairs.{name}", mine)
@@ -79,8 +82,8 @@ class Embedder:
         Raises:
             JobError: on every rank, where a file or an image is damaged.
         """
-        self._pairs[name] = job.together(f"read.{name}", lambda: self._read(name, path))
-        return self._pairs[name]
+        self.pairs[name] = job.together(f"read.{name}", lambda: self._read(name, path))
+        return self.pairs[name]
 
     def _read(self, name: str, path: str) -> PairsOfRank:
         pairs = PairsOfRank.read(name, path, hvd.rank(), hvd.size())

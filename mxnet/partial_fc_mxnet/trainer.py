@@ -18,7 +18,6 @@ import partial_fc
 from partial_fc.agreement import code_digest
 from partial_fc.pairs import read_pairs
 from partial_fc.pixel_baseline import raw_pixel_distances
-from partial_fc.validation_pairs import decode_faces
 from partial_fc.verification import verify_distances
 
 from . import build, job, starting, step_seed
@@ -117,6 +116,7 @@ class _Run:
         )
         embedder = Embedder(module, settings.batch_size, settings.image_size)
         self.verification = CallBackVerification(embedder, self.sets, settings.verify_every, self.rank, output.writer)
+        self.verification.prepare()
         prefix = os.path.join(output.folder, "model")
         symbol = build.build_symbol(settings, fp16=False)
         faces = job.together("faces", self._faces)
@@ -139,7 +139,6 @@ class _Run:
         """Measures the baselines, then trains."""
         settings, module, saved = self.settings, self.module, self.saved
         self._tell_start()
-        self.verification.prepare()
         # Every rank draws the same weights; dropout, which comes later, is each rank's own.
         mx.random.seed(settings.seed)
         module.bind(self.data.provide_data, for_training=True)
@@ -224,12 +223,10 @@ class _Run:
         tell_end(ended)
 
     def _faces(self) -> np.ndarray:
-        """A few faces to hold the ONNX file against MXNet with: (n, H, W, 3) uint8, on rank 0 alone."""
-        size = self.settings.image_size
-        if self.rank or not self.sets:
-            return self.data.sample(0 if self.rank else FACES)
-        name, path = next(iter(self.sets.items()))
-        return decode_faces(read_pairs(path)[0][:FACES], size, name)
+        """A few faces to hold the ONNX file against MXNet with: (n, H, W, 3) uint8."""
+        for pairs in self.verification.embedder.pairs.values():
+            return pairs.decode(0, FACES, self.settings.image_size)
+        return self.data.sample(FACES)
 
     def _metadata(self, num_update: int) -> dict[str, str]:
         """What the ONNX file tells of itself: where it comes from, and at which distance people differ."""

@@ -33,7 +33,6 @@ class FaceModel:
         source: the ONNX file's bytes, or its path, which it needs where its weights are in further files.
         name: for messages.
         threads: of onnxruntime; 0: as many as there are cores, or OMP_NUM_THREADS.
-        providers: of onnxruntime, the best one first; None: see best_providers.
 
     Attributes:
         name: as given.
@@ -43,14 +42,14 @@ class FaceModel:
         ValueError: it is no model that takes such images; says what it is.
     """
 
-    def __init__(self, source: bytes | str, name: str, threads: int = 0, providers: list[str] | None = None):
+    def __init__(self, source: bytes | str, name: str, threads: int = 0):
         self.name = name
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or launch.share_cores(dict(os.environ))
         options.log_severity_level = 3
         try:
             graph = _graph_of(source)
-            self.session = onnxruntime.InferenceSession(source, options, providers=providers or best_providers())
+            self.session = onnxruntime.InferenceSession(source, options, providers=best_providers())
         except OSError:
             raise
         except Exception as error:  # onnxruntime's and protobuf's own, without a common class
@@ -60,7 +59,7 @@ class FaceModel:
         self.input = _input_of(self.session, graph, name)
 
     @classmethod
-    def open(cls, path: str | os.PathLike, threads: int = 0, providers: list[str] | None = None) -> FaceModel:
+    def open(cls, path: str | os.PathLike) -> FaceModel:
         """The model at a path: an ``.onnx`` file or the folder of one; or what MXNet has saved, see read_checkpoint.
 
         Raises:
@@ -68,9 +67,9 @@ class FaceModel:
         """
         path = os.fspath(path)
         if _is_of_mxnet(path):
-            return cls(to_onnx(*read_checkpoint(path)), path, threads, providers)
+            return cls(to_onnx(*read_checkpoint(path)), path)
         path = find_model(path)
-        return cls(path, path, threads, providers)
+        return cls(path, path)
 
     def embed(self, faces: np.ndarray, batch_size: int = 32) -> np.ndarray:
         """(N, E) float32 of faces (N, H, W, 3) uint8 RGB, not normalised, ``batch_size`` at a time.

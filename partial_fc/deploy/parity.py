@@ -51,7 +51,7 @@ def check_form(content: bytes, name: str) -> FaceModel:
     return model
 
 
-def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarray) -> float:
+def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarray) -> None:
     """Makes sure of an ONNX file: well-formed, and right, for one face at a time and for all at once.
 
     Args:
@@ -59,9 +59,6 @@ def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarra
         name: for messages.
         faces: (N, H, W, 3) uint8 RGB.
         expected: (N, E), their embeddings.
-
-    Returns:
-        The largest cosine distance.
 
     Raises:
         ValueError: it is not well-formed; says what is wrong.
@@ -76,4 +73,3 @@ def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarra
             f"{name} gives other embeddings than the backbone it was made from: cosine distance {worst:.3g}, and "
             f"{MAX_COSINE_DISTANCE:g} is allowed"
         )
-    return worst

@@ -8,7 +8,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from partial_fc.images import JPEG_END, JPEG_START
+from partial_fc.images import decode_any_size
 
 SIZE = 112
 # Where the landmarks of an aligned face lie, x and y in pixels: left eye, right eye, nose, corners of the mouth, as
@@ -39,18 +39,10 @@ def align(image: np.ndarray, similarity: np.ndarray) -> np.ndarray:
 
 
 def read_rgb(path: str) -> np.ndarray:
-    """(H, W, 3) uint8 RGB of an image file. Raises OSError if it cannot be read, ValueError naming it if it is damaged.
-
-    A JPEG that was cut short is refused; OpenCV would fill it with grey, in some versions without a word.
-    """
+    """(H, W, 3) uint8 RGB of an image file. Raises OSError if it cannot be read, ValueError naming it if damaged."""
     with open(path, "rb") as file:
         encoded = file.read()
-    if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:
-        raise ValueError(f"{path} is a JPEG cut short after {len(encoded)} bytes: copy it again")
     try:
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB) if encoded else None
-    except cv2.error:  # OpenCV's own limits, such as 2^30 pixels
-        image = None
-    if image is None:
-        raise ValueError(f"{path} cannot be decoded ({len(encoded)} bytes): copy it again")
-    return image
+        return decode_any_size(encoded)
+    except ValueError as error:
+        raise ValueError(f"{path} {error}: copy it again") from None

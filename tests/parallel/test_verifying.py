@@ -100,7 +100,7 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
     lengths = [np.linalg.norm(embeddings, axis=1).mean() for embeddings in (plain, mirrored)]
     assert figures.xnorm == pytest.approx(np.mean(lengths), rel=1e-5)
     # Each rank keeps the encoded images of its own pairs, and no pixels.
-    kept = job.gather("kept", [len(part.images) for part in embedder._pairs.values()])
+    kept = job.gather("kept", [len(part.images) for part in embedder.pairs.values()])
     assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // hvd.size())
 
 
