@@ -49,6 +49,7 @@ def defaults() -> edict:
     settings.seed = 0
     settings.fp16 = False  # the backbone in float16 on GPUs; its head, the layer and what is saved stay float32
     settings.step_timeout = 600  # seconds without a step after which a rank ends the job
+    settings.host_timeout = 15  # seconds without a byte from another host after which the job ends
 
     # The backbone
     settings.net_se = False  # squeeze-and-excitation in the residual units
@@ -193,6 +194,7 @@ POSITIVE = (
     "save_every",
     "checkpoints_kept",
     "step_timeout",
+    "host_timeout",
 )
 
 

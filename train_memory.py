@@ -88,6 +88,7 @@ def draw_demo(settings):
 def prepare_host(settings, local_rank):
     """What each host needs before Horovod is started."""
     launch.share_cores(os.environ)
+    launch.name_interfaces(os.environ)
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
     from partial_fc_mxnet.context import sees_gpus  # says what to run where MXNet or Horovod is missing
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 from typing import Mapping, MutableMapping, NamedTuple
 
 MAX_DECODE_THREADS = 8  # of an automatic choice: some 40,000 images/s, more than any one GPU takes
@@ -67,3 +69,22 @@ def sum_alike(environment: MutableMapping[str, str]) -> None:
 def decode_threads(local_size: int) -> int:
     """Threads that each rank decodes images with: as many as it has cores, as they rest while it is ahead."""
     return min(cores_of_rank(local_size), MAX_DECODE_THREADS)
+
+
+def name_interfaces(environment: MutableMapping[str, str]) -> None:
+    """Tells NCCL by which interfaces this host talks to the others: it takes names only, and each host has its own.
+
+    Reads ``PARTIAL_FC_NETWORKS``, names or subnets with commas between, as run.sh hands it to all ranks.
+    """
+    networks = environment.get("PARTIAL_FC_NETWORKS", "")
+    if not networks or "NCCL_SOCKET_IFNAME" in environment:
+        return
+    import psutil
+
+    found = [word for word in networks.split(",") if "/" not in word]
+    subnets = [ipaddress.IPv4Network(word, strict=False) for word in networks.split(",") if "/" in word]
+    for name, entries in psutil.net_if_addrs().items():
+        addresses = [ipaddress.IPv4Address(entry.address) for entry in entries if entry.family == socket.AF_INET]
+        if any(address in subnet for address in addresses for subnet in subnets):
+            found.append(name)
+    environment["NCCL_SOCKET_IFNAME"] = "=" + ",".join(found)

@@ -36,6 +36,24 @@ def connection_sentence(rank: int, records: Sequence[Record]) -> str:
     return f"rank {rank} lost the connection to the others{place}: one of another host is gone{last}"
 
 
+def silent_sentence(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
+    """For hosts of which nothing has come for ``seconds``.
+
+    Args:
+        hosts: their names.
+        ranks: of the first of them, as far as they can be seen.
+        seconds: see above.
+        num_update: the last update of the rank that tells; -1 before training.
+    """
+    first = hosts[0] + (f" ({_ranks(sorted(ranks))})" if ranks else "")
+    others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""
+    update = f" at update {num_update}" if num_update >= 0 else ""
+    return (
+        f"nothing has come from host {first}{others} for {seconds:.0f} s{update}: it is down, or the network between. "
+        "bash setup-utils/check.sh --hosts ... tells how it stands now"
+    )
+
+
 def still_sentence(records: Sequence[Record], size: int, now: float, patience: float, stopped: Sequence[int]) -> str:
     """For a job in which nothing has moved for ``patience`` seconds.
 

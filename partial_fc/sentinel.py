@@ -16,8 +16,9 @@ import traceback
 from contextlib import suppress
 from typing import Mapping, NoReturn, Sequence
 
+from partial_fc.host_watch import HostWatch
 from partial_fc.launch import Place
-from partial_fc.lost_ranks import absent_sentence, culprit, gone_sentence, missing, still_sentence
+from partial_fc.lost_ranks import absent_sentence, culprit, gone_sentence, missing, silent_sentence, still_sentence
 from partial_fc.notice_board import NoticeBoard, Record, has_ended, is_gone, is_stopped, job_key, process_state
 
 FAILED, REFUSED, PREEMPTED = 1, 2, 75  # exit codes; the last is EX_TEMPFAIL of sysexits.h
@@ -26,6 +27,8 @@ TICK = 0.2  # seconds between two looks
 # Seconds that those who only wait leave to the rank that hangs: it can show where it stands.
 PRECEDENCE = 2.0
 GRACE = 60.0  # seconds from the request to stop, and from the last sign of life, until the process ends unsaved
+QUIET = 5.0  # seconds without a byte after which a host is suspected when mpirun ends the job
+LINGER = 60.0  # seconds for mpirun to find that a host is lost, see env.sh
 START = 300.0  # seconds until all ranks have met; PARTIAL_FC_START_SECONDS sets another number
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
 
@@ -54,6 +57,7 @@ class Sentinel(threading.Thread):
     Attributes:
         board: the notice board.
         patience: seconds without a sign of life after which the job ends; 0 for ever.
+        host_patience: seconds without a byte from another host after which the job ends; 0 for ever.
         stop_requested: whether this rank was asked to save and end.
         num_update: the last update that was marked; -1 before training.
         telling: held by who tells how the job ends, until the process has ended.
@@ -62,7 +66,7 @@ class Sentinel(threading.Thread):
     def __init__(self, place: Place, root: str, environment: Mapping[str, str]):
         super().__init__(name="sentinel", daemon=True)
         self.place, self.board = place, NoticeBoard(root, job_key(environment, os.getpid()), place.rank)
-        self.patience = 0.0
+        self.patience = self.host_patience = 0.0
         self.stop_requested = False
         self.telling = threading.RLock()
         self._start_limit = float(environment.get("PARTIAL_FC_START_SECONDS", START))
@@ -74,6 +78,7 @@ class Sentinel(threading.Thread):
         self.num_update, self._doing, self._waiting = -1, "its start", False
         self._peers: dict[int, Record] = {}  # of this host
         self._ended: set[int] = set()
+        self._hosts: HostWatch | None = None
         self._main = threading.main_thread().ident
         self.mark()
 
@@ -91,6 +96,10 @@ class Sentinel(threading.Thread):
         """All ranks have found each other."""
         self._met = True
         self.mark("preparations", waiting=False)
+
+    def watch_hosts(self, hosts: HostWatch) -> None:
+        """From now on a host that falls silent ends the job."""
+        self._hosts = hosts
 
     def training_begun(self) -> None:
         """From now on a request to stop is one to save first."""
@@ -141,6 +150,8 @@ class Sentinel(threading.Thread):
             now = time.monotonic()
             if now - self._looked > 10 * TICK + PRECEDENCE:
                 self._moved = now  # the process itself was held for a while
+                if self._hosts is not None:
+                    self._hosts.forgive()
             self._looked = now
             self._arm()
             lost = self.lost()
@@ -150,6 +161,7 @@ class Sentinel(threading.Thread):
                 self._signalled(taken.si_signo)
             elif any(has_ended(*launcher) for launcher in self._launchers):
                 self._ask_to_stop()
+            self._check_hosts()
             self._check_moving(now)
             if not self._met and now - self._begun > self._start_limit:
                 self.end(absent_sentence(self.board.records(), self.place.size, self._start_limit))
@@ -157,7 +169,9 @@ class Sentinel(threading.Thread):
             if self._asked_at and min(now - self._asked_at, self._still(now)) > GRACE:
                 self.end(f"asked to stop {GRACE:.0f} s ago, but not at a step since: ends unsaved")
 
-    def end(self, text: str, code: int = FAILED, trace: str = "", stopped: Sequence[int] = ()) -> NoReturn:
+    def end(
+        self, text: str, code: int = FAILED, trace: str = "", stopped: Sequence[int] = (), linger: float = 0.0
+    ) -> NoReturn:
         """Ends the process; tells why, unless another rank or the main thread does.
 
         Args:
@@ -165,6 +179,7 @@ class Sentinel(threading.Thread):
             code: exit code.
             trace: where the main thread is, to be told too.
             stopped: ranks that are held by SIGSTOP.
+            linger: seconds that the launcher has to end this process by itself.
         """
         self.telling.acquire(timeout=5)
         if not self._done:
@@ -176,6 +191,8 @@ class Sentinel(threading.Thread):
                 if rank in self._peers and not self._under_mpi:
                     with suppress(ProcessLookupError):  # another one has been faster
                         os.kill(self._peers[rank].pid, signal.SIGKILL)
+            if linger:
+                signal.sigtimedwait(SIGNALS, linger)
             self.leave()
         os._exit(code)
 
@@ -187,9 +204,16 @@ class Sentinel(threading.Thread):
     def _signalled(self, number: int) -> None:
         if number == signal.SIGTERM and self._under_mpi:
             # mpirun sends it when it has begun to end the job, and kills a second later.
-            elsewhere = ", perhaps for a rank of another host" if self.place.size > self.place.local_size else ""
+            elsewhere = (
+                ", perhaps for another host, or for ssh's connection to it"
+                if self.place.size > self.place.local_size
+                else ""
+            )
+            silent = self._hosts.silent(QUIET) if self._hosts is not None else []
             self.end(
-                self._uncome() or f"ended by mpirun (SIGTERM{elsewhere}); kill -USR1 asks it for a checkpoint first"
+                self._uncome()
+                or (self._silence(silent, QUIET) if silent else "")
+                or f"ended by mpirun (SIGTERM{elsewhere}); kill -USR1 asks it for a checkpoint first"
             )
         self._ask_to_stop()
 
@@ -213,6 +237,19 @@ class Sentinel(threading.Thread):
         blamed = culprit(self.board.records())
         mine = now - self._moved
         return mine if blamed is None or blamed.rank == self.place.rank else min(mine, time.time() - blamed.moved)
+
+    def _check_hosts(self) -> None:
+        if self._hosts is None or not self.host_patience:
+            return
+        # Rank 0's words can be read by the user. An edge that is cut off must not be the one that tells.
+        silent = self._hosts.silent(self.host_patience + (2 * PRECEDENCE if self.place.rank else 0))
+        if silent:
+            # mpirun finds its daemon there lost by itself. When a rank ends before, it waits for that daemon's answer.
+            self.end(self._silence(silent, self.host_patience), linger=LINGER if self._under_mpi else 0.0)
+
+    def _silence(self, hosts: Sequence[str], seconds: float) -> str:
+        ranks = [record.rank for record in self.board.records() if record.host == hosts[0]]
+        return silent_sentence(hosts, ranks, seconds, self.num_update)
 
     def _check_moving(self, now: float) -> None:
         if not self.patience or now - self._moved < self.patience:

@@ -49,6 +49,12 @@ fi
 if ! command -v ssh >/dev/null 2>&1 && ! command -v rsh >/dev/null 2>&1; then
     export OMPI_MCA_plm="${OMPI_MCA_plm:-^rsh}"
 fi
+# Another host's shell, to which mpirun comes through ssh, knows nothing of this environment.
+export OMPI_MCA_orte_launch_agent="${OMPI_MCA_orte_launch_agent:-$PFC_ROOT/setup-utils/orted.sh}"
+# Seconds until mpirun and its daemons miss each other: the first probe, those after it, how many. By default 8 minutes.
+export OMPI_MCA_oob_tcp_keepalive_time="${OMPI_MCA_oob_tcp_keepalive_time:-10}"
+export OMPI_MCA_oob_tcp_keepalive_intvl="${OMPI_MCA_oob_tcp_keepalive_intvl:-5}"
+export OMPI_MCA_oob_tcp_keepalive_probes="${OMPI_MCA_oob_tcp_keepalive_probes:-4}"
 # More ranks than cores is a fair wish (NP=4 on a laptop).
 export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
 # mpirun ties a rank to one core when there are two ranks; MXNet's threads would then share that core.

@@ -45,7 +45,7 @@ def profile(settings, seconds: float = SECONDS) -> None:
     """
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     settings = _without_learning(settings)
-    job.watch(settings.step_timeout)
+    job.watch(settings.step_timeout, settings.host_timeout)
     job.together("sizes", lambda: (_check(settings), build.check_context(settings, local_rank)))
     job.together("room", lambda: build.check_room(settings, rank, size, local_rank, hvd.local_size()))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")

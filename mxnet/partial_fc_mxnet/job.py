@@ -16,6 +16,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.agreement import differences
+from partial_fc.host_watch import HostWatch, open_listener
 from partial_fc.lost_ranks import connection_sentence
 from partial_fc.sentinel import FAILED, PREEMPTED, REFUSED, Sentinel
 from partial_fc.softmax import MissingPositiveError
@@ -121,16 +122,20 @@ def together(name: str, work: Callable[[], Result]) -> Result:
     return result
 
 
-def watch(seconds: float) -> None:
+def watch(seconds: float, host_seconds: float) -> None:
     """From now on ends the job, showing where this rank stood, unless :func:`alive` is called within ``seconds``.
 
     A rank that waits for one that never comes has no other end under Gloo, nor under MPI when the other
     is stopped rather than dead. A rank that waits for one that is at work waits on.
+
+    Args:
+        seconds: see above; 0 waits for ever.
+        host_seconds: the time without a byte from another host after which the job ends too; 0 waits for ever.
     """
     global _patience
     _patience = seconds
     if _sentinel is not None:
-        _sentinel.patience = seconds
+        _sentinel.patience, _sentinel.host_patience = seconds, host_seconds
     alive()
 
 
@@ -181,6 +186,7 @@ def run(main: Callable[[], None]) -> None:
     try:
         if _sentinel is not None:
             _sentinel.met()
+            _watch_hosts(_sentinel)
         main()
     except Preempted as stop:
         _end_preempted(stop)
@@ -192,6 +198,23 @@ def run(main: Callable[[], None]) -> None:
         _sentinel.stand_down()
         _sentinel.leave()
     faulthandler.cancel_dump_traceback_later()
+
+
+def _watch_hosts(sentinel: Sentinel) -> None:
+    """Connects the hosts of the job, where there are several (all-gather ``hosts``)."""
+    place = sentinel.place
+    listener, contact = open_listener() if place.rank == 0 and place.size > 1 else (None, None)
+    facts = gather("hosts", (sentinel.board.host, contact))
+    names = list(dict.fromkeys(host for host, _ in facts))
+    center, found = facts[0]
+    if len(names) > 1 and listener is not None:
+        hosts = HostWatch.at_center(listener, found, names[1:])
+    elif [host for host, _ in facts].index(sentinel.board.host) == place.rank > 0:
+        hosts = HostWatch.at_edge(found, sentinel.board.host, center)
+    else:
+        return  # of a host that its first rank watches for
+    sentinel.watch_hosts(hosts)
+    hosts.start()
 
 
 def _interrupted(error: BaseException | None) -> bool:

@@ -20,7 +20,7 @@ from partial_fc.pairs import read_pairs
 from partial_fc.pixel_baseline import raw_pixel_distances
 from partial_fc.verification import verify_distances
 
-from . import build, job, starting, step_seed
+from . import build, job, sharing, starting, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
@@ -42,7 +42,7 @@ def train(settings) -> None:
         JobError: on every rank, where something was wrong on one before training.
     """
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
-    job.watch(settings.step_timeout)
+    job.watch(settings.step_timeout, settings.host_timeout)
     job.together("context", lambda: build.check_context(settings, local_rank))
     job.together("room", lambda: build.check_room(settings, rank, size, local_rank, hvd.local_size()))
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
@@ -51,6 +51,7 @@ def train(settings) -> None:
     beginning = starting.find_saved(settings, folder, run_name())
     job.together("output", lambda: rank == 0 and _prepare(settings, folder, beginning))
     job.together("output_of_ranks", lambda: check_writable(folder, rank))
+    _check_shared(settings, folder)
     num_update = beginning.saved.manifest.num_update if beginning.saved else 0
     with Output(folder, rank, settings.max_update, num_update) as output:
         bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
@@ -68,6 +69,16 @@ def run_name() -> str:
 def _prepare(settings, folder: str, beginning: starting.Beginning) -> None:
     prepare_folder(folder, beginning.keep)
     starting.checkpoint_folder(settings, folder).clean()
+
+
+def _check_shared(settings, folder: str) -> None:
+    """Now rather than when the first checkpoint is complete, as far as its files are on one disk."""
+    hosts = sharing.strangers(folder)
+    if hosts and settings.checkpoint_every:
+        raise job.JobError(
+            f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, and a checkpoint is of all: "
+            "set models_root to a disk that they share, or train without checkpoints (checkpoint_every=0)"
+        )
 
 
 def facts(settings, data) -> dict:

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
 def ends():
     faulthandler.dump_traceback_later(TIMEOUT, exit=True)
     yield
-    job.watch(0)  # what a test may have set for its process
+    job.watch(0, 0)  # what a test may have set for its process
     faulthandler.cancel_dump_traceback_later()
 
 

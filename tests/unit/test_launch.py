@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from partial_fc.launch import place, share_cores, sum_alike
+from partial_fc.launch import name_interfaces, place, share_cores, sum_alike
 
 
 def test_place_alone_and_under_each_launcher():
@@ -30,3 +30,18 @@ def test_cores_are_divided_between_the_ranks_of_a_host():
     ranks["HOROVOD_LOCAL_SIZE"] = str(2 * cores)
     assert share_cores(ranks) == 1
     assert share_cores({"OMP_NUM_THREADS": "7"}) == 7
+
+
+@pytest.mark.parametrize(
+    "given, named",
+    [
+        ({"PARTIAL_FC_NETWORKS": "127.0.0.0/8"}, "=lo"),
+        ({"PARTIAL_FC_NETWORKS": "198.51.100.0/24,127.0.0.1/8"}, "=lo"),
+        ({"PARTIAL_FC_NETWORKS": "ib0"}, "=ib0"),
+        ({"PARTIAL_FC_NETWORKS": "127.0.0.0/8", "NCCL_SOCKET_IFNAME": "eth5"}, "eth5"),
+        ({}, None),
+    ],
+)
+def test_nccl_is_told_this_hosts_interfaces_of_the_networks(given, named):
+    name_interfaces(given)
+    assert given.get("NCCL_SOCKET_IFNAME") == named

@@ -2,7 +2,15 @@
 
 import pytest
 
-from partial_fc.lost_ranks import absent_sentence, connection_sentence, culprit, gone_sentence, missing, still_sentence
+from partial_fc.lost_ranks import (
+    absent_sentence,
+    connection_sentence,
+    culprit,
+    gone_sentence,
+    missing,
+    silent_sentence,
+    still_sentence,
+)
 from partial_fc.notice_board import Record
 
 NOW = 1000.0
@@ -91,3 +99,10 @@ def test_a_lost_connection_names_who_was_last_seen_on_another_host():
     seen = "; rank 2 (process 102 on elsewhere) was last seen at update 12, in save_model"
     assert connection_sentence(0, [mine, near, far]) == told + seen
     assert connection_sentence(0, []) == "rank 0 lost the connection to the others: one of another host is gone"
+
+
+def test_a_host_that_is_silent_is_named_with_its_ranks():
+    assert silent_sentence(["b", "c"], [3, 2], 15.0, 12).startswith(
+        "nothing has come from host b (ranks 2, 3) and from c for 15 s at update 12: it is down, or the network between. "
+    )
+    assert silent_sentence(["b"], [], 15.0, -1).startswith("nothing has come from host b for 15 s: it is down")

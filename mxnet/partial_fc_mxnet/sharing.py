@@ -1,0 +1,33 @@
+"""Whether all hosts of a job see the same folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+
+import horovod.mxnet as hvd
+
+from . import job
+
+
+def strangers(folder: str) -> list[str]:
+    """Names of the hosts that do not see what rank 0 writes into a folder (all-gathers ``mark``, ``mark_seen``).
+
+    Raises:
+        JobError: on every rank, where rank 0 cannot write there.
+    """
+    if hvd.size() == hvd.local_size():
+        return []
+    # A name that no host has looked for before: file servers' clients remember for a while what was not there.
+    mark = job.gather("mark", os.path.join(folder, f".mark-{secrets.token_hex(8)}"))[0]
+    job.together("mark_made", lambda: hvd.rank() == 0 and _make(mark))
+    hosts = job.gather("mark_seen", "" if os.path.exists(mark) else socket.gethostname())
+    if hvd.rank() == 0:
+        os.remove(mark)
+    return sorted(set(hosts) - {""})
+
+
+def _make(path: str) -> None:
+    with open(path, "x"):
+        pass

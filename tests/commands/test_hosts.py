@@ -1,0 +1,237 @@
+"""Several hosts: network namespaces with an address, a name and an sshd of their own, see virtual_hosts.py."""
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import time
+
+import pytest
+from conftest import ROOT
+from groups import checkpoints_in, processes_with, ranks_with
+
+from virtual_hosts import Hosts, unavailable
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
+
+LIMIT = 120  # seconds after which a training that has not ended is killed, and its test fails
+SILENCE = 4  # seconds of the tests' host_timeout
+# So that mpirun misses a host a few seconds later, not 25: the first probe, those after it, how many.
+PROBES = {f"OMPI_MCA_oob_tcp_keepalive_{name}": n for name, n in (("time", "5"), ("intvl", "1"), ("probes", "3"))}
+MPI = ["bash", "run.sh"]
+ACTIVE = ["bash", "-c", '. setup-utils/env.sh && exec "$@"', "-"]
+HOROVOD_MPI = [*ACTIVE, "horovodrun", "--mpi", "-np", "4"]
+HOROVOD_GLOO = [*ACTIVE, "horovodrun", "--gloo", "-np", "4"]
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def started(hosts, command, words, **environment):
+    """A command on hosta, from a shell that knows nothing of this clone's environment; nothing is left of it."""
+    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
+    env.update(environment)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    line = hosts.command("hosta", [*command, *words], ROOT) if hosts else [*command, *words]
+    with subprocess.Popen(line, env=env, cwd=ROOT, start_new_session=True, **pipes) as group:
+        try:
+            yield group
+        finally:
+            (folder,) = (word for word in words if word.startswith("models_root="))
+            for pid in processes_with(folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+
+
+def run(hosts, command, words, **environment):
+    """Exit code and output."""
+    with started(hosts, command, words, **environment) as group:
+        output, _ = group.communicate(timeout=LIMIT)
+        return group.returncode, output
+
+
+def bits(models):
+    """Name -> digest of what a training has saved."""
+    files = [*models.glob("*/*_centers*.param"), *models.glob("*/*.params")]
+    assert len(files) > 4
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(scope="module")
+def one_machine(faces, tmp_path_factory):
+    """What four ranks of this machine save, by way of the launcher."""
+    results = {}
+
+    def train(way, words):
+        if way not in results:
+            models = tmp_path_factory.mktemp("one") / "models"
+            command = MPI if way == "MPI" else [*HOROVOD_GLOO, "-H", "localhost:4", "bash", "config.sh"]
+            code, output = run(None, command, in_folder(words, models), NP="4")
+            assert code == 0, output
+            results[way] = bits(models)
+        return results[way]
+
+    return train
+
+
+def in_folder(words, models):
+    return [word for word in words if not word.startswith("models_root=")] + [f"models_root={models}"]
+
+
+@pytest.mark.parametrize("launcher", ["run.sh with a hostfile", "horovodrun over MPI", "horovodrun over Gloo"])
+def test_two_hosts_save_what_one_machine_saves(hosts, launcher, one_machine, settings, tmp_path):
+    hostfile = tmp_path / "two_hosts"
+    hostfile.write_text("hosta slots=2\nhostb slots=2  # the other\n")
+    over_hosts = ["-H", "hosta:2,hostb:2", "bash", "config.sh"]
+    command, environment = {
+        "run.sh with a hostfile": (MPI, {"HOSTFILE": str(hostfile)}),
+        "horovodrun over MPI": ([*HOROVOD_MPI, *over_hosts], {}),
+        "horovodrun over Gloo": ([*HOROVOD_GLOO, *over_hosts], {}),
+    }[launcher]
+    code, output = run(hosts, command, settings, **environment)
+    assert code == 0, output
+    assert "4 ranks" in output
+    assert bits(tmp_path / "models") == one_machine("Gloo" if "Gloo" in launcher else "MPI", settings)
+    if launcher == "run.sh with a hostfile":
+        assert "-mca btl_tcp_if_include 10.77.0.0/24" in output  # docker0 has the same address on both
+
+
+def test_a_host_that_is_lost_is_named_and_the_others_go_on_without_it(hosts, settings, tmp_path):
+    words = endless(settings)
+    environment = dict(PROBES, HOSTS="hosta:1,hostb:1,hostc:1", MAX_RESTARTS="1", MIN_HOSTS="2")
+    with started(hosts, MPI, words, **environment) as group:
+        wait_for(lambda: checkpoints_in(tmp_path / "models"), group)
+        hosts.power_off("hostc")
+        lost = time.time()
+        last = max(checkpoints_in(tmp_path / "models"))
+        lines = read_until(group, "2 ranks")
+        assert time.time() - lost < 60
+        wait_for(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
+        assert len(ranks_with(settings[1])) == 2
+        os.kill(own_process(settings[1], "run.sh"), 15)
+        rest, _ = group.communicate(timeout=30)
+    told = "".join(lines)
+    assert f"error: nothing has come from host hostc (rank 2) for {SILENCE} s at update" in told
+    assert "[bad]" in told and "no answer" in told
+    assert "run.sh: goes on with 2 ranks on hosta:1,hostb:1" in told
+    assert "-np 2 -host hosta:1,hostb:1" in told
+    assert group.returncode == 75, rest
+
+
+@pytest.mark.parametrize("launcher, fault", [("MPI", "cut"), ("horovodrun over MPI", "drop"), ("Gloo", "cut")])
+def test_a_lost_link_ends_both_sides_with_a_word(hosts, launcher, fault, settings, tmp_path):
+    code, output, seconds, left = lose(hosts, launcher, lambda: getattr(hosts, fault)("hostb"), settings, tmp_path)
+    assert code not in (0, 2, 75)
+    assert f"error: nothing has come from host hostb (rank 1) for {SILENCE} s at update" in output
+    assert output.count("error: ") == 1
+    assert seconds < SILENCE + 15
+    assert not left  # the side that is cut off has no launcher any more
+
+
+@pytest.mark.parametrize("launcher", ["MPI", "Gloo"])
+def test_an_sshd_that_is_killed_ends_the_job_and_is_named(hosts, launcher, settings, tmp_path):
+    code, output, seconds, left = lose(hosts, launcher, lambda: hosts.kill_sshd("hostb"), settings, tmp_path)
+    assert code not in (0, 2)
+    assert "Connection to hostb closed by remote host" in output
+    assert seconds < 10
+    assert not left
+
+
+def test_a_link_that_fails_for_a_moment_is_waited_for(hosts, settings, tmp_path):
+    def fail_shortly():
+        hosts.drop("hostb")
+        time.sleep(SILENCE / 2)
+        last = max(checkpoints_in(tmp_path / "models"))
+        hosts.heal("hostb")
+        wait_for(lambda: max(checkpoints_in(tmp_path / "models")) > last + 1)
+        os.kill(own_process(settings[1], "run.sh"), 15)
+
+    code, output, *_ = lose(hosts, "MPI", fail_shortly, settings, tmp_path)
+    assert code == 75, output
+
+
+def test_run_sh_refuses_a_host_that_it_cannot_use(hosts, settings, tmp_path):
+    os.remove(hosts.folder / "hostb" / "ssh" / "authorized_keys")
+    code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2")
+    assert code == 2
+    assert "ssh-copy-id -i" in output and "root@hostb" in output
+    assert "mpirun" not in output and not (tmp_path / "models").exists()
+
+
+def test_an_interface_that_is_not_there_is_refused(hosts, settings):
+    code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2", INTERFACE="eth9")
+    assert code == 2
+    assert output == "run.sh: this host has no interface eth9 (INTERFACE), but: lo net0 docker0\n"
+
+
+def test_hosts_that_do_not_share_the_folder_are_told_before_training(hosts, settings, tmp_path):
+    words = [*settings, "max_update=2"]
+    (tmp_path / "models").mkdir()
+    hosts.run("hostb", ["mount", "-t", "tmpfs", "none", tmp_path / "models"])
+    code, output = run(hosts, MPI, words, HOSTS="hosta:1,hostb:1")
+    assert code == 2
+    assert "error: hostb and rank 0's host do not see the same folder" in output and "checkpoint_every=0" in output
+    code, output = run(hosts, MPI, [*words, "checkpoint_every=0"], HOSTS="hosta:1,hostb:1")
+    assert code == 0, output
+    assert not (tmp_path / "models/small-arcface-demo/1_centers.param").exists()
+    assert hosts.run("hostb", ["test", "-s", tmp_path / "models/small-arcface-demo/1_centers.param"]).returncode == 0
+
+
+def endless(settings):
+    """Words of a training that goes on and on, and saves every update."""
+    kept = [word for word in settings if word.split("=")[0] not in ("max_update", "verify_every", "save_every")]
+    more = ["max_update=100000", "verify_every=100000", "save_every=100000", "checkpoint_every=1"]
+    return [*kept, *more, f"host_timeout={SILENCE}"]
+
+
+def lose(hosts, launcher, fault, settings, tmp_path):
+    """Two hosts with a rank each, and a fault: exit code, output, seconds to the end, and what is left."""
+    words, over_hosts = endless(settings), ["-H", "hosta:1,hostb:1", "bash", "config.sh"]
+    command = {
+        "MPI": MPI,
+        "horovodrun over MPI": [*ACTIVE, "horovodrun", "--mpi", "-np", "2", *over_hosts],
+        "Gloo": [*ACTIVE, "horovodrun", "--gloo", "-np", "2", *over_hosts],
+    }[launcher]
+    with started(hosts, command, words, HOSTS="hosta:1,hostb:1", **PROBES) as group:
+        wait_for(lambda: checkpoints_in(tmp_path / "models"), group)
+        began = time.time()
+        fault()
+        output, _ = group.communicate(timeout=LIMIT)
+        seconds = time.time() - began
+        end = time.time() + 10
+        while ranks_with(settings[1]) and time.time() < end:
+            time.sleep(0.1)
+        return group.returncode, output, seconds, ranks_with(settings[1])
+
+
+def own_process(folder, name):
+    """Id of the process of that name for a training into this folder."""
+    return next(pid for pid in processes_with(folder) if name in os.readlink(f"/proc/{pid}/exe") or _runs(pid, name))
+
+
+def _runs(pid, name):
+    with open(f"/proc/{pid}/cmdline") as file:
+        words = file.read().split("\0")
+    return words[0].endswith("bash") and words[1] == name
+
+
+def read_until(group, word):
+    """The lines up to the one in which a training tells of its start, with this word."""
+    lines = []
+    for line in group.stdout:
+        lines.append(line)
+        if word in line and "Training:" in line:
+            return lines
+    raise AssertionError("".join(lines))
+
+
+def wait_for(condition, group=None, seconds=60):
+    end = time.time() + seconds
+    while not condition():
+        assert group is None or group.poll() is None, group.stdout.read()
+        assert time.time() < end
+        time.sleep(0.1)

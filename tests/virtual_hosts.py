@@ -1,0 +1,283 @@
+"""Several hosts on one machine, for what crosses a network: each with an address, a name, an sshd and its processes.
+
+A host is a set of Linux namespaces (net, uts, mount, pid, ipc), joined to a bridge by a veth pair. Hosts see the same
+files, but for /dev/shm, /run, ~/.ssh and /etc/hosts. Everything ends with the process that made it.
+
+    with Hosts(["hosta", "hostb"], folder) as hosts:
+        hosts.run("hosta", ["ssh", "hostb", "hostname"])
+        hosts.limit("hostb", mbit=100, delay_ms=5)
+        hosts.cut("hostb")
+
+Needs root, iproute2, util-linux and OpenSSH (see unavailable()). By hand, for a shell on the first host:
+
+    python tests/virtual_hosts.py hosta hostb
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Mapping, Sequence
+
+SUBNET = "10.77.0"
+PORT = 22
+TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv", "ssh", "ssh-keygen", "sshd")
+SSHD = """\
+Port {port}
+HostKey {folder}/host_key
+PidFile none
+UsePAM no
+StrictModes no
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+PrintMotd no
+"""
+# The folder of the host, the home of its user, its name and its address.
+BOOT = """\
+set -e
+hostname "$3"
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mount -t tmpfs tmpfs /run
+mkdir -p /run/sshd "$2/.ssh"
+mount --bind "$1/ssh" "$2/.ssh"
+mount --bind "$1/../hosts" /etc/hosts
+mount --bind "$1/../resolv.conf" /etc/resolv.conf
+ip link set lo up
+ip addr add "$4/24" dev net0
+ip link set net0 up
+# What Docker leaves on every host of a cluster: the same address on each, by which nobody is reached.
+ip link add docker0 type bridge
+ip addr add 172.17.0.1/16 dev docker0
+ip link set docker0 up
+"""
+
+
+def unavailable() -> str:
+    """Why this machine cannot have such hosts; empty where it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    absent = [tool for tool in TOOLS if not _which(tool)]
+    if absent:
+        return f"not installed: {', '.join(absent)} (Debian: openssh-server openssh-client iproute2 util-linux)"
+    trial = "ip link add pfc0 type veth peer name pfc1 && ip link add pfc2 type bridge"
+    done = subprocess.run(["unshare", "--net", "--mount", "bash", "-c", trial], capture_output=True, text=True)
+    return f"no network namespaces here: {done.stderr.strip()}" if done.returncode else ""
+
+
+class Hosts:
+    """Hosts that reach each other by name.
+
+    Args:
+        names: of the hosts.
+        folder: for keys and settings; one that does not change while the hosts are there.
+
+    Attributes:
+        address: name -> IPv4 address.
+    """
+
+    def __init__(self, names: Sequence[str], folder: str | os.PathLike):
+        self.folder = Path(folder)
+        self.address = {name: f"{SUBNET}.{number}" for number, name in enumerate(names, 1)}
+        self._ends: dict[str, str] = {name: f"port{number}" for number, name in enumerate(names, 1)}
+        self._stack = contextlib.ExitStack()
+        self._pids: dict[str, int] = {}
+        self._relays: dict[str, subprocess.Popen] = {}
+        self._switch = 0
+
+    def __enter__(self) -> Hosts:
+        with contextlib.ExitStack() as stack:
+            self._stack = stack
+            self._write_common()
+            switch = self._hold("--net")
+            self._switch = switch.pid
+            _wait_for_other_namespace(switch.pid)
+            self._in_switch("ip link add br0 type bridge && ip link set br0 up && ip link set lo up")
+            for name in self.address:
+                self._boot(name)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def command(self, name: str, command: Sequence[object], cwd: str | os.PathLike = "/") -> list[str]:
+        """The command line that runs a command on a host."""
+        inside = ["bash", "-c", 'cd "$0" && exec "$@"', str(cwd), *map(str, command)]
+        return ["nsenter", "-t", str(self._pids[name]), "-m", "-u", "-i", "-n", "-p", *inside]
+
+    def run(
+        self,
+        name: str,
+        command: Sequence[object],
+        cwd: str | os.PathLike = "/",
+        timeout: float = 60,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess:
+        """Runs a command on a host and returns what it gave; the environment is this process's unless given."""
+        full = self.command(name, command, cwd)
+        return subprocess.run(full, capture_output=True, text=True, timeout=timeout, env=env and dict(env))
+
+    def limit(self, name: str, mbit: float = 0, delay_ms: float = 0) -> None:
+        """Makes a host's wire slow in both directions: bits per second, and time on the way. 0 takes a limit away."""
+        device = self._ends[name]
+        self._delay(name, delay_ms)
+        for where, interface in ((self._switch, device), (self._pids[name], "net0")):
+            words = f"tc qdisc replace dev {interface} root tbf rate {mbit}mbit burst 64kb limit 4mb"
+            none = f"tc qdisc del dev {interface} root 2>/dev/null || true"
+            _inside(where, words if mbit else none)
+
+    def cut(self, name: str) -> None:
+        """Takes a host's cable out: its interface is down."""
+        self._in_switch(f"ip link set {self._ends[name]} down")
+
+    def drop(self, name: str) -> None:
+        """Loses every packet to and from a host without a word."""
+        self._in_switch(f"ip link set {self._ends[name]} nomaster")
+
+    def heal(self, name: str) -> None:
+        """Ends what cut() or drop() did."""
+        self._in_switch(f"ip link set {self._ends[name]} master br0 up")
+
+    def kill_sshd(self, name: str) -> None:
+        """Kills a host's sshd, with the processes that serve its connections."""
+        self.run(name, ["pkill", "-KILL", "sshd"])
+
+    def start_sshd(self, name: str, port: int = PORT) -> None:
+        """Starts it (again), or another one."""
+        config = self.folder / name / f"sshd_config_{port}"
+        config.write_text(SSHD.format(port=port, folder=self.folder / name))
+        done = self.run(name, [_which("sshd"), "-f", config, "-E", self.folder / name / "sshd.log"])
+        if done.returncode:
+            raise RuntimeError(f"sshd of {name}: {done.stderr}")
+
+    def power_off(self, name: str) -> None:
+        """Ends a host as a lost supply would: no process of it says goodbye to another host."""
+        self.drop(name)
+        os.kill(self._pids[name], 9)
+
+    def _write_common(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in self.address.items())]
+        Path(self.folder, "hosts").write_text("\n".join(lines) + "\n")
+        Path(self.folder, "resolv.conf").write_text("")  # who asks for another name is refused at once
+        known = []
+        for name, address in self.address.items():
+            Path(self.folder, name, "ssh").mkdir(parents=True, exist_ok=True)
+            _make_key(self.folder / name / "host_key")
+            public = Path(self.folder, name, "host_key.pub").read_text().split()[:2]
+            known.append(f"{name},{address} {' '.join(public)}\n")
+        _make_key(self.folder / "user_key")
+        for name in self.address:
+            ssh = self.folder / name / "ssh"
+            shutil.copy(self.folder / "user_key", ssh / "id_ed25519")
+            shutil.copy(self.folder / "user_key.pub", ssh / "id_ed25519.pub")
+            shutil.copy(self.folder / "user_key.pub", ssh / "authorized_keys")
+            Path(ssh, "known_hosts").write_text("".join(known))
+
+    def _boot(self, name: str) -> None:
+        kinds = ("--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
+        # bash is the host's first process: it buries whom nobody else waits for.
+        outer = self._hold(*kinds, command=("bash", "-c", "while :; do sleep 1000 & wait; done"))
+        self._pids[name] = _child_of(outer.pid)
+        end = self._ends[name]
+        self._in_switch(
+            f"ip link add {end} type veth peer name net0 netns {self._pids[name]} && ip link set {end} master br0 up"
+        )
+        home = pwd.getpwuid(os.geteuid()).pw_dir
+        words = ["bash", "-c", BOOT, "boot", self.folder / name, home, name, self.address[name]]
+        done = self.run(name, words)
+        if done.returncode:
+            raise RuntimeError(f"host {name} does not start: {done.stderr}")
+        self.start_sshd(name)
+
+    def _hold(self, *kinds: str, command: Sequence[str] = ("sleep", "infinity")) -> subprocess.Popen:
+        """A process in namespaces of its own, which ends with this one."""
+        words = ["setpriv", "--pdeathsig", "KILL", "unshare", *kinds, *command]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._stack.callback(_end, process)
+        return process
+
+    def _in_switch(self, script: str) -> None:
+        _inside(self._switch, script)
+
+    def _delay(self, name: str, milliseconds: float) -> None:
+        """Puts a relay between a host's wire and the bridge, or takes it away."""
+        inner, outer = f"{self._ends[name]}in", f"{self._ends[name]}br"
+        if name in self._relays:
+            _end(self._relays.pop(name))
+            self._in_switch(f"ip link del {outer} && ip link set {self._ends[name]} master br0")
+        if not milliseconds:
+            return
+        self._in_switch(
+            f"ip link set {self._ends[name]} nomaster promisc on && "
+            f"ip link add {outer} type veth peer name {inner} && "
+            f"ip link set {outer} master br0 up && ip link set {inner} promisc on up"
+        )
+        relay = Path(__file__).with_name("delayed_wire.py")
+        words = ["nsenter", "-t", str(self._switch), "-n", "setpriv", "--pdeathsig", "KILL", sys.executable]
+        process = subprocess.Popen([*words, str(relay), self._ends[name], inner, str(milliseconds)])
+        self._relays[name] = process
+        self._stack.callback(_end, process)
+
+
+def _which(tool: str) -> str | None:
+    return shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/local/sbin")
+
+
+def _make_key(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=20)
+
+
+def _inside(pid: int, script: str) -> None:
+    words = ["nsenter", "-t", str(pid), "-n", "bash", "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20)
+    if done.returncode:
+        raise RuntimeError(f"{script}: {done.stderr.strip()}")
+
+
+def _wait_for_other_namespace(pid: int) -> None:
+    _wait(lambda: os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"), "a network namespace")
+
+
+def _child_of(pid: int) -> int:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    _wait(lambda: path.read_text().strip() != "", "the first process of a host")
+    child = int(path.read_text().split()[0])
+    _wait(lambda: Path(f"/proc/{child}/comm").read_text().strip() == "bash", "the first process of a host")
+    return child
+
+
+def _wait(condition, what: str) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} did not come")
+        time.sleep(0.01)
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.kill()
+    process.wait()
+
+
+def main() -> None:
+    """A shell on the first of the hosts that are named."""
+    names = sys.argv[1:] or ["hosta", "hostb"]
+    reason = unavailable()
+    if reason:
+        sys.exit(f"error: {reason}")
+    with tempfile.TemporaryDirectory() as folder, Hosts(names, folder) as hosts:
+        print(f"{', '.join(f'{name} {address}' for name, address in hosts.address.items())}; exit ends them")
+        subprocess.run(hosts.command(names[0], ["bash"], os.getcwd()))
+
+
+if __name__ == "__main__":
+    main()
