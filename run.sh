@@ -9,7 +9,7 @@
 #
 # Hosts are looked at before training begins (setup-utils/check.sh); CHECK_HOSTS=0 leaves that out.
 #   INTERFACE=eth0 or INTERFACE=10.0.0.0/24             by which hosts talk (the one that ssh takes)
-#   BIND_TO=socket                                      none, core, socket, numa ... (none: a rank has several threads)
+#   BIND_TO=socket                                      none, core, socket, numa ... (none)
 #   OMP_NUM_THREADS=4                                   threads of a rank (a host's cores divided by its ranks)
 #   FORWARD="NAME NAME"                                 variables that other hosts are told besides OMP_*, MXNET_*,
 #                                                       HOROVOD_*, NCCL_*, UCX_* and PARTIAL_FC_*
@@ -70,7 +70,7 @@ as_typed() {
 # would bind it to one core. -q: without it mpirun adds a page of its own to a rank's one-sentence error.
 # In the background, because bash hears no signal while it waits for a command in front.
 train() {
-    local line=("$(command -v mpirun)" -np "$NP" "${hosts[@]}" -bind-to "${BIND_TO:-none}" -map-by slot -q) name
+    local line=("$(command -v mpirun)" -np "$NP" "${hosts[@]}" -bind-to "$binding" -map-by slot -q) name
     if [ -n "$networks" ]; then
         export PARTIAL_FC_NETWORKS=$networks
         line+=(-mca btl_tcp_if_include "$networks" -mca oob_tcp_if_include "$networks")
@@ -90,6 +90,15 @@ train() {
     done
 }
 
+binding=${BIND_TO:-none}
+case $binding in
+    none) ;;
+    hwthread | core | l1cache | l2cache | l3cache | socket | numa | board)
+        binding=$binding:overload-allowed ;;    # else mpirun ends, without a word under -q, where ranks outnumber them
+    *)
+        printf 'run.sh: BIND_TO=%s is nothing that a rank can be bound to: none, core, socket, numa ...\n' "$binding" >&2
+        exit 2 ;;
+esac
 choose_hosts "$@"
 for ((restart = 1; ; restart++)); do
     train "$@"

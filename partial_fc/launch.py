@@ -52,8 +52,13 @@ def share_cores(environment: MutableMapping[str, str]) -> int:
 
 
 def cores_of_rank(local_size: int) -> int:
-    """Cores of this host for each of its ``local_size`` ranks, 1 at least."""
-    return max(1, len(os.sched_getaffinity(0)) // local_size)
+    """Cores of this host for each of its ``local_size`` ranks, 1 at least; no more than this one is bound to."""
+    mine = len(os.sched_getaffinity(0))
+    try:
+        launcher = len(os.sched_getaffinity(os.getppid()))  # has those of all ranks, where each is bound to some
+    except OSError:
+        launcher = mine
+    return max(1, min(mine, launcher // local_size))
 
 
 def sum_alike(environment: MutableMapping[str, str]) -> None:

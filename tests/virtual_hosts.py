@@ -107,6 +107,10 @@ class Hosts:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def pid(self, name: str) -> int:
+        """Id, on this machine, of a host's first process."""
+        return self._pids[name]
+
     def command(self, name: str, command: Sequence[object], cwd: str | os.PathLike = "/") -> list[str]:
         """The command line that runs a command on a host."""
         inside = ["bash", "-c", 'cd "$0" && exec "$@"', str(cwd), *map(str, command)]

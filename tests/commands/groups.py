@@ -81,3 +81,13 @@ def checkpoints_in(models, training="*"):
     """Numbers of the updates whose checkpoints are complete, in the folder of the outputs or of one of them."""
     found = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
     return sorted(int(path.parent.name[5:]) for path in found)
+
+
+def wait_until(happened, group=None, seconds=60):
+    """Waits until a function gives something true, and returns that; fails when the group ends before."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert group is None or group.poll() is None, group.stdout.read()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return happened()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from conftest import ROOT
-from groups import checkpoints_in, processes_with, ranks_with
+from groups import checkpoints_in, processes_with, ranks_with, wait_until
 
 from virtual_hosts import Hosts, unavailable
 
@@ -104,13 +104,13 @@ def test_a_host_that_is_lost_is_named_and_the_others_go_on_without_it(hosts, set
     words = endless(settings)
     environment = dict(PROBES, HOSTS="hosta:1,hostb:1,hostc:1", MAX_RESTARTS="1", MIN_HOSTS="2")
     with started(hosts, MPI, words, **environment) as group:
-        wait_for(lambda: checkpoints_in(tmp_path / "models"), group)
+        wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.power_off("hostc")
         lost = time.time()
         last = max(checkpoints_in(tmp_path / "models"))
         lines = read_until(group, "2 ranks")
         assert time.time() - lost < 60
-        wait_for(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
+        wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
         assert len(ranks_with(settings[1])) == 2
         os.kill(own_process(settings[1], "run.sh"), 15)
         rest, _ = group.communicate(timeout=30)
@@ -147,7 +147,7 @@ def test_a_link_that_fails_for_a_moment_is_waited_for(hosts, settings, tmp_path)
         time.sleep(SILENCE / 2)
         last = max(checkpoints_in(tmp_path / "models"))
         hosts.heal("hostb")
-        wait_for(lambda: max(checkpoints_in(tmp_path / "models")) > last + 1)
+        wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 1)
         os.kill(own_process(settings[1], "run.sh"), 15)
 
     code, output, *_ = lose(hosts, "MPI", fail_shortly, settings, tmp_path)
@@ -197,7 +197,7 @@ def lose(hosts, launcher, fault, settings, tmp_path):
         "Gloo": [*ACTIVE, "horovodrun", "--gloo", "-np", "2", *over_hosts],
     }[launcher]
     with started(hosts, command, words, HOSTS="hosta:1,hostb:1", **PROBES) as group:
-        wait_for(lambda: checkpoints_in(tmp_path / "models"), group)
+        wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         began = time.time()
         fault()
         output, _ = group.communicate(timeout=LIMIT)
@@ -227,11 +227,3 @@ def read_until(group, word):
         if word in line and "Training:" in line:
             return lines
     raise AssertionError("".join(lines))
-
-
-def wait_for(condition, group=None, seconds=60):
-    end = time.time() + seconds
-    while not condition():
-        assert group is None or group.poll() is None, group.stdout.read()
-        assert time.time() < end
-        time.sleep(0.1)

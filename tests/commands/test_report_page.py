@@ -116,7 +116,7 @@ def show(tmp_path):
     """Opens a page (str) as PAGE; returns (the document afterwards, requests, the browser's own lines)."""
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
-        pytest.skip("no chromium or Chrome is installed (bash setup-utils/install-browser.sh)")
+        pytest.skip("no chromium or Chrome is installed (bash setup-utils/install-test-tools.sh)")
     with Proxy() as proxy:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
 

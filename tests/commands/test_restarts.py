@@ -4,10 +4,9 @@ import json
 import os
 import re
 import signal
-import time
 
 import pytest
-from groups import checkpoints_in, ranks_with, started
+from groups import checkpoints_in, ranks_with, started, wait_until
 
 LIMIT = 60  # seconds
 
@@ -17,15 +16,6 @@ def words(settings):
     """Words for a training of some seconds."""
     often = ["max_update=50", "checkpoint_every=5", "verify_every=1000", "save_every=1000", "baselines=False"]
     return [*settings, *often, "embedding_size=32", "frequent=10"]
-
-
-def wait_until(happened):
-    """Waits until a function gives something true, and returns that."""
-    end = time.monotonic() + LIMIT
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return happened()
 
 
 def test_a_killed_training_is_finished_by_its_restarts(words, tmp_path):

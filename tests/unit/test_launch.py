@@ -1,4 +1,7 @@
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +48,13 @@ def test_cores_are_divided_between_the_ranks_of_a_host():
 def test_nccl_is_told_this_hosts_interfaces_of_the_networks(given, named):
     name_interfaces(given)
     assert given.get("NCCL_SOCKET_IFNAME") == named
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_a_rank_that_is_bound_to_a_core_has_one_thread():
+    program = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
+    program += "from partial_fc.launch import cores_of_rank; print(cores_of_rank(1), cores_of_rank(1000))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["1", "1"], done.stderr

@@ -1,0 +1,65 @@
+"""What run.sh is told by variables, and what it tells of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from groups import ranks_with, started, wait_until
+
+from virtual_hosts import Hosts, unavailable
+
+REFUSED = ["sample_ratio=7"]  # a setting with which every rank ends at once
+
+
+def line_of(output):
+    """The mpirun line that run.sh has printed."""
+    (line,) = (line for line in output.splitlines() if line.startswith("run.sh: ") and "mpirun" in line)
+    return line.partition(" ")[2]
+
+
+def test_the_line_it_prints_does_the_same(run, tmp_path):
+    words = [*REFUSED, f"models_root={tmp_path}/a folder"]
+    done = run("bash", "run.sh", *words, NP="3", BIND_TO="core", INTERFACE="lo", FORWARD="HOME LANG", LANG="C.UTF-8")
+    assert done.returncode == 2 and "sample_ratio" in done.stderr
+    line = line_of(done.stderr)
+    for words in (
+        "-np 3 ",
+        "-bind-to core:overload-allowed ",
+        "-mca btl_tcp_if_include lo ",
+        "-x HOME -x LANG ",
+        "a\\ folder",
+    ):
+        assert words in line
+    again = run(
+        "bash", "-c", f". setup-utils/env.sh; {line}", LANG="C.UTF-8", PARTIAL_FC_RUN="a", PARTIAL_FC_NETWORKS="lo"
+    )
+    assert again.returncode == 2
+    assert again.stderr.splitlines()[-1] == done.stderr.splitlines()[-1]
+
+
+def test_a_binding_that_there_is_not_is_refused(run):
+    done = run("bash", "run.sh", *REFUSED, BIND_TO="cores")
+    assert done.returncode == 2
+    assert done.stderr.startswith("run.sh: BIND_TO=cores is nothing that a rank can be bound to: none, core, ")
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
+def test_what_the_user_sets_travels_to_other_hosts(settings, tmp_path):
+    with Hosts(["hosta", "hostb"], tmp_path / "hosts") as hosts:
+        command = hosts.command("hosta", ["bash", "run.sh", *settings, "max_update=100000"], ROOT)
+        own = {"FORWARD": "GREETING", "GREETING": "good day", "MXNET_CPU_WORKER_NTHREADS": "1", "UNNAMED": "1"}
+        with started(command, HOSTS="hosta:1,hostb:1", OMP_NUM_THREADS="3", **own):
+            ranks = wait_until(lambda: len(ranks_with(settings[1])) == 2 and ranks_with(settings[1]))
+            there = next(
+                pid for pid in ranks if os.stat(f"/proc/{pid}/ns/uts") == os.stat(f"/proc/{hosts.pid('hostb')}/ns/uts")
+            )
+            environment = Path(f"/proc/{there}/environ").read_text().split("\0")
+    expected = {
+        "GREETING=good day",
+        "OMP_NUM_THREADS=3",
+        "MXNET_CPU_WORKER_NTHREADS=1",
+        "PARTIAL_FC_NETWORKS=10.77.0.0/24",
+    }
+    assert expected <= set(environment)
+    assert "UNNAMED=1" not in environment
