@@ -78,7 +78,7 @@ train() {
     while IFS= read -r name; do
         line+=(-x "$name")
     done < <(forwarded)
-    line+=(bash "$here/config.sh" "$@")
+    line+=(bash "$PFC_ROOT/config.sh" "$@")
     printf 'run.sh: %s\n' "$(as_typed "${line[@]}")" >&2
     "${line[@]}" <&0 &
     job=$!

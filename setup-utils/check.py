@@ -13,21 +13,15 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import NamedTuple
 
 import cuda
+import table
+from table import Row
 
 CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(CLONE, ".venv")
 INSTALL = "bash setup-utils/install.sh"
 REBUILD = f"rm -rf .venv && {INSTALL}"
-
-
-class Row(NamedTuple):
-    mark: str  # ok, warn or bad
-    what: str
-    found: str
-    mend: str = ""
 
 
 def run(*command: str, seconds: int = 60) -> tuple[int, str]:
@@ -220,12 +214,8 @@ def collect() -> list[Row]:
 
 def main() -> int:
     rows = collect()
-    marks = {"ok": "[ok]", "warn": "[warn]", "bad": "[bad]"}
-    for row in rows:
-        print(f"{marks[row.mark]:7} {row.what:12} {row.found}")
-        if row.mend:
-            print(f"{'':20} -> {row.mend}")
-    bad = [row.what for row in rows if row.mark == "bad"]
+    table.show(rows)
+    bad = table.bad(rows)
     print(f"\nNeeds mending: {', '.join(bad)}" if bad else "\nEverything that is needed is there.")
     return 1 if bad else 0
 

@@ -44,6 +44,7 @@ choose_hosts() {
     PFC_NETWORKS='' PFC_USABLE=''
     if [ "${CHECK_HOSTS:-1}" != 0 ]; then
         look_at_hosts "$@" || exit 2
+        hosts=(-host "$PFC_USABLE")    # horovodrun's hostfiles have another form, which is taken too
         networks=${INTERFACE:-$PFC_NETWORKS}
         NP=${NP:-$(slots_of "$PFC_USABLE")}
     elif [ -z "${NP:-}" ]; then

@@ -201,20 +201,22 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _watch_hosts(sentinel: Sentinel) -> None:
-    """Connects the hosts of the job, where there are several (all-gather ``hosts``)."""
-    place = sentinel.place
-    listener, contact = open_listener() if place.rank == 0 and place.size > 1 else (None, None)
-    facts = gather("hosts", (sentinel.board.host, contact))
-    names = list(dict.fromkeys(host for host, _ in facts))
-    center, found = facts[0]
-    if len(names) > 1 and listener is not None:
-        hosts = HostWatch.at_center(listener, found, names[1:])
-    elif [host for host, _ in facts].index(sentinel.board.host) == place.rank > 0:
-        hosts = HostWatch.at_edge(found, sentinel.board.host, center)
+    """Connects the hosts of the job, where there are several (all-gathers ``hosts``, ``host_watch``)."""
+    rank, own = sentinel.place.rank, sentinel.board.host
+    hosts = gather("hosts", own)
+    center, *others = dict.fromkeys(hosts)
+    if not others:
+        return
+    listener, contact = open_listener() if rank == 0 else (None, None)
+    contact = gather("host_watch", contact)[0]
+    if listener is not None:
+        watch = HostWatch.at_center(listener, contact, others)
+    elif own != center and hosts.index(own) == rank:  # the first of its host
+        watch = HostWatch.at_edge(contact, own, center)
     else:
-        return  # of a host that its first rank watches for
-    sentinel.watch_hosts(hosts)
-    hosts.start()
+        return
+    sentinel.watch_hosts(watch)
+    watch.start()
 
 
 def _interrupted(error: BaseException | None) -> bool:

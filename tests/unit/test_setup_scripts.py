@@ -174,6 +174,14 @@ def test_check_without_a_venv_says_what_to_run(clone):
     assert re.search(r"\[bad\] +\.venv +missing\n +-> bash setup-utils/install\.sh", done.stdout)
 
 
+def test_check_of_an_unfinished_venv_says_what_to_run(clone):
+    fake_venv(clone)
+    (clone / ".venv" / ".partial_fc" / "mpi.env").write_text("")
+    done = bash(clone / "setup-utils" / "check.sh")
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"\[bad\] +\.venv +not made by setup-utils/install\.sh\n +-> move it away", done.stdout)
+
+
 def test_every_pin_is_exact_and_stands_once():
     for name in ("py38-311.txt", "py312.txt", "py313.txt"):
         lines = [*(SETUP / "requirements" / name).read_text().splitlines()]
