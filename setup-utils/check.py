@@ -93,7 +93,9 @@ def check_mxnet() -> Row:
         " if on.is_enabled(f)), '| GPUs seen:', mx.context.num_gpus())"
     )
     if code:
-        return Row("bad", "MXNet", f"does not import: {last_line(text)}", REBUILD)
+        # A CUDA wheel needs the driver's library to be imported at all.
+        mend = "containers: docker run --gpus all" if "libcuda.so.1" in text else REBUILD
+        return Row("bad", "MXNet", f"does not import: {last_line(text)}", mend)
     return Row("ok", "MXNet", last_line(text))
 
 
@@ -199,7 +201,7 @@ def check_host() -> list[Row]:
     rows = [Row("ok", "host", f"{cores} cores, {gigabytes:.0f} GiB memory, OMP_NUM_THREADS {threads}")]
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free / 2**30
-        small = free < 0.25  # Docker's default of 64 MB breaks Open MPI's exchange between ranks of one host
+        small = free < 0.25  # of Docker's default, 64 MB, NCCL and Open MPI (4 MiB a rank) soon have not enough
         mend = "containers: docker run --shm-size=8g" if small else ""
         rows.append(Row("warn" if small else "ok", "/dev/shm", f"{free:.1f} GiB free", mend))
     return rows

@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from typing import NamedTuple
 
 
@@ -152,9 +153,10 @@ def nccl_home() -> str | None:
     return None
 
 
-def probe() -> Machine:
+def probe(asked: str = "") -> Machine:
+    """What this machine has; where no wheel is asked for, its libraries are of no interest without a GPU."""
     capabilities, names, driver = probe_gpus()
-    if not capabilities:
+    if not capabilities and not asked:
         return Machine([], [], driver, {}, {}, None)
     return Machine(capabilities, names, driver, library_folders(), toolkits(), nccl_home())
 
@@ -167,10 +169,28 @@ def choose(machine: Machine) -> Choice:
     for wheel in WHEELS:
         refusal = why_not(wheel, machine)
         if refusal is None:
-            return accept(wheel, machine)
+            return accept(wheel, machine, f"{machine.names[0]} with CUDA {wheel.toolkit} libraries")
         refusals.append(f"{wheel.name} {refusal}")
     gpus = ", ".join(f"{name} ({major}.{minor})" for name, (major, minor) in zip(machine.names, machine.capabilities))
     return Choice(CPU_WHEEL, f"{gpus}: " + "; ".join(refusals), "", "", "")
+
+
+def obey(asked: str, machine: Machine) -> Choice:
+    """The wheel that MXNET_WHEEL names: a container's image is made where no GPU is, so none is asked for here.
+
+    Raises:
+        ValueError: there is no such wheel, or CUDA libraries that it needs are not there.
+    """
+    if asked == CPU_WHEEL:
+        return Choice(CPU_WHEEL, "MXNET_WHEEL asks for it", "", "", "")
+    wheel = {wheel.name: wheel for wheel in WHEELS}.get(asked)
+    if wheel is None:
+        known = ", ".join([CPU_WHEEL, *(wheel.name for wheel in WHEELS)])
+        raise ValueError(f"MXNET_WHEEL={asked} is no wheel of MXNet 1.9.1 that runs here: take one of {known}.")
+    refusal = what_lacks(wheel, machine)
+    if refusal:
+        raise ValueError(f"MXNET_WHEEL={asked} {refusal}.")
+    return accept(wheel, machine, "MXNET_WHEEL asks for it")
 
 
 def why_not(wheel: Wheel, machine: Machine) -> str | None:
@@ -180,6 +200,10 @@ def why_not(wheel: Wheel, machine: Machine) -> str | None:
             return f"has code for compute capability {low[0]}.{low[1]} to {high[0]}.{high[1]}, not {major}.{minor}"
     if machine.driver < wheel.driver:
         return f"needs a driver for CUDA {wheel.toolkit} or newer"
+    return what_lacks(wheel, machine)
+
+
+def what_lacks(wheel: Wheel, machine: Machine) -> str | None:
     missing = [library for library in wheel.libraries if library not in machine.libraries]
     if missing:
         return f"needs {', '.join(missing)} (CUDA {wheel.toolkit}, cuDNN, NCCL 2)"
@@ -198,16 +222,20 @@ def toolkit_for(wheel: Wheel, machine: Machine) -> str | None:
     return fitting.get(wheel.toolkit, fitting[newest])
 
 
-def accept(wheel: Wheel, machine: Machine) -> Choice:
+def accept(wheel: Wheel, machine: Machine, reason: str) -> Choice:
     folders = dict.fromkeys(machine.libraries[library] for library in wheel.libraries)
     unsearched = [folder for folder in folders if not folder.startswith(("/lib/", "/usr/lib"))]
     home = toolkit_for(wheel, machine) or ""
-    reason = f"{machine.names[0]} with CUDA {wheel.toolkit} libraries"
     return Choice(wheel.name, reason, home, machine.nccl_header or "", ":".join(unsearched))
 
 
 def main() -> None:
-    choice = choose(probe())
+    asked = os.environ.get("MXNET_WHEEL", "")
+    machine = probe(asked)
+    try:
+        choice = obey(asked, machine) if asked else choose(machine)
+    except ValueError as error:
+        sys.exit(f"setup: {error}")
     for name, value in choice._asdict().items():
         print(f"PFC_{name.upper()}={shlex.quote(value)}")
 

@@ -3,6 +3,7 @@
 #   bash setup-utils/install.sh          what training needs
 #   bash setup-utils/install.sh --dev    the test tools too
 #   PYTHON=python3.10 bash setup-utils/install.sh    with this Python instead of the best one found
+#   MXNET_WHEEL=mxnet-cu112 bash setup-utils/install.sh    for GPUs that are not to be seen here (image, login node)
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -16,8 +17,8 @@ esac
 
 # What a finished install was made from. No Python is started here: a second call takes some milliseconds.
 current_key() {
-    printf '%s %s ' "$CLONE" "$(cat "$SETUP_DIR"/*.sh "$SETUP_DIR"/*.py "$SETUP_DIR"/*.cmake \
-        "$SETUP_DIR"/requirements/*.txt | sha256sum)"
+    printf '%s %s ' "$CLONE" "$(cd "$SETUP_DIR" && cat common.sh install.sh install-{mpi,horovod}.sh \
+        {cuda,stack_shims,two_ranks}.py ./*.cmake requirements/*.txt | sha256sum)"
     sed -n 's/^version[_info]* *= *//p' "$VENV/pyvenv.cfg" 2>/dev/null || true
 }
 
@@ -28,10 +29,14 @@ other_python_asked() {
     ! grep -qs "^version *= *$asked" "$VENV/pyvenv.cfg"
 }
 
+other_wheel_asked() {
+    [ -n "${MXNET_WHEEL:-}" ] && ! grep -qsx "PFC_WHEEL=$MXNET_WHEEL" "$STATE/cuda.env"
+}
+
 is_ready() {
     [ -x "$VENV/bin/python" ] && [ "$(cat "$STATE/ready" 2>/dev/null)" = "$(current_key)" ] || return 1
     [ "$want_dev" = 0 ] || [ "$(cat "$STATE/dev-ready" 2>/dev/null)" = "$(current_key)" ] || return 1
-    ! other_python_asked
+    ! other_python_asked && ! other_wheel_asked
 }
 
 check_machine() {
@@ -159,7 +164,8 @@ install_everything() {
     if [ ! -f "$STATE/venv" ]; then find_python; else python=$VENV/bin/python; fi
     say "Setting up $VENV with $("$python" -V) (first time: 2 to 6 minutes; log: .venv/install.log)"
     phase venv made step "virtual environment" make_venv
-    "$VENV/bin/python" "$SETUP_DIR/cuda.py" >"$STATE/cuda.env"
+    "$VENV/bin/python" "$SETUP_DIR/cuda.py" >"$STATE/cuda.env.new"    # a wheel that is refused leaves the old one
+    mv "$STATE/cuda.env.new" "$STATE/cuda.env"
     # shellcheck source=/dev/null
     . "$STATE/cuda.env"
     say "  MXNet: $PFC_WHEEL $MXNET_VERSION ($PFC_REASON)"
@@ -173,7 +179,7 @@ install_everything() {
 
 install_dev() {
     phase dev "$(sha256sum <"$SETUP_DIR/requirements/dev.txt")" \
-        step "test tools (pytest, ruff, mypy, shellcheck)" pip_install -r "$SETUP_DIR/requirements/dev.txt"
+        step "test tools (pytest, ruff, mypy, shellcheck, hadolint)" pip_install -r "$SETUP_DIR/requirements/dev.txt"
 }
 
 if is_ready; then exit 0; fi

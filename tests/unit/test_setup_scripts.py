@@ -17,7 +17,8 @@ SETUP = CLONE / "setup-utils"
 sys.path.insert(0, str(SETUP))
 import cuda  # noqa: E402  # lies in setup-utils, which is no package
 
-SCRIPTS = sorted([*SETUP.glob("*.sh"), *CLONE.glob("*.sh"), *CLONE.glob("tests/*.sh"), *CLONE.glob(".ci/*")])
+SCRIPTS = sorted(path for folder in ("setup-utils", ".", "tests", "docker") for path in CLONE.glob(f"{folder}/*.sh"))
+SCRIPTS.append(CLONE / ".ci" / "run")
 # What the scripts need before they look for a compiler.
 BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm id env apt-get".split()
 
@@ -222,6 +223,18 @@ def test_the_wheel_that_fits(found, wheel, reason):
     assert choice.wheel == wheel
     assert reason in choice.reason
     assert (choice.cuda_library_path == "/usr/local/cuda/lib64") == (wheel != "mxnet")
+
+
+def test_a_wheel_that_is_asked_for_needs_its_libraries_but_no_gpu():
+    """An image is built where no GPU is: MXNET_WHEEL says which wheel it will be for."""
+    found = machine(A100, CU112)._replace(capabilities=[], names=[], driver=0)
+    assert cuda.choose(found).wheel == "mxnet"
+    choice = cuda.obey("mxnet-cu112", found)
+    assert (choice.wheel, choice.cuda_home, choice.nccl_home) == ("mxnet-cu112", "/usr/local/cuda", "/usr")
+    with pytest.raises(ValueError, match="libcudnn.so.8"):
+        cuda.obey("mxnet-cu112", machine(A100, CU112, without=("libcudnn.so.8",)))
+    with pytest.raises(ValueError, match="take one of mxnet, mxnet-cu112, mxnet-cu101"):
+        cuda.obey("mxnet-cu113", found)
 
 
 def test_shims_wait_for_mxnet_and_stand_once(tmp_path):

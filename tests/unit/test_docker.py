@@ -1,0 +1,191 @@
+"""The container recipes: what shows without Docker. start-sshd.sh runs for real, in a copy of this machine's root."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+RECIPES = [CLONE / "docker" / "Dockerfile", CLONE / "docker" / "Dockerfile.cuda"]
+# A root of its own for a script: all of this machine's files, but what is changed there is changed in memory alone.
+BOX = """\
+set -e
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/upper /mnt/work /mnt/root
+mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
+cd /mnt/root
+mount -t proc proc proc
+mount --rbind /dev dev
+mount -t tmpfs tmpfs run
+ip link set lo up
+mkdir -p ssh home/trainer
+cp "$1" ssh/start-sshd.sh
+rm -rf root/.ssh
+# As in an image: root has no password, and useradd has locked that of an account.
+sed -i 's/^root:[^:]*/root:*/' etc/shadow
+echo 'trainer:!:20000::::::' >>etc/shadow
+echo 'trainer:x:4321:4321::/home/trainer:/bin/bash' >>etc/passwd
+for name in id_ed25519 other; do ssh-keygen -q -t ed25519 -N '' -f ssh/$name; done
+chown -R 4321:4321 ssh home/trainer
+exec chroot --userspec="$2" . env -i HOME=/ PATH="$PATH" bash -c "$3"
+"""
+# Starts the sshd, and waits until it listens. Ends it, and waits until nothing does: a child may for a moment.
+SSHD = """\
+listens() { (: </dev/tcp/127.0.0.1/12345) 2>/dev/null; }
+bash /ssh/start-sshd.sh 2>/tmp/log &
+for try in {1..200}; do if listens; then break; fi; sleep 0.05; done
+"""
+END = "kill $!; wait; for try in {1..200}; do if ! listens; then break; fi; sleep 0.05; done\n"
+
+
+@functools.lru_cache(maxsize=None)
+def unavailable():
+    """Why this machine cannot make such a root; empty where it can."""
+    tools = ("unshare", "chroot", "ip", "ssh", "ssh-keygen", "sshd")
+    absent = [tool for tool in tools if not shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
+    if absent:
+        return f"not installed: {', '.join(absent)} (Debian: openssh-server openssh-client iproute2 util-linux)"
+    trial = (
+        "mount -t tmpfs tmpfs /mnt && cd /mnt && mkdir a b c && mount -t overlay -o lowerdir=/,upperdir=a,workdir=b o c"
+    )
+    done = subprocess.run(["unshare", "-m", "-n", "-p", "-f", "sh", "-c", trial], capture_output=True, text=True)
+    return f"no namespaces or overlays here: {done.stderr.strip()}" if done.returncode else ""
+
+
+def in_box(script, user="0:0"):
+    """Runs a script of bash as root or trainer (4321:4321) in a root of its own; its processes end with it."""
+    reason = unavailable()
+    if reason:
+        pytest.skip(reason)
+    box = ["unshare", "-m", "-n", "-p", "-f", "--kill-child", "bash", "-c", BOX, "box"]
+    command = [*box, str(CLONE / "docker" / "start-sshd.sh"), user, script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def instructions(recipe):
+    """(word, rest) of each instruction, with its lines joined."""
+    text = "\n".join(line for line in recipe.read_text().splitlines() if not line.startswith("#"))
+    lines = text.replace("\\\n", " ").splitlines()
+    return [tuple(re.sub(r"\s+", " ", line).split(" ", 1)) for line in lines if line]
+
+
+def is_left_out(path):
+    """Whether .dockerignore keeps a path, relative to the clone, out of the image, by Docker's rules."""
+    parts = Path(path).parts
+    for pattern in (CLONE / ".dockerignore").read_text().splitlines():
+        if not pattern or pattern.startswith("#"):
+            continue
+        wanted = re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
+        if any(re.fullmatch(wanted, "/".join(parts[:n])) for n in range(1, len(parts) + 1)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.name)
+def test_recipe_passes_hadolint(recipe):
+    hadolint = shutil.which("hadolint", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed (install.sh --dev does it)")
+    done = subprocess.run([hadolint, recipe], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.name)
+def test_what_is_copied_and_started_is_in_the_clone(recipe):
+    found = instructions(recipe)
+    copied = [rest.split()[0] for word, rest in found if word == "COPY"]
+    started = [name for _, rest in found for name in re.findall(r"[\w./-]+\.sh\b", rest)]
+    assert (copied, started) == (["setup-utils", "."], ["setup-utils/install.sh", "run.sh"])
+    assert all((CLONE / name).exists() and not is_left_out(name) for name in copied + started)
+
+
+def test_both_recipes_are_alike():
+    """The packages, and all from the source on: the recipe for CPUs can be tried without NVIDIA's images."""
+    install = r"install -y --no-install-recommends ([\w .+-]+?) &&"
+    packages = [
+        re.findall(install, rest) for found in map(instructions, RECIPES) for _, rest in found if "apt-get" in rest
+    ]
+    assert packages[0] == packages[1] and "openssh-server" in packages[0][0].split()
+    cpu, cuda = ([*found[found.index(("COPY", ". .")) :]] for found in map(instructions, RECIPES))
+    assert cpu == cuda
+    assert cpu[-1] == ("CMD", '["bash", "run.sh"]')
+
+
+@pytest.mark.parametrize(
+    "path", [".git/HEAD", ".venv/bin/python", ".venv.lock", "data/demo/train.rec", "models/a/b.onnx"]
+)
+def test_large_and_local_things_are_left_out(path):
+    assert is_left_out(path)
+
+
+def test_no_source_is_left_out():
+    folders = ("partial_fc", "mxnet", "setup-utils", "hosts", "docker", "benchmarks", "tests")
+    files = [path.relative_to(CLONE) for folder in folders for path in (CLONE / folder).rglob("*") if path.is_file()]
+    sources = [
+        path for path in [*files, *map(Path, os.listdir(CLONE))] if path.suffix in (".py", ".sh", ".txt", ".cmake")
+    ]
+    assert len(sources) > 200
+    assert not [str(path) for path in sources if is_left_out(path)]
+
+
+def test_the_files_that_the_page_names_are_there():
+    page = (CLONE / "docs" / "containers.md").read_text()
+    named = set(re.findall(r"(?:docker|setup-utils)/[\w.-]*\w", page))
+    assert {"docker/Dockerfile", "docker/Dockerfile.cuda", "docker/start-sshd.sh"} < named
+    assert not [name for name in named if not (CLONE / name).exists()]
+
+
+@pytest.mark.parametrize("user, name", [("0:0", "root"), ("4321:4321", "trainer")])
+def test_containers_of_a_job_enter_each_other_without_a_question(user, name):
+    done = in_box(SSHD + "umask; ssh 127.0.0.1 'id -un; umask'; ssh 127.0.0.2 true && cat /tmp/log", user)
+    assert done.returncode == 0, done.stderr
+    umask, *seen = done.stdout.split()[:3]
+    assert seen == [name, umask]  # what a training writes must not be closed to others
+    assert done.stdout.count(f"Accepted publickey for {name} from 127.0.0.1") == 2
+
+
+def test_another_key_opens_nothing():
+    other = "install -m 600 /ssh/other /tmp/other; ssh -o IdentitiesOnly=yes -i /tmp/other -F none -p 12345"
+    options = "-o StrictHostKeyChecking=no -o NumberOfPasswordPrompts=1"
+    done = in_box(f"{SSHD} {other} {options} 127.0.0.1 true")
+    assert done.returncode == 255
+    assert "Permission denied (publickey)." in done.stderr
+
+
+def test_a_host_with_another_key_is_not_trusted():
+    done = in_box(SSHD + "echo partial_fc $(cat /ssh/other.pub) >/root/.ssh/known_hosts; ssh 127.0.0.1 true")
+    assert done.returncode == 255
+    assert "Host key verification failed" in done.stderr
+
+
+def test_a_container_may_be_started_again():
+    done = in_box(f"{SSHD} {END} {SSHD} ssh 127.0.0.1 ls -A .ssh")
+    assert done.stdout.split() == ["authorized_keys", "config", "id_ed25519", "known_hosts"], done.stderr
+
+
+def test_a_home_that_is_in_use_is_left_alone():
+    done = in_box("mkdir /root/.ssh && echo mine >/root/.ssh/config && ! bash /ssh/start-sshd.sh && cat /root/.ssh/*")
+    assert (done.returncode, done.stdout) == (0, "mine\n")
+    assert "/root/.ssh is there already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "script, user, sentence",
+    [
+        ("rm /ssh/id_ed25519;", "0:0", "ssh-keygen -q -t ed25519 -N '' -f ssh/id_ed25519"),
+        ("ssh-keygen -q -p -N secret -f /ssh/id_ed25519;", "0:0", "not a private key without a passphrase"),
+        ("", "4322:4321", "not readable for user 4322"),
+        ("chmod 644 /ssh/*; exec chroot --userspec=4322:4322 /", "0:0", "--build-arg USER_ID=4322"),
+    ],
+)
+def test_what_is_amiss_is_said(script, user, sentence):
+    done = in_box(f"{script} bash /ssh/start-sshd.sh", user)
+    assert done.returncode == 1
+    assert sentence in done.stderr
