@@ -5,7 +5,8 @@
 #   HOSTS=hosta:8,hostb:8 bash run.sh                   on several hosts, with so many ranks each; or
 #   HOSTFILE=hosts/two_machines bash run.sh             the same from a file. NP is then the sum of them.
 #   MAX_RESTARTS=3 bash run.sh                          goes on from the newest checkpoint when it has failed (0 times)
-#   MAX_RESTARTS=3 MIN_HOSTS=1 HOSTS=... bash run.sh    and does so on the hosts that are left, so many at least (all)
+#   MAX_RESTARTS=3 MIN_HOSTS=1 HOSTS=... bash run.sh    and does so on the hosts that are left, so many at least (all);
+#                                                       for more it waits HOST_WAIT seconds (300)
 #
 # Hosts are looked at before training begins (setup-utils/check.sh); CHECK_HOSTS=0 leaves that out.
 #   INTERFACE=eth0 or INTERFACE=10.0.0.0/24             by which hosts talk (the one that ssh takes)

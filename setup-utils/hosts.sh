@@ -54,21 +54,29 @@ choose_hosts() {
     all_hosts=("${hosts[@]}") all_ranks=$NP
 }
 
-# Before a restart: the same hosts, or those that are left if the user allows it. Fails where there are too few.
+# Before a restart: the same hosts, or those that are left if the user allows it. It waits for a host that starts anew.
+# Fails where there are too few.
 choose_hosts_again() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ] || [ "${CHECK_HOSTS:-1}" = 0 ]; then return 0; fi
-    if look_at_hosts "$@"; then
-        hosts=("${all_hosts[@]}") NP=$all_ranks
-        return 0
-    fi
-    local left
-    read -r -a left <<<"${PFC_USABLE//,/ }"
-    if [ "${#left[@]}" -eq 0 ] || [ "${#left[@]}" -lt "${MIN_HOSTS:-${#left[@]}1}" ]; then
-        printf 'run.sh: no restart, as not all hosts are there (MIN_HOSTS=1 goes on with those that are)\n' >&2
-        return 1
-    fi
-    hosts=(-host "$PFC_USABLE") NP=$(slots_of "$PFC_USABLE")
-    printf 'run.sh: goes on with %s ranks on %s\n' "$NP" "$PFC_USABLE" >&2
+    local end=$((SECONDS + ${HOST_WAIT:-300})) left
+    until look_at_hosts "$@"; do
+        read -r -a left <<<"${PFC_USABLE//,/ }"
+        if [ -n "${MIN_HOSTS:-}" ] && [ "${#left[@]}" -gt 0 ] && [ "${#left[@]}" -ge "$MIN_HOSTS" ]; then
+            NP=$(slots_of "$PFC_USABLE")
+            if [ "$NP" -gt "$all_ranks" ]; then NP=$all_ranks; fi
+            hosts=(-host "$PFC_USABLE")
+            printf 'run.sh: goes on with %s ranks on %s\n' "$NP" "$PFC_USABLE" >&2
+            return 0
+        fi
+        if [ "$SECONDS" -ge "$end" ]; then
+            printf 'run.sh: no restart, as not all hosts are there (MIN_HOSTS=1 goes on with those that are)\n' >&2
+            return 1
+        fi
+        printf 'run.sh: looks again in 5 s, and gives up after %s s (HOST_WAIT)\n' $((end - SECONDS)) >&2
+        sleep 5 &
+        wait $!    # a signal ends this, but not a sleep in front
+    done
+    hosts=("${all_hosts[@]}") NP=$all_ranks
 }
 
 # With a CUDA wheel a rank needs a GPU of its own.
