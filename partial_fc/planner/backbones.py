@@ -31,6 +31,8 @@ class Backbone(NamedTuple):
         running: statistics of the batch norms, without those behind the head.
         kept: outputs that a step keeps of an image.
         largest: the largest of them.
+        convolved: multiplications of its convolutions for an image.
+        operators: of the symbol, what the framework has to start one by one.
         prelu: its activation, which oneDNN does not compute in its own layout.
     """
 
@@ -40,6 +42,8 @@ class Backbone(NamedTuple):
     running: int
     kept: int
     largest: int
+    convolved: int
+    operators: int
     prelu: bool = True
 
     def parameters(self, embedding: int) -> tuple[int, int]:
@@ -50,20 +54,24 @@ class Backbone(NamedTuple):
         """Running means and variances."""
         return self.running + 2 * embedding
 
+    def multiplications(self, embedding: int) -> int:
+        """Of a forward pass over one image, as the literature counts "FLOPs"; their additions not counted."""
+        return self.convolved + embedding * self.head_inputs
+
     def activations(self, batch: int) -> int:
         """Numbers that a step over B images keeps."""
         return batch * (self.kept + self.largest)
 
 
 BACKBONES = {
-    "r18": Backbone(11165312, 13696, 25088, 13696, 11942912, 802816),
-    "r34": Backbone(21267904, 24832, 25088, 24832, 15706112, 802816),
-    "r50": Backbone(30707136, 37120, 25088, 37120, 18114560, 802816),
-    "r100": Backbone(52240960, 68608, 25088, 68608, 28350464, 802816),
-    "r124": Backbone(73478208, 90112, 25088, 90112, 31662080, 802816),
-    "r200": Backbone(105852288, 135040, 25088, 135040, 49273856, 802816),
-    "rx50": Backbone(23968256, 96512, 25088, 96512, 46188032, 1605632),
-    "rx101": Backbone(43064832, 200960, 25088, 200960, 66659840, 1605632),
-    "mbf": Backbone(892928, 44416, 512, 19328, 9246976, 401408),
-    "small": Backbone(292656, 1184, 2048, 1184, 149248, 37632, prelu=False),
+    "r18": Backbone(11165312, 13696, 25088, 13696, 11942912, 802816, 2597109760, 72),
+    "r34": Backbone(21267904, 24832, 25088, 24832, 15706112, 802816, 4446797824, 128),
+    "r50": Backbone(30707136, 37120, 25088, 37120, 18114560, 802816, 6296485888, 184),
+    "r100": Backbone(52240960, 68608, 25088, 68608, 28350464, 802816, 12076761088, 359),
+    "r124": Backbone(73478208, 90112, 25088, 90112, 31662080, 802816, 14851293184, 443),
+    "r200": Backbone(105852288, 135040, 25088, 135040, 49273856, 802816, 23406100480, 702),
+    "rx50": Backbone(23968256, 96512, 25088, 96512, 46188032, 1605632, 4260544512, 179),
+    "rx101": Backbone(43064832, 200960, 25088, 200960, 66659840, 1605632, 8000061440, 349),
+    "mbf": Backbone(892928, 44416, 512, 19328, 9246976, 401408, 220899840, 147),
+    "small": Backbone(292656, 1184, 2048, 1184, 149248, 37632, 10801920, 26, prelu=False),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import Plan
 from .memory import MIB
+from .times import Time, seconds_of
 from .verdict import Verdict
 
 CLOSE = 0.05  # share of the memory
@@ -20,20 +21,31 @@ _COLUMNS = {
 _NAMES = {"ranks": "--ranks", "batch": "--batch", "ratio": "--ratio", "kept_mb": "--kept-mb", "bank": "--bank"}
 
 
-def format_plan(planned: Plan, verdict: Verdict | None) -> str:
-    """Everything as text; numbers are MiB, 2^20 bytes."""
-    lines = [*_heading(planned), "", *_memory_table(planned), "", *_moves_tables(planned)]
+def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time]) -> str:
+    """Everything as text; memory is in MiB, 2^20 bytes, time in milliseconds."""
+    lines = [
+        *_heading(planned),
+        "",
+        *_memory_table(planned),
+        "",
+        *_moves_tables(planned),
+        *_times_table(planned, times),
+    ]
     return "\n".join([*lines, *([] if verdict is None else [_sentence(verdict)])])
 
 
-def numbers(planned: Plan, verdict: Verdict | None) -> dict[str, Any]:
-    """Everything for JSON; numbers are bytes."""
+def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[str, Any]:
+    """Everything for JSON; numbers are bytes and seconds."""
+    seconds = seconds_of(times)
     return {
         "case": planned.case._asdict(),
         "layer": planned.layer._asdict(),
         "memory": [part._asdict() for part in planned.parts],
         "memory_total": {place: planned.memory(place) for place in PLACES},
         "moves": [move._asdict() for move in planned.moves],
+        "times": [time._asdict() for time in times],
+        "step_seconds": seconds or None,
+        "samples_per_second": planned.layer.batch / seconds if times else None,
         "verdict": None if verdict is None else {**verdict._asdict(), "largest": verdict.largest._asdict()},
     }
 
@@ -72,6 +84,16 @@ def _moves_tables(planned: Plan) -> list[str]:
     return [*lines, ""]
 
 
+def _times_table(planned: Plan, times: list[Time]) -> list[str]:
+    if not times:
+        return []
+    rows: list[tuple[str, ...]] = [("Time of a step on V100 cards, ms", "takes", "hidden")]
+    rows += [(f"  {time.name}", _milliseconds(time.seconds), _milliseconds(time.hidden)) for time in times]
+    rows.append(("in all, less what is hidden", _milliseconds(seconds_of(times)), ""))
+    speed = planned.layer.batch / seconds_of(times)
+    return [*_aligned(rows), f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} of a GPU.", ""]
+
+
 def _sentence(verdict: Verdict) -> str:
     needed, given = verdict.needed / 2**30, verdict.given / 2**30
     close = ", by less than the error of this estimate: try it" if abs(needed - given) < CLOSE * given else ""
@@ -92,6 +114,10 @@ def _told(name: str, value: Any) -> str:
 
 def _mib(nbytes: int) -> str:
     return f"{nbytes / MIB:,.1f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:,.2f}" if seconds else ""
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:

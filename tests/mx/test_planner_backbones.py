@@ -38,6 +38,22 @@ def test_what_a_step_keeps_of_an_image(network):
     assert (BACKBONES[network].kept, BACKBONES[network].largest) == (sum(kept), max(kept))
 
 
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_operators_and_multiplications(network):
+    """Each weight of a convolution is used once for every pixel of its output, one of the head once."""
+    symbol, embedding = get_symbol(network, 96), 96
+    nodes = json.loads(symbol.tojson())["nodes"]
+    arguments, _, _ = symbol.infer_shape(data=(1, 3, 112, 112))
+    sizes = {name: int(np.prod(shape)) for name, shape in zip(symbol.list_arguments(), arguments)}
+    internals = symbol.get_internals()
+    _, shapes, _ = internals.infer_shape(data=(1, 3, 112, 112))
+    pixels = {name: int(np.prod(shape[2:])) for name, shape in zip(internals.list_outputs(), shapes)}
+    products = [node for node in nodes if node["op"] in ("Convolution", "FullyConnected")]
+    counted = sum(sizes[nodes[node["inputs"][1][0]]["name"]] * pixels[node["name"] + "_output"] for node in products)
+    assert BACKBONES[network].multiplications(embedding) == counted
+    assert BACKBONES[network].operators == sum(node["op"] != "null" for node in nodes)
+
+
 @pytest.mark.parametrize("network", ["r18", "r50", "rx50", "mbf"])
 def test_activations_are_those_of_mxnets_memory_plan(network):
     symbol, batch = get_symbol(network), 4
