@@ -49,7 +49,7 @@ def defaults() -> edict:
     settings.seed = 0
     settings.fp16 = False  # the backbone in float16 on GPUs; its head, the layer and what is saved stay float32
     settings.step_timeout = 600  # seconds without a step after which a rank ends the job
-    settings.host_timeout = 15  # seconds without a byte from another host after which the job ends
+    settings.host_timeout = 15  # seconds without an answer from another host after which the job ends
 
     # The backbone
     settings.net_se = False  # squeeze-and-excitation in the residual units
@@ -194,7 +194,6 @@ POSITIVE = (
     "save_every",
     "checkpoints_kept",
     "step_timeout",
-    "host_timeout",
 )
 
 
@@ -202,6 +201,8 @@ def _check(settings):
     for name in POSITIVE:
         if settings[name] < 1:
             raise SettingsError(f"{name} is {settings[name]}, but must be at least 1")
+    if settings.host_timeout < 3:
+        raise SettingsError(f"host_timeout is {settings.host_timeout}, but hosts answer once a second: at least 3")
     if settings.image_size % 16:
         raise SettingsError(f"image_size is {settings.image_size}, but must be a multiple of 16, such as 112")
     if not 0 < settings.sample_ratio <= 1:

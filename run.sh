@@ -46,6 +46,7 @@ ask_to_stop() {
 # shellcheck disable=SC2317
 interrupt() {
     interrupted=1 woken=1
+    [ -n "$job" ] || exit 130
     local fields
     read -r -a fields </proc/$$/stat
     # A terminal whose foreground group (7) is this process's group (4) has interrupted mpirun as well.
@@ -73,7 +74,6 @@ as_typed() {
 train() {
     local line=("$(command -v mpirun)" -np "$NP" "${hosts[@]}" -bind-to "$binding" -map-by slot -q) name
     if [ -n "$networks" ]; then
-        export PARTIAL_FC_NETWORKS=$networks
         line+=(-mca btl_tcp_if_include "$networks" -mca oob_tcp_if_include "$networks")
     fi
     while IFS= read -r name; do
@@ -100,17 +100,23 @@ case $binding in
         printf 'run.sh: BIND_TO=%s is nothing that a rank can be bound to: none, core, socket, numa ...\n' "$binding" >&2
         exit 2 ;;
 esac
-choose_hosts "$@"
-for ((restart = 1; ; restart++)); do
-    train "$@"
+
+# In a function, which bash has read to its end before it begins: who edits this file disturbs no training.
+main() {
+    choose_hosts "$@"
+    for ((restart = 1; ; restart++)); do
+        train "$@"
+        [ -z "$interrupted" ] || code=130
+        if [ "$code" -gt 128 ] && [ "$code" -le 192 ] && [ "$code" -ne 130 ]; then
+            printf 'run.sh: a rank was ended by signal %s\n' $((code - 128)) >&2
+        fi
+        case $code in 0 | 2 | 75 | 130) break ;; esac
+        if [ -n "$asked" ] || [ "$restart" -gt "${MAX_RESTARTS:-0}" ]; then break; fi
+        job=''
+        choose_hosts_again "$@" || break
+        printf 'run.sh: exit code %s, restart %s of %s\n' "$code" "$restart" "$MAX_RESTARTS" >&2
+    done
     [ -z "$interrupted" ] || code=130
-    if [ "$code" -gt 128 ] && [ "$code" -le 192 ] && [ "$code" -ne 130 ]; then
-        printf 'run.sh: a rank was ended by signal %s\n' $((code - 128)) >&2
-    fi
-    case $code in 0 | 2 | 75 | 130) break ;; esac
-    if [ -n "$asked" ] || [ "$restart" -gt "${MAX_RESTARTS:-0}" ]; then break; fi
-    job=''
-    choose_hosts_again "$@" || break
-    printf 'run.sh: exit code %s, restart %s of %s\n' "$code" "$restart" "$MAX_RESTARTS" >&2
-done
-exit "$code"
+    exit "$code"
+}
+main "$@"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from typing import Mapping, MutableMapping, NamedTuple
+from typing import Mapping, MutableMapping, NamedTuple, Sequence
 
 MAX_DECODE_THREADS = 8  # of an automatic choice: some 40,000 images/s, more than any one GPU takes
 
@@ -76,20 +76,52 @@ def decode_threads(local_size: int) -> int:
     return min(cores_of_rank(local_size), MAX_DECODE_THREADS)
 
 
+def networks(environment: Mapping[str, str]) -> list[str]:
+    """The networks that the launcher has chosen, names of interfaces or subnets; none where it leaves that open."""
+    # mpirun hands its parameters to the ranks; horovodrun sets the second over Gloo.
+    words = environment.get("OMPI_MCA_btl_tcp_if_include") or environment.get("HOROVOD_GLOO_IFACE") or ""
+    return [word for word in words.split(",") if word]
+
+
+def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
+    """Interface -> its IPv4 addresses in these networks, or all but the loopback's where none is named.
+
+    Raises:
+        ValueError: this host has no interface in any of them, or one is no subnet.
+    """
+    import psutil
+
+    here = {
+        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
+        for name, entries in psutil.net_if_addrs().items()
+    }
+    if not networks:
+        kept = {name: [one for one in found if not one.startswith("127.")] for name, found in here.items()}
+        return {name: found for name, found in kept.items() if found}
+    chosen: dict[str, list[str]] = {}
+    for word in networks:
+        chosen.update(_in_subnet(word, here) if "/" in word else {word: here[word]} if word in here else {})
+    if not chosen:  # hosts of several subnets have an interface in one of them each
+        known = ", ".join(" ".join([name, *addresses]) for name, addresses in here.items())
+        raise ValueError(f"this host has no interface in the network {','.join(networks)}, but: {known}")
+    return chosen
+
+
+def _in_subnet(word: str, here: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    try:
+        subnet = ipaddress.IPv4Network(word, strict=False)
+    except ValueError as error:
+        raise ValueError(f"{word} is no subnet such as 10.0.0.0/24: {error}") from None
+    inside = {name: [one for one in found if ipaddress.IPv4Address(one) in subnet] for name, found in here.items()}
+    return {name: found for name, found in inside.items() if found}
+
+
 def name_interfaces(environment: MutableMapping[str, str]) -> None:
     """Tells NCCL by which interfaces this host talks to the others: it takes names only, and each host has its own.
 
-    Reads ``PARTIAL_FC_NETWORKS``, names or subnets with commas between, as run.sh hands it to all ranks.
+    Raises:
+        ValueError: this host has none in the networks that mpirun was told.
     """
-    networks = environment.get("PARTIAL_FC_NETWORKS", "")
-    if not networks or "NCCL_SOCKET_IFNAME" in environment:
-        return
-    import psutil
-
-    found = [word for word in networks.split(",") if "/" not in word]
-    subnets = [ipaddress.IPv4Network(word, strict=False) for word in networks.split(",") if "/" in word]
-    for name, entries in psutil.net_if_addrs().items():
-        addresses = [ipaddress.IPv4Address(entry.address) for entry in entries if entry.family == socket.AF_INET]
-        if any(address in subnet for address in addresses for subnet in subnets):
-            found.append(name)
-    environment["NCCL_SOCKET_IFNAME"] = "=" + ",".join(found)
+    chosen = networks(environment)
+    if chosen and "NCCL_SOCKET_IFNAME" not in environment:
+        environment["NCCL_SOCKET_IFNAME"] = "=" + ",".join(addresses_in(chosen))

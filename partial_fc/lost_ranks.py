@@ -26,6 +26,11 @@ def gone_sentence(record: Record) -> str:
     return f"{_who(record)} is gone without a word, killed perhaps: it stood {_where(record)}"
 
 
+def unseen_sentence(rank: int, host: str) -> str:
+    """For such a process of another host, of which this one sees no record."""
+    return f"rank {rank} on {host} is gone without a word, killed perhaps"
+
+
 def connection_sentence(rank: int, records: Sequence[Record]) -> str:
     """For a rank that has lost the connection to the others, of which none of its own host is gone."""
     mine = next((record for record in records if record.rank == rank), None)

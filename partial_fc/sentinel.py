@@ -14,12 +14,22 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from typing import Mapping, NoReturn, Sequence
+from typing import Callable, Mapping, NoReturn, Sequence, TypeVar
 
 from partial_fc.host_watch import HostWatch
 from partial_fc.launch import Place
-from partial_fc.lost_ranks import absent_sentence, culprit, gone_sentence, missing, silent_sentence, still_sentence
+from partial_fc.lost_ranks import (
+    absent_sentence,
+    culprit,
+    gone_sentence,
+    missing,
+    silent_sentence,
+    still_sentence,
+    unseen_sentence,
+)
 from partial_fc.notice_board import NoticeBoard, Record, has_ended, is_gone, is_stopped, job_key, process_state
+
+Result = TypeVar("Result")
 
 FAILED, REFUSED, PREEMPTED = 1, 2, 75  # exit codes; the last is EX_TEMPFAIL of sysexits.h
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -27,7 +37,10 @@ TICK = 0.2  # seconds between two looks
 # Seconds that those who only wait leave to the rank that hangs: it can show where it stands.
 PRECEDENCE = 2.0
 GRACE = 60.0  # seconds from the request to stop, and from the last sign of life, until the process ends unsaved
-QUIET = 5.0  # seconds without a byte after which a host is suspected when mpirun ends the job
+QUIET = 5.0  # seconds without an answer after which a host is suspected when mpirun ends the job
+BACK = 2.0  # seconds without an answer, below which a host that was silent is there again
+AWAY = 0.5  # seconds that a rank of another host leaves to those of rank 0's; mpirun kills a second after TERM
+BOARD = 2.0  # seconds for the notice board, whose disk may have gone with a host
 LINGER = 60.0  # seconds for mpirun to find that a host is lost, see env.sh
 START = 300.0  # seconds until all ranks have met; PARTIAL_FC_START_SECONDS sets another number
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
@@ -79,6 +92,7 @@ class Sentinel(threading.Thread):
         self._peers: dict[int, Record] = {}  # of this host
         self._ended: set[int] = set()
         self._hosts: HostWatch | None = None
+        self._host_of: list[str] = []
         self._main = threading.main_thread().ident
         self.mark()
 
@@ -97,9 +111,14 @@ class Sentinel(threading.Thread):
         self._met = True
         self.mark("preparations", waiting=False)
 
-    def watch_hosts(self, hosts: HostWatch) -> None:
-        """From now on a host that falls silent ends the job."""
-        self._hosts = hosts
+    def watch_hosts(self, hosts: HostWatch | None, host_of: list[str]) -> None:
+        """From now on a host that falls silent ends the job.
+
+        Args:
+            hosts: of the first rank of each host; None for the others.
+            host_of: the host of each rank.
+        """
+        self._hosts, self._host_of = hosts, host_of
 
     def training_begun(self) -> None:
         """From now on a request to stop is one to save first."""
@@ -117,6 +136,8 @@ class Sentinel(threading.Thread):
 
     def leave(self) -> None:
         """Takes this rank off the notice board: its process ends now."""
+        if self._hosts is not None:
+            self._hosts.say_goodbye()
         self.board.leave(self.num_update, self._doing)
 
     def lost(self) -> Record | None:
@@ -169,9 +190,7 @@ class Sentinel(threading.Thread):
             if self._asked_at and min(now - self._asked_at, self._still(now)) > GRACE:
                 self.end(f"asked to stop {GRACE:.0f} s ago, but not at a step since: ends unsaved")
 
-    def end(
-        self, text: str, code: int = FAILED, trace: str = "", stopped: Sequence[int] = (), linger: float = 0.0
-    ) -> NoReturn:
+    def end(self, text: str, code: int = FAILED, trace: str = "", stopped: Sequence[int] = ()) -> NoReturn:
         """Ends the process; tells why, unless another rank or the main thread does.
 
         Args:
@@ -179,11 +198,10 @@ class Sentinel(threading.Thread):
             code: exit code.
             trace: where the main thread is, to be told too.
             stopped: ranks that are held by SIGSTOP.
-            linger: seconds that the launcher has to end this process by itself.
         """
         self.telling.acquire(timeout=5)
         if not self._done:
-            if self.board.tell_once():
+            if _within(BOARD, self.board.tell_once, True):
                 with suppress(OSError):
                     print(f"error: {text}\n{trace}".rstrip(), file=sys.stderr, flush=True)
             for rank in stopped:
@@ -191,9 +209,7 @@ class Sentinel(threading.Thread):
                 if rank in self._peers and not self._under_mpi:
                     with suppress(ProcessLookupError):  # another one has been faster
                         os.kill(self._peers[rank].pid, signal.SIGKILL)
-            if linger:
-                signal.sigtimedwait(SIGNALS, linger)
-            self.leave()
+            _within(BOARD, self.leave, None)
         os._exit(code)
 
     def _arm(self) -> None:
@@ -204,12 +220,11 @@ class Sentinel(threading.Thread):
     def _signalled(self, number: int) -> None:
         if number == signal.SIGTERM and self._under_mpi:
             # mpirun sends it when it has begun to end the job, and kills a second later.
-            elsewhere = (
-                ", perhaps for another host, or for ssh's connection to it"
-                if self.place.size > self.place.local_size
-                else ""
-            )
             silent = self._hosts.silent(QUIET) if self._hosts is not None else []
+            if self._away:
+                # Its launcher may have lost the user's host, so that nobody would read what this rank says.
+                time.sleep(AWAY)
+            elsewhere = ", perhaps for another host, or for ssh's connection to it" if self._several else ""
             self.end(
                 self._uncome()
                 or (self._silence(silent, QUIET) if silent else "")
@@ -238,17 +253,50 @@ class Sentinel(threading.Thread):
         mine = now - self._moved
         return mine if blamed is None or blamed.rank == self.place.rank else min(mine, time.time() - blamed.moved)
 
+    @property
+    def _several(self) -> bool:
+        return self.place.size > self.place.local_size
+
+    @property
+    def _away(self) -> bool:
+        """This is another host than rank 0's."""
+        return bool(self._host_of) and self._host_of[0] != self.board.host
+
     def _check_hosts(self) -> None:
-        if self._hosts is None or not self.host_patience:
+        if self._hosts is None:
             return
+        gone = self._hosts.gone()
+        if gone:
+            self._end_for_killed(gone[0])
         # Rank 0's words can be read by the user. An edge that is cut off must not be the one that tells.
-        silent = self._hosts.silent(self.host_patience + (2 * PRECEDENCE if self.place.rank else 0))
-        if silent:
-            # mpirun finds its daemon there lost by itself. When a rank ends before, it waits for that daemon's answer.
-            self.end(self._silence(silent, self.host_patience), linger=LINGER if self._under_mpi else 0.0)
+        if self.host_patience:
+            silent = self._hosts.silent(self.host_patience + (2 * PRECEDENCE if self._away else 0))
+            if silent:
+                self._end_for_silent(silent)
+
+    def _end_for_killed(self, host: str) -> NoReturn:
+        first = self._host_of.index(host)
+        none: list[Record] = []
+        records = {record.rank: record for record in _within(BOARD, lambda: self.board.records(), none)}
+        self.end(gone_sentence(records[first]) if first in records else unseen_sentence(first, host))
+
+    def _end_for_silent(self, hosts: Sequence[str]) -> NoReturn:
+        text = self._silence(hosts, self.host_patience)
+        if not self._under_mpi:
+            self.end(text)
+        # mpirun finds its daemon there lost by itself. When a rank ends before, it waits for that daemon's answer.
+        with self.telling:
+            if not self._done and _within(BOARD, self.board.tell_once, True):
+                with suppress(OSError):
+                    print(f"error: {text}", file=sys.stderr, flush=True)
+            end = time.monotonic() + LINGER
+            while time.monotonic() < end and self._hosts is not None and self._hosts.silent(BACK):
+                if signal.sigtimedwait(SIGNALS, TICK) is not None:
+                    break
+            self.end(text)
 
     def _silence(self, hosts: Sequence[str], seconds: float) -> str:
-        ranks = [record.rank for record in self.board.records() if record.host == hosts[0]]
+        ranks = [rank for rank, host in enumerate(self._host_of) if host == hosts[0]]
         return silent_sentence(hosts, ranks, seconds, self.num_update)
 
     def _check_moving(self, now: float) -> None:
@@ -257,6 +305,8 @@ class Sentinel(threading.Thread):
         records, clock = self.board.records(), time.time()
         blamed = culprit(records)
         stopped = [record.rank for record in records if record.host == self.board.host and is_stopped(record)]
+        if self._hosts is not None:
+            stopped += [self._host_of.index(host) for host in self._hosts.held(QUIET)]
         if blamed is not None and blamed.rank == self.place.rank:
             frames = sys._current_frames().get(self._main or 0)
             trace = "".join(traceback.format_stack(frames)) if frames else ""
@@ -274,6 +324,15 @@ def _launchers() -> list[tuple[int, int]]:
     if any(word.endswith("run.sh") or "mpirun" in word for word in _command(above)):
         found.append((above, process_state(above)[1]))
     return found
+
+
+def _within(seconds: float, work: Callable[[], Result], otherwise: Result) -> Result:
+    """What a function returns, unless it takes longer."""
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else otherwise
 
 
 def _command(pid: int) -> list[str]:

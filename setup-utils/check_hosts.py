@@ -33,7 +33,13 @@ from training_words import Training
 CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Seconds from the start until all facts are there, and until all hosts have tried to reach each other.
 FACTS, NETWORK = 12, 17
-UNLISTED = ("code", "settings", "versions", "network")  # what matters of a host that only starts the training
+UNLISTED = (
+    "code",
+    "settings",
+    "versions",
+    "hostname",
+    "network",
+)  # what matters of a host that only starts the training
 
 
 def main(argv: Sequence[str]) -> int:
@@ -132,9 +138,20 @@ def rows_of(visit: Visit, here: Visit, visits: Sequence[Visit], training: Traini
         where = f"as {visit.facts.get('user', '?')} to {host_network.server(visit)}"
         rows.insert(0, Row("ok", "ssh", f"{where}, all answered in {visit.seconds:.1f} s"))
         rows.append(compare_hosts.clock(visit.offset, visit.doubt))
+    rows += own_name(visit, [here, *visits])
     network = host_network.row(visit, here, visits)
     rows += [network] if network else []
     return rows if visit in visits else [row for row in rows if row.what in UNLISTED]
+
+
+def own_name(visit: Visit, visits: Sequence[Visit]) -> list[Row]:
+    """A row where another host calls itself the same."""
+    name = visit.facts.get("hostname")
+    twins = [one.host.name for one in visits if one is not visit and name and one.facts.get("hostname") == name]
+    if not twins:
+        return []
+    found = f"calls itself {name}, as {twins[0]} does; MPI and Horovod take them for one"
+    return [Row("bad", "hostname", found, "hostnamectl set-hostname ANOTHER on one of them")]
 
 
 def show(found: dict[Visit, list[Row]], visits: Sequence[Visit], seconds: float, brief: bool) -> None:

@@ -67,6 +67,9 @@ fi
 # The same transports as horovodrun asks for, so that both launchers behave alike.
 export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
 export OMPI_MCA_btl="${OMPI_MCA_btl:-^openib}"
+# Between hosts: left alone, Open MPI sends long messages so ("put") that the leave to send lies behind the rank's own
+# message, and over a slow link the two directions of an exchange run one after the other (docs/scale.md).
+export OMPI_MCA_btl_tcp_flags="${OMPI_MCA_btl_tcp_flags:-send,inplace}"
 # Containers mostly forbid process_vm_readv, and Open MPI then prints "Read -1, expected ..., errno = 1" for each message.
 if [ -e /.dockerenv ] || [ -e /run/.containerenv ]; then
     export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"

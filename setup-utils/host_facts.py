@@ -257,6 +257,7 @@ def gather(asked: dict[str, Any]) -> dict[str, Any]:
         "cores": cores,
         "interfaces": interfaces,
         "user": getpass.getuser,
+        "hostname": socket.gethostname,
     }
     facts, failed = in_time(jobs, PATIENCE)
     connection = os.environ.get("SSH_CONNECTION", "").split()

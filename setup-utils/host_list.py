@@ -35,7 +35,7 @@ def read_hostfile(path: str) -> list[Host]:
         OSError: the file cannot be read.
     """
     found = []
-    with open(path) as stream:
+    with open(path, encoding="utf-8-sig") as stream:
         for number, line in enumerate(stream, 1):
             text = " ".join(line.split("#")[0].split())
             if text:
@@ -55,7 +55,9 @@ def read_list(text: str) -> list[Host]:
     for word in text.split(","):
         match = NAME.fullmatch(word.strip())
         if not match:
-            raise HostListError(f"cannot read {word.strip()!r} of the hosts {text!r}: write them as hosta:2,hostb:2")
+            raise HostListError(
+                f"cannot read {word.strip()!r} of the hosts {text!r}: write hosta:2,hostb:2, no _ in names"
+            )
         count = int(match["slots"] or 1)
         if not count:
             raise HostListError(f"{word.strip()} has no slot: write how many ranks it runs, such as hosta:2")

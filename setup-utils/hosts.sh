@@ -8,6 +8,7 @@
 # look_at_hosts WORDS: asks each host that the user has named; sets PFC_NETWORKS and PFC_USABLE, name:slots of the good.
 look_at_hosts() {
     local found code=0
+    PFC_NETWORKS='' PFC_USABLE=''
     found=$(mktemp)
     "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check_hosts.py" "${named[@]}" --for-run "$found" -- "$@" || code=$?
     # shellcheck source=/dev/null
@@ -26,10 +27,10 @@ slots_of() {
 # Refuses to begin, with exit code 2, where a host is not as it must be.
 choose_hosts() {
     networks=${INTERFACE:-}
-    if [[ $networks =~ ^[[:alpha:]] ]] && ! grep -q "^ *$networks:" /proc/net/dev; then
-        printf 'run.sh: this host has no interface %s (INTERFACE), but: %s\n' "$networks" \
-            "$(sed -n 's/^ *\([^ :]*\):.*/\1/p' /proc/net/dev | xargs)" >&2
-        exit 2
+    if [ -n "$networks" ]; then
+        "$VIRTUAL_ENV/bin/python" -c "import sys; from partial_fc.launch import addresses_in
+try: addresses_in(sys.argv[1].split(','))
+except ValueError as error: sys.exit(f'run.sh: INTERFACE: {error}')" "$networks" || exit 2
     fi
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ]; then
         hosts=(-hostfile "$PFC_ROOT/hosts/localhost")
@@ -41,9 +42,10 @@ choose_hosts() {
     else
         hosts=(-hostfile "$HOSTFILE") named=(--hostfile "$HOSTFILE")
     fi
-    PFC_NETWORKS='' PFC_USABLE=''
     if [ "${CHECK_HOSTS:-1}" != 0 ]; then
-        look_at_hosts "$@" || exit 2
+        local code=0
+        look_at_hosts "$@" || code=$?
+        case $code in 0) ;; 130) exit 130 ;; *) exit 2 ;; esac
         hosts=(-host "$PFC_USABLE")    # horovodrun's hostfiles have another form, which is taken too
         networks=${INTERFACE:-$PFC_NETWORKS}
         NP=${NP:-$(slots_of "$PFC_USABLE")}
@@ -58,25 +60,35 @@ choose_hosts() {
 # Fails where there are too few.
 choose_hosts_again() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ] || [ "${CHECK_HOSTS:-1}" = 0 ]; then return 0; fi
-    local end=$((SECONDS + ${HOST_WAIT:-300})) left
-    until look_at_hosts "$@"; do
-        read -r -a left <<<"${PFC_USABLE//,/ }"
-        if [ -n "${MIN_HOSTS:-}" ] && [ "${#left[@]}" -gt 0 ] && [ "${#left[@]}" -ge "$MIN_HOSTS" ]; then
-            NP=$(slots_of "$PFC_USABLE")
-            if [ "$NP" -gt "$all_ranks" ]; then NP=$all_ranks; fi
-            hosts=(-host "$PFC_USABLE")
-            printf 'run.sh: goes on with %s ranks on %s\n' "$NP" "$PFC_USABLE" >&2
-            return 0
-        fi
+    local end=$((SECONDS + ${HOST_WAIT:-300})) table code told='' taken=''
+    table=$(mktemp)
+    while :; do
+        code=0
+        look_at_hosts "$@" >"$table" || code=$?
+        if [ -z "$told" ] || [ "$code" -ne 1 ]; then cat "$table"; fi
+        if [ "$code" -ne 1 ] || take_those_left; then break; fi
         if [ "$SECONDS" -ge "$end" ]; then
             printf 'run.sh: no restart, as not all hosts are there (MIN_HOSTS=1 goes on with those that are)\n' >&2
-            return 1
+            break
         fi
-        printf 'run.sh: looks again in 5 s, and gives up after %s s (HOST_WAIT)\n' $((end - SECONDS)) >&2
-        sleep 5 &
+        if [ -z "$told" ]; then printf 'run.sh: waits %s s for these hosts (HOST_WAIT)\n' $((end - SECONDS)) >&2; fi
+        told=1
+        sleep 5 >/dev/null 2>&1 &
         wait $!    # a signal ends this, but not a sleep in front
     done
-    hosts=("${all_hosts[@]}") NP=$all_ranks
+    rm -f "$table"
+    if [ "$code" -eq 0 ]; then hosts=("${all_hosts[@]}") NP=$all_ranks; fi
+    [ "$code" -eq 0 ] || [ -n "$taken" ]
+}
+
+# take_those_left: goes on with the hosts that are good, where MIN_HOSTS allows it.
+take_those_left() {
+    local left ranks
+    read -r -a left <<<"${PFC_USABLE//,/ }"
+    if [ -z "${MIN_HOSTS:-}" ] || [ "${#left[@]}" -eq 0 ] || [ "${#left[@]}" -lt "$MIN_HOSTS" ]; then return 1; fi
+    ranks=$(slots_of "$PFC_USABLE")
+    hosts=(-host "$PFC_USABLE") NP=$((ranks < all_ranks ? ranks : all_ranks)) taken=1
+    printf 'run.sh: goes on with NP=%s on %s\n' "$NP" "$PFC_USABLE" >&2
 }
 
 # With a CUDA wheel a rank needs a GPU of its own.

@@ -107,9 +107,9 @@ class Hosts:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def pid(self, name: str) -> int:
-        """Id, on this machine, of a host's first process."""
-        return self._pids[name]
+    def has(self, name: str, pid: int) -> bool:
+        """Whether a process of this machine is one of that host."""
+        return os.stat(f"/proc/{pid}/ns/uts") == os.stat(f"/proc/{self._pids[name]}/ns/uts")
 
     def command(self, name: str, command: Sequence[object], cwd: str | os.PathLike = "/") -> list[str]:
         """The command line that runs a command on a host."""

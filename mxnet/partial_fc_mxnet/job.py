@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterator, NoReturn, TypeVar
 import horovod.mxnet as hvd
 import mxnet as mx
 
+from partial_fc import launch
 from partial_fc.agreement import differences
 from partial_fc.host_watch import HostWatch, open_listener
 from partial_fc.lost_ranks import connection_sentence
@@ -207,16 +208,22 @@ def _watch_hosts(sentinel: Sentinel) -> None:
     center, *others = dict.fromkeys(hosts)
     if not others:
         return
-    listener, contact = open_listener() if rank == 0 else (None, None)
+    listener, contact = open_listener(_own_addresses()) if rank == 0 else (None, None)
     contact = gather("host_watch", contact)[0]
     if listener is not None:
         watch = HostWatch.at_center(listener, contact, others)
     elif own != center and hosts.index(own) == rank:  # the first of its host
         watch = HostWatch.at_edge(contact, own, center)
     else:
-        return
-    sentinel.watch_hosts(watch)
-    watch.start()
+        watch = None
+    sentinel.watch_hosts(watch, hosts)
+    if watch is not None:
+        watch.start()
+
+
+def _own_addresses() -> list[str]:
+    found = launch.addresses_in(launch.networks(os.environ))
+    return [address for addresses in found.values() for address in addresses]
 
 
 def _interrupted(error: BaseException | None) -> bool:

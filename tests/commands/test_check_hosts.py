@@ -181,6 +181,17 @@ def test_no_data(hosts, check, words, faces, named):
     assert "Needs mending: hostb (data). 1 of 2 hosts are ready." in text
 
 
+def test_two_hosts_of_one_name(hosts, check, words):
+    hosts.run("hostb", ["hostname", "hosta"])
+    try:
+        code, blocks, text = check(*words)
+    finally:
+        hosts.run("hostb", ["hostname", "hostb"])
+    assert code == 1 and has(blocks["hostb"], "bad", "hostname", "calls itself hosta, as hosta does", "set-hostname"), (
+        text
+    )
+
+
 def test_outputs_that_not_all_hosts_see(hosts, words, tmp_path):
     with instead(hosts, tmp_path / "models"):
         named = ("--hosts", "hosta:2,hostb:2")

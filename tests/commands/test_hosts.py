@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import subprocess
 import time
 
@@ -108,7 +109,7 @@ def test_a_host_that_is_lost_is_named_and_the_others_go_on_without_it(hosts, set
         hosts.power_off("hostc")
         lost = time.time()
         last = max(checkpoints_in(tmp_path / "models"))
-        lines = read_until(group, "goes on with 2 ranks") + read_until(group, "2 ranks on cpu")
+        lines = read_until(group, "goes on with NP=2") + read_until(group, "2 ranks on cpu")
         assert time.time() - lost < 90
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
         assert len(ranks_with(settings[1])) == 2
@@ -117,7 +118,7 @@ def test_a_host_that_is_lost_is_named_and_the_others_go_on_without_it(hosts, set
     told = "".join(lines)
     assert f"error: nothing has come from host hostc (rank 2) for {SILENCE} s at update" in told
     assert "[bad]" in told and "no answer" in told
-    assert "run.sh: goes on with 2 ranks on hosta:1,hostb:1" in told
+    assert "run.sh: goes on with NP=2 on hosta:1,hostb:1" in told
     assert "-np 2 -host hosta:1,hostb:1" in told
     assert group.returncode == 75, rest
 
@@ -130,6 +131,44 @@ def test_a_lost_link_ends_both_sides_with_a_word(hosts, launcher, fault, setting
     assert output.count("error: ") == 1
     assert seconds < SILENCE + 15
     assert not left  # the side that is cut off has no launcher any more
+
+
+def test_a_host_that_mpirun_misses_first_is_named_too(hosts, settings, tmp_path):
+    patient = [*settings, "host_timeout=60"]
+    code, output, _, left = lose(hosts, "MPI", lambda: hosts.cut("hostb"), patient, tmp_path)
+    assert code not in (0, 2, 75)
+    assert "error: nothing has come from host hostb (rank 1) for 5 s at update" in output
+    assert output.count("error: ") == 1
+    assert not left
+
+
+def test_a_link_that_comes_back_too_late_ends_the_job_at_once(hosts, settings, tmp_path):
+    words = endless(settings)
+    with started(hosts, MPI, words, HOSTS="hosta:1,hostb:1") as group:  # with mpirun's own patience
+        wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
+        hosts.drop("hostb")
+        read_until(group, "error: nothing has come from host hostb")
+        time.sleep(1)
+        assert group.poll() is None  # else mpirun would wait for a daemon that cannot answer
+        hosts.heal("hostb")
+        healed = time.monotonic()
+        group.communicate(timeout=LIMIT)
+        assert time.monotonic() - healed < 15
+    assert group.returncode == 1
+
+
+@pytest.mark.parametrize("launcher", ["MPI", "Gloo"])
+@pytest.mark.parametrize(
+    "number, told", [(9, "is gone without a word"), (19, r"has not moved for \d+ s and is stopped")]
+)
+def test_a_rank_of_another_host_is_named(hosts, launcher, number, told, settings, tmp_path):
+    def hit():
+        there = next(pid for pid in ranks_with(settings[1]) if hosts.has("hostb", pid))
+        os.kill(there, number)
+
+    code, output, *_ = lose(hosts, launcher, hit, [*settings, "step_timeout=6"], tmp_path)
+    assert code not in (0, 2, 75)
+    assert re.search(rf"error: rank 1 \(process \d+ on hostb\) {told}", output), output
 
 
 def test_an_sshd_that_is_killed_ends_the_job_and_is_named(hosts, settings, tmp_path):
@@ -145,9 +184,11 @@ def test_a_restart_waits_for_a_host_that_is_away(hosts, settings, tmp_path):
     with started(hosts, MPI, words, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1", **PROBES) as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.kill_sshd("hostb")
-        lines = read_until(group, "run.sh: looks again in 5 s")
+        last = max(checkpoints_in(tmp_path / "models"))
+        lines = read_until(group, "run.sh: waits 300 s for these hosts")
         hosts.start_sshd("hostb")
         lines += read_until(group, "2 ranks on cpu")
+        wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
         os.kill(own_process(settings[1], "run.sh"), 15)
         group.communicate(timeout=30)
     told = "".join(lines)
@@ -179,7 +220,8 @@ def test_run_sh_refuses_a_host_that_it_cannot_use(hosts, settings, tmp_path):
 def test_an_interface_that_is_not_there_is_refused(hosts, settings):
     code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2", INTERFACE="eth9")
     assert code == 2
-    assert output == "run.sh: this host has no interface eth9 (INTERFACE), but: lo net0 docker0\n"
+    found = "lo 127.0.0.1, net0 10.77.0.1, docker0 172.17.0.1"
+    assert output == f"run.sh: INTERFACE: this host has no interface in the network eth9, but: {found}\n"
 
 
 def test_hosts_that_do_not_share_the_folder_are_told_before_training(hosts, settings, tmp_path):
@@ -202,7 +244,7 @@ def endless(settings):
     """Words of a training that goes on and on, and saves every update."""
     kept = [word for word in settings if word.split("=")[0] not in ("max_update", "verify_every", "save_every")]
     more = ["max_update=100000", "verify_every=100000", "save_every=100000", "checkpoint_every=1"]
-    return [*kept, *more, f"host_timeout={SILENCE}"]
+    return [f"host_timeout={SILENCE}", *kept, *more]
 
 
 def lose(hosts, launcher, fault, settings, tmp_path):

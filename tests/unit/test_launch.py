@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from partial_fc.launch import name_interfaces, place, share_cores, sum_alike
+from partial_fc.launch import addresses_in, name_interfaces, place, share_cores, sum_alike
 
 
 def test_place_alone_and_under_each_launcher():
@@ -38,16 +38,28 @@ def test_cores_are_divided_between_the_ranks_of_a_host():
 @pytest.mark.parametrize(
     "given, named",
     [
-        ({"PARTIAL_FC_NETWORKS": "127.0.0.0/8"}, "=lo"),
-        ({"PARTIAL_FC_NETWORKS": "198.51.100.0/24,127.0.0.1/8"}, "=lo"),
-        ({"PARTIAL_FC_NETWORKS": "ib0"}, "=ib0"),
-        ({"PARTIAL_FC_NETWORKS": "127.0.0.0/8", "NCCL_SOCKET_IFNAME": "eth5"}, "eth5"),
+        ({"OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}, "=lo"),
+        ({"OMPI_MCA_btl_tcp_if_include": "198.51.100.0/24,127.0.0.1/8"}, "=lo"),
+        ({"HOROVOD_GLOO_IFACE": "lo"}, "=lo"),
+        ({"OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8", "NCCL_SOCKET_IFNAME": "eth5"}, "eth5"),
         ({}, None),
     ],
 )
 def test_nccl_is_told_this_hosts_interfaces_of_the_networks(given, named):
     name_interfaces(given)
     assert given.get("NCCL_SOCKET_IFNAME") == named
+
+
+def test_addresses_are_those_in_the_networks():
+    assert addresses_in(["127.0.0.0/8"]) == addresses_in(["lo"]) == {"lo": ["127.0.0.1"]}
+    assert "127.0.0.1" not in [one for found in addresses_in([]).values() for one in found]
+    for network in ("198.51.100.0/24", "ib9"):
+        with pytest.raises(
+            ValueError, match=f"this host has no interface in the network {network}, but: .*lo 127.0.0.1"
+        ):
+            addresses_in([network])
+    with pytest.raises(ValueError, match="10.77.0.0/33 is no subnet such as 10.0.0.0/24"):
+        addresses_in(["10.77.0.0/33"])
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")

@@ -94,3 +94,11 @@ def test_a_rank_that_has_ended_well_is_not_missed(rank):
     ended = rank("guard.stand_down()\nguard.leave()", 1, 2)
     other = rank("time.sleep(2)\nguard.stand_down()\nguard.leave()", 0, 2)
     assert ends(ended, 0) == "" and ends(other, 0) == ""
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_end(rank):
+    lines = "guard.board.tell_once = guard.board.leave = lambda *_: time.sleep(60)\n"
+    lines += "os.kill(os.getpid(), 10)\ntime.sleep(20)"
+    began = time.monotonic()
+    assert ends(rank(lines), 75) == "error: asked to stop before training began: there is nothing to save\n"
+    assert time.monotonic() - began < 15
