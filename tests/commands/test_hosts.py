@@ -196,6 +196,17 @@ def test_a_restart_waits_for_a_host_that_is_away(hosts, settings, tmp_path):
     assert group.returncode == 75
 
 
+def test_ctrl_c_ends_a_restart_that_waits(hosts, settings, tmp_path):
+    words = endless(settings)
+    with started(hosts, MPI, words, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1") as group:
+        wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
+        hosts.kill_sshd("hostb")
+        read_until(group, "run.sh: waits 300 s for these hosts")
+        os.kill(own_process(settings[1], "run.sh"), 2)
+        group.communicate(timeout=30)
+    assert group.returncode == 130
+
+
 def test_a_link_that_fails_for_a_moment_is_waited_for(hosts, settings, tmp_path):
     def fail_shortly():
         hosts.drop("hostb")

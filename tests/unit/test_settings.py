@@ -72,6 +72,7 @@ def test_every_preset_makes_a_whole_configuration(name):
     [
         ({"batch_size": 0}, "batch_size is 0"),
         ({"image_size": 100}, "image_size is 100"),
+        ({"host_timeout": 2}, "host_timeout is 2, but hosts answer once a second"),
         ({"sample_ratio": 0.0}, "sample_ratio is 0.0"),
         ({"sample_ratio": 1.5}, "sample_ratio is 1.5"),
         ({"max_update": -1}, "max_update is -1"),
