@@ -242,8 +242,8 @@ class Sentinel(threading.Thread):
         self.stop_requested, self._asked_at = True, time.monotonic()
 
     def _uncome(self) -> str:
-        absent = missing(self.board.records(), self.place.size)
-        if self._met or not absent:
+        absent = [] if self._met else missing(self.board.records(), self.place.size)
+        if not absent:
             return ""
         return f"the launcher ended the job before rank {absent[0]} of {self.place.size} came: it may have failed"
 

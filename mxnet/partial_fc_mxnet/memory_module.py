@@ -304,6 +304,7 @@ class SampleDistributeModule:
         Collectives: all-reduce ``aux.<name>`` for each.
         """
         if self.size == 1:
+            module_arrays.settle()
             return
         for name, array in sorted(module_arrays.statistics(self._module).items()):
             hvd.allreduce_(array, op=hvd.Average, name=f"aux.{name}")

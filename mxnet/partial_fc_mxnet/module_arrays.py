@@ -19,15 +19,26 @@ def parameters(module: mx.mod.Module) -> dict[str, mx.nd.NDArray]:
 
 
 def statistics(module: mx.mod.Module) -> dict[str, mx.nd.NDArray]:
-    """The running statistics, likewise."""
+    """The running statistics, likewise, of all steps that have been begun."""
+    settle()
     group = module._exec_group
     return {name: arrays[0] for name, arrays in zip(group.aux_names, group.aux_arrays)}
 
 
 def export(module: mx.mod.Module) -> tuple[dict[str, mx.nd.NDArray], dict[str, mx.nd.NDArray]]:
     """Parameters and running statistics on the host, float32 whatever they are on the device."""
+    settle()
     arg_params, aux_params = module.get_params()
     return _float32(arg_params), _float32(aux_params)
+
+
+def settle() -> None:
+    """Waits for all that was begun.
+
+    oneDNN's BatchNorm changes the running statistics in its backward pass without telling MXNet's engine, so that
+    whoever reads them waits for nothing, and mostly finds those of the step before.
+    """
+    mx.nd.waitall()
 
 
 def _float32(params):

@@ -1,0 +1,29 @@
+"""Reading the arrays of a Module whose last step is still at work."""
+
+import mxnet as mx
+import pytest
+
+from partial_fc_mxnet import module_arrays
+
+
+@pytest.fixture
+def module():
+    """A BatchNorm whose backward pass comes last."""
+    symbol = mx.sym.BatchNorm(mx.sym.Variable("data"), fix_gamma=False, name="bn")
+    for number in range(3):
+        symbol = mx.sym.FullyConnected(symbol, num_hidden=512, name=f"fc{number}")
+    module = mx.mod.Module(mx.sym.MakeLoss(mx.sym.sum(symbol)), data_names=["data"], label_names=None)
+    module.bind(data_shapes=[("data", (64, 8, 32, 32))])
+    module.init_params(mx.init.Normal(0.05))
+    return module
+
+
+@pytest.mark.parametrize("read", [module_arrays.statistics, lambda module: module_arrays.export(module)[1]])
+def test_statistics_are_those_of_the_step_that_was_begun_last(module, read):
+    batch = mx.io.DataBatch([mx.nd.random.normal(1, 1, (64, 8, 32, 32))])
+    for step in range(1, 21):
+        module.forward_backward(batch)
+        module._params_dirty = True  # as update() leaves it
+        (found,) = (array.asnumpy() for name, array in read(module).items() if name == "bn_moving_mean")
+        mean = batch.data[0].asnumpy().mean(axis=(0, 2, 3))
+        assert abs(found - mean * (1 - 0.9**step)).max() < 1e-3, step
