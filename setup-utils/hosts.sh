@@ -71,7 +71,7 @@ choose_hosts_again() {
             printf 'run.sh: no restart, as not all hosts are there (MIN_HOSTS=1 goes on with those that are)\n' >&2
             break
         fi
-        if [ -z "$told" ]; then printf 'run.sh: waits %s s for these hosts (HOST_WAIT)\n' $((end - SECONDS)) >&2; fi
+        if [ -z "$told" ]; then printf 'run.sh: waits for these hosts (HOST_WAIT=%s s)\n' "${HOST_WAIT:-300}" >&2; fi
         told=1
         sleep 5 >/dev/null 2>&1 &
         wait $!    # a signal ends this, but not a sleep in front

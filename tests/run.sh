@@ -32,4 +32,4 @@ group 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel
 # Gloo is another way for the same bytes; each of its cycles takes a millisecond of both cores, so the tests that only
 # compute again and again are left to MPI.
 group 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel --ignore=tests/parallel/test_textbook.py
-group 600 "${pytest[@]}" -n 3 --dist worksteal tests/commands
+group 900 "${pytest[@]}" -n 3 --dist worksteal tests/commands

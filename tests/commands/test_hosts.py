@@ -185,7 +185,7 @@ def test_a_restart_waits_for_a_host_that_is_away(hosts, settings, tmp_path):
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.kill_sshd("hostb")
         last = max(checkpoints_in(tmp_path / "models"))
-        lines = read_until(group, "run.sh: waits 300 s for these hosts")
+        lines = read_until(group, "run.sh: waits for these hosts (HOST_WAIT=300 s)")
         hosts.start_sshd("hostb")
         lines += read_until(group, "2 ranks on cpu")
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_a_restart_that_waits(hosts, settings, tmp_path):
     with started(hosts, MPI, words, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1") as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.kill_sshd("hostb")
-        read_until(group, "run.sh: waits 300 s for these hosts")
+        read_until(group, "run.sh: waits for these hosts (HOST_WAIT=300 s)")
         os.kill(own_process(settings[1], "run.sh"), 2)
         group.communicate(timeout=30)
     assert group.returncode == 130
@@ -216,7 +216,7 @@ def test_a_link_that_fails_for_a_moment_is_waited_for(hosts, settings, tmp_path)
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 1)
         os.kill(own_process(settings[1], "run.sh"), 15)
 
-    code, output, *_ = lose(hosts, "MPI", fail_shortly, settings, tmp_path)
+    code, output, *_ = lose(hosts, "MPI", fail_shortly, [*settings, "host_timeout=30"], tmp_path)
     assert code == 75, output
 
 

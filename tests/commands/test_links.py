@@ -17,7 +17,7 @@ def test_a_step_over_a_slow_link_takes_what_its_bytes_take(run):
     assert planned <= counted < 1.05 * planned
     fastest, _, foretold = (number for cell in slow[3:6] for number in numbers(cell))
     assert 0.85 * foretold < fastest < 3 * foretold  # other work makes a step longer, never shorter
-    assert fastest > 5 * numbers(free[3])[0]
+    assert fastest > 2 * numbers(free[3])[0]
     assert foretold > 8 * planned / 50  # ms; kB over 50 Mbit/s
 
 
