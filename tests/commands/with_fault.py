@@ -7,7 +7,6 @@ place after that update; the others are in install().
 import errno
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -24,9 +23,6 @@ def kill():
 
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
-
-
-kill_elsewhere = kill
 
 
 def hang():
@@ -134,8 +130,6 @@ def install(name, place, fault):
         return use_other_code(fault)
     if name == "other_data":
         return read_other_data(fault)
-    if name == "kill_elsewhere":  # as if this rank were on another host: nobody sees its process
-        socket.gethostname = lambda: "elsewhere"
     if place.startswith("save."):
         fault = once_saved(fault)
     if place.isdigit():
