@@ -160,7 +160,7 @@ def test_another_key_opens_nothing():
 
 
 def test_a_host_with_another_key_is_not_trusted():
-    done = in_box(SSHD + "echo partial_fc $(cat /ssh/other.pub) >/root/.ssh/known_hosts; ssh 127.0.0.1 true")
+    done = in_box(SSHD + "echo partial_fc $(cat /ssh/other.pub) >~root/.ssh/known_hosts; ssh 127.0.0.1 true")
     assert done.returncode == 255
     assert "Host key verification failed" in done.stderr
 
@@ -171,9 +171,9 @@ def test_a_container_may_be_started_again():
 
 
 def test_a_home_that_is_in_use_is_left_alone():
-    done = in_box("mkdir /root/.ssh && echo mine >/root/.ssh/config && ! bash /ssh/start-sshd.sh && cat /root/.ssh/*")
+    done = in_box("mkdir ~root/.ssh && echo mine >~root/.ssh/config && ! bash /ssh/start-sshd.sh && cat ~root/.ssh/*")
     assert (done.returncode, done.stdout) == (0, "mine\n")
-    assert "/root/.ssh is there already" in done.stderr
+    assert f"{os.path.expanduser('~root')}/.ssh is there already" in done.stderr
 
 
 @pytest.mark.parametrize(
