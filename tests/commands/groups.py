@@ -40,9 +40,12 @@ def run_with_fault(launcher, fault, rank, place, words, mark, **environment):
 
 
 @contextlib.contextmanager
-def started(command, **environment):
-    """A group in a session of its own, standard error in its output; what is left of it is killed in the end."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+def started(command, shell=None, **environment):
+    """A group in a session of its own, standard error in its output; what is left of it is killed in the end.
+
+    Its environment is that of the shell, or this process's with one thread.
+    """
+    env = {**(shell or {**os.environ, "OMP_NUM_THREADS": "1"}), **environment}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen([str(word) for word in command], cwd=ROOT, env=env, start_new_session=True, **pipes) as group:
         try:

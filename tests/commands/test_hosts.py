@@ -1,12 +1,11 @@
 """Several hosts: network namespaces with an address, a name and an sshd of their own, see virtual_hosts.py."""
 
-import contextlib
 import hashlib
 import os
 import re
-import subprocess
 import time
 
+import groups
 import pytest
 from conftest import ROOT
 from groups import checkpoints_in, processes_with, ranks_with, wait_until
@@ -31,21 +30,11 @@ def hosts(tmp_path):
         yield made
 
 
-@contextlib.contextmanager
 def started(hosts, command, words, **environment):
-    """A command on hosta, from a shell that knows nothing of this clone's environment; nothing is left of it."""
-    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
-    env.update(environment)
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    """A command on hosta, from a shell that knows nothing of this clone's environment."""
     line = hosts.command("hosta", [*command, *words], ROOT) if hosts else [*command, *words]
-    with subprocess.Popen(line, env=env, cwd=ROOT, start_new_session=True, **pipes) as group:
-        try:
-            yield group
-        finally:
-            (folder,) = (word for word in words if word.startswith("models_root="))
-            for pid in processes_with(folder):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+    shell = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
+    return groups.started(line, shell, **environment)
 
 
 def run(hosts, command, words, **environment):
