@@ -39,9 +39,11 @@ def defaults() -> edict:
 
     # Training
     settings.batch_size = 64  # of one rank
-    settings.backbone_lr = 0.1
-    settings.memory_bank_lr = 0.1
-    settings.warmup_steps = 0
+    settings.lr = 0.1  # of backbone and centers for a global batch of 512; for others in proportion
+    settings.backbone_lr = 0.0  # of the backbone, whatever the batch; 0: what follows from lr
+    settings.memory_bank_lr = 0.0  # of the class centers, likewise
+    settings.warmup_steps = 0  # updates over which both rates grow from 0
+    settings.max_grad_norm = 0.0  # the backbone's gradients are scaled down to this norm; 0: they are not
     settings.lr_steps = []  # updates after which both rates are divided by 10, set by the data set
     settings.max_update = 32000  # set by the data set
     settings.momentum = 0.9
@@ -129,11 +131,10 @@ dataset = edict(
         data_name="demo",
         num_classes=1000,
         embedding_size=128,
-        # At 0.1 arcface ends, for some orders of the images, in a cone that holds all embeddings (loss flat at 11,
-        # accuracy 0.62); without a warm-up the first steps turn the centers faster than the backbone can follow.
-        backbone_lr=0.05,
-        memory_bank_lr=0.05,
-        warmup_steps=100,
+        # All three keep arcface out of the cone that docs/collapse.md describes.
+        lr=0.2,
+        warmup_steps=400,
+        max_grad_norm=5.0,
         lr_steps=[1300, 1750],
         max_update=2000,
         verify_every=500,
@@ -147,7 +148,8 @@ dataset = edict(
     # The original has no schedule for ms1mv3: this is that of emore, which is of nearly the same size.
     ms1mv3=_real("ms1mv3", 93431, (100000, 160000), 180000),
     glint360k_8GPU=_real("glint360k", 360232, (200000, 400000, 500000, 550000), 600000, VALIDATION_SETS),
-    glint360k_16GPU=_real("glint360k", 360232, (200000, 280000, 360000), 400000, VALIDATION_SETS),
+    # The original trains it at 0.1 too, with a global batch of 1024.
+    glint360k_16GPU=edict(_real("glint360k", 360232, (200000, 280000, 360000), 400000, VALIDATION_SETS), lr=0.05),
 )
 for _count in (100, 1000, 2000, 3000, 10000):
     dataset[f"{_count}w"] = _synthetic(_count)

@@ -57,6 +57,7 @@ class LossScale:
         if self.skipped >= GIVE_UP_AFTER:
             raise FloatingPointError(
                 f"{self.skipped} updates in a row overflowed float16 at update {num_update}, the last with loss scale "
-                f"{self.scale:.0f}: lower backbone_lr, set warmup_steps, look for broken images, or set fp16=False"
+                f"{self.scale:.0f}: lower lr, set warmup_steps or max_grad_norm, look for broken images, or set "
+                "fp16=False"
             )
         self.scale, self.good_steps = max(self.scale / 2, 1.0), 0

@@ -32,7 +32,8 @@ class Verification(NamedTuple):
 
 class VerificationPoint(NamedTuple):
     """What a verification in a training has given: a Verification, the update it was made after, the mean length of
-    the embeddings before they are normalised, and what it cost in seconds."""
+    the embeddings before they are normalised, their `effective_dimensions`, the mean cosine between the embeddings of
+    the same images in evaluation and in training mode, and what it cost in seconds."""
 
     num_update: int
     accuracy: float
@@ -41,6 +42,8 @@ class VerificationPoint(NamedTuple):
     tar_at_far: float
     far: float
     xnorm: float
+    dimensions: float
+    agreement: float
     seconds: float
 
 
@@ -103,6 +106,16 @@ def squared_distances(embeddings: np.ndarray) -> np.ndarray:
         squares = [(length > 0) + 0 * length for length in lengths]
         cosine = inner(left, right) / np.where(product == 0, 1.0, product)
     return np.clip(squares[0] + squares[1] - 2 * cosine, 0, 4)
+
+
+def effective_dimensions(distance: np.ndarray, issame: np.ndarray) -> float:
+    """How many dimensions the embeddings of different people fill, by squared distances (P,) and issame (P,).
+
+    1 / mean cos^2 over the pairs of different people: E where they point evenly into all directions of E dimensions, 1
+    where all lie on one line, whether they point the same way along it or opposite ways.
+    """
+    cosine = 1 - distance[~np.asarray(issame, dtype=bool)] / 2
+    return float(1 / max(np.mean(np.square(cosine)), np.finfo(np.float64).tiny))
 
 
 class FoldCounts(NamedTuple):

@@ -10,6 +10,7 @@ import os
 import mxnet as mx
 
 from partial_fc import host_room, launch
+from partial_fc.learning_rate import scaled_rate
 from partial_fc.sharding import num_sampled, shard_of
 
 from .context import rank_context
@@ -136,10 +137,17 @@ def build_symbol(settings, fp16: bool):
     )
 
 
+def learning_rates(settings, size: int) -> tuple[float, float]:
+    """The rates of the backbone and of the class centers before any of ``lr_steps``, with ``size`` ranks."""
+    followed = scaled_rate(settings.lr, settings.batch_size * size)
+    return settings.backbone_lr or followed, settings.memory_bank_lr or followed
+
+
 def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistributeModule, dict]:
     """The module, and the ``optimizer_params`` of its backbone."""
+    backbone_lr, memory_bank_lr = learning_rates(settings, size)
     backbone_scheduler, bank_scheduler = get_scheduler(
-        settings.lr_steps, settings.backbone_lr, settings.memory_bank_lr, settings.warmup_steps
+        settings.lr_steps, backbone_lr, memory_bank_lr, settings.warmup_steps
     )
     symbol = build_symbol(settings, settings.fp16)
     memory_optimizer = MemoryBankSGDOptimizer(
@@ -147,13 +155,19 @@ def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistribut
     )
     loss = MarginLoss(settings.margins, settings.loss_s, settings.embedding_size)
     optimizer_params = {
-        "learning_rate": settings.backbone_lr,
+        "learning_rate": backbone_lr,
         "lr_scheduler": backbone_scheduler,
         "momentum": settings.momentum,
         "wd": settings.wd,
         "rescale_grad": 1.0 / settings.batch_size,
     }
     module = SampleDistributeModule(
-        symbol, loss, bank, memory_optimizer, tile_classes=settings.tile_classes, kept_mb=settings.kept_mb
+        symbol,
+        loss,
+        bank,
+        memory_optimizer,
+        tile_classes=settings.tile_classes,
+        kept_mb=settings.kept_mb,
+        max_grad_norm=settings.max_grad_norm,
     )
     return module, optimizer_params

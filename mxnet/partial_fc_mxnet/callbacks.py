@@ -167,8 +167,8 @@ class CallBackFinite:
             return
         wrong = next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
         raise FloatingPointError(
-            f"{wrong} is not finite after update {param.num_update}: lower backbone_lr, give it warmup_steps, or look "
-            "for broken images"
+            f"{wrong} is not finite after update {param.num_update}: lower lr, set warmup_steps or max_grad_norm, or "
+            "look for broken images"
         )
 
 

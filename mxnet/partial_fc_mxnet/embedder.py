@@ -25,11 +25,13 @@ class PairFigures(NamedTuple):
         distance: (P,) float64, squared distance of each pair's normalised, flip-summed embeddings.
         issame: (P,) bool.
         xnorm: mean length of the embeddings of images and of mirror images.
+        agreement: mean cosine between the embeddings of the same images in evaluation and in training mode.
     """
 
     distance: np.ndarray
     issame: np.ndarray
     xnorm: float
+    agreement: float
 
 
 class Embedder:
@@ -69,10 +71,10 @@ class Embedder:
         self.module.average_aux()
         pairs = self.pairs[name]
         # Only what a rank does by itself is in it: a rank that failed would be missed in the all-gather.
-        mine = job.together(f"embed.{name}", lambda: self._embed_share(pairs))
-        shares = job.gather(f"pairs.{name}", mine)
+        mine = job.together(f"embed.{name}", lambda: (self._embed_share(pairs), self._compare_modes(pairs)))
+        shares, agreements = zip(*job.gather(f"pairs.{name}", mine))
         distance, lengths = np.concatenate(shares).T
-        return PairFigures(distance, pairs.issame, float(lengths.mean()))
+        return PairFigures(distance, pairs.issame, float(lengths.mean()), float(np.concatenate(agreements).mean()))
 
     def prepare(self, name: str, path: str) -> PairsOfRank:
         """Reads this rank's share of a set, and decodes each image once.
@@ -104,6 +106,15 @@ class Embedder:
                 figures.append(self._figures(pixels))
         return np.concatenate(figures)
 
+    def _compare_modes(self, pairs: PairsOfRank) -> np.ndarray:
+        """(N,) float64 cosines between both modes' embeddings, of the first images of this rank in whole batches."""
+        pixels = self._decode(pairs, 0)
+        if not len(pixels):
+            return np.empty(0)
+        batch = np.resize(pixels, (self.batch_size, *pixels.shape[1:]))  # again from the first, where they are fewer
+        evaluated, trained = self._forward(batch), self._forward(batch, batch_statistics=True)
+        return 1 - squared_distances(np.stack([evaluated, trained], axis=1).reshape(-1, evaluated.shape[1])) / 2
+
     def _step(self) -> int:
         """Images at once: whole pairs. A batch of one image is none."""
         return max(2, self.batch_size // 2 * 2)
@@ -122,10 +133,8 @@ class Embedder:
         parts = [self._forward(pixels[i : i + self.batch_size]) for i in range(0, len(pixels), self.batch_size)]
         return np.concatenate(parts).astype(np.float64)
 
-    def _forward(self, pixels: np.ndarray) -> np.ndarray:
+    def _forward(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
         batch = np.zeros((self.batch_size, 3, self.image_size, self.image_size), np.float32)
         batch[: len(pixels)] = pixels.transpose(0, 3, 1, 2)
         data = mx.nd.array(batch, ctx=self.module.context)
-        self.module.forward(mx.io.DataBatch(data=[data]), is_train=False)
-        embeddings: np.ndarray = self.module.get_outputs()[0].asnumpy()
-        return embeddings[: len(pixels)]
+        return self.module.embed(data, batch_statistics)[: len(pixels)]

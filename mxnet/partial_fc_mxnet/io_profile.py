@@ -76,7 +76,7 @@ def _files(settings) -> SetFiles:
 def _without_learning(settings):
     """The same settings at learning rates of 0: a step does the same work, and no loss can become infinite."""
     settings = copy.deepcopy(settings)
-    settings.backbone_lr = settings.memory_bank_lr = 0.0
+    settings.lr = settings.backbone_lr = settings.memory_bank_lr = 0.0
     return settings
 
 

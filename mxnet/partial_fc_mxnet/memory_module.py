@@ -22,6 +22,7 @@ from partial_fc.tiles import KEPT_MB
 from . import job, module_arrays
 from .buffers import Buffers
 from .class_layer import ClassLayer
+from .clipped_updater import ClippedUpdater
 from .context import rank_context
 from .fitting import Fitting, take_parameters_of_rank_0
 from .host_memory import host_array
@@ -41,7 +42,8 @@ class SampleDistributeModule:
         1. all-gather ``features``: (B, E + 2) -> (G, E + 2), the features and the digits of the labels;
         2. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target of every row;
         3. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
-    The backbone's gradients follow, see DistributedOptimizer and, for float16, ScaledUpdater. ``shards`` (an
+    The backbone's gradients follow, see DistributedOptimizer and, clipped or in float16, ClippedUpdater and
+    ScaledUpdater. ``shards`` (an
     all-gather of L and B) runs once, at bind, and ``broadcast.<name>`` for each parameter once, at the start of fit.
 
     Args:
@@ -51,6 +53,7 @@ class SampleDistributeModule:
         memory_optimizer: updates its rows.
         logger: where the module reports.
         tile_classes, kept_mb: how the layer walks through its centers, see CenterWalk.
+        max_grad_norm: what the backbone's gradients are clipped at, see ClippedUpdater; 0 clips nothing.
 
     Attributes:
         size, rank, local_rank: R and this rank's numbers, from Horovod.
@@ -79,6 +82,7 @@ class SampleDistributeModule:
         *,
         tile_classes: int = 0,
         kept_mb: int = KEPT_MB,
+        max_grad_norm: float = 0.0,
     ):
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.symbol = symbol
@@ -86,6 +90,7 @@ class SampleDistributeModule:
         self.memory_bank = memory_bank
         self.memory_optimizer = memory_optimizer
         self.logger = logger
+        self.max_grad_norm = max_grad_norm
         self.context = rank_context(self.local_rank)
         self.batch_end_param = BatchEndParam
         self.num_update = 0
@@ -143,13 +148,35 @@ class SampleDistributeModule:
             optimizer = mx.optimizer.create(optimizer, sym=self.symbol, param_idx2name=names, **params)
         if not isinstance(optimizer, DistributedOptimizer):
             optimizer = DistributedOptimizer(optimizer)
+        before = self._module._updater
         self._module.init_optimizer(kvstore=None, optimizer=optimizer, force_init=force_init)
-        if self.loss_scale is not None and not isinstance(self._module._updater, ScaledUpdater):
-            self._module._updater = ScaledUpdater(optimizer, self.loss_scale, self.logger)
+        if self._module._updater is not before:  # else it was initialised already
+            self._module._updater = self._updater(optimizer)
 
     def get_outputs(self, merge_multi_context: bool = True):
         """Outputs of the last forward, a list of one (B, E)."""
         return self._module.get_outputs(merge_multi_context=merge_multi_context)
+
+    def embed(self, images: mx.nd.NDArray, batch_statistics: bool = False) -> np.ndarray:
+        """Embeds a batch without training on it.
+
+        Args:
+            images: (B, ...) as ``data`` is bound.
+            batch_statistics: in training mode, that is normalised by the statistics of this batch and with dropout.
+                The running statistics, by which it is normalised else, stay as they are.
+
+        Returns:
+            (B, E) float32.
+        """
+        kept = {}
+        if batch_statistics:
+            running = module_arrays.statistics(self._module)
+            kept = {name: array.copy() for name, array in running.items()}
+        self._module.forward(mx.io.DataBatch([images]), is_train=batch_statistics)
+        embeddings = self.get_outputs()[0].asnumpy()
+        for name, array in kept.items():  # cuDNN's batch norm changes them in a forward pass
+            running[name][:] = array
+        return embeddings
 
     def get_export_params(self):
         """(arg_params, aux_params) of the backbone, float32, copied to the host."""
@@ -312,6 +339,13 @@ class SampleDistributeModule:
 
     # Inside -----------------------------------------------------------------------------------------
 
+    def _updater(self, optimizer: DistributedOptimizer) -> mx.optimizer.Updater:
+        if self.loss_scale is not None:
+            return ScaledUpdater(optimizer, self.loss_scale, self.max_grad_norm, self.logger)
+        if self.max_grad_norm:
+            return ClippedUpdater(optimizer, self.max_grad_norm)
+        return self._module._updater
+
     def _bind(self, data_shapes, for_training: bool, module_arguments: dict) -> None:
         self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training, **module_arguments)
         embedding_size = self._module.output_shapes[0][1][1]
@@ -373,7 +407,7 @@ class SampleDistributeModule:
         ranks = np.flatnonzero(wrong.reshape(self.size, -1).any(axis=1)).tolist()
         where = f"it is in the {what} of rank {', '.join(map(str, ranks)) or 'no single one'}"
         raise FloatingPointError(
-            f"the loss is {loss} at update {self.num_update + 1} ({where}): lower backbone_lr or memory_bank_lr, "
+            f"the loss is {loss} at update {self.num_update + 1} ({where}): lower lr, set warmup_steps, "
             "or look for broken images" + (", or set fp16=False" if self.loss_scale else "")
         )
 

@@ -8,7 +8,7 @@ from typing import Sequence
 import mxnet as mx
 import numpy as np
 
-# multi_all_finite takes arrays of one type, and crashes the process at more than so many.
+# multi_all_finite takes arrays of one type, and crashes the process at more than so many. multi_sum_sq is its sibling.
 _ARRAYS = 200
 
 
@@ -43,6 +43,18 @@ def settle() -> None:
 
 def _float32(params):
     return {name: array.astype(np.float32, copy=False) for name, array in params.items()}
+
+
+def global_norm(arrays: Sequence[mx.nd.NDArray]) -> mx.nd.NDArray:
+    """(1,) float32 Euclidean norm of all arrays together, on their device; waits for nothing.
+
+    Squares and sums are float32: those of float16 numbers overflow from 256 on.
+    """
+    squares = []
+    for i in range(0, len(arrays), _ARRAYS):
+        some = [array.astype(np.float32, copy=False) for array in arrays[i : i + _ARRAYS]]
+        squares.append(mx.nd.multi_sum_sq(*some, num_arrays=len(some)).sum())
+    return mx.nd.sqrt(mx.nd.add_n(*squares))
 
 
 def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:

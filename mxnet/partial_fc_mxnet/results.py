@@ -51,6 +51,7 @@ class Ended(NamedTuple):
         skipped: bad images that all ranks have passed over.
         missing: paths of validation sets that were not there.
         versions: of what the numbers depend on.
+        problems: what is wrong with the training by the last verification of each set, and what to change.
     """
 
     folder: str
@@ -64,6 +65,7 @@ class Ended(NamedTuple):
     skipped: int
     missing: list[str]
     versions: dict[str, str]
+    problems: dict[str, list[str]]
 
 
 def write_results(ended: Ended) -> None:
@@ -123,6 +125,7 @@ def _summary(ended: Ended) -> dict:
             for name, points in verification.history.items()
         },
         "baselines": ended.baselines,
+        "problems": {name: problems for name, problems in ended.problems.items() if problems},
         "versions": ended.versions,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -18,22 +19,25 @@ class ScaledUpdater(mx.optimizer.Updater):
 
     An update is skipped where a summed gradient is not finite. No parameter, no momentum changes then, but the update
     counts: the learning rates of backbone and centers stay in step, and the number of updates is what was asked for.
-    To know, Python waits for the backward pass, which in float32 it does not.
+    To know, Python waits for the backward pass, which in float32 it does not. What is larger than ``max_norm`` is
+    clipped as by ClippedUpdater, in the float32 of the update: in float16 a clipped gradient could vanish.
 
     Collectives, in the order they run: those of DistributedOptimizer, all of them before any parameter changes;
-    all-reduce ``gradients_overflow``, because the bits of a sum need not be the same on every rank.
+    all-reduce ``gradient_norm``, because the bits of a sum need not be the same on every rank.
 
     Args:
         optimizer: sums the gradients; the optimizer it wraps updates, with a float32 copy of every float16 parameter
             if that is ``multi_precision``.
         loss_scale: of the gradients, told how each update went.
+        max_norm: of the gradient of the mean loss over the global batch; 0 clips nothing.
         logger: where rank 0 reports a skipped update.
     """
 
-    def __init__(self, optimizer: DistributedOptimizer, loss_scale: LossScale, logger=logging):
+    def __init__(self, optimizer: DistributedOptimizer, loss_scale: LossScale, max_norm: float = 0.0, logger=logging):
         super().__init__(optimizer._optimizer)
         self._sum_gradients = optimizer.sum_gradients
         self._loss_scale = loss_scale
+        self._max_norm = max_norm
         self._logger = logger
 
     def __call__(self, index, grad, weight) -> None:
@@ -47,16 +51,20 @@ class ScaledUpdater(mx.optimizer.Updater):
             FloatingPointError: on every rank, see LossScale.
         """
         self._sum_gradients(index, grad)
-        if job.largest("gradients_overflow", 0.0 if module_arrays.all_finite(grad) else 1.0):
+        norm = float(module_arrays.global_norm(grad).asscalar())
+        norm = job.largest("gradient_norm", norm if math.isfinite(norm) else math.inf)
+        if math.isinf(norm):
             self._skip(index)
         else:
-            self._update(index, grad, weight)
+            self._update(index, grad, weight, norm)
             self._loss_scale.passed()
 
-    def _update(self, index, grad, weight) -> None:
+    def _update(self, index, grad, weight, norm: float) -> None:
         optimizer = self.optimizer
         rescale_grad = optimizer.rescale_grad
         optimizer.rescale_grad = rescale_grad / self._loss_scale.factor
+        if self._max_norm and norm * optimizer.rescale_grad > self._max_norm:
+            optimizer.rescale_grad = self._max_norm / norm
         super().__call__(index, grad, weight)
         optimizer.rescale_grad = rescale_grad
 

@@ -16,9 +16,10 @@ import numpy as np
 
 import partial_fc
 from partial_fc.agreement import code_digest
+from partial_fc.collapse import find_problems, suggest_changes
 from partial_fc.pairs import read_pairs
 from partial_fc.pixel_baseline import raw_pixel_distances
-from partial_fc.verification import verify_distances
+from partial_fc.verification import VerificationPoint, verify_distances
 
 from . import build, job, sharing, starting, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed
@@ -126,7 +127,9 @@ class _Run:
             waited=lambda: module.waited_for_data,
         )
         embedder = Embedder(module, settings.batch_size, settings.image_size)
-        self.verification = CallBackVerification(embedder, self.sets, settings.verify_every, self.rank, output.writer)
+        self.verification = CallBackVerification(
+            embedder, self.sets, settings.verify_every, self.rank, output.writer, self._judge
+        )
         self.verification.prepare()
         prefix = os.path.join(output.folder, "model")
         symbol = build.build_symbol(settings, fp16=False)
@@ -169,7 +172,7 @@ class _Run:
         if step_seed.draws(module.symbol):
             seed = step_seed.StepSeed(settings.seed, self.rank)
             seed.after(saved.manifest.num_update if saved else 0)
-            callbacks.insert(0, seed)
+            callbacks.append(seed)  # after the verification, which draws too
         self.start = time.perf_counter()
         self.log.restart()
         if saved is None:
@@ -228,10 +231,19 @@ class _Run:
             skipped=self.skipped,
             missing=self.missing,
             versions=versions(),
+            problems={name: self._judge(name, points[-1]) for name, points in self.verification.history.items()},
         )
         write_results(ended)
         self._warn_of_missing()
         tell_end(ended)
+
+    def _judge(self, name: str, point: VerificationPoint) -> list[str]:
+        """What is wrong with the training by a verification, and what to change."""
+        if point.num_update <= self.settings.warmup_steps:
+            return []  # embeddings begin close together
+        raw_pixels = self.baselines.get("raw_pixels") if name == next(iter(self.sets)) else None
+        problems = find_problems(point, raw_pixels)
+        return [*problems, suggest_changes(self.settings)] if problems else []
 
     def _faces(self) -> np.ndarray:
         """A few faces to hold the ONNX file against MXNet with: (n, H, W, 3) uint8."""
@@ -282,6 +294,7 @@ class _Run:
             self.module.context,
             ", ".join(f"{name} {settings[name]}" for name in shown),
         )
+        logging.info("rates: backbone %g, class centers %g", *build.learning_rates(settings, self.size))
         for remark in self.beginning.remarks:
             logging.info("%s", remark)
         if self.saved is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
+from typing import Callable
 
-from partial_fc.verification import VerificationPoint, check_kinds, verify_distances
+from partial_fc.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 
 from . import job
 from .embedder import Embedder, PairFigures
@@ -21,18 +22,28 @@ class CallBackVerification:
         frequent: updates between verifications.
         rank: rank 0 logs.
         writer: mxboard SummaryWriter, or None.
+        judge: (name, VerificationPoint) -> what is wrong with the training, a sentence each, for the log; or None.
 
     Attributes:
         history: name -> VerificationPoints, one for each verification.
         figures: name -> PairFigures of the last one.
     """
 
-    def __init__(self, embedder: Embedder, sets: dict[str, str], frequent: int, rank: int, writer=None):
+    def __init__(
+        self,
+        embedder: Embedder,
+        sets: dict[str, str],
+        frequent: int,
+        rank: int,
+        writer=None,
+        judge: Callable[[str, VerificationPoint], list[str]] | None = None,
+    ):
         self.embedder = embedder
         self.sets = sets
         self.frequent = frequent
         self.rank = rank
         self.writer = writer
+        self.judge = judge
         self.history: dict[str, list[VerificationPoint]] = {name: [] for name in sets}
         self.figures: dict[str, PairFigures] = {}
 
@@ -80,7 +91,9 @@ class CallBackVerification:
         start = time.perf_counter()
         figures = self.embedder(name, path)
         result = job.together(f"verify.{name}", lambda: verify_distances(figures.distance, figures.issame))
-        point = VerificationPoint(num_update, *result, figures.xnorm, time.perf_counter() - start)
+        dimensions = effective_dimensions(figures.distance, figures.issame)
+        seconds = time.perf_counter() - start
+        point = VerificationPoint(num_update, *result, figures.xnorm, dimensions, figures.agreement, seconds)
         history = self.history[name]
         if history and history[-1].num_update == num_update:
             history.pop()  # of a training that has gone on from here
@@ -92,7 +105,8 @@ class CallBackVerification:
     def _report(self, name: str, point: VerificationPoint) -> None:
         best = self.best(name)
         logging.info(
-            "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   XNorm: %.4f   Best: %.5f   in %.1f s",
+            "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   XNorm: %.4f   Best: %.5f   "
+            "Dimensions: %.1f   Modes agree: %.3f   in %.1f s",
             name,
             point.num_update,
             point.accuracy,
@@ -101,9 +115,13 @@ class CallBackVerification:
             point.tar_at_far,
             point.xnorm,
             best,
+            point.dimensions,
+            point.agreement,
             point.seconds,
         )
+        for problem in self.judge(name, point) if self.judge else ():
+            logging.warning("[%s][%d] %s", name, point.num_update, problem)
         if self.writer is not None:
-            metrics = {**point._asdict(), "best": best}
-            for metric in ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "seconds"):
-                self.writer.add_scalar(f"verification/{name}/{metric}", metrics[metric], point.num_update)
+            for metric, value in {**point._asdict(), "best": best}.items():
+                if metric not in ("num_update", "far"):
+                    self.writer.add_scalar(f"verification/{name}/{metric}", value, point.num_update)

@@ -74,6 +74,8 @@ def _header(results: Results, sections: list[tuple[str, str, Markup]]) -> Markup
 def _notices(results: Results) -> Markup:
     """What a reader must know before the figures."""
     told = [f"Not verified, because it was not there: {path}" for path in results.missing]
+    for name, problems in (results.summary.get("problems") or {}).items():
+        told += [f"{name}: {problem}." for problem in problems]
     loss, skipped = results.summary.get("final_loss"), results.summary.get("skipped_images")
     if loss is not None and not wording.is_measured(loss):
         told.append(f"The final loss is {loss}: the training has diverged.")

@@ -24,6 +24,8 @@ def set_figures(result: SetResult) -> Markup:
         (f"TAR at FAR {last.far:g}", wording.percent(last.tar_at_far)),
         ("best", _best(result)),
         ("XNorm", wording.number(last.xnorm, 2)),
+        ("dimensions", wording.number(last.dimensions, 1)),
+        ("modes agree", wording.number(last.agreement, 3)),
         pairs,
     ]
     big = tag("p", wording.percent(last.accuracy), " ", tag("small", spread), class_="big")
@@ -57,7 +59,7 @@ def run_figures(results: Results) -> Markup:
 
 def by_update(result: SetResult) -> Markup:
     """Every verification of a set, the last ROWS of them."""
-    names = ("update", "accuracy", "std", "TAR", "at FAR", "threshold", "XNorm", "seconds")
+    names = ("update", "accuracy", "std", "TAR", "at FAR", "threshold", "XNorm", "dimensions", "modes agree", "seconds")
     points = list(result.points)[-ROWS:]
     rows = [tag("tr", [tag("td", cell) for cell in _cells(point)]) for point in points]
     dropped = len(result.points) - len(points)
@@ -82,6 +84,8 @@ def _cells(point: VerificationPoint) -> list[str]:
         f"{point.far:g}",
         wording.number(point.threshold, 3),
         wording.number(point.xnorm, 2),
+        wording.number(point.dimensions, 1),
+        wording.number(point.agreement, 3),
         wording.number(point.seconds, 1),
     ]
 

@@ -160,7 +160,7 @@ def a_set(name, gap, rng):
         encoded(".webp", (90, 200, 30), (250, 250)),
     ]
     points = [
-        VerificationPoint(500 * step, 1 - 0.3 / step / gap, 0.0123, 1.4321, 0.87654, 0.001, 21.5, 0.75)
+        VerificationPoint(500 * step, 1 - 0.3 / step / gap, 0.0123, 1.4321, 0.87654, 0.001, 21.5, 14.25, 0.953, 0.75)
         for step in range(1, 9)
     ]
     hardest = [

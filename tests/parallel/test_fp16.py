@@ -53,12 +53,12 @@ def start(seed=1):
     return {name: mx.nd.array(array) for name, array in arrays.items()}, aux_params
 
 
-def build(folder, dtype="float16", lr=0.1, s=16.0):
+def build(folder, dtype="float16", lr=0.1, s=16.0, max_norm=0.0):
     """The module over that backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), s, E)
     _, params = build_module(bank, loss, lr)
     memory_optimizer = MemoryBankSGDOptimizer(get_scheduler([], lr, lr)[1], 1 / G)
-    module = SampleDistributeModule(backbone(dtype), loss, bank, memory_optimizer)
+    module = SampleDistributeModule(backbone(dtype), loss, bank, memory_optimizer, max_grad_norm=max_norm)
     module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
     module.init_params(None, *start())
     module.init_optimizer(optimizer_params=params)
@@ -167,6 +167,29 @@ def test_updates_below_a_rounding_add_up(tmp_path):
     assert weight < 1 - 10 * 2**-11
 
 
+@pytest.mark.parametrize("max_norm, expected", [(0.0, 3.0), (1.0, 1.0), (2.0**-18, 2.0**-18), (9.0, 3.0)])
+def test_clipping_knows_the_loss_scale_and_loses_nothing(tmp_path, max_norm, expected):
+    """The norm of the gradient is 3 without the scale; clipped in float16 itself, 2^-18 of it would vanish."""
+    module = build(tmp_path, max_norm=max_norm)
+    module.forward_backward(batches(1)[0])
+    before = values(module)["fc1_bias"]
+    for array in gradients(module).values():
+        array[:] = 0
+    # float16 and float32 gradients of lengths 1.8 and 2.4 in the mean over the images of all ranks.
+    scaled = module.loss_scale.scale / hvd.size()
+    gradients(module)["relu_gamma"][:] = 1.8 * scaled / np.sqrt(H)
+    gradients(module)["fc1_bias"][:] = 2.4 * scaled / np.sqrt(E)
+    slope = module._module._exec_group.param_names.index("relu_gamma")
+    module.update()
+    momentum, _ = module._module._updater.states[slope]
+    # 0.1 is the rate; float16 holds what a rank gave to 2^-11 of itself.
+    moved = 0.1 * (1.8 / 3 * expected / np.sqrt(H) + 5e-4 * 0.25)
+    np.testing.assert_allclose(momentum.asnumpy(), -moved, rtol=2e-3)
+    np.testing.assert_allclose(
+        before - values(module)["fc1_bias"], 0.1 * 2.4 / 3 * expected / np.sqrt(E), rtol=2e-3, atol=1e-8
+    )
+
+
 def test_an_overflow_on_one_rank_is_skipped_on_all(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     module, data, last = build(tmp_path), batches(4), hvd.size() - 1
@@ -235,7 +258,7 @@ def test_a_run_of_overflows_stops_every_rank(tmp_path):
     with pytest.raises(FloatingPointError) as error:
         for _ in range(GIVE_UP_AFTER + 1):
             step(module, data)
-    text = "20 updates in a row overflowed float16 at update 20, the last with loss scale 1: lower backbone_lr"
+    text = "20 updates in a row overflowed float16 at update 20, the last with loss scale 1: lower lr"
     assert str(error.value).startswith(text)
     np.testing.assert_array_equal(values(module)["dense_weight"], before["dense_weight"])
 

@@ -12,6 +12,7 @@ from layer import build_bank
 
 from partial_fc.deploy.face_model import FaceModel
 from partial_fc.pairs import write_pairs
+from partial_fc.sharding import shard_of
 from partial_fc.verification import VerificationPoint, verify
 from partial_fc_mxnet import (
     CallBackModelSave,
@@ -104,6 +105,31 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
     assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // hvd.size())
 
 
+def test_both_modes_are_compared_and_nothing_is_trained_by_that(folder):
+    images = draw_images(48)
+    write_set(f"{folder}/set.bin", images)
+    module = build_module()
+    before = module.get_export_params()
+    figures = Embedder(module, BATCH, SIDE)("set", f"{folder}/set.bin")
+    # Of each rank the first batch of its images: by the running statistics, and by those of the batch.
+    cosines = []
+    for rank in range(hvd.size()):
+        mine = shard_of(24, rank, hvd.size())
+        evaluated = expected_embeddings(images[2 * mine.start :][:BATCH])[0]
+        beta = module.get_export_params()[0]["fc1_beta"].asnumpy()
+        linear = (evaluated - beta) * np.sqrt(2 + 1e-3) + np.arange(E)
+        trained = (linear - linear.mean(axis=0)) / np.sqrt(linear.var(axis=0) + 1e-3) + beta
+        lengths = np.linalg.norm(evaluated, axis=1) * np.linalg.norm(trained, axis=1)
+        cosines.append(np.sum(evaluated * trained, axis=1) / lengths)
+    assert figures.agreement == pytest.approx(np.mean(cosines), abs=1e-5)
+    assert figures.agreement < 0.99
+    module.average_aux()
+    after = module.get_export_params()
+    np.testing.assert_allclose(after[1]["fc1_moving_mean"].asnumpy(), np.arange(E), rtol=1e-6)
+    for name, array in before[0].items():
+        np.testing.assert_array_equal(after[0][name].asnumpy(), array.asnumpy())
+
+
 class Written(list):
     """Stands for TensorBoard's writer."""
 
@@ -128,9 +154,10 @@ def test_every_metric_is_told(folder, caplog):
     assert callback.verify_all(10) == {"set": point.accuracy} and len(callback.history["set"]) == 3
     if hvd.rank() == 0:
         told = {tag: value for tag, value, num_update in writer if num_update == 10}
-        names = ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "seconds")
+        names = ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "dimensions", "agreement", "seconds")
         assert set(told) == {f"verification/set/{name}" for name in names}
         assert told["verification/set/xnorm"] == point.xnorm
+        assert f"Dimensions: {point.dimensions:.1f}   Modes agree: {point.agreement:.3f}" in caplog.text
         assert f"[set][10] Accuracy-Flip: {point.accuracy:.5f}" in caplog.text and " Best: " in caplog.text
         assert f"in {point.seconds:.1f} s" in caplog.text
     else:
@@ -140,7 +167,7 @@ def test_every_metric_is_told(folder, caplog):
 def test_history_goes_on(folder):
     write_set(f"{folder}/set.bin", draw_images(60))
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
-    before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 2.0)
+    before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0)
     callback.restore({"set": [list(before)], "gone": [list(before)]})
     callback.verify_all(5)
     assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
@@ -155,7 +182,7 @@ def test_a_checkpoint_of_before_there_were_other_metrics(folder):
 
 def test_the_untrained_network_is_not_the_best(folder):
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": ""}, 5, hvd.rank())
-    points = [VerificationPoint(update, accuracy, *[0.0] * 6) for update, accuracy in ((0, 0.7), (5, 0.6), (10, 0.5))]
+    points = [VerificationPoint(update, accuracy, *[0.0] * 8) for update, accuracy in ((0, 0.7), (5, 0.6), (10, 0.5))]
     callback.restore({"set": points[:1]})
     assert callback.best("set") == 0.7
     callback.restore({"set": points})

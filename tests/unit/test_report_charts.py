@@ -116,7 +116,7 @@ def a_set(name="lfw", points=(), roc=NO_ROC):
 
 
 def point(update, accuracy):
-    return VerificationPoint(update, accuracy, 0.01, 1.2, 0.9, 0.001, 20.0, 1.0)
+    return VerificationPoint(update, accuracy, 0.01, 1.2, 0.9, 0.001, 20.0, 14.0, 0.95, 1.0)
 
 
 def test_only_what_was_measured_is_drawn():

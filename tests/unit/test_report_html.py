@@ -53,7 +53,7 @@ class Page(HTMLParser):
 
 
 def point(update, accuracy=0.9, threshold=1.2):
-    return VerificationPoint(update, accuracy, 0.0125, threshold, 0.876, 0.001, 21.5, 0.75)
+    return VerificationPoint(update, accuracy, 0.0125, threshold, 0.876, 0.001, 21.5, 14.25, 0.953, 0.75)
 
 
 def pair(number, same, distance, left=JPEG, right=PNG):
@@ -94,15 +94,24 @@ def test_the_figures_are_there():
     page = Page(render(results()))
     for words in (
         "r50 trained with arcface on demo, 32,000 updates, 2 ranks, sample ratio 0.1, 2 h 03 min.",
-        "lfw 90.00 % ± 1.25 % TAR at FAR 0.001 87.60 % best 95.00 % at update 500 XNorm 21.50 pairs 6,000",
+        "lfw 90.00 % ± 1.25 % TAR at FAR 0.001 87.60 % best 95.00 % at update 500 XNorm 21.50 "
+        "dimensions 14.2 modes agree 0.953 pairs 6,000",
         "final loss 2.5000 images a second 1,604.6 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
         "bad images skipped 0 raw pixels alone 60.10 %",
-        "1,000 90.000 % 1.250 % 87.60 % 0.001 1.200 21.50 0.8",
+        "1,000 90.000 % 1.250 % 87.60 % 0.001 1.200 21.50 14.2 0.953 0.8",
         "wd 0.0005 lr_steps [1, 2] fp16 False net_act (empty) bank_folder",
         "mxnet 1.9.1",
     ):
         assert words in page.text
     assert [svg["id"] for svg in page.all("svg") if "id" in svg] == ["accuracy", "roc", "loss", "speed", "waiting"]
+
+
+def test_what_is_wrong_with_the_training_stands_before_its_figures():
+    problems = {"lfw": ["the embeddings have collapsed into a cone", "begin again with lower rates (lr=0.05)"]}
+    page = Page(render(results(summary={**results().summary, "problems": problems})))
+    before, _ = page.text.split("final loss")
+    assert "lfw: the embeddings have collapsed into a cone. lfw: begin again with lower rates (lr=0.05)." in before
+    assert "collapsed" not in Page(render(results())).text
 
 
 def test_everything_from_outside_is_text():
@@ -167,7 +176,7 @@ def test_what_was_not_measured_is_said():
 @pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
 def test_numbers_that_are_none(nothing):
     """None of them ends the training's last step, nor stands as a figure."""
-    empty = VerificationPoint(500, *[nothing] * 7)._replace(far=0.001)
+    empty = VerificationPoint(500, *[nothing] * 9)._replace(far=0.001)
     every = [(20, nothing), (40, nothing)]
     summary = {**dict.fromkeys(results().summary, nothing), "baselines": {"raw_pixels": nothing}, "versions": {}}
     sets = [a_set(points=[empty]), a_set("never", points=[], hardest=[pair(1, True, 1.5)])]

@@ -1,0 +1,86 @@
+"""Gradients clipped by their global norm: that of the mean loss over all ranks, whatever their number."""
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+import pytest
+from layer import Batches, G, all_ranks, build_bank, build_module, initial_params, random_batches
+
+from partial_fc_mxnet import MarginLoss, SampleDistributeModule
+from partial_fc_mxnet.clipped_updater import ClippedUpdater
+from partial_fc_mxnet.module_arrays import global_norm, parameters
+
+CLASSES, LR = 12, 0.1
+
+
+def build(folder, max_norm):
+    """The module over the linear backbone, ready to train."""
+    bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), 16.0, 4)
+    built, params = build_module(bank, loss, LR)
+    module = SampleDistributeModule(built.symbol, loss, bank, built.memory_optimizer, max_grad_norm=max_norm)
+    module.bind([mx.io.DataDesc("data", (G // hvd.size(), 8))])
+    module.init_params(None, initial_params(), {})
+    module.init_optimizer(optimizer_params=params)
+    return module
+
+
+def first_step(folder, max_norm):
+    """(gradient of the mean loss by name, float64 and summed over the ranks; parameters after one update)."""
+    module = build(folder, max_norm)
+    module.forward_backward(next(Batches(*random_batches(CLASSES, 1))))
+    group = module._module._exec_group
+    mine = {name: arrays[0].asnumpy() for name, arrays in zip(group.param_names, group.grad_arrays)}
+    # rescale_grad is R / G, which turns the sum over the ranks into the mean over the images, times R / R.
+    total = {name: all_ranks(grad[np.newaxis].astype(np.float64), f"sum.{name}") for name, grad in mine.items()}
+    module.update()
+    return (
+        {name: grads.sum(axis=0) * hvd.size() / G for name, grads in total.items()},
+        {name: array.asnumpy() for name, array in parameters(module._module).items()},
+    )
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9, 2.0])
+def test_the_update_is_that_of_the_clipped_mean_gradient(share, tmp_path):
+    gradient, _ = first_step(tmp_path, 0.0)
+    norm = np.sqrt(sum(np.sum(np.square(grad)) for grad in gradient.values()))
+    _, after = first_step(tmp_path, share * norm)
+    for name, start in initial_params().items():
+        start = start.asnumpy()
+        decay = 5e-4 * start if name.endswith("_weight") else 0
+        expected = start - LR * (min(share, 1) * gradient[name] + decay)
+        np.testing.assert_allclose(after[name], expected, rtol=0, atol=1e-6, err_msg=name)
+        every = all_ranks(after[name][np.newaxis], f"after.{name}")
+        np.testing.assert_allclose(every, np.broadcast_to(after[name], every.shape), rtol=0, atol=1e-7)
+
+
+def test_a_norm_that_is_not_reached_changes_no_bit(tmp_path):
+    (_, without), (_, with_it) = first_step(tmp_path, 0.0), first_step(tmp_path, 1e6)
+    for name, array in without.items():
+        np.testing.assert_array_equal(with_it[name], array, err_msg=name)
+
+
+def test_gradients_of_zero_stay_zero(tmp_path):
+    module = build(tmp_path, 1.0)
+    module.forward_backward(next(Batches(*random_batches(CLASSES, 1))))
+    for arrays in module._module._exec_group.grad_arrays:
+        arrays[0][:] = 0
+    module.update()
+    np.testing.assert_array_equal(
+        parameters(module._module)["fc1_bias"].asnumpy(), initial_params()["fc1_bias"].asnumpy()
+    )
+
+
+def test_the_updater_stays_when_the_optimizer_is_there_already(tmp_path):
+    module = build(tmp_path, 1.0)
+    updater = module._module._updater
+    module.init_optimizer(optimizer_params={"learning_rate": 0.5})
+    assert module._module._updater is updater and isinstance(updater, ClippedUpdater)
+
+
+@pytest.mark.parametrize("dtype, largest", [("float32", 1e10), ("float16", 60000)])
+def test_the_norm_of_many_arrays(dtype, largest):
+    rng = np.random.default_rng(0)
+    values = [(rng.standard_normal(n % 7 + 1) * 3).astype(dtype) for n in range(450)] + [np.full(3, largest, dtype)]
+    expected = np.sqrt(sum(np.sum(np.square(value.astype(np.float64))) for value in values))
+    norm = global_norm([mx.nd.array(value, dtype=dtype) for value in values])
+    assert norm.dtype == np.float32 and norm.asscalar() == pytest.approx(expected, rel=1e-6)
