@@ -93,6 +93,8 @@ def tell_end(ended: Ended) -> None:
     verification = ended.verification
     for name, points in verification.history.items():
         logging.info("[%s] accuracy %.5f at the end, %.5f at best", name, points[-1].accuracy, verification.best(name))
+        for problem in ended.problems[name]:
+            logging.warning("[%s] %s", name, problem)
     if ended.baselines:
         line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"
         logging.info(line, ended.baselines)

@@ -1,0 +1,55 @@
+"""What makes ArcFace collapse on the demo, and what does not: the table of docs/collapse.md.
+
+    . setup-utils/env.sh && python benchmarks/collapse.py [--threads 2]
+
+One rank trains the first 500 updates again and again, from a recipe on which it collapses, with one thing changed at a
+time. A minute each; a run whose summary is in models/benchmark-collapse is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from demo import ROOT, figures, train
+
+FOLDER = ROOT / "models" / "benchmark-collapse"
+# The recipe of before: 0.05 for both rates.
+BEFORE = {"lr": 0.4, "warmup_steps": 100, "max_grad_norm": 0, "max_update": 500, "checkpoint_every": 0}
+
+CHANGES: dict[str, dict[str, object]] = {
+    "nothing": {},
+    "another seed": {"seed": 3},
+    "no angular margin": {"margins": "(1.0,0.0,0.0)"},
+    "CosFace's margin": {"margins": "(1.0,0.0,0.4)"},
+    "slower running statistics": {"bn_mom": 0.97},
+    "no decay, of gammas either": {"wd": 0.0},
+    "batches twice as large, same rates": {"batch_size": 128, "lr": 0.2},
+    "embeddings of 512": {"embedding_size": 512},
+    "PReLU": {"net_act": "prelu"},
+    "global average before the embedding": {"net_output": "GAP"},
+    "scale of 32": {"loss_s": 32},
+    "rates halved": {"lr": 0.2},
+    "rates quartered": {"lr": 0.1},
+    "longer warm-up": {"warmup_steps": 400},
+    "clipping": {"max_grad_norm": 5},
+    "clipping, longer warm-up": {"max_grad_norm": 5, "warmup_steps": 400},
+    "rates halved, clipping, longer warm-up": {"lr": 0.2, "max_grad_norm": 5, "warmup_steps": 400},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    print("| changed | settings | accuracy | dimensions | modes agree | problems found |")
+    print("| --- | --- | --- | --- | --- | --- |", flush=True)
+    for name, change in CHANGES.items():
+        words = [f"{key}={value}" for key, value in {**BEFORE, **change}.items()]
+        summary = train(FOLDER / name.replace(" ", "-"), 1, args.threads, words)
+        settings = " ".join(f"{key}={value}" for key, value in change.items())
+        found = len(summary["problems"].get("demo_val", [])[:-1])
+        print(f"| {name} | {settings and f'`{settings}`'} |", figures(summary), f"| {found or ''} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
