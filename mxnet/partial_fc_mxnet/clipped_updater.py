@@ -13,7 +13,7 @@ class ClippedUpdater(mx.optimizer.Updater):
 
     The norm is that of the gradient of the mean loss over the global batch, of all parameters together (Pascanu et
     al. 2013, arXiv 1211.5063, algorithm 1), so it does not depend on the number of ranks. Norm and factor stay on the
-    device: Python waits for neither. A gradient that is not finite makes all of them NaN, which CallBackFinite reports.
+    device: Python waits for neither. A gradient that is not finite stays so, and CallBackFinite reports it.
 
     Collectives: those of DistributedOptimizer, all of them before any parameter changes.
 

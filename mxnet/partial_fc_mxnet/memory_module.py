@@ -43,8 +43,8 @@ class SampleDistributeModule:
         2. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target of every row;
         3. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
     The backbone's gradients follow, see DistributedOptimizer and, clipped or in float16, ClippedUpdater and
-    ScaledUpdater. ``shards`` (an
-    all-gather of L and B) runs once, at bind, and ``broadcast.<name>`` for each parameter once, at the start of fit.
+    ScaledUpdater. ``shards`` (an all-gather of L and B) runs once, at bind, and ``broadcast.<name>`` for each
+    parameter once, at the start of fit.
 
     Args:
         symbol: the backbone, with data ``data`` and one output (B, E) float32; some of its parameters may be float16.
