@@ -198,6 +198,16 @@ POSITIVE = (
     "step_timeout",
 )
 
+NOT_NEGATIVE = (
+    "lr",
+    "backbone_lr",
+    "memory_bank_lr",
+    "max_grad_norm",
+    "warmup_steps",
+    "max_update",
+    "checkpoint_every",
+)
+
 
 def _check(settings):
     for name in POSITIVE:
@@ -209,7 +219,7 @@ def _check(settings):
         raise SettingsError(f"image_size is {settings.image_size}, but must be a multiple of 16, such as 112")
     if not 0 < settings.sample_ratio <= 1:
         raise SettingsError(f"sample_ratio is {settings.sample_ratio}, but must be above 0 and at most 1")
-    for name in ("max_update", "checkpoint_every"):
+    for name in NOT_NEGATIVE:
         if settings[name] < 0:
             raise SettingsError(f"{name} is {settings[name]}, but must not be negative")
     if settings.class_map and settings.resume in ("", "auto") and not settings.pretrained:
