@@ -131,7 +131,7 @@ dataset = edict(
         data_name="demo",
         num_classes=1000,
         embedding_size=128,
-        # 0.05 for 64 images. The three keep arcface out of the cone that docs/collapse.md describes.
+        # 0.05 for 64 images. A long warm-up keeps arcface out of the cone that docs/collapse.md describes.
         lr=0.4,
         warmup_steps=400,
         max_grad_norm=5.0,

@@ -1,10 +1,10 @@
-"""Trains the demo again and again, as a sample of what people's machines and words make of it, and prints a table.
+"""Trains the demo with a sample of losses, sample ratios, ranks, threads and seeds, and prints a table.
 
     . setup-utils/env.sh && python benchmarks/demo.py [--runs 24] [--draw 15] [name=value ...]
 
-The runs are drawn from all combinations of loss, sample ratio, ranks, threads of a rank and seed before the first one
-starts; ``--draw`` seeds that. One takes 2 to 30 minutes on two cores. A run whose summary is in models/benchmark-demo
-is not made again: remove the folder to begin anew. Exit code 1 where an accuracy is below its bound.
+The runs are drawn from all combinations before the first one starts; ``--draw`` seeds that. One takes 2 to 30 minutes
+on two cores. Runs whose summaries are in models/benchmark-demo are taken from there: remove the folder after a change
+of the code. Exit code 1 where an accuracy is below its bound.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ def sample(runs: int, draw: int) -> list[Run]:
 
 
 def train(folder: Path, ranks: int, threads: int, words: list[str]) -> dict:
-    """The summary of a training with these words, which is made in this folder unless it is there."""
-    if not list(folder.glob("small-*-demo/summary.json")):
+    """The summary of a training with these words, taken from a subfolder of ``folder`` named by them if it is there."""
+    models = folder / "-".join([f"{ranks}x{threads}", *words])
+    if not list(models.glob("*/summary.json")):
         environment = {**os.environ, "NP": str(ranks), "OMP_NUM_THREADS": str(threads)}
-        command = ["bash", "run.sh", *words, f"models_root={folder}"]
+        command = ["bash", "run.sh", *words, f"models_root={models}"]
         subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
-    (summary,) = folder.glob("small-*-demo/summary.json")
+    (summary,) = models.glob("*/summary.json")
     return json.loads(summary.read_text())
 
 
 def figures(summary: dict) -> str:
-    """What the last verification found, as cells of a table."""
+    """The last verification as cells of a table."""
     last = summary["verification_details"]["demo_val"]
     return f"{last['accuracy']:.4f} | {last['dimensions']:.1f} | {last['agreement']:.3f}"
 
@@ -63,13 +64,12 @@ def main() -> int:
     parser.add_argument("--draw", type=int, default=15)
     parser.add_argument("words", nargs="*", metavar="name=value")
     args = parser.parse_intermixed_args()
-    print("| loss | r | ranks | threads | seed | bound | accuracy | dimensions | modes agree | seconds |")
+    print("| loss | r | ranks | threads | seed | bound | accuracy | dimensions | mode agreement | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     below = 0
     for run in sample(args.runs, args.draw):
-        folder = FOLDER / "-".join(map(str, run))
-        words = ["--loss", run.loss, f"sample_ratio={run.ratio}", f"seed={run.seed}", *args.words]
-        summary, least = train(folder, run.ranks, run.threads, words), LEAST_ACCURACY[run.ratio]
+        words = [f"loss={run.loss}", f"sample_ratio={run.ratio}", f"seed={run.seed}", *args.words]
+        summary, least = train(FOLDER, run.ranks, run.threads, words), LEAST_ACCURACY[run.ratio]
         below += summary["verification"]["demo_val"] < least
         print(
             "|",

@@ -6,9 +6,8 @@ from typing import Mapping
 
 from partial_fc.verification import VerificationPoint
 
-# Measured (docs/collapse.md): 1.0 to 2.1 where a training had collapsed, 9 and more in sound ones.
+# docs/collapse.md has the figures on which the two bounds rest.
 LEAST_DIMENSIONS = 3.0
-# Measured: 0.87 and more in sound ones. A dropout of 0.4, in one of the two modes, takes 1 down to 0.77.
 LEAST_AGREEMENT = 0.7
 
 
@@ -16,19 +15,19 @@ def find_problems(point: VerificationPoint, raw_pixels: float | None = None) -> 
     """What a verification shows to be wrong, a sentence each; none of a sound training.
 
     Args:
-        point: of a network that has been trained beyond its warm-up.
+        point: of a network that has been trained.
         raw_pixels: accuracy of the pixels themselves on the same pairs, where it is known.
     """
     found = []
-    if point.dimensions < LEAST_DIMENSIONS:
+    if not point.dimensions >= LEAST_DIMENSIONS:
         found.append(
-            f"the embeddings of different people fill {point.dimensions:.1f} dimensions (at least "
-            f"{LEAST_DIMENSIONS:g} in a sound training): they have collapsed into a cone"
+            f"the embeddings of different people fill {point.dimensions:.1f} dimensions (sound trainings: "
+            f"{LEAST_DIMENSIONS:g} and more): they have collapsed into a cone, or have not spread out yet"
         )
-    if point.agreement < LEAST_AGREEMENT:
+    elif not point.agreement >= LEAST_AGREEMENT:  # in a cone, a consequence of it
         found.append(
             "the same images have different embeddings in evaluation and in training mode (mean cosine "
-            f"{point.agreement:.2f}, at least {LEAST_AGREEMENT:g} in a sound training): running statistics are wrong"
+            f"{point.agreement:.2f}, sound trainings: {LEAST_AGREEMENT:g} and more): the running statistics are wrong"
         )
     if raw_pixels is not None and point.accuracy <= raw_pixels:
         found.append(f"the accuracy {point.accuracy:.4f} is no better than that of the pixels alone, {raw_pixels:.4f}")
@@ -36,19 +35,17 @@ def find_problems(point: VerificationPoint, raw_pixels: float | None = None) -> 
 
 
 def suggest_changes(settings: Mapping) -> str:
-    """What to change in these settings of a training that has gone wrong."""
-    changes = [f"lower rates ({_lower_rates(settings)})"]
-    longer = max(2 * settings["warmup_steps"], settings["max_update"] // 10)
-    changes.append(f"a longer warm-up (warmup_steps={longer})")
+    """What to change in these settings where a training has gone wrong, the change that helped most first."""
+    longer = min(max(4 * settings["warmup_steps"], 400), max(settings["max_update"] // 2, 1))
+    changes = [f"warmup_steps={longer}", *_lower_rates(settings)]
     if not settings["max_grad_norm"]:
-        changes.append("gradient clipping (max_grad_norm=5)")
+        changes.append("max_grad_norm=5")
     if settings["bn_mom"] > 0.9:
-        changes.append("running statistics that follow faster (bn_mom=0.9)")
-    changes.append(f"larger batches (batch_size={2 * settings['batch_size']})")
-    return "begin again with " + ", ".join(changes[:-1]) + " or " + changes[-1]
+        changes.append("bn_mom=0.9")
+    return "if the next verification shows the same, start again with " + " ".join(changes)
 
 
-def _lower_rates(settings: Mapping) -> str:
+def _lower_rates(settings: Mapping) -> list[str]:
     own = [name for name in ("backbone_lr", "memory_bank_lr") if settings[name]]
     names = own if len(own) == 2 else ["lr", *own]
-    return " ".join(f"{name}={settings[name] / 2:g}" for name in names)
+    return [f"{name}={settings[name] / 4:g}" for name in names]

@@ -407,8 +407,8 @@ class SampleDistributeModule:
         ranks = np.flatnonzero(wrong.reshape(self.size, -1).any(axis=1)).tolist()
         where = f"it is in the {what} of rank {', '.join(map(str, ranks)) or 'no single one'}"
         raise FloatingPointError(
-            f"the loss is {loss} at update {self.num_update + 1} ({where}): lower lr, set warmup_steps, "
-            "or look for broken images" + (", or set fp16=False" if self.loss_scale else "")
+            f"the loss is {loss} at update {self.num_update + 1} ({where}): lower lr, set warmup_steps or "
+            "max_grad_norm, or look for broken images" + (", or set fp16=False" if self.loss_scale else "")
         )
 
 

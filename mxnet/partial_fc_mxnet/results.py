@@ -51,7 +51,7 @@ class Ended(NamedTuple):
         skipped: bad images that all ranks have passed over.
         missing: paths of validation sets that were not there.
         versions: of what the numbers depend on.
-        problems: what is wrong with the training by the last verification of each set, and what to change.
+        problems: what is wrong with the training by the last verification of each set.
     """
 
     folder: str
@@ -95,6 +95,8 @@ def tell_end(ended: Ended) -> None:
         logging.info("[%s] accuracy %.5f at the end, %.5f at best", name, points[-1].accuracy, verification.best(name))
         for problem in ended.problems[name]:
             logging.warning("[%s] %s", name, problem)
+    if any(ended.problems.values()):
+        logging.warning("%s", verification.suggestion)
     if ended.baselines:
         line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"
         logging.info(line, ended.baselines)
@@ -128,6 +130,7 @@ def _summary(ended: Ended) -> dict:
         },
         "baselines": ended.baselines,
         "problems": {name: problems for name, problems in ended.problems.items() if problems},
+        "suggestion": verification.suggestion if any(ended.problems.values()) else None,
         "versions": ended.versions,
     }
 

@@ -51,13 +51,19 @@ class ScaledUpdater(mx.optimizer.Updater):
             FloatingPointError: on every rank, see LossScale.
         """
         self._sum_gradients(index, grad)
-        norm = float(module_arrays.global_norm(grad).asscalar())
-        norm = job.largest("gradient_norm", norm if math.isfinite(norm) else math.inf)
+        norm = job.largest("gradient_norm", self._norm_of(grad))
         if math.isinf(norm):
             self._skip(index)
         else:
             self._update(index, grad, weight, norm)
             self._loss_scale.passed()
+
+    def _norm_of(self, grad) -> float:
+        """The norm, of which 0 is enough where nothing is clipped; infinite where a gradient is not finite."""
+        if not self._max_norm:
+            return 0.0 if module_arrays.all_finite(grad) else math.inf
+        norm = float(module_arrays.global_norm(grad).asscalar())
+        return norm if math.isfinite(norm) else math.inf
 
     def _update(self, index, grad, weight, norm: float) -> None:
         optimizer = self.optimizer

@@ -128,7 +128,13 @@ class _Run:
         )
         embedder = Embedder(module, settings.batch_size, settings.image_size)
         self.verification = CallBackVerification(
-            embedder, self.sets, settings.verify_every, self.rank, output.writer, self._judge
+            embedder,
+            self.sets,
+            settings.verify_every,
+            self.rank,
+            output.writer,
+            self._find_problems,
+            suggest_changes(settings),
         )
         self.verification.prepare()
         prefix = os.path.join(output.folder, "model")
@@ -231,19 +237,18 @@ class _Run:
             skipped=self.skipped,
             missing=self.missing,
             versions=versions(),
-            problems={name: self._judge(name, points[-1]) for name, points in self.verification.history.items()},
+            problems={
+                name: self._find_problems(name, points[-1]) for name, points in self.verification.history.items()
+            },
         )
         write_results(ended)
         self._warn_of_missing()
         tell_end(ended)
 
-    def _judge(self, name: str, point: VerificationPoint) -> list[str]:
-        """What is wrong with the training by a verification, and what to change."""
-        if point.num_update <= self.settings.warmup_steps:
-            return []  # embeddings begin close together
+    def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
+        """What is wrong with the training by a verification of this set; nothing is with an untrained network."""
         raw_pixels = self.baselines.get("raw_pixels") if name == next(iter(self.sets)) else None
-        problems = find_problems(point, raw_pixels)
-        return [*problems, suggest_changes(self.settings)] if problems else []
+        return find_problems(point, raw_pixels) if point.num_update else []
 
     def _faces(self) -> np.ndarray:
         """A few faces to hold the ONNX file against MXNet with: (n, H, W, 3) uint8."""

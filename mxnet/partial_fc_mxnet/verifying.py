@@ -22,7 +22,8 @@ class CallBackVerification:
         frequent: updates between verifications.
         rank: rank 0 logs.
         writer: mxboard SummaryWriter, or None.
-        judge: (name, VerificationPoint) -> what is wrong with the training, a sentence each, for the log; or None.
+        find_problems: (name of a set, VerificationPoint) -> what is wrong with the training, a sentence each; or None.
+        suggestion: logged after them.
 
     Attributes:
         history: name -> VerificationPoints, one for each verification.
@@ -36,14 +37,16 @@ class CallBackVerification:
         frequent: int,
         rank: int,
         writer=None,
-        judge: Callable[[str, VerificationPoint], list[str]] | None = None,
+        find_problems: Callable[[str, VerificationPoint], list[str]] | None = None,
+        suggestion: str = "",
     ):
         self.embedder = embedder
         self.sets = sets
         self.frequent = frequent
         self.rank = rank
         self.writer = writer
-        self.judge = judge
+        self.find_problems = find_problems
+        self.suggestion = suggestion
         self.history: dict[str, list[VerificationPoint]] = {name: [] for name in sets}
         self.figures: dict[str, PairFigures] = {}
 
@@ -83,7 +86,7 @@ class CallBackVerification:
     def restore(self, history: dict[str, list]) -> None:
         """Goes on where ``history`` was saved; sets that are no longer verified on are left out."""
         for name in self.history.keys() & history.keys():
-            # Checkpoints of before there was more than update and accuracy are left out.
+            # Points of a checkpoint of another version, which had other fields, are left out.
             whole = [point for point in history[name] if len(point) == len(VerificationPoint._fields)]
             self.history[name] = [VerificationPoint(*point) for point in whole]
 
@@ -106,7 +109,7 @@ class CallBackVerification:
         best = self.best(name)
         logging.info(
             "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   XNorm: %.4f   Best: %.5f   "
-            "Dimensions: %.1f   Modes agree: %.3f   in %.1f s",
+            "Dimensions: %.1f   Mode agreement: %.3f   in %.1f s",
             name,
             point.num_update,
             point.accuracy,
@@ -119,8 +122,9 @@ class CallBackVerification:
             point.agreement,
             point.seconds,
         )
-        for problem in self.judge(name, point) if self.judge else ():
-            logging.warning("[%s][%d] %s", name, point.num_update, problem)
+        problems = self.find_problems(name, point) if self.find_problems else []
+        for line in [*problems, self.suggestion] if problems else ():
+            logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.writer is not None:
             for metric, value in {**point._asdict(), "best": best}.items():
                 if metric not in ("num_update", "far"):

@@ -76,6 +76,8 @@ def _notices(results: Results) -> Markup:
     told = [f"Not verified, because it was not there: {path}" for path in results.missing]
     for name, problems in (results.summary.get("problems") or {}).items():
         told += [f"{name}: {problem}." for problem in problems]
+    if results.summary.get("suggestion"):
+        told.append(f"What to change: {results.summary['suggestion']}.")
     loss, skipped = results.summary.get("final_loss"), results.summary.get("skipped_images")
     if loss is not None and not wording.is_measured(loss):
         told.append(f"The final loss is {loss}: the training has diverged.")

@@ -25,7 +25,7 @@ def set_figures(result: SetResult) -> Markup:
         ("best", _best(result)),
         ("XNorm", wording.number(last.xnorm, 2)),
         ("dimensions", wording.number(last.dimensions, 1)),
-        ("modes agree", wording.number(last.agreement, 3)),
+        ("mode agreement", wording.number(last.agreement, 3)),
         pairs,
     ]
     big = tag("p", wording.percent(last.accuracy), " ", tag("small", spread), class_="big")
@@ -59,7 +59,7 @@ def run_figures(results: Results) -> Markup:
 
 def by_update(result: SetResult) -> Markup:
     """Every verification of a set, the last ROWS of them."""
-    names = ("update", "accuracy", "std", "TAR", "at FAR", "threshold", "XNorm", "dimensions", "modes agree", "seconds")
+    names = ("update", "accuracy", "std", "TAR", "at FAR", "threshold", "XNorm", "dimensions", "agreement", "seconds")
     points = list(result.points)[-ROWS:]
     rows = [tag("tr", [tag("td", cell) for cell in _cells(point)]) for point in points]
     dropped = len(result.points) - len(points)

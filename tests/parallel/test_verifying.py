@@ -23,6 +23,7 @@ from partial_fc_mxnet import (
     SampleDistributeModule,
     get_scheduler,
     job,
+    module_arrays,
 )
 from partial_fc_mxnet.onnx_export import OnnxExport
 
@@ -105,6 +106,23 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
     assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // hvd.size())
 
 
+def test_the_other_mode_leaves_no_trace(folder):
+    """Not even where a forward pass in training mode changes the running statistics, as cuDNN's batch norm does."""
+    module = build_module()
+    before = {name: array.asnumpy() for name, array in module.get_export_params()[1].items()}
+    forward = module._module.forward
+
+    def forward_like_cudnn(batch, is_train):
+        forward(batch, is_train=is_train)
+        for array in module_arrays.statistics(module._module).values():
+            array[:] = array + 1
+
+    module._module.forward = forward_like_cudnn
+    module.embed(mx.nd.ones((BATCH, 3, SIDE, SIDE)), batch_statistics=True)
+    for name, array in module.get_export_params()[1].items():
+        np.testing.assert_array_equal(array.asnumpy(), before[name], err_msg=name)
+
+
 def test_both_modes_are_compared_and_nothing_is_trained_by_that(folder):
     images = draw_images(48)
     write_set(f"{folder}/set.bin", images)
@@ -157,7 +175,7 @@ def test_every_metric_is_told(folder, caplog):
         names = ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "dimensions", "agreement", "seconds")
         assert set(told) == {f"verification/set/{name}" for name in names}
         assert told["verification/set/xnorm"] == point.xnorm
-        assert f"Dimensions: {point.dimensions:.1f}   Modes agree: {point.agreement:.3f}" in caplog.text
+        assert f"Dimensions: {point.dimensions:.1f}   Mode agreement: {point.agreement:.3f}" in caplog.text
         assert f"[set][10] Accuracy-Flip: {point.accuracy:.5f}" in caplog.text and " Best: " in caplog.text
         assert f"in {point.seconds:.1f} s" in caplog.text
     else:

@@ -95,7 +95,7 @@ def test_the_figures_are_there():
     for words in (
         "r50 trained with arcface on demo, 32,000 updates, 2 ranks, sample ratio 0.1, 2 h 03 min.",
         "lfw 90.00 % ± 1.25 % TAR at FAR 0.001 87.60 % best 95.00 % at update 500 XNorm 21.50 "
-        "dimensions 14.2 modes agree 0.953 pairs 6,000",
+        "dimensions 14.2 mode agreement 0.953 pairs 6,000",
         "final loss 2.5000 images a second 1,604.6 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
         "bad images skipped 0 raw pixels alone 60.10 %",
         "1,000 90.000 % 1.250 % 87.60 % 0.001 1.200 21.50 14.2 0.953 0.8",
@@ -107,10 +107,10 @@ def test_the_figures_are_there():
 
 
 def test_what_is_wrong_with_the_training_stands_before_its_figures():
-    problems = {"lfw": ["the embeddings have collapsed into a cone", "begin again with lower rates (lr=0.05)"]}
-    page = Page(render(results(summary={**results().summary, "problems": problems})))
+    wrong = {"problems": {"lfw": ["they have collapsed into a cone"]}, "suggestion": "start again with lr=0.1"}
+    page = Page(render(results(summary={**results().summary, **wrong})))
     before, _ = page.text.split("final loss")
-    assert "lfw: the embeddings have collapsed into a cone. lfw: begin again with lower rates (lr=0.05)." in before
+    assert "lfw: they have collapsed into a cone. What to change: start again with lr=0.1." in before
     assert "collapsed" not in Page(render(results())).text
 
 
