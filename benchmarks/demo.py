@@ -1,4 +1,4 @@
-"""Trains the demo with a sample of losses, sample ratios, ranks, threads and seeds, and prints a table.
+"""Trains the demo with a sample of losses, sample ratios, ranks, threads and seeds, and prints two tables.
 
     . setup-utils/env.sh && python benchmarks/demo.py [--runs 24] [--draw 15] [name=value ...]
 
@@ -66,11 +66,11 @@ def main() -> int:
     args = parser.parse_intermixed_args()
     print("| loss | r | ranks | threads | seed | bound | accuracy | dimensions | mode agreement | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    below = 0
+    found: dict[tuple[str, float], list[float]] = {}
     for run in sample(args.runs, args.draw):
         words = [f"loss={run.loss}", f"sample_ratio={run.ratio}", f"seed={run.seed}", *args.words]
         summary, least = train(FOLDER, run.ranks, run.threads, words), LEAST_ACCURACY[run.ratio]
-        below += summary["verification"]["demo_val"] < least
+        found.setdefault((run.loss, run.ratio), []).append(summary["verification"]["demo_val"])
         print(
             "|",
             " | ".join(map(str, run)),
@@ -79,8 +79,11 @@ def main() -> int:
             f"| {summary['seconds']:.0f} |",
             flush=True,
         )
-    print(f"\n{args.runs - below} of {args.runs} reach their bound", flush=True)
-    return 1 if below else 0
+    print("\n| loss | r | runs | lowest | mean | bound |\n| --- | --- | --- | --- | --- | --- |")
+    for (loss, ratio), values in sorted(found.items()):
+        mean = sum(values) / len(values)
+        print(f"| {loss} | {ratio} | {len(values)} | {min(values):.4f} | {mean:.4f} | {LEAST_ACCURACY[ratio]} |")
+    return int(any(min(values) < LEAST_ACCURACY[ratio] for (_, ratio), values in found.items()))
 
 
 if __name__ == "__main__":
