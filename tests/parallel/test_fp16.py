@@ -167,26 +167,27 @@ def test_updates_below_a_rounding_add_up(tmp_path):
     assert weight < 1 - 10 * 2**-11
 
 
-@pytest.mark.parametrize("max_norm, expected", [(0.0, 3.0), (1.0, 1.0), (2.0**-18, 2.0**-18), (9.0, 3.0)])
+@pytest.mark.parametrize("max_norm, expected", [(0.0, 2.5), (1.0, 1.0), (2.0**-18, 2.0**-18), (9.0, 2.5)])
 def test_clipping_knows_the_loss_scale_and_loses_nothing(tmp_path, max_norm, expected):
-    """The norm of the gradient is 3 without the scale; clipped in float16 itself, 2^-18 of it would vanish."""
+    """The norm of the gradient is 2.5 without the scale; clipped in float16 itself, 2^-18 of it would vanish."""
     module = build(tmp_path, max_norm=max_norm)
     module.forward_backward(batches(1)[0])
     before = values(module)["fc1_bias"]
     for array in gradients(module).values():
         array[:] = 0
-    # float16 and float32 gradients of lengths 1.8 and 2.4 in the mean over the images of all ranks.
+    # float16 and float32 gradients of lengths 1.5 and 2 in the mean over the images of all ranks. Not 1.8: Horovod's Gloo
+    # makes 14744 of the sum of 14744 and 14744, alone of all float16 numbers.
     scaled = module.loss_scale.scale / hvd.size()
-    gradients(module)["relu_gamma"][:] = 1.8 * scaled / np.sqrt(H)
-    gradients(module)["fc1_bias"][:] = 2.4 * scaled / np.sqrt(E)
+    gradients(module)["relu_gamma"][:] = 1.5 * scaled / np.sqrt(H)
+    gradients(module)["fc1_bias"][:] = 2 * scaled / np.sqrt(E)
     slope = module._module._exec_group.param_names.index("relu_gamma")
     module.update()
     momentum, _ = module._module._updater.states[slope]
     # 0.1 is the rate; float16 holds what a rank gave to 2^-11 of itself.
-    moved = 0.1 * (1.8 / 3 * expected / np.sqrt(H) + 5e-4 * 0.25)
+    moved = 0.1 * (1.5 / 2.5 * expected / np.sqrt(H) + 5e-4 * 0.25)
     np.testing.assert_allclose(momentum.asnumpy(), -moved, rtol=2e-3)
     np.testing.assert_allclose(
-        before - values(module)["fc1_bias"], 0.1 * 2.4 / 3 * expected / np.sqrt(E), rtol=2e-3, atol=1e-8
+        before - values(module)["fc1_bias"], 0.1 * 2 / 2.5 * expected / np.sqrt(E), rtol=2e-3, atol=1e-8
     )
 
 
