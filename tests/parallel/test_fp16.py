@@ -175,8 +175,8 @@ def test_clipping_knows_the_loss_scale_and_loses_nothing(tmp_path, max_norm, exp
     before = values(module)["fc1_bias"]
     for array in gradients(module).values():
         array[:] = 0
-    # float16 and float32 gradients of lengths 1.5 and 2 in the mean over the images of all ranks. Not 1.8: Horovod's Gloo
-    # makes 14744 of the sum of 14744 and 14744, alone of all float16 numbers.
+    # float16 and float32 gradients of lengths 1.5 and 2 in the mean over the images of all ranks. Not 1.8: the sum of
+    # 14744 and 14744 is 14744 over Horovod's Gloo, which adds every other float16 number to itself as it should.
     scaled = module.loss_scale.scale / hvd.size()
     gradients(module)["relu_gamma"][:] = 1.5 * scaled / np.sqrt(H)
     gradients(module)["fc1_bias"][:] = 2 * scaled / np.sqrt(E)
