@@ -1,6 +1,8 @@
 """What can be wrong with a host that ssh reaches, made so on real ones: one fault at a time, undone after it."""
 
 import contextlib
+import os
+import pwd
 import re
 import shlex
 import shutil
@@ -12,7 +14,7 @@ import pytest
 from virtual_hosts import Hosts, unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
-BASHRC = Path.home() / ".bashrc"
+BASHRC = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".bashrc"  # not by HOME, of which sshd knows nothing
 CHECK = ROOT / "setup-utils" / "check.sh"
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
     (folder / "bashrc").write_text("")  # that of this machine's user may be a slow one
+    BASHRC.touch()  # an account may have none, and a mount needs a place; it stays, like the .ssh that Hosts makes
     with Hosts(["hosta", "hostb"], folder) as pair, instead(pair, BASHRC, folder / "bashrc"):
         yield pair
 

@@ -95,16 +95,10 @@ def test_a_missing_validation_set_is_told_at_the_start_and_at_the_end(run, setti
 
 def test_the_losses_of_the_first_updates_are_the_golden_ones(run, settings):
     words = [word for word in settings if not word.startswith("frequent")]
-    # At s = 64 or a rate of 0.02 seven steps make a percent of the rounding of another processor or order. Here the
-    # kernels of oneDNN for SSE4.1, AVX and AVX2 (DNNL_MAX_CPU_ISA) give the same four digits.
-    words += [
-        "frequent=1",
-        "loss_s=4",
-        "backbone_lr=0.005",
-        "memory_bank_lr=0.005",
-        "warmup_steps=0",
-        "max_grad_norm=0",
-    ]
+    # At s = 64 or a rate of 0.02 seven steps make a percent of the rounding of another processor or order. Here four
+    # steps make 0.06 % at most between the processors that were tried (Intel with AMX, two of AMD), six make 0.4 %.
+    words += ["frequent=1", "loss_s=4", "backbone_lr=0.005", "memory_bank_lr=0.005", "warmup_steps=0"]
+    words += ["max_grad_norm=0", "max_update=4"]
     result = run("bash", "run.sh", *words)
     losses = [float(loss) for loss in re.findall(r"Loss (\d+\.\d+)", result.stdout)]
     if os.environ.get("PARTIAL_FC_UPDATE_ASSETS"):
