@@ -109,7 +109,7 @@ def test_who_is_killed_is_gone_and_who_says_goodbye_is_not(center, edge):
     watch, contact = center
     other = HostWatch.at_edge(contact, "c", "a")
     other.start()
-    assert comes(lambda: len(watch._peers) == 2)
+    assert comes(lambda: len(watch._peers) == 2 and other._peers)  # both ends, else there is nobody to say it to
     other.say_goodbye()
     edge.kill()
     assert comes(lambda: watch.gone() == ["b"] and not watch._peers)
