@@ -162,8 +162,8 @@ class SampleDistributeModule:
 
         Args:
             images: (B, ...) as ``data`` is bound.
-            batch_statistics: in training mode, that is normalised by the statistics of this batch and with dropout.
-                The running statistics, by which it is normalised else, stay as they are.
+            batch_statistics: embeds in training mode: normalises by the statistics of this batch instead of the running
+                ones, which stay as they are, and applies dropout.
 
         Returns:
             (B, E) float32.

@@ -73,17 +73,17 @@ def _header(results: Results, sections: list[tuple[str, str, Markup]]) -> Markup
 
 def _notices(results: Results) -> Markup:
     """What a reader must know before the figures."""
-    told = [f"Not verified, because it was not there: {path}" for path in results.missing]
+    notices = [f"Not verified, because it was not there: {path}" for path in results.missing]
     for name, problems in (results.summary.get("problems") or {}).items():
-        told += [f"{name}: {problem}." for problem in problems]
+        notices += [f"{name}: {problem}." for problem in problems]
     if results.summary.get("suggestion"):
-        told.append(f"What to change: {results.summary['suggestion']}.")
+        notices.append(f"What to change: {results.summary['suggestion']}.")
     loss, skipped = results.summary.get("final_loss"), results.summary.get("skipped_images")
     if loss is not None and not wording.is_measured(loss):
-        told.append(f"The final loss is {loss}: the training has diverged.")
+        notices.append(f"The final loss is {loss}: the training has diverged.")
     if wording.is_measured(skipped) and skipped:
-        told.append(f"{plural(int(skipped), 'image')} could not be read and took no part.")
-    return tag("ul", [tag("li", line) for line in told], class_="notices") if told else Markup()
+        notices.append(f"{plural(int(skipped), 'image')} could not be read and took no part.")
+    return tag("ul", [tag("li", line) for line in notices], class_="notices") if notices else Markup()
 
 
 def _sections(results: Results) -> list[tuple[str, str, Markup]]:
