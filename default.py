@@ -10,8 +10,8 @@ import os
 from easydict import EasyDict as edict
 
 from config import config as user_config
-from partial_fc.settings import SettingsError, choose, merge
-from partial_fc.tiles import KEPT_MB
+from partial_fc.layer.tiling import KEPT_MB
+from partial_fc.utils.config import SettingsError, choose, merge
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -125,7 +125,7 @@ def _synthetic(ten_thousands):
 
 
 dataset = edict(
-    # Drawn faces, written by the first training on them (partial_fc/synthetic_faces).
+    # Drawn faces, written by the first training on them (partial_fc/data/synthetic).
     demo=edict(
         data_root="data",
         data_name="demo",

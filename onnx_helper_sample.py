@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 
-from partial_fc.command_line import run_command, start
+from partial_fc.utils.cli import run_command, start
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser."""
-    from partial_fc.submission.rules import MEANT_FOR, TRACKS
+    from partial_fc.evaluation.submission.rules import MEANT_FOR, TRACKS
 
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -44,8 +44,8 @@ def milliseconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """The check."""
-    from partial_fc.submission.check import check_submission
-    from partial_fc.submission.rules import MEANT_FOR, TRACKS
+    from partial_fc.evaluation.submission.check import check_submission
+    from partial_fc.evaluation.submission.rules import MEANT_FOR, TRACKS
 
     limits = TRACKS[args.track]
     if args.time_limit is not None:

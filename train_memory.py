@@ -11,9 +11,9 @@ import os
 import sys
 import time
 
-from partial_fc import launch
-from partial_fc.notice_board import NoticeBoard, job_key
-from partial_fc.sentinel import REFUSED, Sentinel, block_signals, release_signals
+from partial_fc.distributed import env as launch
+from partial_fc.distributed.rank_status import NoticeBoard, job_key
+from partial_fc.distributed.watchdog import REFUSED, Sentinel, block_signals, release_signals
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,7 +52,7 @@ def read_words(argv):
 def read_settings(words):
     """Reads the words of the command line into ``default.config`` and returns that."""
     import default
-    from partial_fc.settings import parse_assignments
+    from partial_fc.utils.config import parse_assignments
 
     changes = parse_assignments(words.settings)
     for name in ("models_root", "resume", "pretrained", "class_map"):
@@ -75,7 +75,7 @@ def choose_work(words, settings):
 def draw_demo(settings):
     """Draws the demo's faces, where that is what is trained on and they are not there yet."""
     if settings.dataset == "demo" and not settings.debug and not settings.rec:
-        from partial_fc.synthetic_faces import ensure_demo
+        from partial_fc.data.synthetic import ensure_demo
 
         def tell(done, total):
             if done == 1:
@@ -90,7 +90,7 @@ def prepare_host(settings, local_rank):
     launch.share_cores(os.environ)
     launch.name_interfaces(os.environ)
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
-    from partial_fc_mxnet.context import sees_gpus  # says what to run where MXNet or Horovod is missing
+    from partial_fc_mxnet.ops.device import sees_gpus
 
     if not sees_gpus():
         launch.sum_alike(os.environ)

@@ -15,9 +15,9 @@ os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
 import mxnet as mx
 import numpy as np
 
-from partial_fc.deploy.face_model import FaceModel
-from partial_fc.deploy.parity import cosine_distances, random_faces
-from partial_fc.synthetic_faces import draw_face
+from partial_fc.data.synthetic import draw_face
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import cosine_distances, random_faces
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 

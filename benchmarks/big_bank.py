@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from partial_fc import launch  # noqa: E402
+from partial_fc.distributed import env as launch  # noqa: E402
 
 launch.share_cores(os.environ)
 

@@ -27,11 +27,11 @@ CHUNK = 1 << 20  # lines made at once
 START = f"""
 import sys, time
 import numpy as np
-from partial_fc.ijb.alignment import similarities
-from partial_fc.ijb.identification import identify
-from partial_fc.ijb.image_list import read_images
-from partial_fc.ijb.pairs import Pairs, read_pairs
-from partial_fc.ijb.verification import FARS, Roc, pair_scores
+from partial_fc.evaluation.ijb.alignment import similarities
+from partial_fc.evaluation.ijb.identification import identify
+from partial_fc.evaluation.ijb.image_list import read_images
+from partial_fc.evaluation.ijb.pairs import Pairs, read_pairs
+from partial_fc.evaluation.ijb.verification import FARS, Roc, pair_scores
 class Bar:
     def update(self, count): pass
 def status(name):

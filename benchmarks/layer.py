@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from partial_fc import launch  # noqa: E402
+from partial_fc.distributed import env as launch  # noqa: E402
 
 launch.share_cores(os.environ)
 
@@ -31,14 +31,8 @@ sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
 
 from textbook import TextbookModule  # noqa: E402
 
-from partial_fc.sharding import num_sampled, shard_of  # noqa: E402
-from partial_fc_mxnet import (  # noqa: E402
-    MarginLoss,
-    MemoryBank,
-    MemoryBankSGDOptimizer,
-    SampleDistributeModule,
-    get_scheduler,
-)
+from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
+from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler  # noqa: E402
 
 CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
 BATCH, EMBEDDING, INPUTS = 64, 512, 16

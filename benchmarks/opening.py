@@ -19,7 +19,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from partial_fc.recordio import MAGIC  # noqa: E402
+from partial_fc.data.recordio.format import MAGIC  # noqa: E402
 
 IMAGES, IDENTITIES, RANKS = 17_091_657, 360_232, 2
 CHUNK = 1 << 20  # records made at once
@@ -31,7 +31,7 @@ RANGE = np.dtype([("words", "<u4", 2), ("flag", "<u4"), ("label", "<f4"), ("ids"
 OPEN = """
 import sys, time
 import numpy as np
-from partial_fc.face_records import FaceRecords
+from partial_fc.data.face_records import FaceRecords
 def status(name):
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith(name))) / 1024
 before = status("VmHWM")
@@ -45,7 +45,7 @@ print(f"{faces.num_images} images of {faces.num_identities} identities in {secon
 
 
 def write_set(folder: Path) -> None:
-    """The records that partial_fc.face_records.write_face_set would write, many at a time."""
+    """The records that partial_fc.data.face_records.write_face_set would write, many at a time."""
     ends = 1 + np.linspace(0, IMAGES, IDENTITIES + 1).astype(np.int64)
     with open(folder / "train.rec", "wb") as rec, open(folder / "train.idx", "w") as idx:
         for begin in range(1, IMAGES + 1, CHUNK):

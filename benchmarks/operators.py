@@ -28,8 +28,8 @@ from mxnet import nd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
-from partial_fc.sgd import sgd_momentum  # noqa: E402
-from partial_fc_mxnet.host_memory import host_array, memory_of  # noqa: E402
+from partial_fc.layer.sgd import sgd_momentum  # noqa: E402
+from partial_fc_mxnet.ops.host_memory import host_array, memory_of  # noqa: E402
 
 ROUNDS = 5
 # With a rate of 1 the gradient, which sgd_momentum overwrites, is the same in every call.

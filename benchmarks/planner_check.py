@@ -26,7 +26,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
-from partial_fc import launch  # noqa: E402
+from partial_fc.distributed import env as launch  # noqa: E402
 
 launch.share_cores(os.environ)
 
@@ -35,17 +35,11 @@ import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
 from benchmarks.layer import resident, start_peak  # noqa: E402
+from partial_fc.distributed.timeline import Collective, read_timeline  # noqa: E402
+from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
 from partial_fc.planner import Case, Plan, plan  # noqa: E402
 from partial_fc.planner.memory import PROCESS  # noqa: E402
-from partial_fc.sharding import num_sampled, shard_of  # noqa: E402
-from partial_fc.timeline import Collective, read_timeline  # noqa: E402
-from partial_fc_mxnet import (  # noqa: E402
-    MarginLoss,
-    MemoryBank,
-    MemoryBankSGDOptimizer,
-    SampleDistributeModule,
-    get_scheduler,
-)
+from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler  # noqa: E402
 from partial_fc_mxnet.symbol import get_symbol  # noqa: E402
 
 CASES = (

@@ -37,7 +37,7 @@ def draw_identity(label: int) -> list[bytes]:
     import cv2
     import numpy as np
 
-    from partial_fc.synthetic_faces.draw import draw_face
+    from partial_fc.data.synthetic.draw import draw_face
 
     rng, images = np.random.default_rng(label), []
     for picture in range(DRAWN):
@@ -53,7 +53,7 @@ def write_sets(folder: Path, identities: int) -> None:
     """Writes faces/train.rec and plain/train.rec, and tells how large their images are."""
     from mxnet import recordio
 
-    from partial_fc.face_records import write_face_set
+    from partial_fc.data.face_records import write_face_set
 
     people = [draw_identity(label) for label in range(identities)]
     write_face_set(folder / "faces", people, (SIZE, SIZE))

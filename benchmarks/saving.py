@@ -25,7 +25,7 @@ import horovod.mxnet as hvd  # noqa: E402
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
-from partial_fc.checkpoints import CheckpointFolder  # noqa: E402
+from partial_fc.checkpoint import CheckpointFolder  # noqa: E402
 from partial_fc_mxnet import CallBackCheckpoint, SampleDistributeModule, job  # noqa: E402
 
 

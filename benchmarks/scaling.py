@@ -33,7 +33,7 @@ def measure(classes: int, ratio: float, steps: int) -> None:
     import layer
     import mxnet as mx
 
-    from partial_fc.timeline import read_timeline
+    from partial_fc.distributed.timeline import read_timeline
     from partial_fc_mxnet import SampleDistributeModule
 
     hvd.init()

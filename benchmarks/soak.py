@@ -26,7 +26,7 @@ from typing import Iterator
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from partial_fc.checkpoints import CheckpointFolder, read_manifest  # noqa: E402
+from partial_fc.checkpoint import CheckpointFolder, read_manifest  # noqa: E402
 
 # Without verification and models in between: they cost time, and the last checkpoint shows more.
 WORDS = ["checkpoint_every=50", "baselines=False", "verify_every=100000", "save_every=100000"]

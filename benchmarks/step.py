@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import default  # noqa: E402
-from partial_fc import launch  # noqa: E402
+from partial_fc.distributed import env as launch  # noqa: E402
 
 STEPS = 60
 

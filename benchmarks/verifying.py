@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import default  # noqa: E402
-from partial_fc import launch  # noqa: E402
-from partial_fc.pairs import read_pairs, write_pairs  # noqa: E402
-from partial_fc.synthetic_faces import VALIDATION, ensure_demo  # noqa: E402
+from partial_fc.data.pairs_bin import read_pairs, write_pairs  # noqa: E402
+from partial_fc.data.synthetic import VALIDATION, ensure_demo  # noqa: E402
+from partial_fc.distributed import env as launch  # noqa: E402
 
 ROUNDS = 3
 
@@ -66,7 +66,7 @@ def main() -> None:
     threads = launch.share_cores(os.environ)
     import horovod.mxnet as hvd
 
-    from partial_fc.verification import verify_distances
+    from partial_fc.evaluation.verification import verify_distances
     from partial_fc_mxnet import Embedder, job
 
     hvd.init()

@@ -15,8 +15,10 @@ import subprocess
 import sys
 
 import cuda
-import table
-from table import Row
+
+from partial_fc.distributed.preflight import command
+from partial_fc.utils import tables
+from partial_fc.utils.tables import Row
 
 CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(CLONE, ".venv")
@@ -28,7 +30,13 @@ def run(*command: str, seconds: int = 60) -> tuple[int, str]:
     """Exit code and output of a child that starts outside the clone, as its folder mxnet/ must not be imported."""
     try:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, cwd="/"
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, str(error)
@@ -215,12 +223,18 @@ def collect() -> list[Row]:
 
 
 def main() -> int:
+    if sys.argv[1:]:
+        return command.main(sys.argv[1:])
     rows = collect()
-    table.show(rows)
-    bad = table.bad(rows)
+    tables.show(rows)
+    bad = tables.bad(rows)
     print(f"\nNeeds mending: {', '.join(bad)}" if bad else "\nEverything that is needed is there.")
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

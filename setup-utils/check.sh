@@ -5,7 +5,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 program=$here/check.py
-[ $# -eq 0 ] || program=$here/check_hosts.py
+export PYTHONPATH=${here%/*}
 
 if [ -x "$here/../.venv/bin/python" ]; then
     # Stays quiet when the set-up is unfinished: check.py says so itself, with the mend.
@@ -15,10 +15,10 @@ if [ -x "$here/../.venv/bin/python" ]; then
     set -eu
     exec "$here/../.venv/bin/python" "$program" "$@"
 fi
-for python in ${PYTHON:-} python3.11 python3.10 python3.9 python3.12 python3.13 python3.8 python3; do
-    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+for python in ${PYTHON:-} python3.11 python3.10 python3.12 python3.13 python3; do
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
         exec "$python" "$program" "$@"
     fi
 done
-printf '[bad]   Python       no Python 3.8 to 3.13 was found: install one (python3 and python3-venv), or set PYTHON=/path\n'
+printf '[bad]   Python       no Python 3.10 to 3.13 was found: install one (python3 and python3-venv), or set PYTHON=/path\n'
 exit 1

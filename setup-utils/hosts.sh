@@ -10,7 +10,7 @@ look_at_hosts() {
     local found code=0
     PFC_NETWORKS='' PFC_USABLE=''
     found=$(mktemp)
-    "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check_hosts.py" "${named[@]}" --for-run "$found" -- "$@" || code=$?
+    PYTHONPATH=$PFC_ROOT "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check.py" "${named[@]}" --for-run "$found" -- "$@" || code=$?
     # shellcheck source=/dev/null
     . "$found"
     rm -f "$found"
@@ -28,7 +28,7 @@ slots_of() {
 choose_hosts() {
     networks=${INTERFACE:-}
     if [ -n "$networks" ]; then
-        "$VIRTUAL_ENV/bin/python" -c "import sys; from partial_fc.launch import addresses_in
+        "$VIRTUAL_ENV/bin/python" -c "import sys; from partial_fc.distributed.env import addresses_in
 try: addresses_in(sys.argv[1].split(','))
 except ValueError as error: sys.exit(f'run.sh: INTERFACE: {error}')" "$networks" || exit 2
     fi

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from partial_fc.row_files import RowFile
+from partial_fc.utils.mmap_rows import RowFile
 
 PAGE = 4096
 

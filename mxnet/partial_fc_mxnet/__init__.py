@@ -14,7 +14,7 @@ except ImportError as error:
         "then `bash setup-utils/check.sh` to see what was built"
     ) from error
 
-from partial_fc.sampling import WeightIndexSampler
+from partial_fc.layer.sampling import WeightIndexSampler
 
 from .callbacks import CallBackFinite, CallBackLogging
 from .checkpointing import CallBackCheckpoint

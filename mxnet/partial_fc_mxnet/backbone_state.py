@@ -12,7 +12,7 @@ from typing import Dict, Iterator
 import mxnet as mx
 import numpy as np
 
-from . import module_arrays
+from .ops import module_arrays
 
 Arrays = Dict[str, np.ndarray]
 

@@ -9,16 +9,17 @@ import os
 
 import mxnet as mx
 
-from partial_fc import host_room, launch
-from partial_fc.learning_rate import scaled_rate
-from partial_fc.sharding import num_sampled, shard_of
+from partial_fc.distributed import env as launch
+from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.training.learning_rate import scaled_rate
+from partial_fc.utils import memory as host_room
 
-from .context import rank_context
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
 from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
+from .ops.device import rank_context
 from .optimizer import MemoryBankSGDOptimizer
 from .symbol import get_symbol
 

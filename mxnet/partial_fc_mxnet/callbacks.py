@@ -10,7 +10,8 @@ import logging
 import time
 from typing import Callable, NamedTuple
 
-from . import job, module_arrays
+from . import job
+from .ops import module_arrays
 
 
 class LossPoint(NamedTuple):

@@ -17,13 +17,13 @@ from typing import Any, Callable, Iterator, Mapping
 import horovod.mxnet as hvd
 import mxnet as mx
 
-from partial_fc.checkpoints import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
-from partial_fc.checkpoints.layout import BACKBONE, centers_file, momentum_file, statistics_file
-from partial_fc.host_room import free_memory
+from partial_fc.checkpoint import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
+from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, statistics_file
+from partial_fc.utils.memory import free_memory
 
 from . import backbone_state, job
-from .centers import Piece, empty_arrays
-from .host_memory import host_view
+from .layer.center_storage import Piece, empty_arrays
+from .ops.host_memory import host_view
 
 # Words of a rank, see SampleDistributeModule.word.
 WRITTEN, STOP = 1, 2

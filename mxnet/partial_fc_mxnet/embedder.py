@@ -12,8 +12,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.validation_pairs import PairsOfRank
-from partial_fc.verification import squared_distances
+from partial_fc.evaluation.validation_set import PairsOfRank
+from partial_fc.inference.distances import squared_distances
 
 from . import job
 

@@ -7,7 +7,8 @@ from typing import Any, Callable, Sequence
 
 import mxnet as mx
 
-from . import job, module_arrays
+from . import job
+from .ops import module_arrays
 from .passes import passes
 
 Batch = Any  # (epoch, mx.io.DataBatch), or None after the last

@@ -13,14 +13,14 @@ from typing import Tuple
 import mxnet as mx
 import numpy as np
 
-from partial_fc.cursor import Cursor, Place
-from partial_fc.face_batches import FaceBatches, ReadCounters
-from partial_fc.images import Augmentation
-from partial_fc.launch import decode_threads
-from partial_fc.prefetch import Prefetcher
-from partial_fc.recycling import RecyclingPool
+from partial_fc.data.batch_loader import FaceBatches, ReadCounters
+from partial_fc.data.buffer_pool import RecyclingPool
+from partial_fc.data.cursor import Cursor, Place
+from partial_fc.data.prefetch import Prefetcher
+from partial_fc.data.transforms import Augmentation
+from partial_fc.distributed.env import decode_threads
 
-from .host_memory import host_array
+from .ops.host_memory import host_array
 
 Arrays = Tuple[mx.nd.NDArray, mx.nd.NDArray]
 
@@ -35,7 +35,7 @@ class FaceImageIter(mx.io.DataIter):
 
     data_shape: (3, H, W), the size that the images have.
     shuffle: a new order each epoch, from (seed, epoch), that all ranks share.
-    rand_mirror, cutoff, color_jittering, jpeg_compression: see partial_fc.images.Augmentation.
+    rand_mirror, cutoff, color_jittering, jpeg_compression: see partial_fc.data.transforms.Augmentation.
     images_filter: leave out identities with fewer images than that; class labels stay as they are.
     skip_bad_images: so many bad images are replaced by their neighbours, with a warning, before one is an error.
     threads: that decode; 0 for as many as the process may use cores, 8 at most.

@@ -15,11 +15,11 @@ from typing import Iterator
 import horovod.mxnet as hvd
 import mxnet as mx
 
-from partial_fc.io_facts import Phase, Profile, Tally, disk_bytes, idle_seconds, place_of
-from partial_fc.io_ram_disk import SetFiles, find_set_files
-from partial_fc.io_report import draw_chart, format_table, numbers
-from partial_fc.io_verdict import judge
-from partial_fc.report import write_summary
+from partial_fc.training.profiling.facts import Phase, Profile, Tally, disk_bytes, idle_seconds, place_of
+from partial_fc.training.profiling.ram_disk import SetFiles, find_set_files
+from partial_fc.training.profiling.report import draw_chart, format_table, numbers
+from partial_fc.training.profiling.verdict import judge
+from partial_fc.training.report import write_summary
 
 from . import build, job
 from .output import check_writable

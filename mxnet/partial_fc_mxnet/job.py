@@ -15,12 +15,12 @@ from typing import Any, Callable, Iterator, NoReturn, TypeVar
 import horovod.mxnet as hvd
 import mxnet as mx
 
-from partial_fc import launch
-from partial_fc.agreement import differences
-from partial_fc.host_watch import HostWatch, open_listener
-from partial_fc.lost_ranks import connection_sentence
-from partial_fc.sentinel import FAILED, PREEMPTED, REFUSED, Sentinel
-from partial_fc.softmax import MissingPositiveError
+from partial_fc.distributed import env as launch
+from partial_fc.distributed.consistency import differences
+from partial_fc.distributed.diagnosis import connection_sentence
+from partial_fc.distributed.heartbeat import HostWatch, open_listener
+from partial_fc.distributed.watchdog import FAILED, PREEMPTED, REFUSED, Sentinel
+from partial_fc.layer.softmax import MissingPositiveError
 
 from .errors import sentence
 

@@ -12,14 +12,14 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.checkpoints import SavedClasses, replace_file
-from partial_fc.sampling import WeightIndexSampler
-from partial_fc.saved_arrays import array_file_chunks, saved_arrays
+from partial_fc.checkpoint import SavedClasses, replace_file
+from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
+from partial_fc.layer.sampling import WeightIndexSampler
 
 from . import job
-from .centers import Centers, Piece, empty_arrays
-from .context import rank_context
-from .host_memory import host_view
+from .layer.center_storage import Centers, Piece, empty_arrays
+from .ops.device import rank_context
+from .ops.host_memory import host_view
 
 Index = Union[np.ndarray, mx.nd.NDArray]
 

@@ -15,20 +15,21 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.label_digits import DIGITS, from_digits, to_digits
-from partial_fc.loss_scale import LossScale
-from partial_fc.tiles import KEPT_MB
+from partial_fc.layer.label_encoding import DIGITS, from_digits, to_digits
+from partial_fc.layer.loss_scale import LossScale
+from partial_fc.layer.tiling import KEPT_MB
 
-from . import job, module_arrays
-from .buffers import Buffers
-from .class_layer import ClassLayer
-from .clipped_updater import ClippedUpdater
-from .context import rank_context
+from . import job
 from .fitting import Fitting, take_parameters_of_rank_0
-from .host_memory import host_array
+from .layer.class_layer import ClassLayer
+from .layer.clipped_updater import ClippedUpdater
+from .layer.scaled_updater import ScaledUpdater
 from .memory_bank import MemoryBank
+from .ops import module_arrays
+from .ops.buffers import Buffers
+from .ops.device import rank_context
+from .ops.host_memory import host_array
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
-from .scaled_updater import ScaledUpdater
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import mxnet as mx
 
-from partial_fc.margins import target_logit
+from partial_fc.layer.margins import target_logit
 
 
 class MarginLoss:
-    """Combined-margin softmax loss on cosines, see partial_fc/margins.py.
+    """Combined-margin softmax loss on cosines, see partial_fc/layer/margins.py.
 
     Args:
         margins: (m1, m2, m3) of the target logit.

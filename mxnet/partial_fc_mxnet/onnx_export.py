@@ -49,7 +49,7 @@ class OnnxExport:
                 1e-4; names the node, or tells the distance. A network whose embeddings in MXNet alone move as far
                 when pixels move by PIXEL_STEP cannot be compared with anything: that is a warning in the log.
         """
-        from partial_fc.deploy.parity import OtherEmbeddings, check_onnx, random_faces
+        from partial_fc.inference.parity import OtherEmbeddings, check_onnx, random_faces
 
         content = self._content(arg_params, aux_params, num_update)
         faces = np.concatenate([random_faces((self.image_size, self.image_size)), self.faces])
@@ -62,7 +62,7 @@ class OnnxExport:
 
     def _excuse(self, error: ValueError, expected: np.ndarray, moved: np.ndarray) -> None:
         """Raises the error, unless the network is at fault and not the file."""
-        from partial_fc.deploy.parity import MAX_COSINE_DISTANCE, cosine_distances
+        from partial_fc.inference.parity import MAX_COSINE_DISTANCE, cosine_distances
 
         distance = float(cosine_distances(expected, moved).max())
         if not distance > MAX_COSINE_DISTANCE:
@@ -84,14 +84,14 @@ class OnnxExport:
         Raises:
             ValueError: an operator has no counterpart.
         """
-        from partial_fc.deploy.parity import check_form
+        from partial_fc.inference.parity import check_form
 
         check_form(self._content(arg_params, aux_params, 0), NAME)
 
     def _content(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:
         # Here, as only rank 0 needs them: loading them takes longer than a step of a small network.
-        from partial_fc.deploy.onnx_file import to_onnx
-        from partial_fc.deploy.symbol_file import read_symbol
+        from partial_fc.export.mxnet_symbol import read_symbol
+        from partial_fc.export.onnx import to_onnx
 
         params = {name: array.asnumpy() for name, array in (*arg_params.items(), *aux_params.items())}
         nodes = read_symbol(self.symbol.tojson(), "this backbone")

@@ -9,9 +9,9 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.sgd import sgd_momentum
+from partial_fc.layer.sgd import sgd_momentum
 
-from .host_memory import memory_of
+from .ops.host_memory import memory_of
 
 
 class MemoryBankSGDOptimizer:
@@ -44,7 +44,7 @@ class MemoryBankSGDOptimizer:
         Args:
             weight, grad, state: (S, E) float32; ``grad`` may be overwritten.
             learning_rate: of this update.
-            inverse_norm, state_rows: on the CPU alone, see partial_fc/sgd.py (there ``mom_rows``).
+            inverse_norm, state_rows: on the CPU alone, see partial_fc/layer/sgd.py (there ``mom_rows``).
         """
         numbers = dict(momentum=self.momentum, wd=self.wd, rescale_grad=self.rescale_grad)
         if weight.context.device_type == "cpu":

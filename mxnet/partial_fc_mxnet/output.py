@@ -10,7 +10,7 @@ import time
 
 from tqdm import tqdm
 
-from partial_fc.checkpoints import replace_file
+from partial_fc.checkpoint import replace_file
 
 _RUN = ".run"
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoints import SavedClasses
-from partial_fc.checkpoints.layout import MANIFEST
-from partial_fc.saved_arrays import named_arrays
+from partial_fc.checkpoint import SavedClasses
+from partial_fc.checkpoint.layout import MANIFEST
+from partial_fc.checkpoint.mxnet_params import named_arrays
 
 from . import job
 from .saved_training import SavedTraining

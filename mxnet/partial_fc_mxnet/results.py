@@ -9,8 +9,8 @@ import logging
 import os
 from typing import Mapping, NamedTuple
 
-from partial_fc.pairs import read_pairs
-from partial_fc.report import (
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.training.report import (
     HardPair,
     Results,
     SetResult,
@@ -104,7 +104,7 @@ def tell_end(ended: Ended) -> None:
     for what, names in _FILES.items():
         logging.info("  %-28s %s", names, what)
     logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
-    logging.info("      python -m partial_fc.compare a.jpg b.jpg --model %s", ended.folder)
+    logging.info("      python -m partial_fc.inference.compare a.jpg b.jpg --model %s", ended.folder)
     logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(ended.folder))
 
 

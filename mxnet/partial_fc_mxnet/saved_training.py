@@ -9,7 +9,7 @@ from typing import Callable
 import horovod.mxnet as hvd
 import numpy as np
 
-from partial_fc.checkpoints import (
+from partial_fc.checkpoint import (
     CheckpointFolder,
     Manifest,
     SavedClasses,
@@ -18,7 +18,7 @@ from partial_fc.checkpoints import (
     read_manifest,
     verify_file,
 )
-from partial_fc.checkpoints.layout import BACKBONE, statistics_file, step_number
+from partial_fc.checkpoint.layout import BACKBONE, statistics_file, step_number
 
 from . import backbone_state, job
 from .checkpointing import LOSS_SCALE

@@ -7,8 +7,8 @@ from typing import Callable
 
 import mxnet as mx
 
-from partial_fc.checkpoints import replace_file
-from partial_fc.saved_arrays import array_file_chunks
+from partial_fc.checkpoint import replace_file
+from partial_fc.checkpoint.mxnet_params import array_file_chunks
 
 from . import job
 from .onnx_export import OnnxExport

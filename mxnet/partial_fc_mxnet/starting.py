@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoints import CheckpointFolder, read_class_map
+from partial_fc.checkpoint import CheckpointFolder, read_class_map
 
 from . import backbone_state, job
 from .output import begin_run, begun_by

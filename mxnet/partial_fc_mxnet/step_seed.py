@@ -6,7 +6,7 @@ import json
 
 import mxnet as mx
 
-from partial_fc.hashing import mix, stream
+from partial_fc.utils.hashing import mix, stream
 
 RANDOM_OPERATORS = {"Dropout", "RReLU"}
 

@@ -15,11 +15,11 @@ import mxnet as mx
 import numpy as np
 
 import partial_fc
-from partial_fc.agreement import code_digest
-from partial_fc.collapse import find_problems, suggest_changes
-from partial_fc.pairs import read_pairs
-from partial_fc.pixel_baseline import raw_pixel_distances
-from partial_fc.verification import VerificationPoint, verify_distances
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.distributed.consistency import code_digest
+from partial_fc.evaluation.collapse import find_problems, suggest_changes
+from partial_fc.evaluation.pixel_baseline import raw_pixel_distances
+from partial_fc.evaluation.verification import VerificationPoint, verify_distances
 
 from . import build, job, sharing, starting, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Callable
 
-from partial_fc.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
+from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 
 from . import job
 from .embedder import Embedder, PairFigures

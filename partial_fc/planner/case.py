@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from partial_fc.sharding import num_sampled, shard_of
-from partial_fc.tiles import KEPT_MB, tile_classes
+from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.layer.tiling import KEPT_MB, tile_classes
 
 from .backbones import BACKBONES
 

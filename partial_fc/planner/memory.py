@@ -1,8 +1,8 @@
 """The memory of a rank by part.
 
-Arrays that a step holds at its peak, counted in the code that makes them (mxnet/partial_fc_mxnet/center_walk.py and
-memory_module.py). On the host benchmarks/planner_check.py measures them; what glibc's malloc keeps of memory that has
-been freed is not counted. On GPUs they have not been measured.
+Arrays that a step holds at its peak, counted in the code that makes them (layer/tiled_softmax.py and
+memory_module.py of partial_fc_mxnet). On the host benchmarks/planner_check.py measures them; what glibc's malloc
+keeps of memory that has been freed is not counted. On GPUs they have not been measured.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of a rank, S of them in a step, T classes
 of a tile.
@@ -18,7 +18,7 @@ from .case import FLOAT, Case, Layer
 MIB = 1 << 20
 
 # Assumptions. The first two add up to what the four published figures of Partial FC on 2080 Ti leave beside weights,
-# activations and logits, about 1.6 GiB (tests/unit/test_planner.py).
+# activations and logits, about 1.6 GiB (tests/unit/planner/test_planner.py).
 CUDA_CONTEXT = 512 * MIB  # with the kernels of MXNet, cuDNN and NCCL and what the driver keeps for itself
 CONVOLUTION_WORKSPACE = 1024 * MIB  # the most that MXNet lets cuDNN have, shared by all layers
 # Horovod 0.28 allocates it whole; on a CPU only what is used of it becomes memory.

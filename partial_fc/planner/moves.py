@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Iterator, NamedTuple
 
-from partial_fc.label_digits import DIGITS
+from partial_fc.layer.label_encoding import DIGITS
 
 from .backbones import IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer

@@ -4,16 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from partial_fc.synthetic_faces import write_demo
+from partial_fc.data.synthetic import write_demo
+from paths import ROOT
 
 # A shell's background job ignores Ctrl-C, and so would everything that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-ROOT = Path(__file__).parents[2]
 CLASSES = 20
 
 

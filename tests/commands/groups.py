@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from conftest import ROOT
+from paths import ROOT, SOURCES
 
 LAUNCH = {
     "mpi": ["mpirun", "-q", "-np", "2"],
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 def run_with_fault(launcher, fault, rank, place, words, mark, **environment):
     """Starts two ranks with a fault built in, see with_fault.py, and waits until they have ended."""
     command = [*LAUNCH[launcher], sys.executable, "tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
-    with started([*command, "--", *words], **environment) as group:
+    with started([*command, "--", *words], PYTHONPATH=SOURCES, **environment) as group:
         output, _ = group.communicate(timeout=LIMIT)
         ended = time.time()
         left = processes_with(mark)

@@ -4,17 +4,13 @@ Run by test_resharding.py on several ranks:  reshard.py CLASSES OUT [IN]
 """
 
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "tests" / "parallel")]
+import horovod.mxnet as hvd
+import mxnet as mx
+from layer import E, build_bank, build_module
 
-import horovod.mxnet as hvd  # noqa: E402
-import mxnet as mx  # noqa: E402
-from layer import E, build_bank, build_module  # noqa: E402
-
-from partial_fc.checkpoints import CheckpointFolder  # noqa: E402
-from partial_fc_mxnet import CallBackCheckpoint, DummyIter, MarginLoss, SavedTraining  # noqa: E402
+from partial_fc.checkpoint import CheckpointFolder
+from partial_fc_mxnet import CallBackCheckpoint, DummyIter, MarginLoss, SavedTraining
 
 
 def main(classes, out, source=None):

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
-from partial_fc.pairs import read_pairs, write_pairs
-from partial_fc.record_reader import RecordReader
+from partial_fc.data.pairs_bin import read_pairs, write_pairs
+from partial_fc.data.recordio.reader import RecordReader
+from paths import ROOT
 
 # Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take for ever.
 FAST = 45

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
-ROOT = Path(__file__).resolve().parents[2]
 BASHRC = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".bashrc"  # not by HOME, of which sshd knows nothing
 CHECK = ROOT / "setup-utils" / "check.sh"
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
@@ -86,8 +86,7 @@ def test_two_hosts_that_are_alike(hosts, check, words, tmp_path):
 def result_of(hosts, tmp_path, *options, words=()):
     """(what run.sh would read, exit code, what was printed)."""
     path = tmp_path / "result"
-    python = ROOT / ".venv" / "bin" / "python"
-    command = [python, ROOT / "setup-utils" / "check_hosts.py", *options, "--for-run", path, "--", *words]
+    command = ["bash", ROOT / "setup-utils" / "check.sh", *options, "--for-run", path, "--", *words]
     done = hosts.run("hosta", command, timeout=40)
     source = f'. {shlex.quote(str(path))}; echo "$PFC_NETWORKS|$PFC_USABLE"'
     return hosts.run("hosta", ["bash", "-euc", source]).stdout.strip(), done.returncode, done.stdout + done.stderr
@@ -157,7 +156,7 @@ def test_other_code_settings_and_versions(hosts, check, words, tmp_path):
             stack.enter_context(instead(hosts, path, tmp_path / str(number)))
         code, blocks, text = check(*words)
     assert code == 1, text
-    assert has(blocks["hostb"], "bad", "code", "not as here: .*partial_fc/tiles.py", "git pull"), text
+    assert has(blocks["hostb"], "bad", "code", "not as here: .*partial_fc/layer/tiling.py", "git pull"), text
     assert has(blocks["hostb"], "bad", "settings", "not as here: default.py", "rsync"), text
     found = r"horovod 0\.19\.2, here 0\.28\.1; wheel mxnet-cu112, here mxnet"
     assert has(blocks["hostb"], "bad", "versions", found, r"rm -rf \S+/\.venv"), text

@@ -5,13 +5,12 @@ import shlex
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 
 # One of port, then what it does with whoever connects.

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import default
-from partial_fc.synthetic_faces import ensure_demo
+from partial_fc.data.synthetic import ensure_demo
 
 UPDATES = 300
 

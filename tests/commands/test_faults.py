@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
 from groups import checkpoints_in, run_with_fault
+
+from paths import ROOT
 
 FAST = 10  # seconds
 HANG = 3  # seconds without a step that are given to a rank that hangs
@@ -33,7 +34,7 @@ def check(outcome, message, code=1, allowed=FAST):
 def check_checkpoints(models):
     """What is complete is whole."""
     (folder,) = models.glob("*/checkpoints")
-    command = [sys.executable, "-m", "partial_fc.checkpoints", "check", str(folder)]
+    command = [sys.executable, "-m", "partial_fc.checkpoint", "check", str(folder)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stdout + result.stderr
 

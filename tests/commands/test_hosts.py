@@ -7,9 +7,9 @@ import time
 
 import groups
 import pytest
-from conftest import ROOT
 from groups import checkpoints_in, processes_with, ranks_with, wait_until
 
+from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")

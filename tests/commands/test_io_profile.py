@@ -14,11 +14,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from conftest import CLASSES, LAUNCHERS, ROOT
+from conftest import CLASSES, LAUNCHERS
 
-from partial_fc.face_records import write_face_set
-from partial_fc.io_ram_disk import find_set_files, ram_disk_lines, ram_disk_setting
-from partial_fc.synthetic_faces import dataset
+from partial_fc.data.face_records import write_face_set
+from partial_fc.data.synthetic import dataset
+from partial_fc.training.profiling.ram_disk import find_set_files, ram_disk_lines, ram_disk_setting
+from paths import ROOT
 
 SHORT = ["--profile-io", "--profile-seconds", "0.5"]
 PHASES = ["reader alone", "training, dummy images", "training, the set"]

@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 import pytest
 
-from partial_fc.report import HardPair, Results, SetResult, hardest_pairs, roc_curve, write_page
-from partial_fc.verification import VerificationPoint
+from partial_fc.evaluation.verification import VerificationPoint
+from partial_fc.training.report import HardPair, Results, SetResult, hardest_pairs, roc_curve, write_page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (

@@ -4,9 +4,9 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
 
-from partial_fc.checkpoints import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+from paths import ROOT, SOURCES
 
 
 def contents(folder):
@@ -26,7 +26,7 @@ def test_going_round_the_numbers_of_ranks_changes_no_bit(chain, classes, run, tm
         folders.append(tmp_path / str(number))
         command = [sys.executable, ROOT / "tests" / "commands" / "reshard.py", classes, folders[-1], *source]
         launcher = ["mpirun", "-q", "--oversubscribe", "-np", ranks] if ranks > 1 else []
-        result = run(*launcher, *command, OMP_NUM_THREADS="1")
+        result = run(*launcher, *command, OMP_NUM_THREADS="1", PYTHONPATH=f"{SOURCES}:{ROOT}/tests/parallel")
         assert result.returncode == 0, result.stdout + result.stderr
     expected, first = contents(folders[0])
     assert first.num_update == 4 and expected["weight_mom"].any()

@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 
-from partial_fc.checkpoints import CheckpointFolder, SavedClasses, read_manifest
-from partial_fc.synthetic_faces import write_demo
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
+from partial_fc.data.synthetic import write_demo
 
 # Of Dropout every step draws its own numbers; r = 0.5 draws negatives; the rate changes after update 5.
 WORDS = ["sample_ratio=0.5", "net_output=E", "checkpoint_every=3", "baselines=False"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from groups import ranks_with, started, wait_until
 
+from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
 REFUSED = ["sample_ratio=7"]  # a setting with which every rank ends at once

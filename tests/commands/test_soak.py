@@ -2,7 +2,9 @@
 
 import sys
 
-from conftest import CLASSES, ROOT
+from conftest import CLASSES
+
+from paths import ROOT
 
 
 def test_a_training_whose_ranks_are_killed_ends_like_one_left_alone(run, faces):

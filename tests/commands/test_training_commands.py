@@ -7,7 +7,9 @@ import re
 import subprocess
 
 import pytest
-from conftest import LAUNCHERS, ROOT
+from conftest import LAUNCHERS
+
+from paths import ROOT
 
 GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
 

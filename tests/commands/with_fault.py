@@ -11,10 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "mxnet")]
-
-from partial_fc import launch  # noqa: E402
-from partial_fc.sentinel import block_signals  # noqa: E402
+from partial_fc.distributed import env as launch
+from partial_fc.distributed.watchdog import block_signals
 
 
 def kill():
@@ -140,7 +138,8 @@ def install(name, place, fault):
 
 def function_at(place):
     """Its owner, and its name."""
-    from partial_fc.checkpoints import CheckpointFolder, folder
+    from partial_fc.checkpoint import CheckpointFolder
+    from partial_fc.checkpoint import manager as folder
     from partial_fc_mxnet import FaceImageIter, checkpointing, trainer
     from partial_fc_mxnet.embedder import Embedder
 

@@ -4,8 +4,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, center_walk
-from partial_fc_mxnet.arithmetic import DeviceArithmetic, HostArithmetic, product
+from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
+from partial_fc_mxnet.layer import tiled_softmax as center_walk
+from partial_fc_mxnet.ops.arithmetic import DeviceArithmetic, HostArithmetic, product
 
 HOST, DEVICE = HostArithmetic(), DeviceArithmetic(mx.cpu())
 G, T, E = 5, 7, 4

@@ -1,7 +1,7 @@
 import mxnet as mx
 import pytest
 
-from partial_fc_mxnet.context import choose_context
+from partial_fc_mxnet.ops.device import choose_context
 
 
 def test_a_rank_has_the_gpu_of_its_number_or_the_cpu():

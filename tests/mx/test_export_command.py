@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from test_onnx_parity import random_parameters
 
-from partial_fc.deploy.face_model import FaceModel
-from partial_fc.deploy.parity import random_faces
-from partial_fc.pairs import write_pairs
-from partial_fc.synthetic_faces import encode_face
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.synthetic import encode_face
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import random_faces
 from partial_fc_mxnet import export
 from partial_fc_mxnet.symbol import get_symbol
 

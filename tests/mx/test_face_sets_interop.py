@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from mxnet import recordio
 
-from partial_fc.face_records import FaceRecords
-from partial_fc.face_sets.check import SetCheck
-from partial_fc.face_sets.encoding import ImageOptions
-from partial_fc.face_sets.info import describe_set
-from partial_fc.face_sets.merge import merge_sets
-from partial_fc.face_sets.pack import pack_tree
-from partial_fc.face_sets.sheet import draw_sheet
-from partial_fc.face_sets.unpack import unpack_set
+from partial_fc.data.encoding import ImageOptions
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.tools.check import SetCheck
+from partial_fc.data.tools.info import describe_set
+from partial_fc.data.tools.merge import merge_sets
+from partial_fc.data.tools.pack import pack_tree
+from partial_fc.data.tools.sheet import draw_sheet
+from partial_fc.data.tools.unpack import unpack_set
 
 SMALL = ImageOptions(size=16)
 SIZES = (2, 3, 1)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from page_cache import in_memory, require_disk
-from partial_fc.row_files import RowFile
-from partial_fc.saved_arrays import saved_arrays
-from partial_fc_mxnet import MemoryBank, centers
+from partial_fc.checkpoint.mxnet_params import saved_arrays
+from partial_fc.utils.mmap_rows import RowFile
+from partial_fc_mxnet import MemoryBank
+from partial_fc_mxnet.layer import center_storage as centers
 
 E = 512  # two rows a page
 

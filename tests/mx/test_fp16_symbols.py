@@ -13,7 +13,7 @@ import pytest
 
 import default
 from partial_fc_mxnet import build
-from partial_fc_mxnet.module_arrays import all_finite
+from partial_fc_mxnet.ops.module_arrays import all_finite
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 from partial_fc_mxnet.symbol.head import HEADS
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from mxnet import recordio
 
-from partial_fc.face_records import FaceRecords, write_face_set
-from partial_fc.record_reader import RecordReader
-from partial_fc.recordio import MAGIC_BYTES, RecordHeader, RecordWriter, pack, unpack
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, RecordWriter, pack, unpack
+from partial_fc.data.recordio.reader import RecordReader
 from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
 
 SHAPE = (3, 16, 12)

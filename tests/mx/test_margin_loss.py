@@ -4,7 +4,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from partial_fc.margins import target_logit
+from partial_fc.layer.margins import target_logit
 from partial_fc_mxnet import MarginLoss
 
 FAMILIES = [(1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.35, 0.0, 0.0), (0.9, 0.4, 0.15), (3.0, 1.0, 0.0)]

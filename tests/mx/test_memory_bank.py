@@ -4,7 +4,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from partial_fc_mxnet import MemoryBank, centers
+from partial_fc_mxnet import MemoryBank
+from partial_fc_mxnet.layer import center_storage as centers
 
 
 def bank(folder, num_local=10, num_sample=4, **more):

@@ -3,7 +3,7 @@
 import mxnet as mx
 import pytest
 
-from partial_fc_mxnet import module_arrays
+from partial_fc_mxnet.ops import module_arrays
 
 
 @pytest.fixture

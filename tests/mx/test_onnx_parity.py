@@ -5,10 +5,10 @@ import numpy as np
 import onnx
 import pytest
 
-from partial_fc.deploy.face_model import FaceModel
-from partial_fc.deploy.onnx_file import read_checkpoint, to_onnx
-from partial_fc.deploy.parity import check_onnx, cosine_distances, random_faces
-from partial_fc.deploy.symbol_file import read_symbol
+from partial_fc.export.mxnet_symbol import read_symbol
+from partial_fc.export.onnx import read_checkpoint, to_onnx
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import check_onnx, cosine_distances, random_faces
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 

@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from itertools import groupby
-from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from paths import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 
 # What the others of the group return, from what these return.
 TRANSLATED = {

@@ -3,9 +3,8 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from paths import ROOT
 
 
 def test_reading_is_faster_than_the_textbook_and_not_far_from_mxnets_own():

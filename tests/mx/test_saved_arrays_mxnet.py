@@ -1,11 +1,11 @@
-"""partial_fc/saved_arrays.py against MXNet itself, which is who the files are for."""
+"""partial_fc/checkpoint/mxnet_params.py against MXNet itself, which is who the files are for."""
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-from partial_fc.checkpoints import SavedClasses, write_file
-from partial_fc.saved_arrays import array_file_chunks, named_arrays, saved_arrays
+from partial_fc.checkpoint import SavedClasses, write_file
+from partial_fc.checkpoint.mxnet_params import array_file_chunks, named_arrays, saved_arrays
 from partial_fc_mxnet import MemoryBank
 
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.layer import resident, start_peak
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
-from partial_fc_mxnet.center_walk import CenterWalk
+from partial_fc_mxnet.layer.tiled_softmax import CenterWalk
 
 G, E, TILE = 128, 64, 2048
 MEGABYTE = 1 << 20

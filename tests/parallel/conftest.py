@@ -7,7 +7,7 @@ import sys
 import horovod.mxnet as hvd
 import pytest
 
-from partial_fc import launch
+from partial_fc.distributed import env as launch
 from partial_fc_mxnet import job
 
 os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # lets a test start and stop a timeline

@@ -7,7 +7,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.sharding import num_sampled, shard_of
+from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler
 
 G, D, E = 6, 8, 4

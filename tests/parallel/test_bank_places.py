@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from layer import MARGINS, Batches, E, OnlyForward, build_module, fit, random_batches
 
-from partial_fc.sharding import num_sampled, shard_of
-from partial_fc_mxnet import MarginLoss, MemoryBank, centers
+from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc_mxnet import MarginLoss, MemoryBank
+from partial_fc_mxnet.layer import center_storage as centers
 
 CLASSES, STEPS = 41, 6
 

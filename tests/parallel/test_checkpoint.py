@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from layer import E, all_ranks
 
-from partial_fc.checkpoints import CheckpointFolder, SavedClasses, read_manifest
-from partial_fc.sharding import num_sampled, shard_of
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
+from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc_mxnet import (
     CallBackCheckpoint,
     DummyIter,

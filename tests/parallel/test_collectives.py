@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
-from partial_fc.timeline import read_timeline
+from partial_fc.distributed.timeline import read_timeline
 from partial_fc_mxnet import MarginLoss, MemoryBankSGDOptimizer, SampleDistributeModule
 
 pytestmark = pytest.mark.world_size(2, 3)

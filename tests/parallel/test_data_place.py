@@ -5,8 +5,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.face_records import write_face_set
-from partial_fc.sharding import shard_of
+from partial_fc.data.face_records import write_face_set
+from partial_fc.layer.sharding import shard_of
 from partial_fc_mxnet import FaceImageIter, MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule
 from partial_fc_mxnet.memory_scheduler import get_scheduler
 

@@ -14,8 +14,8 @@ import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, random_batches
 
 import default
-from partial_fc.checkpoints import CheckpointFolder
-from partial_fc.loss_scale import GIVE_UP_AFTER, GROW_AFTER, START
+from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.layer.loss_scale import GIVE_UP_AFTER, GROW_AFTER, START
 from partial_fc_mxnet import (
     CallBackCheckpoint,
     CallBackModelSave,
@@ -27,7 +27,7 @@ from partial_fc_mxnet import (
     job,
 )
 from partial_fc_mxnet.io_profile import profile
-from partial_fc_mxnet.module_arrays import parameters
+from partial_fc_mxnet.ops.module_arrays import parameters
 from partial_fc_mxnet.trainer import train
 
 CLASSES, H = 12, 16

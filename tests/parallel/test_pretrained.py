@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial_params, random_batches
 
-from partial_fc.checkpoints import CheckpointFolder
+from partial_fc.checkpoint import CheckpointFolder
 from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, job, starting
 from partial_fc_mxnet.pretrained import read_pretrained
 

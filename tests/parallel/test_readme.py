@@ -1,14 +1,14 @@
 """The README's lines of Python run as they stand."""
 
 import re
-from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 
 from partial_fc_mxnet import DummyIter
+from paths import ROOT
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 def test_the_readme_trains_a_symbol_of_ones_own(capsys):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from layer import build_bank
 
-from partial_fc.deploy.face_model import FaceModel
-from partial_fc.pairs import write_pairs
-from partial_fc.sharding import shard_of
-from partial_fc.verification import VerificationPoint, verify
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.evaluation.verification import VerificationPoint, verify
+from partial_fc.inference.model import FaceModel
+from partial_fc.layer.sharding import shard_of
 from partial_fc_mxnet import (
     CallBackModelSave,
     CallBackVerification,
@@ -23,9 +23,9 @@ from partial_fc_mxnet import (
     SampleDistributeModule,
     get_scheduler,
     job,
-    module_arrays,
 )
 from partial_fc_mxnet.onnx_export import OnnxExport
+from partial_fc_mxnet.ops import module_arrays
 
 SIDE, E, BATCH = 8, 4, 6
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-CLONE = Path(__file__).resolve().parents[2]
-RECIPES = [CLONE / "docker" / "Dockerfile", CLONE / "docker" / "Dockerfile.cuda"]
+from paths import ROOT
+
+RECIPES = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
 # A root of its own for a script: all of this machine's files, but what is changed there is changed in memory alone.
 BOX = """\
 set -e
@@ -65,7 +66,7 @@ def in_box(script, user="0:0"):
     if reason:
         pytest.skip(reason)
     box = ["unshare", "-m", "-n", "-p", "-f", "--kill-child", "bash", "-c", BOX, "box"]
-    command = [*box, str(CLONE / "docker" / "start-sshd.sh"), user, script]
+    command = [*box, str(ROOT / "docker" / "start-sshd.sh"), user, script]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -79,7 +80,7 @@ def instructions(recipe):
 def is_left_out(path):
     """Whether .dockerignore keeps a path, relative to the clone, out of the image, by Docker's rules."""
     parts = Path(path).parts
-    for pattern in (CLONE / ".dockerignore").read_text().splitlines():
+    for pattern in (ROOT / ".dockerignore").read_text().splitlines():
         if not pattern or pattern.startswith("#"):
             continue
         wanted = re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
@@ -103,7 +104,7 @@ def test_what_is_copied_and_started_is_in_the_clone(recipe):
     copied = [rest.split()[0] for word, rest in found if word == "COPY"]
     started = [name for _, rest in found for name in re.findall(r"[\w./-]+\.sh\b", rest)]
     assert (copied, started) == (["setup-utils", "."], ["setup-utils/install.sh", "run.sh"])
-    assert all((CLONE / name).exists() and not is_left_out(name) for name in copied + started)
+    assert all((ROOT / name).exists() and not is_left_out(name) for name in copied + started)
 
 
 def test_both_recipes_are_alike():
@@ -127,19 +128,19 @@ def test_large_and_local_things_are_left_out(path):
 
 def test_no_source_is_left_out():
     folders = ("partial_fc", "mxnet", "setup-utils", "hosts", "docker", "benchmarks", "tests")
-    files = [path.relative_to(CLONE) for folder in folders for path in (CLONE / folder).rglob("*") if path.is_file()]
+    files = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     sources = [
-        path for path in [*files, *map(Path, os.listdir(CLONE))] if path.suffix in (".py", ".sh", ".txt", ".cmake")
+        path for path in [*files, *map(Path, os.listdir(ROOT))] if path.suffix in (".py", ".sh", ".txt", ".cmake")
     ]
     assert len(sources) > 200
     assert not [str(path) for path in sources if is_left_out(path)]
 
 
 def test_the_files_that_the_page_names_are_there():
-    page = (CLONE / "docs" / "containers.md").read_text()
+    page = (ROOT / "docs" / "containers.md").read_text()
     named = set(re.findall(r"(?:docker|setup-utils)/[\w.-]*\w", page))
     assert {"docker/Dockerfile", "docker/Dockerfile.cuda", "docker/start-sshd.sh"} < named
-    assert not [name for name in named if not (CLONE / name).exists()]
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 @pytest.mark.parametrize("user, name", [("0:0", "root"), ("4321:4321", "trainer")])

@@ -1,22 +1,52 @@
-"""The layout: the folder mxnet/ must never shadow the package, and imports go one way."""
+"""The layout: the folder mxnet/ must never shadow the package, and imports go from higher levels to lower ones."""
 
 import ast
-from pathlib import Path
 
 import pytest
+from graphlib import CycleError, TopologicalSorter
 
-ROOT = Path(__file__).parents[2]
+from paths import ROOT
+
+# Rooms, low to high: a file imports its own room, and rooms of its own or a lower level.
+LEVELS = (
+    ("utils", "layer"),
+    ("data", "distributed", "checkpoint", "planner"),
+    ("export",),
+    ("inference",),
+    ("evaluation",),
+    ("training",),
+)
+LEVEL = {f"partial_fc.{room}": level for level, rooms in enumerate(LEVELS) for room in rooms}
+LEVEL["partial_fc_mxnet"] = len(LEVELS)
+NUMERIC_ONLY = {"mxnet", "horovod", "mxboard", "torch"}  # what partial_fc must not need
+PROGRAMS = {"default", "config", "train_memory", "train"}  # what no library reads
 
 
-def imported(path):
-    """Top-level names that a file imports."""
-    names = set()
+def sources():
+    """(dotted name, path) of every file of the libraries."""
+    for top, folder in (("partial_fc", ROOT), ("partial_fc_mxnet", ROOT / "mxnet")):
+        for path in sorted((folder / top).rglob("*.py")):
+            name = ".".join(path.relative_to(folder).with_suffix("").parts)
+            yield name, path
+
+
+def imported(name, path):
+    """Dotted names of what a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names.update(alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names.add(node.module.split(".")[0])
-    return names
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = name.split(".")[: -node.level] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def room(name):
+    """partial_fc.data for partial_fc.data.tools.pack; None for what is not ours."""
+    parts = name.split(".")
+    if parts[0] == "partial_fc_mxnet":
+        return parts[0]
+    return ".".join(parts[:2]) if parts[0] == "partial_fc" and len(parts) > 1 else None
 
 
 def test_the_folder_mxnet_is_not_a_package():
@@ -25,15 +55,40 @@ def test_the_folder_mxnet_is_not_a_package():
     assert [p.name for p in (ROOT / "mxnet").iterdir() if p.name != "__pycache__"] == ["partial_fc_mxnet"]
 
 
-@pytest.mark.parametrize(
-    "folder, forbidden",
-    [
-        ("partial_fc", {"mxnet", "horovod", "mxboard", "torch", "default", "config", "partial_fc_mxnet"}),
-        ("mxnet/partial_fc_mxnet", {"default", "config", "train_memory", "torch"}),
-    ],
-)
-def test_imports_go_one_way(folder, forbidden):
-    files = list((ROOT / folder).rglob("*.py"))
-    assert len(files) > 5
-    wrong = {str(path): imported(path) & forbidden for path in files}
-    assert not {path: names for path, names in wrong.items() if names}
+def test_every_folder_of_sources_is_a_package():
+    folders = {path.parent for _, path in sources()}
+    assert not [folder for folder in folders if not (folder / "__init__.py").exists()]
+
+
+def test_no_module_lies_outside_the_rooms():
+    stray = [name for name, _ in sources() if room(name) not in LEVEL and name != "partial_fc.__init__"]
+    assert not stray
+
+
+@pytest.mark.parametrize("top, forbidden", [("partial_fc", NUMERIC_ONLY | PROGRAMS), ("partial_fc_mxnet", PROGRAMS)])
+def test_libraries_do_not_import_what_stands_above_them(top, forbidden):
+    files = [(name, path) for name, path in sources() if name.split(".")[0] == top]
+    assert len(files) > 30
+    wrong = {name: {word.split(".")[0] for word in imported(name, path)} & forbidden for name, path in files}
+    assert not {name: words for name, words in wrong.items() if words}
+
+
+def test_imports_go_down_the_levels():
+    up = [
+        f"{name} imports {word}"
+        for name, path in sources()
+        for word in imported(name, path)
+        if room(word) in LEVEL and room(name) in LEVEL and LEVEL[room(word)] > LEVEL[room(name)]
+    ]
+    assert not up
+
+
+def test_rooms_do_not_import_each_other_in_a_circle():
+    arrows = {}
+    for name, path in sources():
+        arrows.setdefault(room(name), set()).update(room(word) for word in imported(name, path))
+    arrows = {a: {b for b in found if b in LEVEL and b != a} for a, found in arrows.items() if a in LEVEL}
+    try:
+        tuple(TopologicalSorter(arrows).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))

@@ -8,17 +8,16 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import cuda
 import pytest
 
-CLONE = Path(__file__).resolve().parents[2]
-SETUP = CLONE / "setup-utils"
-sys.path.insert(0, str(SETUP))
-import cuda  # noqa: E402  # lies in setup-utils, which is no package
+from paths import ROOT
 
-SCRIPTS = sorted(path for folder in ("setup-utils", ".", "tests", "docker") for path in CLONE.glob(f"{folder}/*.sh"))
-SCRIPTS.append(CLONE / ".ci" / "run")
+SETUP = ROOT / "setup-utils"
+
+SCRIPTS = sorted(path for folder in ("setup-utils", ".", "tests", "docker") for path in ROOT.glob(f"{folder}/*.sh"))
+SCRIPTS.append(ROOT / ".ci" / "run")
 # What the scripts need before they look for a compiler.
 BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm id env apt-get".split()
 
@@ -26,7 +25,8 @@ BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm i
 @pytest.fixture
 def clone(tmp_path):
     """A clone with nothing installed."""
-    shutil.copytree(SETUP, tmp_path / "clone" / "setup-utils", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("setup-utils", "partial_fc"):
+        shutil.copytree(ROOT / folder, tmp_path / "clone" / folder, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path / "clone"
 
 
@@ -59,7 +59,7 @@ def test_script_passes_shellcheck(script):
     shellcheck = shutil.which("shellcheck", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed (install.sh --dev does it)")
-    done = subprocess.run([shellcheck, str(script)], capture_output=True, text=True, cwd=CLONE)
+    done = subprocess.run([shellcheck, str(script)], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout
 
 
@@ -105,7 +105,7 @@ def test_a_foreign_venv_is_left_alone(clone):
 
 
 def test_second_install_is_quick():
-    ready = CLONE / ".venv" / ".partial_fc" / "ready"
+    ready = ROOT / ".venv" / ".partial_fc" / "ready"
     sources = [path for path in SETUP.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     if not ready.exists() or any(path.stat().st_mtime > ready.stat().st_mtime for path in sources):
         pytest.skip("no install of these very scripts here")
@@ -253,12 +253,12 @@ def test_shims_wait_for_mxnet_and_stand_once(tmp_path):
 
 
 def test_packages_of_pyproject_are_those_on_disk():
-    text = (CLONE / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text()
     stated = set(
         re.findall(r'"([\w.]+)"', re.search(r"^packages = \[(.*?)\]", text, re.MULTILINE | re.DOTALL).group(1))
     )
     found = set()
-    for root in (CLONE, CLONE / "mxnet"):
+    for root in (ROOT, ROOT / "mxnet"):
         for package in ("partial_fc", "partial_fc_mxnet"):
             files = (root / package).rglob("__init__.py") if (root / package).is_dir() else []
             found |= {".".join(file.parent.relative_to(root).parts) for file in files}

@@ -3,11 +3,12 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "setup-utils" / "install-test-tools.sh"
+from paths import ROOT
+
+SCRIPT = ROOT / "setup-utils" / "install-test-tools.sh"
 TOOLS = ("bash", "dirname", "cat", "grep", "sed", "tail", "uname")
 
 

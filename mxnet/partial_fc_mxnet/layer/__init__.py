@@ -1,0 +1,1 @@
+"""The classification layer in MXNet: forward and backward pass, centers, updates."""

@@ -1,0 +1,172 @@
+"""The centers of one rank and their momentum where they lie: in one MXNet array each, or in pieces, or in files.
+
+Shapes: L classes of this rank, S some of them, T classes of a tile, E embedding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Iterable, Iterator, NamedTuple
+
+import mxnet as mx
+import numpy as np
+
+from partial_fc.layer.initializer import center_blocks
+from partial_fc.layer.tiling import Tile, tiles_of
+from partial_fc.utils.mmap_rows import RowFile, bank_files
+from partial_fc_mxnet import job
+from partial_fc_mxnet.ops.arithmetic import arithmetic_on
+
+# Standard MXNet wheels index an array with 32 bits.
+MAX_ELEMENTS = 2**31 - 1
+# Bytes written to a file before the disk has to have them: little beside the memory, much beside one wait.
+UNWRITTEN = 256 << 20
+TELL_SECONDS = 10.0
+
+
+class Piece(NamedTuple):
+    """Some classes that follow one another, no more than one array holds."""
+
+    weight: mx.nd.NDArray  # (rows, E) float32
+    weight_mom: mx.nd.NDArray
+
+
+class Centers:
+    """Weight and momentum of L classes.
+
+    Args:
+        num_local: L.
+        embedding_size: E.
+        context: where they lie.
+        folder: keeps them in files there, see row_files.py; the context is the CPU's. Empty keeps them in memory.
+        sharing: banks like this one that are made in that folder at the same time.
+
+    Attributes:
+        pieces: list of Piece; one of no rows where L = 0.
+        piece_rows: rows of every piece but the last.
+        files: the RowFiles of each piece, in the order of Piece; empty where they are in memory.
+
+    Raises:
+        OSError: the folder cannot be written to, or has no room for weight and momentum of all classes.
+    """
+
+    def __init__(
+        self, num_local: int, embedding_size: int, context: mx.Context, folder: str | None = None, sharing: int = 1
+    ):
+        self.num_local = num_local
+        self.embedding_size = embedding_size
+        self.context = context
+        self.piece_rows = MAX_ELEMENTS // embedding_size
+        self._arithmetic = arithmetic_on(context)
+        rows = [min(num_local - row, self.piece_rows) for row in range(0, max(num_local, 1), self.piece_rows)]
+        self.files = bank_files(folder, rows, embedding_size, sharing) if folder and num_local else []
+        if self.files:
+            self._reader = ThreadPoolExecutor(1, thread_name_prefix="centers")
+            self._requests: list[Future] = []
+            self.pieces = [Piece(*(mx.nd.from_numpy(file.rows) for file in files)) for files in self.files]
+        else:
+            with empty_arrays(num_local):
+                self.pieces = [Piece(*(self._zeros(count) for _ in Piece._fields)) for count in rows]
+
+    def initialise(self, class_start: int, seed: int) -> None:
+        """Draws the centers from N(0, 0.01), see center_blocks; block by block, as a second copy may not fit."""
+        for number, piece in enumerate(self.pieces):
+            start = class_start + number * self.piece_rows
+            self.fill(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
+
+    def fill(self, number: int, field: str, blocks: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Writes rows of a piece in their order, no faster than the disk takes them, and tells of it when it is long.
+
+        Args:
+            number: of the piece.
+            field: "weight" or "weight_mom".
+            blocks: (first row, (n, E) float32), from the first row on.
+        """
+        array = getattr(self.pieces[number], field)
+        unwritten, told = 0, time.monotonic()
+        for row, values in blocks:
+            array[row : row + len(values)] = values
+            unwritten += values.nbytes
+            if unwritten < UNWRITTEN:
+                continue
+            unwritten = 0
+            array.wait_to_read()
+            if self.files:
+                self._file(number, field).flush()
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                job.alive()
+                filled = number * self.piece_rows + row + len(values)
+                logging.info("wrote %s of %d of this rank's %d centers", field, filled, self.num_local)
+
+    def prefetch(self, index: np.ndarray) -> None:
+        """Begins to read the rows of a sorted index (S,) from the files that hold them, in the order of a step.
+
+        A step with all of them reads them itself, as it comes to them.
+        """
+        if self.files and len(index) < self.num_local:
+            for request in self._requests:  # of a step that has ended without them
+                request.cancel()
+            self._requests = [
+                self._reader.submit(self._file(tile.piece, field).will_need, tile.rows)
+                for field in Piece._fields
+                for tile in self._by_piece(index)
+            ]
+
+    @contextlib.contextmanager
+    def in_order(self) -> Iterator[None]:
+        """For reading all centers from the first to the last."""
+        with contextlib.ExitStack() as stack:
+            for files in self.files:
+                for file in files:
+                    stack.enter_context(file.in_order())
+            yield
+
+    def read(self, tile: Tile, out: mx.nd.NDArray, field: str = "weight") -> mx.nd.NDArray:
+        """Weight or momentum of a tile: the memory itself where its rows are a slice, else copied to out (T, E)."""
+        array = getattr(self.pieces[tile.piece], field)
+        if tile.gathered:
+            return self._arithmetic.take(array, tile.rows, out)
+        if self.files:
+            self._file(tile.piece, field).will_need(np.arange(tile.rows.start, tile.rows.stop))
+        return array[tile.rows]
+
+    def write(self, tile: Tile, rows: mx.nd.NDArray, field: str = "weight") -> None:
+        """Takes back what :meth:`read` gave for a tile, after it was changed."""
+        if tile.gathered:
+            self._arithmetic.put(getattr(self.pieces[tile.piece], field), tile.rows, rows)
+
+    def gather(self, index: np.ndarray, field: str = "weight") -> mx.nd.NDArray:
+        """A copy (S, E) of the rows of a sorted index (S,), which may hold a row more than once."""
+        with empty_arrays(len(index)):
+            out = mx.nd.empty((len(index), self.embedding_size), ctx=self.context)
+        for tile in self._by_piece(index):
+            array = getattr(self.pieces[tile.piece], field)
+            if self.files:  # ahead of what prefetch has asked for
+                self._file(tile.piece, field).will_need(tile.rows)
+            self._arithmetic.take(array, tile.rows, out[tile.start : tile.stop])
+        return out
+
+    def scatter(self, index: np.ndarray, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
+        """Writes weight and momentum (S, E), of any context, to the rows of a sorted index (S,)."""
+        for tile in self._by_piece(index):
+            for array, rows in zip(self.pieces[tile.piece], (weight, weight_mom)):
+                part = rows[tile.start : tile.stop].as_in_context(self.context)
+                self._arithmetic.put(array, tile.rows, part)
+
+    def _by_piece(self, index: np.ndarray) -> list[Tile]:
+        return tiles_of(index, False, self.piece_rows, MAX_ELEMENTS)
+
+    def _file(self, number: int, field: str) -> RowFile:
+        return self.files[number][Piece._fields.index(field)]
+
+    def _zeros(self, rows: int) -> mx.nd.NDArray:
+        return mx.nd.zeros((rows, self.embedding_size), ctx=self.context)
+
+
+def empty_arrays(rows: int):
+    """Lets MXNet have arrays of no rows where a rank holds no class; it logs a warning, so only there."""
+    return contextlib.nullcontext() if rows else mx.util.np_shape(True)

@@ -1,0 +1,1 @@
+"""Operations on MXNet arrays and modules."""

@@ -1,0 +1,29 @@
+"""Checkpoints of a training: their files, what is in them, and which is complete. See layout.py for the names."""
+
+from partial_fc.utils.atomic_io import Entry, replace_file, write_file
+
+from .arrays import array_chunks, npz_chunks, open_rows, read_arrays
+from .class_centers import SavedClasses
+from .class_map import map_names, read_class_map
+from .manager import CheckpointFolder
+from .manifest import Manifest, read_manifest, write_manifest
+from .verify import check_layout, verify_file
+
+__all__ = [
+    "CheckpointFolder",
+    "Entry",
+    "Manifest",
+    "SavedClasses",
+    "array_chunks",
+    "check_layout",
+    "map_names",
+    "npz_chunks",
+    "open_rows",
+    "read_arrays",
+    "read_class_map",
+    "read_manifest",
+    "replace_file",
+    "verify_file",
+    "write_file",
+    "write_manifest",
+]

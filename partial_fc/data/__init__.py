@@ -1,0 +1,1 @@
+"""From a RecordIO file to batches of images, at any number of ranks."""

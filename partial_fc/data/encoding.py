@@ -1,0 +1,119 @@
+"""Any image file -> the encoded image a face set stores: H x W, three channels, upright, 8 bits.
+
+An image that is that already is kept byte for byte. Grey becomes three equal channels; alpha and all beyond 8 bits is
+dropped, as every reader of training images would do. An EXIF orientation is applied and its tag goes: MXNet and OpenCV
+turn such pictures when they read them, other readers do not, and training must not depend on the reader.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from .jpeg_header import UPRIGHT, read_jpeg_header
+from .transforms import JPEG_END, JPEG_START, decode_rgb
+
+PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
+OTHER_STARTS = (
+    (b"BM", ".bmp"),
+    (b"II*\0", ".tif"),
+    (b"MM\0*", ".tif"),
+    (b"\0\0\0\x0cjP  ", ".jp2"),
+    (b"\xff\x4f\xff\x51", ".jp2"),  # its bare codestream, which OpenCV reads under that name too
+)
+PNG_RGB8 = b"\x08\x02"  # bit depth 8, colour type 2
+KEPT, ENCODED, RESIZED = "kept", "encoded", "resized"
+
+
+class ImageOptions(NamedTuple):
+    """`size` H = W in pixels; `resize`: whether others may be made to fit; `format` and JPEG `quality` of new files."""
+
+    size: int = 112
+    resize: bool = False
+    quality: int = 95
+    format: str = "jpeg"
+
+
+class WrongSizeError(ValueError):
+    """An image is sound, but has another size than it must have."""
+
+
+def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
+    """(encoded image, what was done: KEPT, ENCODED or RESIZED) of an image file's bytes.
+
+    Raises ValueError, naming no file, if it is damaged, and WrongSizeError if it must be resized and may not.
+    """
+    check_whole(data)
+    size = (options.size, options.size)
+    if is_kept(data, options):
+        decode_rgb(data, size)
+        return data, KEPT
+    image = decode_bgr(data)
+    if image.shape[:2] == size:
+        return encode(image, options), ENCODED
+    if not options.resize:
+        height, width = image.shape[:2]
+        raise WrongSizeError(f"has {height}x{width} pixels instead of {size[0]}x{size[1]}")
+    return encode(resize(image, size), options), RESIZED
+
+
+def check_whole(data: bytes) -> None:
+    """Raise ValueError for a file that lacks its end: decoders fill the rest with grey, some without a word."""
+    ended = True
+    if data.startswith(JPEG_START):
+        ended = data.rfind(JPEG_END) >= 0
+    elif data.startswith(PNG_START):
+        ended = data.rfind(PNG_END) >= 0
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        ended = len(data) >= 8 + int.from_bytes(data[4:8], "little")
+    if not ended:
+        raise ValueError(f"is cut short after {len(data)} bytes")
+
+
+def is_kept(data: bytes, options: ImageOptions) -> bool:
+    """Whether the file can be stored as it is, if it can be decoded."""
+    size = (options.size, options.size)
+    if data.startswith(JPEG_START):
+        header = read_jpeg_header(data)
+        return header is not None and header == (*size, 3, UPRIGHT)
+    if data.startswith(PNG_START) and options.format == "png":
+        is_size = data[16:24] == size[1].to_bytes(4, "big") + size[0].to_bytes(4, "big")
+        return is_size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
+    return False
+
+
+def decode_bgr(data: bytes) -> np.ndarray:
+    """(H, W, 3) uint8 BGR, upright. Raises ValueError if the file cannot be decoded."""
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
+    except cv2.error:  # of sizes that cannot be
+        image = None
+    if image is None:
+        raise ValueError(f"cannot be decoded ({len(data)} bytes)")
+    return image
+
+
+def resize(image: np.ndarray, size: tuple) -> np.ndarray:
+    """The whole image at another size (H, W), its proportions included; faces must be aligned before."""
+    shrinks = image.shape[0] >= size[0] and image.shape[1] >= size[1]
+    return cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
+
+
+def encode(image: np.ndarray, options: ImageOptions) -> bytes:
+    """The image as JPEG or PNG."""
+    if options.format == "png":
+        return cv2.imencode(".png", image)[1].tobytes()
+    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, options.quality])[1].tobytes()
+
+
+def extension(encoded: bytes) -> str:
+    """The ending of a file name that fits the content; "" for a format not known here."""
+    if encoded.startswith(JPEG_START):
+        return ".jpg"
+    if encoded.startswith(PNG_START):
+        return ".png"
+    if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP":
+        return ".webp"
+    return next((ending for start, ending in OTHER_STARTS if encoded.startswith(start)), "")

@@ -1,0 +1,223 @@
+"""A face set in insightface's layout: `train.rec`, `train.idx` and `property` ("C,H,W") in one folder.
+
+    key 0               labels [N+1, N+1+C): the range of the identity records' keys
+    keys 1 .. N         images, label = identity
+    keys N+1 .. N+C     one record an identity, labels [start, end): the range of its images' keys
+
+All labels are float32, where 16,777,217 becomes 16,777,216. So the writer here also stores every range as integers in
+the header's fields id and id2, which readers of the original ignore; an image's id is its key. The reader takes the
+class label from the identity ranges: exact integers where they are stored, floats below 2^24, and for floats above
+(Glint360K has 17,091,657 images) the one key among those that round to it where the images' own labels change. It
+refuses an image whose header states another label.
+
+Shapes: N images, C identities.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Iterable
+
+import numpy as np
+
+from .identity_ranges import (
+    FLOAT32_EXACT,
+    check_limits,
+    check_ranges,
+    exact_ranges,
+    identity_keys,
+    recover_ranges,
+    runs_of_ranges,
+)
+from .label_runs import LabelRuns
+from .recordio.format import RecordHeader, RecordWriter, pack, unpack
+from .recordio.headers import first_labels, holds_range, read_headers
+from .recordio.reader import RecordReader
+
+
+def write_face_set(
+    root: str | os.PathLike, identities: Iterable[Iterable[bytes]], image_shape: tuple = (112, 112)
+) -> tuple:
+    """Stream encoded images, identity by identity, into root/train.rec, train.idx and property; returns (N, C).
+
+    `image_shape` is (H, W). Raises ValueError for an identity without images.
+    """
+    os.makedirs(root, exist_ok=True)
+    ends = [1]
+    with RecordWriter(os.path.join(root, "train.rec"), os.path.join(root, "train.idx")) as writer:
+        for label, images in enumerate(identities):
+            key = ends[-1]
+            for image in images:
+                writer.write(key, pack(RecordHeader(0, float(label), key, 0), image))
+                key += 1
+            if key == ends[-1]:
+                raise ValueError(f"{root}: identity {label} has no images; leave it out")
+            ends.append(key)
+        write_ranges(writer, ends)
+    with open(os.path.join(root, "property"), "w", encoding="ascii") as file:
+        file.write(f"{len(ends) - 1},{image_shape[0]},{image_shape[1]}\n")
+    return ends[-1] - 1, len(ends) - 1
+
+
+def write_ranges(writer: RecordWriter, ends: list) -> None:
+    """The C identity records, whose images' keys are [ends[i], ends[i + 1]), and record 0."""
+    first = ends[-1]
+    for label, (start, end) in enumerate(zip(ends[:-1], ends[1:])):
+        writer.write(first + label, pack_range(start, end))
+    writer.write(0, pack_range(first, first + len(ends) - 1))
+
+
+def pack_range(start: int, end: int) -> bytes:
+    """A record that is nothing but the range [start, end): as two float32 labels, and exactly in id and id2."""
+    return pack(RecordHeader(2, np.array([start, end], np.float32), start, end), b"")
+
+
+def index_path(rec_path: str | os.PathLike) -> str:
+    """The .idx beside a .rec. Raises ValueError for another file name."""
+    stem, extension = os.path.splitext(os.fspath(rec_path))
+    if extension != ".rec":
+        raise ValueError(f"{rec_path} is no RecordIO file name: give the path of a train.rec")
+    return stem + ".idx"
+
+
+def read_property(rec_path: str | os.PathLike) -> tuple | None:
+    """(C, H, W) from the `property` file beside the .rec, None if there is none. Raises ValueError if unreadable."""
+    path = os.path.join(os.path.dirname(os.fspath(rec_path)), "property")
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read().strip()
+    try:
+        classes, height, width = (int(number) for number in text.split(","))
+    except ValueError:
+        raise ValueError(
+            f"{path} must hold 'classes,height,width' but holds {text[:40]!r}: mend or remove it"
+        ) from None
+    return classes, height, width
+
+
+class FaceRecords:
+    """The images of a face set by position 0 .. N-1, with exact labels.
+
+    `num_images`, `num_identities`, `runs` (the LabelRuns), `image_size` (H, W) from `property` or None. Opening reads
+    the index, record 0 and the identity records, not the images' headers; only for a set without identity records
+    (MXNet's im2rec: record 0 is an image) it reads those of all images, which takes some 50 bytes of memory an image.
+    Threads and forked processes may share one. Raises OSError or ValueError naming the file and the mend.
+    """
+
+    def __init__(self, rec_path: str | os.PathLike):
+        self.rec_path = os.fspath(rec_path)
+        idx_path = index_path(self.rec_path)
+        prop = read_property(self.rec_path)
+        self.image_size = None if prop is None else prop[1:]
+        self._reader = RecordReader(self.rec_path, idx_path)
+        self._index = self._reader.index
+        try:
+            self._open_layout()
+        except (ValueError, KeyError):
+            self.close()
+            raise
+        self.num_images = self.runs.num_images
+
+    def _open_layout(self) -> None:
+        head = read_headers(self._reader, self._index.keys_at([0]))
+        self.has_identities = bool(self._index.keys_at(0) == 0 and holds_range(head)[0])
+        self._first_row = int(self.has_identities)
+        if self.has_identities:
+            first, last = identity_keys(self._reader, head)
+            self.runs, self.num_identities = self._runs_of_ranges(first, last), last - first
+        else:
+            if holds_range(read_headers(self._reader, self._index.keys_at([len(self._index) - 1])))[0]:
+                raise ValueError(
+                    f"{self.describe(0)} should be the range of the identity records, which are there, but is not: it "
+                    "is damaged or missing; copy the .rec and its .idx again"
+                )
+            self.runs = LabelRuns.of_labels(self._labels_of_headers())
+            self.num_identities = int(self.runs.labels.max()) + 1
+
+    def _runs_of_ranges(self, first: int, last: int) -> LabelRuns:
+        """The labels from the identity records `first` .. `last` - 1."""
+        heads = read_headers(self._reader, np.arange(first, last))
+        if not holds_range(heads).all():
+            key = first + int(holds_range(heads).argmin())
+            raise ValueError(
+                f"{self.rec_path}: key {key} should be an identity record, but holds no range of images; copy the .rec "
+                "and its .idx again"
+            )
+        check_limits(self._reader, np.arange(first, last), heads)
+        ranges, exact = exact_ranges(heads)
+        if not exact.all():
+            ranges = recover_ranges(self._reader, heads, first)
+        check_ranges(self._reader, ranges, (self._first_row, int(self._index.search(first))))
+        return runs_of_ranges(ranges)
+
+    def _labels_of_headers(self) -> np.ndarray:
+        """labels (N,) int64 from the images' own headers. Raises ValueError where float32 cannot hold a label."""
+        keys = self._index.keys_at(np.arange(len(self._index)))
+        floats = first_labels(read_headers(self._reader, keys))
+        wrong = ~((floats >= 0) & (floats < FLOAT32_EXACT) & (floats == np.floor(floats)))
+        if wrong.any():
+            position = int(wrong.argmax())
+            raise ValueError(
+                f"{self.describe(position)} has label {floats[position]}, no class number below 2^24; "
+                "sets with more classes need identity records, as write_face_set makes them"
+            )
+        return floats.astype(np.int64)
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells this set from others, see RecordReader.digest; read once."""
+        return self._reader.digest()
+
+    def labels(self, positions) -> np.ndarray:
+        """Class labels, int64, of an array of positions."""
+        return self.runs.labels_at(positions)
+
+    def keys(self, positions) -> np.ndarray:
+        """Keys, int64, of an array of positions."""
+        return self._index.keys_at(np.asarray(positions) + self._first_row)
+
+    def read_image(self, position: int) -> tuple[bytes, int]:
+        """(encoded image, label) of the image at `position`. Raises ValueError as `read_encoded`."""
+        label = int(self.labels(position))
+        return self.read_encoded(position, label), label
+
+    def read_encoded(self, position: int, label: int) -> bytes:
+        """The encoded image at `position`, whose class label is `label`.
+
+        Raises ValueError naming file, key and offset if the record is broken, or if its header has another label than
+        the identity in whose range the key lies: then an index whose lines are mixed up would train the wrong class.
+        """
+        record = self._reader.read_row(self._first_row + position)
+        try:
+            header, image = unpack(record)
+        except ValueError as error:
+            raise ValueError(f"{self.describe(position)} is damaged: {error}; copy the set again") from None
+        stated = header.class_label
+        # As an integer first, the common case: making a float32 takes longer than unpacking the header.
+        if stated != label and stated != np.float32(label):
+            raise ValueError(
+                f"{self.describe(position)} has the label {stated:g} in its header, but its key is in the range of "
+                f"identity {label}; the .idx mixes up its lines or the set is damaged: copy both again"
+            )
+        return image
+
+    def describe(self, position: int) -> str:
+        """Where an image is, for error messages."""
+        row = self._first_row + position
+        return f"{self.rec_path}: image with key {self._index.keys_at(row)} at offset {self._index.offsets[row]}"
+
+    def check_labels(self, num_classes: int) -> None:
+        """Raise ValueError, naming the first such record, if a label does not fit `num_classes` classes."""
+        wrong = self.runs.labels >= num_classes
+        if wrong.any():
+            run = int(wrong.argmax())
+            raise ValueError(
+                f"{self.describe(int(self.runs.starts[run]))} has label {self.runs.labels[run]}, but the network has "
+                f"{num_classes} classes; set num_classes to {self.num_identities} or more"
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()

@@ -1,0 +1,1 @@
+"""RecordIO files: format, index, headers, and reading many records at once."""

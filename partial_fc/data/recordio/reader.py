@@ -1,0 +1,112 @@
+"""Records by their key, out of a `.rec` with its `.idx`. See recordio.py for the layout."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+
+import numpy as np
+
+from .format import MAGIC, WORDS, require_file
+from .index import open_index
+from .scanner import BrokenRecordError, Extent, locate_record, read_payload
+
+SAMPLES = 64  # records looked at when a file is opened: under a second on a cold disk
+HEAD = 1 << 20  # bytes of the .rec that enter its digest
+MAX_GUESS = 1 << 20  # bytes; an extent beyond is no image, and may be what a wrong index says
+
+
+class RecordReader:
+    """Random access by key. Safe in threads and after fork: `os.pread` shares no file position.
+
+    `index` is the RecordIndex. Opening checks that the index reaches the end of the `.rec` and, at SAMPLES places,
+    that records begin where it says. Raises OSError or ValueError, naming the file and the mend, if a file is missing
+    or empty or if the two do not belong together.
+    """
+
+    def __init__(self, rec_path: str | os.PathLike, idx_path: str | os.PathLike):
+        self.rec_path, self.idx_path = os.fspath(rec_path), os.fspath(idx_path)
+        self._size = require_file(self.rec_path, "the records")
+        require_file(self.idx_path, "the index of the records")
+        self.index = open_index(self.idx_path, self._size)
+        self._fd = os.open(self.rec_path, os.O_RDONLY)
+        self._close = weakref.finalize(self, os.close, self._fd)
+        try:
+            self._check_fit()
+        except ValueError:
+            self.close()
+            raise
+
+    def _check_fit(self) -> None:
+        rows = np.random.default_rng(0).integers(0, len(self.index), SAMPLES)
+        for row in rows.tolist():
+            self._locate(row)
+        last = int(self.index.offsets.argmax())
+        end = self._locate(last).end
+        if end != self._size:
+            raise ValueError(
+                f"{self.idx_path} ends with key {self.index.keys_at(last)}, whose record ends at byte {end}, but "
+                f"{self.rec_path} has {self._size} bytes; lines are missing or the .idx belongs to another .rec: copy "
+                "both again"
+            )
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def digest(self) -> str:
+        """16 hexadecimal digits that tell this set from others, wherever it lies: of the size of the .rec, of all keys
+        and of where their records begin, and of its first mebibyte. Not of every image: that would read the disk.
+        """
+        digest = hashlib.sha256(f"{self._size} {len(self.index)}".encode())
+        rows = np.arange(len(self.index))
+        for part in np.array_split(rows, 1 + len(rows) // HEAD):
+            digest.update(self.index.offsets[part].tobytes())
+            digest.update(self.index.keys_at(part).tobytes())
+        digest.update(os.pread(self._fd, HEAD, 0))
+        return digest.hexdigest()[:16]
+
+    def row(self, key: int) -> int:
+        """Row of the record in the index. Raises KeyError for a key that is not there."""
+        row = self.index.row(key)
+        if row < 0:
+            raise KeyError(f"{self.idx_path} has no key {key}")
+        return row
+
+    def read(self, key: int) -> bytes:
+        """The record's payload. Raises ValueError naming file, key and offset if the bytes there are no record."""
+        return self.read_row(self.row(key))
+
+    def read_row(self, row: int) -> bytes:
+        """The payload of the record in that row of the index, otherwise as `read`."""
+        start = int(self.index.offsets[row])
+        # Where the next row's record follows this one, one call reads it all.
+        extent = int(self.index.offsets[row + 1]) - start if row + 1 < len(self.index) else 0
+        try:
+            if WORDS.size < extent <= MAX_GUESS:
+                data = os.pread(self._fd, extent, start)
+                if len(data) == extent:
+                    magic, word = WORDS.unpack_from(data)
+                    if magic == MAGIC and word <= extent - WORDS.size:  # continue flag 0: a whole record
+                        return data[WORDS.size : WORDS.size + word]
+            return read_payload(self._fd, locate_record(self._fd, start, self._size))
+        except (BrokenRecordError, OSError) as error:
+            raise self._named(row, error) from error
+
+    def _locate(self, row: int) -> Extent:
+        try:
+            return locate_record(self._fd, int(self.index.offsets[row]), self._size)
+        except (BrokenRecordError, OSError) as error:
+            raise self._named(row, error) from error
+
+    def _named(self, row: int, error: Exception) -> Exception:
+        """The error with the place where it happened, and what to do."""
+        where = f"{self.rec_path}: key {self.index.keys_at(row)} at offset {self.index.offsets[row]}"
+        if isinstance(error, OSError):
+            return OSError(f"{where} cannot be read ({error.strerror}): look at the disk or the network it is on")
+        return ValueError(f"{where} {error}; copy the .rec and its .idx again, they must belong together")
+
+    def close(self) -> None:
+        """Close the file, which otherwise is done when the reader is dropped; a second call does nothing."""
+        self._close()
+        self._fd = -1  # the number may soon be that of another file

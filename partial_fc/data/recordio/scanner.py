@@ -1,0 +1,99 @@
+"""A `.rec` file read from front to back, or at any offset, without its index: what finds out where it is damaged.
+
+See recordio.py for the layout of a record and its parts, and record_reader.py for reading by key.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Iterator, NamedTuple, Tuple
+
+from .format import LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, WORDS
+
+Piece = Tuple[int, int]  # (offset, bytes) of a part's content
+WHOLE, FIRST, MIDDLE, LAST = range(4)  # dmlc's continue flags
+
+
+class BrokenRecordError(ValueError):
+    """The bytes at `offset` are no record; the text says why, and names no file."""
+
+    def __init__(self, offset: int, what: str):
+        super().__init__(what)
+        self.offset = offset
+
+
+class Extent(NamedTuple):
+    """Where a record lies: `offset`, its `pieces` and `end`, the offset of what follows."""
+
+    offset: int
+    pieces: list[Piece]
+    end: int
+
+    @property
+    def length(self) -> int:
+        """Bytes of the payload, the magic words that were cut out of it included."""
+        return sum(length for _, length in self.pieces) + len(MAGIC_BYTES) * (len(self.pieces) - 1)
+
+
+def scan_records(rec_path: str | os.PathLike) -> Iterator[tuple[int, bytes]]:
+    """(offset, payload) of every record, in the order of the file, in constant memory.
+
+    Where the file stops being records it raises BrokenRecordError, whose `offset` and text say where and why.
+    """
+    path = os.fspath(rec_path)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        for extent in walk_records(fd, 0, os.fstat(fd).st_size):
+            yield extent.offset, read_payload(fd, extent)
+    except BrokenRecordError as error:
+        raise BrokenRecordError(error.offset, f"{path}: the record at offset {error.offset} {error}") from None
+    finally:
+        os.close(fd)
+
+
+def walk_records(fd: int, start: int, stop: int) -> Iterator[Extent]:
+    """The records that fill [start, stop) of an open file. Raises BrokenRecordError where there is none."""
+    position = start
+    while position < stop:
+        extent = locate_record(fd, position, stop)
+        yield extent
+        position = extent.end
+
+
+def locate_record(fd: int, offset: int, size: int) -> Extent:
+    """Follow the parts of the record at `offset` of a file of `size` bytes; its content is not read.
+
+    Raises BrokenRecordError, whose offset is the record's, if there is none or it is cut short.
+    """
+    pieces: list[Piece] = []
+    position, flag = offset, -1
+    while flag not in (WHOLE, LAST):
+        flag, length = read_words(fd, offset, position)
+        if flag not in ((MIDDLE, LAST) if pieces else (WHOLE, FIRST)):
+            state = "lacks its last part" if pieces else "is the inside of a record, not its start"
+            raise BrokenRecordError(offset, state)
+        pieces.append((position + WORDS.size, length))
+        position += WORDS.size + length + -length % 4
+        if position > size:
+            raise BrokenRecordError(offset, f"goes on to offset {position}, beyond the end at {size}: it is cut short")
+    return Extent(offset, pieces, position)
+
+
+def read_words(fd: int, offset: int, position: int) -> tuple[int, int]:
+    """(continue flag, bytes) of the part at `position` of the record at `offset`."""
+    words = os.pread(fd, WORDS.size, position)
+    if len(words) < WORDS.size:
+        raise BrokenRecordError(offset, "is cut short by the end of the file")
+    magic, word = WORDS.unpack(words)
+    if magic != MAGIC:
+        what = f"has a part at offset {position} that does" if position > offset else "does"
+        raise BrokenRecordError(offset, f"{what} not start with the magic word {MAGIC:#x}")
+    return word >> LENGTH_BITS, word & MAX_PART
+
+
+def read_payload(fd: int, extent: Extent) -> bytes:
+    """The record's payload. Raises BrokenRecordError if the file has become shorter meanwhile."""
+    pieces = [os.pread(fd, length, start) for start, length in extent.pieces]
+    if any(len(piece) < length for piece, (_, length) in zip(pieces, extent.pieces)):
+        raise BrokenRecordError(extent.offset, "could not be read whole")
+    return MAGIC_BYTES.join(pieces)

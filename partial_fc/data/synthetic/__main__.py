@@ -1,0 +1,59 @@
+"""python -m partial_fc.data.synthetic ROOT [--sheet FILE]: write the demo set, or look at its faces."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+from tqdm import tqdm
+
+from .dataset import IDENTITIES, IMAGES_PER_IDENTITY, SEED, ensure_demo
+from .draw import draw_face
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m partial_fc.data.synthetic", description=__doc__)
+    parser.add_argument("root", type=Path, help="folder of the data set")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--identities", type=int, default=IDENTITIES)
+    parser.add_argument("--images-per-identity", type=int, default=IMAGES_PER_IDENTITY)
+    parser.add_argument("--workers", type=int, default=None, help="drawing processes (default: one a core)")
+    parser.add_argument("--sheet", type=Path, help="also draw a contact sheet, one person a row, as a PNG")
+    args = parser.parse_args()
+    try:
+        with tqdm(unit="image", disable=None, desc="drawing faces") as bar:
+
+            def progress(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            ensure_demo(
+                args.root,
+                seed=args.seed,
+                identities=args.identities,
+                images_per_identity=args.images_per_identity,
+                workers=args.workers,
+                progress=progress,
+            )
+        if args.sheet:
+            write_sheet(args.sheet, args.seed)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(args.root)
+
+
+def write_sheet(path: Path, seed: int, people: int = 10, pictures: int = 12) -> None:
+    """A PNG with one person a row. OSError if it cannot be written."""
+    rows = [
+        np.concatenate([draw_face(seed, person, image) for image in range(pictures)], 1) for person in range(people)
+    ]
+    done, data = cv2.imencode(".png", np.concatenate(rows)[:, :, ::-1])
+    assert done
+    path.write_bytes(data.tobytes())
+
+
+if __name__ == "__main__":
+    main()

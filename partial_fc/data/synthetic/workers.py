@@ -1,0 +1,81 @@
+"""Draws many faces at once, with processes of its own.
+
+Plain child processes, not `multiprocessing`: the caller may hold MPI and MXNet threads, where fork is unsafe, and
+spawn would run the caller's main script again. A child reads its tasks from its standard input and writes each
+JPEG, its length first, to its standard output. Tasks are dealt out like cards, so the order, and every byte, is
+the same for any number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Iterator, Sequence, Tuple
+
+import cv2
+
+from .draw import encode_face
+
+Task = Tuple[int, int]  # (identity, image)
+LENGTH = struct.Struct("<I")
+
+
+def encode_faces(seed: int, tasks: Sequence[Task], workers: int) -> Iterator[bytes]:
+    """The JPEG files of all tasks, in their order. OSError if a drawing process dies."""
+    if workers <= 1:
+        yield from (encode_face(seed, identity, image) for identity, image in tasks)
+        return
+    children: list[subprocess.Popen] = []
+    try:
+        children.extend(_start(seed, tasks[first::workers]) for first in range(workers))
+        for turn in range(len(tasks)):
+            yield _receive(children[turn % workers])
+    finally:
+        for child in children:
+            with child:  # closes its pipes and waits for its end
+                child.kill()
+
+
+def _start(seed: int, tasks: Sequence[Task]) -> subprocess.Popen:
+    source_root = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join(filter(None, [source_root, os.environ.get("PYTHONPATH")]))
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,  # Ctrl-C reaches the caller only, which ends its children without their tracebacks
+    )
+    assert child.stdin is not None
+    with suppress(BrokenPipeError), child.stdin:  # a child that is dead already is reported where its answer is missed
+        pickle.dump((seed, list(tasks)), child.stdin)
+    return child
+
+
+def _receive(child: subprocess.Popen) -> bytes:
+    assert child.stdout is not None
+    head = child.stdout.read(LENGTH.size)
+    data = child.stdout.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
+    if not data:
+        raise OSError(f"a process drawing faces ended early, exit code {child.wait()}: see its message above")
+    return data
+
+
+def serve() -> None:
+    """What a child does: draw its tasks one after the other until they are done or nobody reads any more."""
+    seed, tasks = pickle.load(sys.stdin.buffer)
+    sink = sys.stdout.buffer
+    cv2.setNumThreads(1)
+    try:
+        for identity, image in tasks:
+            data = encode_face(seed, identity, image)
+            sink.write(LENGTH.pack(len(data)) + data)
+            sink.flush()
+    except BrokenPipeError:
+        # The reader is gone. Point the stream elsewhere, or the interpreter complains when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())

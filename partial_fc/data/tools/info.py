@@ -1,0 +1,157 @@
+"""Say what is in a face set: from its index, its identity records and a sample of its images, so within seconds.
+
+Shapes: N images, C identities.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from partial_fc.data.encoding import extension
+from partial_fc.data.face_records import FaceRecords, index_path
+from partial_fc.data.identity_ranges import identity_keys
+from partial_fc.data.recordio.headers import read_headers
+from partial_fc.data.recordio.reader import RecordReader
+from partial_fc.utils.staging import amount
+
+from .source import decoded_size, open_set
+
+HELP = "what is in a set"
+EXAMPLE = "python -m partial_fc.data.tools info /train_tmp/glint360k"
+SAMPLE = 500  # images looked at: 5 s of seeks on a spinning disk
+BINS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # images an identity: where the bars of the histogram begin
+BAR = 40  # characters of the longest bar
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `info`."""
+    parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command."""
+    facts = describe_set(args.set)
+    print(json.dumps(facts, indent=1) if args.json else as_text(facts))
+    return 0
+
+
+def describe_set(path: str) -> dict[str, Any]:
+    """Facts of the set at `path`, as JSON can hold them. Raises OSError or ValueError naming the file and the mend."""
+    records = open_set(path)
+    try:
+        counts = records.runs.images_per_label(records.num_identities)
+        return {
+            "set": records.rec_path,
+            "images": records.num_images,
+            "identities": records.num_identities,
+            "num_classes": records.num_identities,
+            "image_size": records.image_size,
+            "bytes": os.path.getsize(records.rec_path),
+            "images_per_identity": spread(counts),
+            "histogram": histogram(counts),
+            "ranges": kind_of_ranges(records),
+            "sample": look_at_sample(records),
+        }
+    finally:
+        records.close()
+
+
+def spread(counts: np.ndarray) -> dict[str, float]:
+    """Smallest, middle, mean and largest of the counts (C,)."""
+    return {
+        "min": int(counts.min()),
+        "median": float(np.median(counts)),
+        "mean": float(counts.mean()),
+        "max": int(counts.max()),
+    }
+
+
+def histogram(counts: np.ndarray) -> list[dict[str, int | None]]:
+    """Identities by the number of their images, from `first` to `last` (None: no bound); empty ends are left out."""
+    edges = [0, *BINS]
+    numbers = np.bincount(np.digitize(counts, BINS), minlength=len(edges)).tolist()
+    ends: list[int | None] = [edge - 1 for edge in BINS]
+    rows = [
+        {"first": first, "last": last, "identities": number}
+        for first, last, number in zip(edges, [*ends, None], numbers)
+    ]
+    used = [number > 0 for number in numbers]
+    return rows[used.index(True) : len(used) - used[::-1].index(True)]
+
+
+def kind_of_ranges(records: FaceRecords) -> str:
+    """ "integers" if all identity records hold exact integers, "float32" if some hold only floats, "none" without."""
+    if not records.has_identities:
+        return "none"
+    reader = RecordReader(records.rec_path, index_path(records.rec_path))
+    try:
+        head = read_headers(reader, np.array([0]))
+        heads = np.append(head, read_headers(reader, np.arange(*identity_keys(reader, head))))
+    finally:
+        reader.close()
+    stored = np.stack([heads["id"], heads["id2"]], axis=1).astype(np.float32)
+    return "integers" if (stored == heads["labels"]).all() else "float32"
+
+
+def look_at_sample(records: FaceRecords) -> dict[str, Any]:
+    """Encoded sizes, formats and pixel sizes of at most SAMPLE images, evenly spread over the set."""
+    positions = np.unique(np.linspace(0, records.num_images - 1, SAMPLE).astype(np.int64)).tolist()
+    images = [records.read_image(position)[0] for position in positions]
+    lengths = [len(image) for image in images]
+    formats = Counter(extension(image)[1:] or "unknown" for image in images)
+    sizes = Counter(decoded_size(image) for image in images)
+    return {
+        "images": len(images),
+        "mean_bytes": float(np.mean(lengths)),
+        "max_bytes": max(lengths),
+        "formats": dict(formats.most_common()),
+        "sizes": {f"{size[0]}x{size[1]}" if size else "undecodable": n for size, n in sizes.most_common()},
+    }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """The facts for people."""
+    each, sample, size = facts["images_per_identity"], facts["sample"], facts["image_size"]
+    ranges = {
+        "integers": "exact integers beside the float32 labels",
+        "float32": "float32 only, as the original writes them; from 2^24 on the images' labels settle them",
+        "none": "no identity records; labels are those in the images' headers",
+    }
+    lines = [
+        f"set             {facts['set']}",
+        f"images          {facts['images']:,}",
+        f"identities      {facts['identities']:,}   (a training needs num_classes={facts['num_classes']})",
+        f"image size      {f'{size[0]}x{size[1]}' if size else 'no property file'}",
+        f"bytes           {facts['bytes']:,}   ({amount(facts['bytes'])})",
+        f"identity ranges {ranges[facts['ranges']]}",
+        f"images each     min {each['min']:,}, median {each['median']:,g}, mean {each['mean']:,.1f}, "
+        f"max {each['max']:,}",
+        *bars(facts["histogram"]),
+        f"of {sample['images']} images  mean {sample['mean_bytes']:,.0f} bytes, max {sample['max_bytes']:,}; "
+        f"{counted(sample['formats'])}; {counted(sample['sizes'])}",
+    ]
+    return "\n".join(lines)
+
+
+def counted(numbers: dict[str, int]) -> str:
+    """ "jpg 498, png 2"."""
+    return ", ".join(f"{name} {number}" for name, number in numbers.items())
+
+
+def bars(rows: list[dict[str, Any]]) -> list[str]:
+    """The histogram, a line a bin."""
+    longest = max(row["identities"] for row in rows)
+    lines = []
+    for row in rows:
+        last = f"-{row['last']}" if row["last"] is not None else "+"
+        span = str(row["first"]) + (last if row["last"] != row["first"] else "")
+        bar = "#" * -(-row["identities"] * BAR // longest)
+        lines.append(f"  {span:>9} images  {bar:<{BAR}} {row['identities']:,}")
+    return lines

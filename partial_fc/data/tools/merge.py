@@ -1,0 +1,116 @@
+"""Merge face sets into one; the bytes of the images are not changed.
+
+The labels of each set follow on those of the sets before it, without gaps: identities without images are left out. A
+person who is in two sets becomes two identities. identities.txt says who a label was, as set/name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import ExitStack
+from typing import Any, Iterator
+
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.utils.staging import plural, progress, staged_files
+
+from .names import check_names, padded, read_names, write_names
+from .options import add_force
+from .pack import FILES
+from .source import by_identity, image_size_of, open_set, read_identity, set_name
+
+HELP = "several sets -> one, with new labels"
+EXAMPLE = "python -m partial_fc.data.tools merge /train_tmp/both /train_tmp/ms1mv3 /train_tmp/mine"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `merge`."""
+    parser.add_argument("out", metavar="OUT", help="folder of the set that is written")
+    parser.add_argument("first", metavar="SET", help="folder of a set, or its train.rec")
+    parser.add_argument("others", metavar="SET", nargs="+", help="those that follow")
+    add_force(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command."""
+    images, identities, empty = merge_sets(args.out, [args.first, *args.others], args.force)
+    dropped = f"; {plural(empty, 'identity', 'identities')} without images left out" if empty else ""
+    print(f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}{dropped}")
+    return 0
+
+
+def merge_sets(out: str, paths: list[str], force: bool = False) -> tuple[int, int, int]:
+    """Write OUT from the sets at `paths`; returns images, identities, and identities left out as empty.
+
+    Raises OSError or ValueError naming the file and the mend; nothing is left behind then.
+    """
+    with ExitStack() as stack:
+        sets = [open_set(path) for path in paths]
+        for records in sets:
+            stack.callback(records.close)
+        refuse_inputs(out, sets)
+        size = common_size(sets)
+        whose = [names_of(records, prefix) for prefix, records in zip(distinct_names(sets), sets)]
+        stage = stack.enter_context(staged_files(out, FILES, force))
+        bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
+        names: list[str] = []
+        images, identities = write_face_set(stage, merged(sets, whose, names, bar), size)
+        write_names(stage, names)
+    return images, identities, sum(records.num_identities for records in sets) - identities
+
+
+def refuse_inputs(out: str, sets: list[FaceRecords]) -> None:
+    """Raise ValueError where writing the set OUT would replace one of those it is made of."""
+    target = os.path.join(out, FILES[0])
+    for records in sets:
+        folder = os.path.dirname(os.path.abspath(records.rec_path))
+        for own, written in ((folder, out), (records.rec_path, target)):
+            if os.path.exists(written) and os.path.samefile(own, written):
+                raise ValueError(f"{out} is one of the sets to merge, {records.rec_path}: name another folder for OUT")
+
+
+def names_of(records: FaceRecords, prefix: str) -> list[str]:
+    """Who the labels of a set are in the merged one. Raises ValueError for names that cannot be written."""
+    count = records.num_identities
+    own = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
+    return check_names(f"{prefix}/{name}" for name in own)
+
+
+def common_size(sets: list[FaceRecords]) -> tuple:
+    """(H, W) of the images of all sets. Raises ValueError if they differ."""
+    sizes = [image_size_of(records) for records in sets]
+    for records, size in zip(sets, sizes):
+        if size != sizes[0]:
+            raise ValueError(
+                f"{records.rec_path} has images of {size[0]}x{size[1]}, but {sets[0].rec_path} of "
+                f"{sizes[0][0]}x{sizes[0][1]}: unpack one and pack it with --resize --size"
+            )
+    return sizes[0]
+
+
+def merged(sets: list[FaceRecords], whose: list[list[str]], names: list[str], bar: Any) -> Iterator[Iterator[bytes]]:
+    """The images of each identity of each set; `names` fills with who they are, of the labels' names `whose`."""
+    for own, records in zip(whose, sets):
+        for label, positions in by_identity(records):
+            names.append(own[label])
+            yield counted(read_identity(records, positions), bar)
+
+
+def counted(images: Iterator[bytes], bar: Any) -> Iterator[bytes]:
+    """The images, with the bar moving."""
+    for image in images:
+        yield image
+        bar.update()
+
+
+def distinct_names(sets: list[FaceRecords]) -> list[str]:
+    """What the sets are called, with a number behind the name where two are called alike."""
+    names: list[str] = []
+    for records in sets:
+        name, number = set_name(records.rec_path), 1
+        base = name
+        while name in names:
+            number += 1
+            name = f"{base}-{number}"
+        names.append(name)
+    return names

@@ -1,0 +1,174 @@
+"""Build a validation file <name>.bin: from a list of pairs, or with pairs drawn from held-out identities.
+
+  --pairs LIST --images FOLDER   lines 'pathA pathB 0|1', or as in LFW's pairs.txt; the order of the list is kept, and
+                                 ten folds are its tenths
+  --set SET or --folder TREE     P pairs drawn with a seed, half of one person, half of two, in ten folds that share no
+                                 person; name with --identities the labels that are not trained on
+
+Image files are treated as `pack` does; images of a SET are stored unchanged, and must be
+sound. Options that do not belong to the chosen source are refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from partial_fc.data.encoding import ImageOptions, check_whole
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.folder import complaint, encode_files, identity_folders, list_folder
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.transforms import decode_rgb
+from partial_fc.utils.decoder_messages import DecoderMessages
+from partial_fc.utils.staging import amount, plural, progress, staged_files
+
+from .options import add_force, add_image_options, add_seed, add_workers, image_options, label_range, whole_number
+from .pairs_draw import draw_pairs
+from .pairs_list import read_pairs_list
+from .source import by_identity, image_size_of, open_set
+
+HELP = "validation pairs <name>.bin"
+EXAMPLE = (
+    "python -m partial_fc.data.tools bin /train_tmp/mine/lfw.bin --pairs pairs.txt --images lfw_aligned\n"
+    "  python -m partial_fc.data.tools bin val.bin --set /train_tmp/held_out --identities 0:500 --num-pairs 6000"
+)
+
+DRAWN = ("identities", "num_pairs", "seed")
+ENCODED = ("size", "resize", "quality", "format", "workers")
+OPTIONS = {"pairs": ("images", *ENCODED), "set": DRAWN, "folder": (*DRAWN, *ENCODED)}  # those that belong to a source
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `bin`."""
+    parser.add_argument("out", metavar="OUT.bin", help="the file that is written")
+    sources = parser.add_mutually_exclusive_group(required=True)
+    sources.add_argument("--pairs", metavar="LIST", help="text file of pairs; needs --images")
+    sources.add_argument("--set", metavar="SET", help="draw pairs from this set")
+    sources.add_argument("--folder", metavar="TREE", help="draw pairs from this tree, a folder for each identity")
+    parser.add_argument("--images", metavar="FOLDER", help="where the files of --pairs are")
+    parser.add_argument("--identities", type=label_range, metavar="A:B", help="labels A to B - 1 (default: all)")
+    parser.add_argument("--num-pairs", type=whole_number(1), default=6000, metavar="P", help="drawn (default: 6000)")
+    add_seed(parser)
+    add_image_options(parser)
+    add_workers(parser)
+    add_force(parser)
+    optional = ("images", *DRAWN, *ENCODED)
+    parser.set_defaults(
+        defaults={name: parser.get_default(name) for name in optional},
+        **dict.fromkeys(optional),  # None: not given
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command."""
+    fill_options(args)
+    folder, name = os.path.split(args.out)
+    with staged_files(folder, [name], args.force) as stage:
+        part = os.path.join(stage, name)
+        if args.pairs is not None:
+            count = bin_of_list(part, args.pairs, args.images, image_options(args), args.workers)
+        elif args.set is not None:
+            count = bin_of_set(part, args.set, args.identities, args.num_pairs, args.seed)
+        else:
+            options = image_options(args)
+            count = bin_of_tree(part, args.folder, args.identities, args.num_pairs, args.seed, options, args.workers)
+    print(f"{args.out}: {plural(count, 'pair')}, {amount(os.path.getsize(args.out))}")
+    return 0
+
+
+def fill_options(args: argparse.Namespace) -> None:
+    """Give the options that are not there their defaults. Raises ValueError for one of another source."""
+    source = next(name for name in OPTIONS if getattr(args, name) is not None)
+    for name, default in args.defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+        elif name not in OPTIONS[source]:
+            option, others = name.replace("_", "-"), [other for other in OPTIONS if name in OPTIONS[other]]
+            raise ValueError(f"--{option} belongs to --{' or --'.join(others)}, not to --{source}: leave it out")
+    if source == "pairs" and args.images is None:
+        raise ValueError("--pairs and --images belong together: the list, and the folder its paths start in")
+
+
+def bin_of_list(out: str, pairs_list: str, folder: str, options: ImageOptions, workers: int = 1) -> int:
+    """Write the pairs of a text list whose files lie in `folder`; returns P. Raises OSError or ValueError."""
+    pairs = read_pairs_list(pairs_list, folder)
+    images = encode_each([path for pair in pairs for path in pair.paths], options, workers)
+    write_pairs(out, images, [pair.same for pair in pairs])
+    return len(pairs)
+
+
+def bin_of_set(out: str, path: str, labels: tuple | None, num_pairs: int, seed: int) -> int:
+    """Write pairs drawn from labels [A, B) of a set; returns P. Raises OSError or ValueError."""
+    records = open_set(path)
+    try:
+        first, last = bounds(labels, records.num_identities, records.rec_path)
+        found = [list(positions) for label, positions in by_identity(records) if first <= label < last]
+        pairs, same = draw_pairs([len(positions) for positions in found], num_pairs, seed)
+        wanted = [found[identity][number] for pair in pairs for identity, number in pair]
+        # One object for an image in several pairs: the pickle then holds it once.
+        images = sound_images(records, dict.fromkeys(wanted))
+        write_pairs(out, [images[position] for position in wanted], same)
+        return len(pairs)
+    finally:
+        records.close()
+
+
+def sound_images(records: FaceRecords, positions: dict[int, Any]) -> dict[int, bytes]:
+    """The encoded images at some positions. Raises ValueError naming one that evaluation could not decode."""
+    size = image_size_of(records)
+    images = {}
+    with DecoderMessages() as messages:
+        for position in positions:
+            image, _ = records.read_image(position)
+            try:
+                check_whole(image)
+                decode_rgb(image, size)
+            except ValueError as error:
+                raise unusable(records, position, str(error)) from None
+            damage = messages.damage()
+            if damage is not None:
+                raise unusable(records, position, f"is damaged: {damage}")
+            images[position] = image
+    return images
+
+
+def unusable(records: FaceRecords, position: int, what: str) -> ValueError:
+    """The error for an image of a set that pairs cannot have."""
+    return ValueError(f"{records.describe(position)} {what}: choose others with --identities, or another --seed")
+
+
+def bin_of_tree(
+    out: str, root: str, labels: tuple | None, num_pairs: int, seed: int, options: ImageOptions, workers: int = 1
+) -> int:
+    """Write pairs drawn from folders [A, B), in sorted order, of a tree; returns P. Raises OSError or ValueError."""
+    names, _ = identity_folders(root)
+    first, last = bounds(labels, len(names), root)
+    folders = [os.path.join(root, name) for name in names[first:last]]
+    found = [[os.path.join(folder, file) for file in list_folder(folder).images] for folder in folders]
+    pairs, same = draw_pairs([len(files) for files in found], num_pairs, seed)
+    wanted = [found[identity][number] for pair in pairs for identity, number in pair]
+    write_pairs(out, encode_each(wanted, options, workers), same)
+    return len(pairs)
+
+
+def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]:
+    """[A, B) of the labels asked for, or of all. Raises ValueError for labels that are not there."""
+    if labels is None:
+        return 0, identities
+    if labels[1] > identities:
+        raise ValueError(f"{where} has {identities} identities, none with the label {labels[1] - 1}")
+    return labels
+
+
+def encode_each(paths: list[str], options: ImageOptions, workers: int) -> list[bytes]:
+    """The encoded image of every path, files that occur more often being encoded once. Raises ValueError."""
+    different = dict.fromkeys(paths)
+    images: dict[str, bytes] = {}
+    with progress(len(different), "image", "encoding") as bar:
+        for path, result in encode_files(iter(different), options, workers):
+            if result.image is None:
+                raise complaint(path, result)
+            images[path] = result.image
+            bar.update()
+    return [images[path] for path in paths]

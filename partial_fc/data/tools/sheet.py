@@ -1,0 +1,185 @@
+"""Draw a contact sheet of some identities: a row each, label and name at the left. An image that cannot be read is
+crossed out.
+
+Shapes: S identities (rows), I images of each (columns), H, W image size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Sequence
+
+import cv2
+import numpy as np
+
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.transforms import decode_rgb
+from partial_fc.utils.decoder_messages import DecoderMessages
+from partial_fc.utils.staging import plural, staged_files
+
+from .names import read_names
+from .options import add_force, add_seed, whole_number
+from .source import image_size_of, open_set
+
+HELP = "a picture of some identities"
+EXAMPLE = "python -m partial_fc.data.tools sheet /train_tmp/mine sheet.png --labels 3,17 --images 12"
+MARGIN = 130  # pixels at the left for label and name
+GAP = 2
+PAPER, INK, CROSS = (255, 255, 255), (40, 40, 40), (0, 0, 200)
+FONT, LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 18  # characters of a name that fit into the margin
+MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng writes no longer side; 800 MB of memory
+MIN_ROW = 36  # pixels: two lines of text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `sheet`."""
+    parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
+    parser.add_argument("out", metavar="OUT.png", help="the picture that is written")
+    parser.add_argument("--identities", type=whole_number(1), default=8, help="rows, chosen at random (default: 8)")
+    parser.add_argument("--labels", type=label_list, help="these identities instead, as 3,17")
+    parser.add_argument("--images", type=whole_number(1), default=10, help="columns, at most (default: 10)")
+    add_seed(parser)
+    add_force(parser)
+
+
+def label_list(text: str) -> list[int]:
+    """A type for argparse: "3,17" -> [3, 17]."""
+    words = text.split(",")
+    if not all(word.isdigit() for word in words):
+        raise argparse.ArgumentTypeError(f"must be labels with commas between, as 3,17, got {text!r}")
+    return [int(word) for word in words]
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command."""
+    labels, unreadable = draw_sheet(
+        args.set, args.out, args.identities, args.images, args.labels, args.seed, args.force
+    )
+    for text in unreadable:
+        print(f"crossed out: {text}", file=sys.stderr)
+    print(f"{args.out}: {plural(len(labels), 'identity', 'identities')}: {', '.join(map(str, labels))}")
+    return 0
+
+
+def draw_sheet(
+    path: str,
+    out: str,
+    identities: int = 8,
+    images: int = 10,
+    labels: Sequence[int] | None = None,
+    seed: int = 0,
+    force: bool = False,
+) -> tuple[list[int], list[str]]:
+    """Write the PNG `out`; returns the labels of its rows and what is wrong with the images that are crossed out.
+
+    Raises OSError or ValueError naming the file and the mend.
+    """
+    if not out.lower().endswith(".png"):
+        raise ValueError(f"{out}: the sheet is a PNG; name it so")
+    records = open_set(path)
+    try:
+        rng = np.random.default_rng(seed)
+        chosen = choose(records, identities, labels, rng)
+        names = read_names(records.rec_path, records.num_identities)
+        size = image_size_of(records)
+        samples = [sample(records, label, images, rng) for label in chosen]
+        columns = max(map(len, samples))
+        check_size(len(samples), columns, size)
+        unreadable: list[str] = []
+        rows = []
+        for label, positions in zip(chosen, samples):
+            cells = [cell(records, position, size, unreadable) for position in positions]
+            rows.append(row_of(caption(label, names), cells, columns, size))
+        write_png(out, np.concatenate(rows), force)
+        return chosen, unreadable
+    finally:
+        records.close()
+
+
+def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: np.random.Generator) -> list[int]:
+    """The labels of the rows: those asked for, else `count` of those that have images, ascending."""
+    there = np.unique(records.runs.labels)
+    if labels is None:
+        return sorted(rng.choice(there, min(count, len(there)), replace=False).tolist())
+    absent = [label for label in labels if label not in there]
+    if absent:
+        raise ValueError(
+            f"{records.rec_path} has no images with label {absent[0]}; its labels are {there[0]} to {there[-1]}"
+        )
+    return list(labels)
+
+
+def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generator) -> list[int]:
+    """Positions of at most `count` images of an identity, ascending."""
+    runs = np.flatnonzero(records.runs.labels == label)
+    starts, lengths = records.runs.starts[runs], records.runs.lengths()[runs]
+    positions = np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths)])
+    return sorted(rng.choice(positions, min(count, len(positions)), replace=False).tolist())
+
+
+def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]) -> np.ndarray:
+    """One image (H, W, 3) BGR, or a cross."""
+    try:
+        encoded, _ = records.read_image(position)
+    except ValueError as error:
+        unreadable.append(str(error))
+        return crossed(size)
+    try:
+        with DecoderMessages():  # the C libraries' own lines name no image
+            return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
+    except ValueError as error:
+        unreadable.append(f"{records.describe(position)} {error}")
+        return crossed(size)
+
+
+def crossed(size: tuple) -> np.ndarray:
+    """The cell of an image that cannot be shown."""
+    image = np.full((*size, 3), 200, np.uint8)
+    height, width = size
+    cv2.line(image, (0, 0), (width - 1, height - 1), CROSS, 2)
+    cv2.line(image, (0, height - 1), (width - 1, 0), CROSS, 2)
+    return image
+
+
+def caption(label: int, names: list[str] | None) -> list[str]:
+    """The lines at the left: the label, and the name where there is one; OpenCV's letters are ASCII."""
+    if names is None:
+        return [str(label)]
+    name = "".join(sign if " " <= sign <= "~" else "?" for sign in names[label])
+    return [str(label), name if len(name) <= LETTERS else name[: LETTERS - 2] + ".."]
+
+
+def row_size(columns: int, size: tuple) -> tuple[int, int]:
+    """(height, width) of a row."""
+    return max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
+
+
+def check_size(rows: int, columns: int, size: tuple) -> None:
+    """Raise ValueError if the sheet would be too large for a PNG or for the memory."""
+    height, width = row_size(columns, size)
+    if max(rows * height, width) > MAX_SIDE or rows * height * width > MAX_PIXELS:
+        raise ValueError(
+            f"a sheet of {rows} rows and {columns} columns would have {rows * height}x{width} pixels, which is too "
+            "large: ask for fewer --identities or --images"
+        )
+
+
+def row_of(lines: list[str], cells: list[np.ndarray], columns: int, size: tuple) -> np.ndarray:
+    """One row of the sheet, (row_size, 3)."""
+    height, width = size
+    row = np.full((*row_size(columns, size), 3), PAPER, np.uint8)
+    for number, line in enumerate(lines):
+        cv2.putText(row, line, (4, 14 + 16 * number), FONT, 0.38, INK, 1, cv2.LINE_AA)
+    for number, image in enumerate(cells):
+        left = MARGIN + number * (width + GAP)
+        row[:height, left : left + width] = image
+    return row
+
+
+def write_png(out: str, image: np.ndarray, force: bool) -> None:
+    """The picture, whole or not at all."""
+    folder, name = os.path.split(out)
+    with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
+        file.write(cv2.imencode(".png", image)[1].tobytes())

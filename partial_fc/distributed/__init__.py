@@ -1,0 +1,1 @@
+"""What ranks and hosts need of each other besides collectives: variables of launchers, agreement, watchdog."""

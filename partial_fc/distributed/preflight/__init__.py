@@ -1,0 +1,1 @@
+"""Can these hosts train together? Standard library only."""

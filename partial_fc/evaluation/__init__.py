@@ -1,0 +1,1 @@
+"""How good embeddings are: verification, IJB, challenge submissions."""

@@ -1,0 +1,63 @@
+"""A protocol from its images to its figures.
+
+Shapes: P pairs, T templates, E embedding.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from partial_fc.utils.staging import progress
+
+from .embedding import How, Model, template_embeddings
+from .identification import Identification, identify, mates_of, mean
+from .protocol import IjbSet, Search
+from .verification import FARS, Roc, pair_scores
+
+
+class Results(NamedTuple):
+    """`scores` (P,) float32 in the order of the pairs; `curve`: FAR and TAR; `at_most` and `nearest`: TAR by FAR, see
+    verification.py; `searches`: by gallery and "mean", empty without lists for 1:N; `seconds` by part of the work."""
+
+    scores: np.ndarray
+    genuine: int
+    impostor: int
+    curve: tuple[np.ndarray, np.ndarray]
+    at_most: dict[float, float]
+    nearest: dict[float, float]
+    searches: dict[str, Identification]
+    seconds: dict[str, float]
+
+
+def evaluate(model: Model, ijb: IjbSet, how: How) -> Results:
+    """1:1, and 1:N where the protocol has it. Raises what template_embeddings raises."""
+    start = time.monotonic()
+    templates = template_embeddings(model, ijb.folder, ijb.images, how)
+    embedded = time.monotonic()
+    with progress(len(ijb.pairs.left), "pair", "scoring pairs") as bar:
+        scores = pair_scores(templates, ijb.pairs.left, ijb.pairs.right, bar)
+    roc = Roc(scores, ijb.pairs.issame)
+    at_most, nearest = ({far: reading(far) for far in FARS} for reading in (roc.at_most, roc.nearest))
+    verified = time.monotonic()
+    searches = search_galleries(templates, ijb.search) if ijb.search else {}
+    seconds = {
+        "embedding": embedded - start,
+        "verification": verified - embedded,
+        "identification": time.monotonic() - verified,
+    }
+    sizes = len(roc.genuine), len(roc.impostor)
+    return Results(scores, *sizes, roc.curve(), at_most, nearest, searches, seconds)
+
+
+def search_galleries(templates: np.ndarray, search: Search) -> dict[str, Identification]:
+    """The results of every gallery, and their mean; `templates` (T, E) float32."""
+    probes = templates[search.probes.templates]
+    results = {}
+    with progress(len(probes) * len(search.galleries), "probe", "searching") as bar:
+        for name, gallery in search.galleries.items():
+            mates = mates_of(search.probes.subjects, gallery.subjects)
+            results[name] = identify(probes, templates[gallery.templates], mates, bar)
+    return {**results, "mean": mean(list(results.values()))}

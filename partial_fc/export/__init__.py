@@ -1,0 +1,1 @@
+"""Backbones as ONNX files."""

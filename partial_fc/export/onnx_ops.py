@@ -1,0 +1,220 @@
+"""What each operator of MXNet that the backbones use is in ONNX, opset 11, at inference.
+
+Legend: N images, C channels; a Tensor is what a node gives, (N, C, H, W) or (N, C).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from .mxnet_symbol import Node
+
+
+class Tensor(NamedTuple):
+    """A value in the graph: its name, its number of dimensions, and C, 0 where that is not known."""
+
+    name: str
+    dimensions: int
+    channels: int
+
+
+class Graph:
+    """ONNX nodes and weights as they are put together.
+
+    Args:
+        parameters: name -> array; those used are stored in float32.
+
+    Attributes:
+        nodes, initializers: of the ONNX graph.
+    """
+
+    def __init__(self, parameters: dict[str, np.ndarray]):
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+        self._parameters = parameters
+        self._stored: set[str] = set()
+
+    def add(self, op: str, node: Node, inputs: Sequence[str], suffix: str = "", **attributes: Any) -> str:
+        """Adds an ONNX node under MXNet's name of the layer, and ``suffix``; returns the name of its output."""
+        name = node.name + suffix
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def mark_raw_pixels(self, data: str) -> None:
+        """Lets the graph begin with ``data - 0`` and ``* 1``: who runs it is not to normalise, see raw_pixels.py."""
+        for node in self.nodes:
+            node.input[:] = ["Mul_raw" if name == data else name for name in node.input]
+        steps = []
+        for op, source, number in (("Sub", data, 0.0), ("Mul", "Sub_raw", 1.0)):
+            value = self.store(f"{op}_raw_scalar", np.array(number, np.float32))
+            steps.append(helper.make_node(op, [source, value], [f"{op}_raw"], name=f"{op}_raw"))
+        self.nodes[:0] = steps
+
+    def parameter(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+        """A parameter in float32, in another shape where one is given.
+
+        Raises:
+            ValueError: it is not there, or does not fit.
+        """
+        if name not in self._parameters:
+            raise ValueError(f"the parameters have no {name}, which the network needs: are they of another network?")
+        array = np.ascontiguousarray(self._parameters[name], np.float32)
+        return array if shape is None else array.reshape(shape)
+
+    def store(self, name: str, array: np.ndarray) -> str:
+        """Puts an array into the file, once; returns its name."""
+        if name not in self._stored:
+            self.initializers.append(numpy_helper.from_array(array, name))
+            self._stored.add(name)
+        return name
+
+
+Inputs = Sequence[Any]  # Tensors, and names of parameters
+
+
+def convert(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    """Adds what ``node`` is in ONNX.
+
+    Raises:
+        ValueError: it is an operator, or has an attribute, that no backbone uses; names the node.
+    """
+    if node.op not in OPERATORS:
+        raise ValueError(f"{node.name} is the operator {node.op}, which cannot be exported: {', '.join(OPERATORS)} can")
+    if not any(isinstance(value, Tensor) for value in inputs[: 2 if node.op in OF_TWO else 1]):
+        raise ValueError(f"{node.name} computes with {inputs[0]} alone, and not with images: it cannot be exported")
+    return OPERATORS[node.op](graph, node, inputs)
+
+
+def _scalar(op: str) -> Callable[[Graph, Node, Inputs], Tensor]:
+    def add(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+        value = graph.store(f"{node.name}_scalar", np.array(node.get("scalar", 0.0), np.float32))
+        return inputs[0]._replace(name=graph.add(op, node, [inputs[0].name, value]))
+
+    return add
+
+
+def _binary(op: str) -> Callable[[Graph, Node, Inputs], Tensor]:
+    def add(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+        names = [
+            value.name if isinstance(value, Tensor) else graph.store(value, graph.parameter(value)) for value in inputs
+        ]
+        computed = [value for value in inputs if isinstance(value, Tensor)]
+        return computed[0]._replace(name=graph.add(op, node, names))
+
+    return add
+
+
+def _nothing(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    """Dropout rests at inference; casts are left out, as all is float32; a copy is the same."""
+    return inputs[0]
+
+
+def _convolution(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    kernel, pads = node.get("kernel", ()), node.get("pad", (0, 0))
+    if len(kernel) != 2 or node.get("layout", "NCHW") not in ("NCHW", "None", None):
+        raise ValueError(f"{node.name} is a convolution over {len(kernel)} axes, or not of (N, C, H, W)")
+    weights = [graph.store(name, graph.parameter(name)) for name in inputs[1:]]
+    output = graph.add(
+        "Conv",
+        node,
+        [inputs[0].name, *weights],
+        kernel_shape=kernel,
+        strides=node.get("stride", (1, 1)),
+        dilations=node.get("dilate", (1, 1)),
+        pads=[*pads, *pads],
+        group=node.get("num_group", 1),
+    )
+    return Tensor(output, 4, node.get("num_filter", 0))
+
+
+def _batch_norm(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    data, *names = inputs
+    if node.get("axis", 1) != 1:
+        raise ValueError(f"{node.name} normalises axis {node.get('axis', 1)}, not the channels")
+    gamma, *rest = (graph.parameter(name) for name in names)
+    if node.get("fix_gamma", True):  # whatever is stored, MXNet computes with 1
+        gamma = np.ones_like(gamma)
+    stored = [graph.store(name, array) for name, array in zip(names, (gamma, *rest))]
+    epsilon = float(node.get("eps", 1e-3))
+    return data._replace(name=graph.add("BatchNormalization", node, [data.name, *stored], epsilon=epsilon))
+
+
+def _leaky_relu(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    data, kind = inputs[0], node.get("act_type", "leaky")
+    if kind == "prelu":
+        # (C, 1, 1) for maps: ONNX lines shapes up at the right, so that (C,) would be slopes of columns.
+        shape = (-1,) + (1,) * (data.dimensions - 2)
+        slope = graph.store(inputs[1], graph.parameter(inputs[1], shape))
+        return data._replace(name=graph.add("PRelu", node, [data.name, slope]))
+    onnx_name = {"leaky": "LeakyRelu", "elu": "Elu"}.get(kind)
+    if onnx_name is None:
+        raise ValueError(f"{node.name} is a LeakyReLU of the kind {kind}, which cannot be exported")
+    return data._replace(name=graph.add(onnx_name, node, [data.name], alpha=float(node.get("slope", 0.25))))
+
+
+ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign"}
+
+
+def _activation(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    kind = node.get("act_type", "")
+    if kind not in ACTIVATIONS:
+        raise ValueError(f"{node.name} is the activation {kind}, which cannot be exported")
+    return inputs[0]._replace(name=graph.add(ACTIVATIONS[kind], node, [inputs[0].name]))
+
+
+POOLS = {"avg": "AveragePool", "max": "MaxPool"}
+
+
+def _pooling(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    data, kind = inputs[0], node.get("pool_type", "max")
+    if kind not in POOLS or node.get("pooling_convention", "valid") != "valid":
+        raise ValueError(f"{node.name} pools by {kind} in a way that cannot be exported")
+    if node.get("global_pool", False):
+        return data._replace(name=graph.add(f"Global{POOLS[kind]}", node, [data.name]))
+    pads = node.get("pad", (0, 0))
+    attributes = {"kernel_shape": node.get("kernel", ()), "strides": node.get("stride", (1, 1)), "pads": [*pads, *pads]}
+    if kind == "avg":
+        attributes["count_include_pad"] = int(node.get("count_include_pad", True) is not False)
+    return data._replace(name=graph.add(POOLS[kind], node, [data.name], **attributes))
+
+
+def _flatten(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    # Of one place or of many: only their number would tell how many channels (N, C) has.
+    channels = inputs[0].channels if inputs[0].dimensions == 2 else 0
+    return Tensor(graph.add("Flatten", node, [inputs[0].name], axis=1), 2, channels)
+
+
+def _fully_connected(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    data, *names = inputs
+    flat = data.name
+    if data.dimensions != 2:
+        if not node.get("flatten", True):
+            raise ValueError(f"{node.name} is a fully connected layer without flatten, which cannot be exported")
+        flat = graph.add("Flatten", node, [flat], "_flatten", axis=1)
+    weights = [graph.store(name, graph.parameter(name)) for name in names]
+    return Tensor(graph.add("Gemm", node, [flat, *weights], transB=1), 2, node.get("num_hidden", 0))
+
+
+OPERATORS: dict[str, Callable[[Graph, Node, Inputs], Tensor]] = {
+    "Convolution": _convolution,
+    "BatchNorm": _batch_norm,
+    "LeakyReLU": _leaky_relu,
+    "Activation": _activation,
+    "Pooling": _pooling,
+    "FullyConnected": _fully_connected,
+    "Flatten": _flatten,
+    "Dropout": _nothing,
+    "Cast": _nothing,
+    "identity": _nothing,
+    "_copy": _nothing,
+    "_minus_scalar": _scalar("Sub"),
+    "_plus_scalar": _scalar("Add"),
+    "_mul_scalar": _scalar("Mul"),
+    "_div_scalar": _scalar("Div"),
+}
+OF_TWO = {"elemwise_add": "Add", "broadcast_add": "Add", "_Plus": "Add", "elemwise_mul": "Mul", "broadcast_mul": "Mul"}
+OPERATORS.update({name: _binary(op) for name, op in OF_TWO.items()})

@@ -1,1 +1,0 @@
-"""Tools for face sets (train.rec, train.idx, property): `python -m partial_fc.face_sets --help`."""

@@ -1,0 +1,1 @@
+"""What surrounds the steps of a training: learning rates, results, report, I/O profile."""

@@ -1,0 +1,1 @@
+"""I/O profile: is reading the bottleneck?"""

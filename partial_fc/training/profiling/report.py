@@ -1,0 +1,155 @@
+"""What an IO profile leaves for people and programs: a table, a picture, and the figures as JSON."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .facts import Phase, Profile
+from .verdict import Verdict, percent
+
+HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "asked MB/s", "disk MB/s", "reading", "cores busy")
+
+
+def format_table(profile: Profile) -> str:
+    """The three phases, a line each, and the rank that waits longest, if it stands out."""
+    rows = [HEADER, *(_row(profile, phase) for phase in profile.phases)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = [
+        "   ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines + _worst_rank(profile) + [_LEGEND])
+
+
+_LEGEND = (
+    "waits for data: ms a step, the mean of the ranks.  threads: that decode, of a rank.  asked: of the files.\n"
+    "disk: what it had to read for that.  reading: the files, share of the threads' busy time; the rest is decoding."
+)
+
+
+def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
+    busy, cores = profile.cores_busy(phase)
+    trains, reads = phase is not profile.reader, phase is not profile.dummies
+    disk, share = phase.disk_bytes_per_second, phase.read_share
+    return (
+        phase.name,
+        f"{phase.samples_per_second:.1f}",
+        f"{1000 * phase.step_seconds:.1f}",
+        f"{1000 * phase.wait_seconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
+        f"{profile.threads}" if reads else "-",
+        f"{phase.bytes_per_second / 1e6:.1f}" if reads else "-",
+        "-" if disk is None or not reads else f"{disk / 1e6:.1f}",
+        "-" if share is None or not reads else percent(share),
+        f"{busy:.1f} of {cores}",
+    )
+
+
+def _worst_rank(profile: Profile) -> list[str]:
+    training = profile.training
+    rank, seconds, share = training.worst_wait
+    # Waits of a few percent differ by chance; the other ranks wait for this one inside the collectives.
+    if len(profile.places) == 1 or share < 0.05 or seconds < 1.5 * training.wait_seconds:
+        return []
+    host = profile.places[rank].host
+    return [f"Rank {rank} on {host} holds the others up: it waits {1000 * seconds:.1f} ms a step ({percent(share)})."]
+
+
+def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
+    """Everything for JSON: phases with their figures, every rank's own, places and verdict."""
+    return {
+        "verdict": verdict._asdict(),
+        "ranks": len(profile.places),
+        "phases": {phase.name: _figures(phase) for phase in profile.phases},
+        "places": [place._asdict() for place in profile.places],
+    }
+
+
+_FIGURES = (
+    "samples_per_second",
+    "step_seconds",
+    "wait_seconds",
+    "wait_share",
+    "bytes_per_second",
+    "disk_bytes_per_second",
+    "read_share",
+)
+
+
+def _figures(phase: Phase) -> dict[str, Any]:
+    figures = {name: getattr(phase, name) for name in _FIGURES}
+    return {**figures, "ranks": [tally._asdict() for tally in phase.tallies]}
+
+
+_KINDS = {
+    "compute": "compute-bound",
+    "storage": "IO-bound by storage",
+    "threads": "IO-bound by too few decoding threads",
+    "cores": "short of cores for decoding",
+    "unclear": "unclear",
+}
+
+
+def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> None:
+    """Draws the speed of the phases, what a step and what the decoding threads spend their time on, as a PNG.
+
+    Args:
+        path: of the PNG, written whole or not at all.
+        title: above all three.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(f"{title}: {_KINDS[verdict.kind]}")
+    speed, step, threads = figure.subplots(1, 3)
+    _draw_speed(speed, profile)
+    _draw_step(step, profile)
+    _draw_threads(threads, profile)
+    figure.savefig(path + ".writing", dpi=120, format="png")
+    os.replace(path + ".writing", path)
+
+
+def _draw_speed(axes, profile: Profile) -> None:
+    names = [_wrapped(phase) for phase in profile.phases]
+    bars = axes.bar(names, [phase.samples_per_second for phase in profile.phases], color=["C0", "C7", "C2"])
+    axes.bar_label(bars, fmt="%.0f")
+    axes.axhline(profile.dummies.samples_per_second, linestyle="--", color="grey", linewidth=1)
+    axes.margins(y=0.12)  # room for the labels
+    axes.set(ylabel="samples/s, all ranks", title="Speed")
+
+
+def _draw_step(axes, profile: Profile) -> None:
+    phases = (profile.dummies, profile.training)
+    _draw_stack(
+        axes,
+        [_wrapped(phase) for phase in phases],
+        {
+            "computing": [1000 * (phase.step_seconds - phase.wait_seconds) for phase in phases],
+            "waiting for data": [1000 * phase.wait_seconds for phase in phases],
+        },
+    )
+    axes.set(ylabel="ms", title="A step")
+
+
+def _draw_threads(axes, profile: Profile) -> None:
+    phases = (profile.reader, profile.training)
+    shares = [profile.thread_shares(phase) for phase in phases]
+    names = ("decoding", "reading the files", "idle")
+    stacks = {name: [100 * share[i] for share in shares] for i, name in enumerate(names)}
+    _draw_stack(axes, [_wrapped(phase) for phase in phases], stacks)
+    axes.set(ylabel="% of the time", title=f"Decoding threads, {profile.threads} a rank")
+
+
+def _draw_stack(axes, names: list[str], stacks: dict[str, list[float]]) -> None:
+    bottom = [0.0] * len(names)
+    for (label, heights), color in zip(stacks.items(), ("C2", "C3", "0.85")):
+        axes.bar(names, heights, bottom=bottom, label=label, color=color, width=0.5)
+        bottom = [low + height for low, height in zip(bottom, heights)]
+    axes.set_ylim(0, 1.25 * max(max(bottom), 1e-9))  # room for the legend
+    axes.legend(loc="upper center", ncols=len(stacks), fontsize="small", frameon=False)
+
+
+def _wrapped(phase: Phase) -> str:
+    return phase.name.replace(", ", ",\n")

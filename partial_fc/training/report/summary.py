@@ -1,0 +1,17 @@
+"""The figures of a training for programs: `summary.json`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+from partial_fc.checkpoint import replace_file
+
+
+def write_summary(path: str, summary: Mapping[str, Any]) -> None:
+    """Writes ``summary.json``, whole or not at all.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    replace_file(path, [(json.dumps(summary, indent=2) + "\n").encode()])

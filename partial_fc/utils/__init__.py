@@ -1,0 +1,1 @@
+"""What every room uses: command lines, settings, files, processes, tables. Imports nothing else of this project."""

@@ -1,0 +1,37 @@
+"""Makes checkpoints, for the tests of what reads them."""
+
+import os
+
+import numpy as np
+
+from partial_fc.checkpoint import CheckpointFolder, Manifest, array_chunks, npz_chunks, write_file
+from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, statistics_file
+from partial_fc.layer.sharding import shard_of
+
+E = 3
+BACKBONE_ARRAYS = {"arg:stage1/bn1_gamma": np.arange(4, dtype=np.float32), "state:fc1_weight:0": np.ones((2, 3), "f4")}
+
+
+def centers(classes, seed=0):
+    """Centers and momentum (C, E) of all classes."""
+    return np.random.default_rng(seed).standard_normal((2, classes, E)).astype(np.float32)
+
+
+def write_checkpoint(folder, num_update, classes=7, ranks=2, seed=0, commit=True):
+    """Writes one as `ranks` ranks do, the centers of a rank in pieces of 2 rows; returns its path."""
+    weight, momentum = centers(classes, seed)
+    shards = [shard_of(classes, rank, ranks) for rank in range(ranks)]
+    folder = CheckpointFolder(str(folder), kept=1)
+    path = folder.begin(num_update)
+    chunks = {BACKBONE: npz_chunks({**BACKBONE_ARRAYS, "arg:seed": np.float32([seed])})}
+    for rank, (start, stop) in enumerate(shards):
+        chunks[statistics_file(rank)] = npz_chunks({"aux:bn_moving_mean": np.float32([rank, seed])})
+        for name, rows in ((centers_file(rank), weight), (momentum_file(rank), momentum)):
+            # One row where there are two to stack, and none on a rank without classes.
+            chunks[name] = array_chunks(
+                [rows[start : start + 1], rows[start + 1 : stop]] if stop > start else [rows[:0]]
+            )
+    files = {name: write_file(os.path.join(path, name), content) for name, content in chunks.items()}
+    states = [{"sampler": rank} for rank in range(ranks)]
+    manifest = Manifest(num_update, classes, E, ranks, shards, files, {"data": None}, states, {"time": "noon"})
+    return folder.commit(num_update, manifest) if commit else path

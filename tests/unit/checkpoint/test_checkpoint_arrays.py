@@ -1,0 +1,233 @@
+import hashlib
+import io
+import pickle
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from partial_fc.checkpoint import array_chunks, npz_chunks, open_rows, read_arrays, write_file
+
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def npy(path, pieces):
+    return write_file(str(path), array_chunks(pieces))
+
+
+def content(chunks):
+    return b"".join(bytes(chunk) for chunk in chunks)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [0, 2], [4], [1, 1, 3]])
+def test_pieces_are_one_array_of_numpys(cuts, tmp_path):
+    path = tmp_path / "a.npy"
+    entry = npy(path, np.split(ROWS, cuts))
+    np.save(tmp_path / "b.npy", ROWS)
+    assert path.read_bytes() == (tmp_path / "b.npy").read_bytes()
+    assert entry == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+    read = open_rows(str(path), 4, 3)
+    assert isinstance(read, np.memmap)
+    np.testing.assert_array_equal(read, ROWS)
+
+
+def test_no_rows_are_an_array_too(tmp_path):
+    npy(tmp_path / "a.npy", [ROWS[:0]])
+    assert np.load(tmp_path / "a.npy").shape == open_rows(str(tmp_path / "a.npy"), 0, 3).shape == (0, 3)
+
+
+def test_arrays_larger_than_a_block_are_written_without_a_copy(tmp_path):
+    big = np.arange(700_000, dtype=np.float32).reshape(-1, 7)  # 2.8 MB
+    chunks = list(array_chunks([big[:40_000], big[40_000:]]))
+    assert all(np.shares_memory(np.frombuffer(chunk, np.uint8), big) for chunk in chunks[1:])
+    assert content(chunks)[-big.nbytes :] == big.tobytes()
+    write_file(str(tmp_path / "a.npz"), npz_chunks({"big": big}))
+    np.testing.assert_array_equal(read_arrays(str(tmp_path / "a.npz"))["big"], big)
+
+
+ARRAYS = {
+    "arg:stage1_unit1_bn1_gamma": ROWS,
+    "state:fc1_weight:0": ROWS.astype(np.float16),
+    "a/b ä": np.zeros((0, 5), np.float32),
+    "scalar": np.array(2.5),
+    "transposed": ROWS.T,
+    "integers": np.array([-(2**40), 7]),
+    "flags": np.array([True, False]),
+}
+
+
+def test_named_arrays_are_numpys_too_and_the_same_bytes_each_time(tmp_path):
+    path = tmp_path / "a.npz"
+    write_file(str(path), npz_chunks(ARRAYS))
+    assert path.read_bytes() == content(npz_chunks(ARRAYS))
+    read = read_arrays(str(path))
+    with np.load(path, allow_pickle=False) as loaded:
+        assert set(loaded.files) == set(read) == set(ARRAYS)
+        for name, array in ARRAYS.items():
+            for found in (read[name], loaded[name]):
+                assert (found.dtype, found.shape) == (array.dtype, array.shape), name
+                np.testing.assert_array_equal(found, array)
+
+
+def test_no_arrays_are_a_file_too(tmp_path):
+    write_file(str(tmp_path / "a.npz"), npz_chunks({}))
+    assert read_arrays(str(tmp_path / "a.npz")) == {}
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_not_written(wrong):
+    rows = np.zeros((200_000, 3), np.float32)  # three blocks
+    rows[150_000, 1] = wrong
+    with pytest.raises(FloatingPointError, match="row 150002 of 200002 holds a number that is not finite"):
+        list(array_chunks([np.zeros((2, 3), np.float32), rows]))
+    with pytest.raises(FloatingPointError, match="arg:w holds a number that is not finite"):
+        list(npz_chunks({"fine": ROWS, "arg:w": rows}))
+
+
+@pytest.mark.parametrize("rows, width", [(4, 4), (5, 3), (3, 4), (12, 1)])
+def test_rows_of_another_shape_are_refused(rows, width, tmp_path):
+    npy(tmp_path / "a.npy", [ROWS])
+    with pytest.raises(ValueError, match=r"a.npy holds float32 of shape \(4, 3\)"):
+        open_rows(str(tmp_path / "a.npy"), rows, width)
+
+
+def header(text, body=bytes(48), version=b"\x01\x00"):
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text.encode() + body
+
+
+def described(descr="'<f4'", order="False", shape="(4, 3)"):
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
+
+
+HOSTILE = {
+    "empty": b"",
+    "no array": b"hello" * 30,
+    "version 2": header(described(), version=b"\x02\x00"),
+    "header cut short": header(described())[:40],
+    "objects": header(described("'|O'")),
+    "records": header(described("[('x', '<f4')]")),
+    "big endian": header(described("'>f4'")),
+    "float64": header(described("'<f8'"), bytes(96)),
+    "Fortran order": header(described(order="True")),
+    "negative": header(described(shape="(-4, -3)")),
+    "huge": header(described(shape=f"({10**17}, {10**17})")),
+    "many digits": header(described(shape=f"({'9' * 60_000}, 3)")),
+    "many dimensions": header(described(shape="(" + "1, " * 20_000 + ")")),
+    "a program": header(described(shape="(exit(), 3)")),
+    "deep": header("(" * 60_000),
+    "open": header("{'descr': '<f4', 'shape': ("),
+    "cut short": header(described(), bytes(47)),
+    "too long": header(described(), bytes(49)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_npy_is_refused(name, tmp_path):
+    (tmp_path / "centers.npy").write_bytes(HOSTILE[name])
+    with pytest.raises(ValueError, match="centers.npy .*; take another checkpoint"):
+        open_rows(str(tmp_path / "centers.npy"), 4, 3)
+
+
+class Payload:
+    """Is a program when a pickle of it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_pickles_never_run(tmp_path):
+    ran = tmp_path / "ran"
+    objects = np.array([Payload(ran)], dtype=object)
+    np.save(tmp_path / "a.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", objects, allow_pickle=True)
+    (tmp_path / "b.npy").write_bytes(pickle.dumps(Payload(ran)))
+    (tmp_path / "b.npz").write_bytes(pickle.dumps(Payload(ran)))
+    for name in ("a", "b"):
+        with pytest.raises(ValueError, match=f"{name}.npy"):
+            open_rows(str(tmp_path / f"{name}.npy"), 1, 1)
+        with pytest.raises(ValueError, match=f"{name}.npz"):
+            read_arrays(str(tmp_path / f"{name}.npz"))
+    assert not ran.exists()
+    pickle.loads((tmp_path / "b.npy").read_bytes()).close()
+    assert ran.exists()  # had it been loaded, this would have been seen
+
+
+def archive(members, compression=zipfile.ZIP_STORED):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as zipped:
+        for name, data in members:
+            zipped.writestr(name, data)
+    return file.getvalue()
+
+
+def with_false_size():
+    """The directory says that a member of 176 bytes is one of a terabyte, without room for it."""
+    data = archive([("a.npy", header(described()))])
+    place = data.index(b"PK\x01\x02") + 20
+    return data[:place] + struct.pack("<2I", 2**32 - 2, 2**32 - 2) + data[place + 8 :]
+
+
+def one_member_many_times():
+    """Each name of the directory stands for the same bytes."""
+    data = archive([("a.npy", header(described()))])
+    start = data.index(b"PK\x01\x02")
+    entry, end = data[start:-22], data[-22:]
+    return (
+        data[:start]
+        + b"".join(entry.replace(b"a.npy", name) for name in (b"a.npy", b"b.npy"))
+        + (end[:8] + struct.pack("<HHII", 2, 2, 2 * len(entry), start) + end[20:])
+    )
+
+
+GOOD = header(described())
+BAD_ARCHIVES = {
+    "empty": (b"", "not a zip file"),
+    "cut short": (archive([("a.npy", GOOD)])[:-30], "not a zip file"),
+    "compressed": (archive([("a.npy", GOOD)], zipfile.ZIP_DEFLATED), "'a.npy' is no array stored as it is"),
+    "other file": (archive([("a.txt", b"x")]), "'a.txt' is no array stored as it is"),
+    "flipped": (archive([("a.npy", GOOD)]).replace(bytes(48), bytes(47) + b"\1"), "Bad CRC-32 for file 'a.npy'"),
+    "claims more": (
+        archive([("a.npy", header(described(shape="(4, 4)")))]),
+        r"'a.npy' claims shape \(4, 4\), but has 48",
+    ),
+    "claims huge": (archive([("a.npy", header(described(shape=f"({10**17},)")))]), "'a.npy' claims shape"),
+    "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' does not begin as an array"),
+    "false size": (with_false_size(), "its arrays are larger than the file"),
+    "many times": (one_member_many_times(), ""),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARCHIVES)
+def test_a_hostile_npz_is_refused(name, tmp_path):
+    data, message = BAD_ARCHIVES[name]
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(ValueError, match=f"a.npz is damaged: .*{message}"):
+        read_arrays(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_is_there_twice_is_refused(tmp_path):
+    (tmp_path / "a.npz").write_bytes(archive([("a.npy", GOOD), ("a.npy", GOOD)]))
+    with pytest.raises(ValueError, match="a.npz is damaged: an array is there twice"):
+        read_arrays(str(tmp_path / "a.npz"))
+
+
+def test_whatever_byte_is_wrong_the_error_names_the_file(tmp_path):
+    path = tmp_path / "a.npz"
+    data = content(npz_chunks({"a": ROWS}))
+    refused = 0
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0x81]) + data[place + 1 :])
+        try:
+            read = read_arrays(str(path))
+        except (ValueError, OSError) as error:
+            assert str(path) in str(error)
+            refused += 1
+        else:  # dates and the like, which say nothing of the array
+            assert list(read) == ["a"]
+            np.testing.assert_array_equal(read["a"], ROWS)
+    assert refused > len(data) / 2

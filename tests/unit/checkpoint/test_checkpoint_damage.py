@@ -1,0 +1,122 @@
+"""Every way in which the files of a checkpoint can be wrong is told with the file's name, before it is used."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from checkpoint_files import E, write_checkpoint
+
+from partial_fc.checkpoint import array_chunks, check_layout, read_manifest, verify_file, write_file, write_manifest
+from partial_fc.checkpoint.__main__ import check
+
+KINDS = ["backbone.npz", "rank-00001.npz", "centers-00000.npy", "momentum-00001.npy"]
+
+
+@pytest.fixture
+def step(tmp_path):
+    return write_checkpoint(tmp_path, 500)
+
+
+def flip(path, place, bit=1):
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ bit]))
+
+
+def verify(path):
+    """As a training does that goes on from it."""
+    manifest = read_manifest(path)
+    check_layout(path, manifest)
+    for name, entry in manifest.files.items():
+        verify_file(path, name, entry)
+
+
+def refused(step, file, message, capsys):
+    with pytest.raises((OSError, ValueError), match=f"{step}/{file}.*{message}"):
+        verify(step)
+    assert check(step) == 1
+    assert f"{step}/{file}" in capsys.readouterr().out
+
+
+def test_a_whole_one_passes(step, capsys):
+    verify(step)
+    assert check(step) == 0
+    assert capsys.readouterr().out == f"{step}: every byte is as it was written\n"
+
+
+@pytest.mark.parametrize("place", [0, 0.3, 0.6, -1])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_flipped_bit(name, place, step, capsys):
+    size = os.path.getsize(f"{step}/{name}")
+    flip(f"{step}/{name}", int(place * size) if place >= 0 else size - 1, 1 << 5)
+    refused(step, name, "damaged", capsys)
+
+
+@pytest.mark.parametrize("size", [0, 60, -1])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_cut_short(name, size, step, capsys):
+    whole = os.path.getsize(f"{step}/{name}")
+    os.truncate(f"{step}/{name}", size % whole)
+    refused(step, name, f"{size % whole} bytes, {whole} were written", capsys)
+
+
+def test_a_file_too_long(step, capsys):
+    with open(f"{step}/centers-00000.npy", "ab") as file:
+        file.write(b"x")
+    refused(step, "centers-00000.npy", "bytes", capsys)
+
+
+@pytest.mark.parametrize("name", KINDS + ["manifest.json"])
+def test_a_missing_file(name, step, capsys):
+    os.remove(f"{step}/{name}")
+    with pytest.raises(OSError, match=f"{step}/{name} is (missing|not there)"):
+        verify(step)
+
+
+@pytest.mark.parametrize("name", ["centers-00002.npy", "momentum-00002.npy", "rank-00007.npz"])
+def test_a_doubled_shard(name, step, capsys):
+    shutil.copy(f"{step}/{name[:-9]}00001{name[-4:]}", f"{step}/{name}")
+    refused(step, name, "is not in the manifest", capsys)
+
+
+def test_what_people_put_beside_it_is_no_damage(step):
+    with open(f"{step}/notes.txt", "w") as file:
+        file.write("the good one")
+    verify(step)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_shard_of_another_step(name, step, tmp_path, capsys):
+    other = write_checkpoint(tmp_path, 1000, seed=1)
+    assert os.path.getsize(f"{other}/{name}") == os.path.getsize(f"{step}/{name}")
+    shutil.copy(f"{other}/{name}", f"{step}/{name}")
+    refused(step, name, "damaged", capsys)
+
+
+def test_shards_that_changed_their_places(step, capsys):
+    for rank in (1, 0):
+        shutil.copy(f"{step}/rank-0000{rank}.npz", f"{step}/x{rank}")
+    os.rename(f"{step}/x1", f"{step}/rank-00000.npz")
+    refused(step, "rank-00000.npz", "damaged", capsys)
+
+
+@pytest.mark.parametrize("shape", [(4, E + 1), (3, E), (4 * E,), (4, E, 1)])
+def test_a_shard_of_another_shape_whose_hash_is_right(shape, step, capsys):
+    """As a program with a defect would write it."""
+    manifest = read_manifest(step)
+    entry = write_file(f"{step}/centers-00000.npy", array_chunks([np.ones(shape, np.float32)]))
+    write_manifest(
+        step, type(manifest)(**{**manifest.__dict__, "files": {**manifest.files, "centers-00000.npy": entry}})
+    )
+    assert check(step) == 1
+    assert f"{step}/centers-00000.npy holds float32 of shape" in capsys.readouterr().out
+
+
+def test_a_sign_of_life_comes_while_large_files_are_read(step):
+    signs = []
+    entry = write_file(f"{step}/large", [bytes(9 << 20)])
+    verify_file(step, "large", entry, alive=lambda: signs.append(1))
+    assert len(signs) == 3

@@ -1,0 +1,256 @@
+import logging
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from checkpoint_files import write_checkpoint
+
+from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
+from partial_fc.checkpoint.__main__ import check
+from paths import ROOT
+
+
+def updates(folder):
+    return [number for number, _ in folder.complete()]
+
+
+def test_the_newest_complete_one_is_first(tmp_path):
+    folder = CheckpointFolder(str(tmp_path / "checkpoints"), kept=2)
+    assert folder.complete() == []
+    for number in (900, 12_345_678_901, 20):
+        path = write_checkpoint(folder.path, number)
+        assert os.path.basename(path) == f"step-{number:010}"
+        assert read_manifest(path).num_update == number
+    assert updates(folder) == [12_345_678_901, 900, 20]
+    assert folder.complete()[1] == (900, os.path.join(folder.path, "step-0000000900"))
+
+
+def test_nothing_else_is_complete(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), kept=2)
+    write_checkpoint(tmp_path, 1, commit=False)
+    whole = write_checkpoint(tmp_path, 2)
+    for name in ("step-0000000003.old", "step-0000000003.left", "step-3", "other", "step-0000000003.writing"):
+        (tmp_path / name).mkdir()
+        os.link(f"{whole}/manifest.json", tmp_path / name / "manifest.json")
+    (tmp_path / "step-0000000004").mkdir()  # without a manifest
+    (tmp_path / "step-0000000005").write_text("a file")
+    assert updates(folder) == [2]
+
+
+def test_all_ranks_begin_in_the_same_folder(tmp_path):
+    folder = CheckpointFolder(str(tmp_path / "a" / "b"), kept=2)
+    assert folder.begin(7) == folder.begin(7) == str(tmp_path / "a" / "b" / "step-0000000007.writing")
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="cannot make .*file/step-0000000007.writing: Not a directory"):
+        CheckpointFolder(str(tmp_path / "file"), kept=2).begin(7)
+
+
+@pytest.mark.parametrize("kept", [0, -1])
+def test_at_least_one_is_kept(kept, tmp_path):
+    with pytest.raises(ValueError, match=f"{kept} checkpoints cannot be kept"):
+        CheckpointFolder(str(tmp_path), kept)
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    """(folder, manifest): written by all ranks, not complete yet."""
+    manifest = read_manifest(write_checkpoint(tmp_path / "elsewhere", 5))
+    write_checkpoint(tmp_path, 5, commit=False)
+    return CheckpointFolder(str(tmp_path), kept=2), manifest
+
+
+def test_one_with_a_missing_file_does_not_become_complete(unfinished):
+    folder, manifest = unfinished
+    os.remove(os.path.join(folder.begin(5), "momentum-00001.npy"))
+    with pytest.raises(OSError, match="momentum-00001.npy"):
+        folder.commit(5, manifest)
+    assert folder.complete() == []
+
+
+def test_one_with_a_file_cut_short_does_not_become_complete(unfinished):
+    folder, manifest = unfinished
+    path = os.path.join(folder.begin(5), "centers-00000.npy")
+    os.truncate(path, 100)
+    with pytest.raises(
+        ValueError, match=f"{path} has 100 bytes, {manifest.files['centers-00000.npy'].bytes} were written"
+    ):
+        folder.commit(5, manifest)
+    assert folder.complete() == []
+
+
+def test_files_of_an_earlier_attempt_with_more_ranks_are_not_part_of_it(unfinished):
+    folder, manifest = unfinished
+    write_file(os.path.join(folder.begin(5), "centers-00002.npy"), [b"left over"])
+    path = folder.commit(5, manifest)
+    assert set(os.listdir(path)) == {*manifest.files, "manifest.json"}
+
+
+def test_a_complete_one_is_never_written_over(unfinished):
+    folder, manifest = unfinished
+    folder.commit(5, manifest)
+    write_checkpoint(folder.path, 5, seed=1, commit=False)
+    with pytest.raises(OSError):
+        folder.commit(5, replace(manifest, origin={"other": 1}))
+    assert read_manifest(folder.complete()[0][1]) == manifest
+
+
+def test_the_newest_are_kept(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), kept=2)
+    for number in (1, 2, 3, 4):
+        write_checkpoint(tmp_path, number)
+    (tmp_path / "step-0000000000.old").mkdir()
+    write_checkpoint(tmp_path, 9, commit=False)
+    (tmp_path / "notes.old").write_text("of the user")
+    folder.prune()
+    assert sorted(os.listdir(tmp_path)) == [
+        "notes.old",
+        "step-0000000003",
+        "step-0000000004",
+        "step-0000000009.writing",
+    ]
+    folder.prune()
+    assert updates(folder) == [4, 3]
+
+
+def test_what_cannot_be_removed_is_a_warning(tmp_path, caplog):
+    folder = CheckpointFolder(str(tmp_path), kept=1)
+    for number in (1, 2):
+        write_checkpoint(tmp_path, number)
+    (tmp_path / "step-0000000001.old").write_text("in the way")
+    with caplog.at_level(logging.WARNING):
+        folder.prune()
+    assert "cannot remove old checkpoints in" in caplog.text
+    assert "cannot remove " + str(tmp_path / "step-0000000001.old") in caplog.text
+    assert updates(folder) == [2, 1]
+    os.remove(tmp_path / "step-0000000001.old")
+    folder.prune()
+    assert updates(folder) == [2]
+
+
+def test_leftovers_are_removed_at_the_start(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), kept=1)
+    folder.clean()
+    for number in (1, 2):
+        write_checkpoint(tmp_path, number)
+    write_checkpoint(tmp_path, 3, commit=False)
+    (tmp_path / "step-0000000000.old" / "inside").mkdir(parents=True)
+    (tmp_path / "step-0000000004.left").mkdir()
+    (tmp_path / "user.writing").mkdir()
+    folder.clean()
+    assert sorted(os.listdir(tmp_path)) == [
+        "step-0000000001",
+        "step-0000000002",
+        "step-0000000004.left",
+        "user.writing",
+    ]
+
+
+def test_a_future_that_is_left_is_kept_under_another_name(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), kept=1)
+    assert folder.leave(0) == []
+    for seed in range(3):  # three times the training goes on from update 1
+        for number in (1, 2, 3) if not seed else (2, 3):
+            write_checkpoint(tmp_path, number, seed=seed)
+        ending = ".left" + (f"-{seed + 1}" if seed else "")
+        assert folder.leave(1) == [str(tmp_path / f"step-000000000{number}{ending}") for number in (3, 2)]
+        assert updates(folder) == [1]
+    folder.clean()
+    folder.prune()
+    assert len(os.listdir(tmp_path)) == 7
+    assert read_manifest(str(tmp_path / "step-0000000003.left-2")).num_update == 3
+
+
+SAVING = """
+import sys
+from checkpoint_files import write_checkpoint
+from partial_fc.checkpoint import CheckpointFolder
+folder = CheckpointFolder(sys.argv[1], kept=2)
+for number in range(1, 10**6):
+    write_checkpoint(folder.path, number, classes=20, ranks=4)
+    folder.prune()
+    print(number, flush=True)
+"""
+
+
+def test_whatever_the_moment_it_is_killed_what_is_complete_is_whole(tmp_path):
+    """Many moments: the time to the kill grows by a fraction of what a save takes."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/unit/checkpoint"}
+    folder = CheckpointFolder(str(tmp_path), kept=2)
+    for attempt in range(8):
+        child = subprocess.Popen(
+            [sys.executable, "-c", SAVING, folder.path], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            for _ in range(3):
+                done = int(child.stdout.readline())
+            time.sleep(attempt * 3e-3)
+        finally:
+            child.kill()
+            rest, _ = child.communicate(timeout=20)
+        done = int(rest.split()[-1]) if rest.split() else done
+        complete = updates(folder)
+        assert complete[0] in (done, done + 1)  # what was told is there
+        assert complete[1] == complete[0] - 1 and len(complete) in (2, 3)
+        assert check(folder.path) == 0
+        folder.leave(0)
+        folder.clean()
+
+
+PHASE = """
+import os, signal, sys
+import shutil
+import partial_fc.checkpoint.manager as place
+from checkpoint_files import write_checkpoint
+module, name, count = sys.argv[2:]
+module = {"os": os, "shutil": shutil}[module]
+function, calls = getattr(module, name), [0]
+def killed(*arguments, **named):
+    calls[0] += 1
+    if calls[0] == int(count):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(*arguments, **named)
+setattr(module, name, killed)
+folder = place.CheckpointFolder(sys.argv[1], kept=1)
+write_checkpoint(folder.path, 2, seed=1)
+folder.prune()
+"""
+
+
+def kill_at(path, module, name, count):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/unit/checkpoint"}
+    command = [sys.executable, "-c", PHASE, str(path), module, name, str(count)]
+    return subprocess.run(command, env=environment).returncode
+
+
+@pytest.mark.parametrize(
+    "module, name, count, complete",
+    [
+        ("os", "makedirs", 1, [1]),
+        ("os", "write", 1, [1]),  # into the first file
+        ("os", "fsync", 3, [1]),
+        ("os", "write", 9, [1]),
+        ("os", "replace", 1, [1]),  # the manifest gets its name
+        ("os", "rename", 1, [1]),  # the folder gets its name
+        ("os", "rename", 2, [2, 1]),  # the old one loses its own
+        ("shutil", "rmtree", 1, [2]),
+        ("os", "unlink", 1, [2]),
+        ("os", "unlink", 3, [2]),  # half of the old one is removed
+        ("os", "rmdir", 1, [2]),
+    ],
+)
+def test_killed_in_each_phase_of_a_save(module, name, count, complete, tmp_path):
+    write_checkpoint(tmp_path, 1)
+    assert kill_at(tmp_path, module, name, count) == -9
+    folder = CheckpointFolder(str(tmp_path), kept=1)
+    assert updates(folder) == complete
+    assert check(str(tmp_path)) == 0
+    # The next training cleans up and saves the same update again.
+    folder.clean()
+    folder.leave(1)
+    write_checkpoint(tmp_path, 2, seed=2)
+    folder.prune()
+    assert updates(folder) == [2]
+    assert all(".left" in name or name == "step-0000000002" for name in os.listdir(tmp_path))

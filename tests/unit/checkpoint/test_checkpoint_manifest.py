@@ -1,0 +1,207 @@
+import hashlib
+import json
+import os
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from checkpoint_files import write_checkpoint
+
+from partial_fc.checkpoint import Entry, Manifest, read_manifest, write_manifest
+
+NAMES = ["backbone.npz", "rank-00000.npz", "rank-00001.npz", "centers-00000.npy", "centers-00001.npy"]
+NAMES += ["momentum-00000.npy", "momentum-00001.npy"]
+FILES = {name: Entry(number, f"{number:064x}") for number, name in enumerate(NAMES)}
+STATE = {"data": {"epoch": 3, "images": 2**40}, "loss_scale": None, "rate": 0.1, "nested": [[1], {"é": True}]}
+MANIFEST = Manifest(500, 7, 3, 2, [(0, 4), (4, 7)], FILES, STATE, [{"sampler": 2**127}, {}], {"time": "noon"})
+
+
+def test_it_is_read_as_it_was_written(tmp_path):
+    write_manifest(str(tmp_path), MANIFEST)
+    assert read_manifest(str(tmp_path)) == MANIFEST
+    assert os.listdir(tmp_path) == ["manifest.json"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        replace(MANIFEST, num_classes=4, shards=[(0, 4), (4, 4)]),  # the last rank has no class
+        replace(MANIFEST, num_update=2**60),
+    ],
+)
+def test_what_else_is_one(manifest, tmp_path):
+    write_manifest(str(tmp_path), manifest)
+    assert read_manifest(str(tmp_path)) == manifest
+
+
+def test_numbers_as_keys_are_text_when_they_are_read(tmp_path):
+    write_manifest(str(tmp_path), replace(MANIFEST, state={10: "ten", 9: "nine"}))
+    assert read_manifest(str(tmp_path)).state == {"10": "ten", "9": "nine"}
+
+
+@pytest.mark.parametrize("value", [np.float32(1), np.nan, float("inf"), {1, 2}, b"bytes"])
+def test_what_json_has_not_is_not_written(value, tmp_path):
+    with pytest.raises((TypeError, ValueError)):
+        write_manifest(str(tmp_path), replace(MANIFEST, state={"x": value}))
+    assert os.listdir(tmp_path) == []
+
+
+def content():
+    """That of a manifest's file."""
+    files = {name: {"bytes": entry.bytes, "sha256": entry.sha256} for name, entry in FILES.items()}
+    fields = json.loads(json.dumps({**MANIFEST.__dict__, "files": files}))
+    return {"format": "partial_fc checkpoint", "version": 1, **fields}
+
+
+def sealed(fields):
+    """The text of a manifest with the SHA-256 that belongs to it."""
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return json.dumps({**fields, "sha256": digest})
+
+
+def refused(tmp_path, text, message):
+    (tmp_path / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: .*{message}") as error:
+        read_manifest(str(tmp_path))
+    assert str(error.value).endswith("; take another checkpoint")
+
+
+def test_the_layout_of_the_file_is_known_to_these_tests(tmp_path):
+    (tmp_path / "manifest.json").write_text(sealed(content()))
+    assert read_manifest(str(tmp_path)) == MANIFEST
+
+
+FIELDS = {
+    "num_update": [-1, True, 1.0, "5", None, 2**63, [1]],
+    "num_classes": [0, 8, 6, -1, False, 10**30],
+    "embedding_size": [-3, "3", 2**64],
+    "ranks": [0, 1, 3, -2, 10**12, True, 2.0],
+    "shards": [
+        [[0, 4]],
+        [[0, 4], [5, 7]],
+        [[0, 4], [3, 7]],
+        [[4, 7], [0, 4]],
+        [[0, 9], [9, 7]],
+        [[0, 4], [4, 8]],
+        [[0, 4], [4, 7], [7, 7]],
+        [[0, 4], [4]],
+        [[0, 4], "47"],
+        [[0, 4], {}],
+        [[0, 4.0], [4, 7]],
+        [[False, 4], [4, 7]],
+        {},
+        None,
+    ],
+    "files": [{}, [], None, {**content()["files"], "../../x": {"bytes": 1, "sha256": "0" * 64}}],
+    "state": [[], None, 3],
+    "rank_states": [[], [{}], [{}, {}, {}], [{}, 3], {}],
+    "origin": [[], "x"],
+    "format": ["other", None],
+    "version": [2, "1", None],
+}
+
+
+@pytest.mark.parametrize("field, value", [(field, value) for field, values in FIELDS.items() for value in values])
+def test_a_field_that_cannot_be(field, value, tmp_path):
+    refused(tmp_path, sealed({**content(), field: value}), "")
+
+
+@pytest.mark.parametrize("field", content())
+def test_a_field_that_is_missing(field, tmp_path):
+    fields = content()
+    del fields[field]
+    refused(tmp_path, sealed(fields), field if field not in ("format", "version") else "not of this program's")
+
+
+HOSTILE_NAMES = [
+    "../centers-00000.npy",
+    "/etc/passwd",
+    "centers-00000.npy/../x",
+    "manifest.json",
+    "",
+    ".",
+    "centers-0.npy",
+]
+HOSTILE_NAMES += ["centers-00000.npy\n", "rank-00000.npz\0", "centers-٠٠٠٠٠.npy", "model.params"]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_file_elsewhere_or_of_another_name(name, tmp_path):
+    for taken in (False, True):
+        files = dict(content()["files"])
+        files[name] = files.pop("centers-00000.npy") if taken else {"bytes": 0, "sha256": "0" * 64}
+        refused(tmp_path, sealed({**content(), "files": files}), "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_every_checkpoint_has_is_missing(name, tmp_path):
+    files = content()["files"]
+    del files[name]
+    refused(tmp_path, sealed({**content(), "files": files}), name)
+
+
+GOOD = "0" * 64
+ENTRIES = [None, 3, [], [1, GOOD], ["bytes", "sha256"], {"bytes": 1}, {"bytes": 1, "sha256": GOOD, "x": 1}]
+ENTRIES += [{"bytes": size, "sha256": GOOD} for size in (-1, True, 1.5, "1", None, 2**70)]
+ENTRIES += [{"bytes": 1, "sha256": digest} for digest in ("", "0" * 63, "G" * 64, None, 7, GOOD.encode().hex())]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_size_or_hash_that_cannot_be(entry, tmp_path):
+    refused(tmp_path, sealed({**content(), "files": {**content()["files"], "backbone.npz": entry}}), "")
+
+
+NO_MANIFESTS = {
+    "empty": ("", "Expecting value"),
+    "cut": ("{", "Expecting"),
+    "list": ("[]", "no object"),
+    "null": ("null", "no object"),
+    "text": ('"x"', "no object"),
+    "no fields": ("{}", "not of this program's"),
+    "deep list": ("[" * 200_000, "recursion"),
+    "deep object": ('{"a":' * 200_000, "recursion"),
+    "nan": ('{"format": NaN}', "NaN"),
+    "no utf-8": (b"\xff\xfe\x00", "codec"),
+    "pickle": (pickle.dumps(print), "codec"),
+    "doubled": ('{"ranks": 1, "ranks": 2}', "a name is there twice"),
+    "other seal": (json.dumps({**content(), "sha256": "0" * 64}), "its own SHA-256 is another"),
+    "no seal": (json.dumps(content()), "its own SHA-256 is another"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MANIFESTS)
+def test_what_is_no_manifest(name, tmp_path):
+    refused(tmp_path, *NO_MANIFESTS[name])
+
+
+def test_a_name_that_is_there_twice_somewhere_inside(tmp_path):
+    text = sealed(content())
+    refused(tmp_path, text.replace('"epoch": 3', '"epoch": 4, "epoch": 3'), "a name is there twice")
+
+
+def test_one_too_large_is_not_read(tmp_path):
+    with open(tmp_path / "manifest.json", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: it has {1 << 40} bytes"):
+        read_manifest(str(tmp_path))
+
+
+def test_one_that_is_not_there(tmp_path):
+    (tmp_path / "manifest.json").mkdir()
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FileNotFoundError, match=f"{path}/manifest.json is not there"):
+            read_manifest(str(path))
+
+
+def test_no_flipped_bit_passes(tmp_path):
+    path = tmp_path / "step"
+    os.rename(write_checkpoint(tmp_path, 500), path)
+    data = (path / "manifest.json").read_bytes()
+    whole = read_manifest(str(path))
+    for place in range(0, len(data), 3):
+        (path / "manifest.json").write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1 :])
+        try:
+            assert read_manifest(str(path)) == whole  # white space
+        except ValueError as error:
+            assert str(path) in str(error)

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+from checkpoint_files import E, centers, write_checkpoint
+
+from partial_fc.checkpoint import SavedClasses, array_chunks, read_manifest, write_file
+from partial_fc.checkpoint.mxnet_params import array_file_chunks
+from partial_fc.layer.sharding import shard_of
+
+
+def of(path):
+    return SavedClasses.of_checkpoint(path, read_manifest(path))
+
+
+def same(saved, weight, momentum):
+    classes = np.arange(len(weight))
+    np.testing.assert_array_equal(saved.rows("weight", classes), weight)
+    np.testing.assert_array_equal(saved.rows("weight_mom", classes), momentum)
+
+
+@pytest.mark.parametrize(
+    "classes, sizes",
+    [(10, [1, 2, 3, 1]), (10, [4, 2]), (7, [4, 1, 4, 3]), (7, [2, 8]), (3, [5, 1])],
+)
+def test_resharding_there_and_back_is_bitwise_the_same(classes, sizes, tmp_path):
+    """Each number of ranks reads its own shards out of what the one before has written."""
+    weight, momentum = centers(classes)
+    saved = SavedClasses([weight], [momentum])
+    for step, size in enumerate(sizes):
+        shards = [shard_of(classes, rank, size) for rank in range(size)]
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        mapped = []
+        for field in ("weight", "weight_mom"):
+            files = [str(folder / f"{field}-{rank}.npy") for rank in range(size)]
+            for path, (start, stop) in zip(files, shards):
+                rows = saved.rows(field, np.arange(start, stop))
+                assert rows.dtype == np.float32 and rows.shape == (stop - start, E)
+                write_file(path, array_chunks([rows]))
+            mapped.append([np.load(path) for path in files])
+        saved = SavedClasses(*mapped)
+        assert (saved.num_classes, saved.embedding_size) == (classes, E)
+        same(saved, weight, momentum)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 9])
+def test_a_checkpoint_of_any_number_of_ranks(ranks, tmp_path):
+    saved = of(write_checkpoint(tmp_path, 5, classes=7, ranks=ranks))
+    assert (saved.num_classes, saved.embedding_size) == (7, E)
+    same(saved, *centers(7))
+
+
+def test_classes_in_any_order_and_more_than_once(tmp_path):
+    weight, momentum = centers(7)
+    saved = of(write_checkpoint(tmp_path, 5, ranks=3))
+    for classes in ([6, 0, 3, 3, 1], [4], []):
+        asked = np.array(classes, np.int64)
+        np.testing.assert_array_equal(saved.rows("weight", asked), weight[asked])
+        np.testing.assert_array_equal(saved.rows("weight_mom", asked), momentum[asked])
+    rows = saved.rows("weight", np.arange(2))
+    rows[:] = 0  # the caller's own
+    np.testing.assert_array_equal(saved.rows("weight", np.arange(2)), weight[:2])
+
+
+@pytest.mark.parametrize("classes", [[-1], [0, 7], [10**12]])
+def test_classes_that_are_not_there(classes, tmp_path):
+    saved = of(write_checkpoint(tmp_path, 5))
+    with pytest.raises(ValueError, match="there are 7"):
+        saved.rows("weight", np.array(classes))
+
+
+def test_a_shard_of_another_shape_is_named(tmp_path):
+    path = write_checkpoint(tmp_path, 5)
+    write_file(f"{path}/centers-00001.npy", array_chunks([np.zeros((3, E + 1), np.float32)]))
+    with pytest.raises(ValueError, match=r"centers-00001.npy holds float32 of shape \(3, 4\)"):
+        of(path)
+
+
+def bank_file(folder, rank, rows, kind="centers"):
+    write_file(str(folder / f"{rank}_{kind}.param"), array_file_chunks(rows))
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("ranks", [1, 3, 11])
+def test_the_files_of_banks(ranks, momentum, tmp_path):
+    """As MemoryBank.save writes them, some ranks' in two pieces."""
+    weight, weight_mom = centers(13)
+    for rank in range(ranks):
+        start, stop = shard_of(13, rank, ranks)
+        for kind, field in (("centers", weight), ("centers_mom", weight_mom))[: 1 + momentum]:
+            bank_file(tmp_path, rank, np.split(field[start:stop], [1] if rank % 2 else []), kind)
+    saved = SavedClasses.of_original(str(tmp_path))
+    assert saved.num_classes == 13
+    classes = np.arange(13)
+    np.testing.assert_array_equal(saved.rows("weight", classes), weight)
+    np.testing.assert_array_equal(saved.rows("weight_mom", classes), weight_mom if momentum else np.zeros((13, E)))
+
+
+def test_the_original_trainers_files(tmp_path):
+    """ceil(C / R) rows on every rank: of 13 classes on 3 ranks the last two rows are of no class."""
+    weight = np.concatenate([centers(13)[0], np.full((2, E), 7, np.float32)])
+    for rank in range(3):
+        bank_file(tmp_path, rank, [weight[5 * rank : 5 * rank + 5]])
+    saved = SavedClasses.of_original(str(tmp_path))
+    np.testing.assert_array_equal(saved.rows("weight", np.arange(13)), weight[:13])
+
+
+def rows(number, width=E):
+    return [np.ones((number, width), np.float32)]
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({}, "has no 0_centers.param"),
+        ({"0_centers": rows(4), "2_centers": rows(4)}, "cannot read .*/1_centers.param: No such file"),
+        ({"1_centers": rows(4)}, "cannot read .*/0_centers.param: No such file"),
+        ({"0_centers": rows(4), "1_centers": rows(4), "0_centers_mom": rows(4)}, "not the same rows"),
+        ({"0_centers": rows(4), "0_centers_mom": rows(3)}, "not the same rows"),
+        ({"0_centers": rows(4), "1_centers": rows(4, E + 1)}, "several embedding sizes"),
+        # Two ranks' over those of four: rows 7, 6 and of the earlier training 3, 3.
+        ({f"{r}_centers": rows(n) for r, n in enumerate((7, 6, 3, 3))}, r"\[7, 6, 3, 3\] rows, which no one training"),
+        ({"0_centers": rows(6), "1_centers": rows(7)}, r"\[6, 7\] rows, which no one training"),
+        ({"0_centers": [np.ones(4, np.float32)]}, r"0_centers.param: an array of shape \(4,\) is no rows of classes"),
+    ],
+)
+def test_files_of_banks_that_do_not_belong_together(files, message, tmp_path):
+    for name, arrays in files.items():
+        write_file(str(tmp_path / f"{name}.param"), array_file_chunks(arrays))
+    with pytest.raises((OSError, ValueError), match=message):
+        SavedClasses.of_original(str(tmp_path))
+
+
+def test_a_damaged_file_of_a_bank_is_named(tmp_path):
+    bank_file(tmp_path, 0, rows(4))
+    bank_file(tmp_path, 1, rows(4))
+    with open(tmp_path / "1_centers.param", "r+b") as file:
+        file.truncate(60)
+    with pytest.raises(ValueError, match="cannot read .*/1_centers.param: the file is cut short"):
+        SavedClasses.of_original(str(tmp_path))

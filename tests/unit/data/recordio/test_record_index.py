@@ -1,0 +1,184 @@
+"""The index as arrays: any keys, any order, shared between processes, and never trusted when it is stale."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from partial_fc.data.recordio import index as record_index
+from partial_fc.data.recordio.index import ENDING, RecordIndex, open_index, parse_dense, parse_index
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def idx(tmp_path):
+    return str(tmp_path / "train.idx")
+
+
+def write(idx, table, end="\n"):
+    with open(idx, "w") as file:
+        file.write("\n".join(f"{key}\t{offset}" for key, offset in table.items()) + end)
+
+
+def content(index):
+    keys = index.keys_at(np.arange(len(index)))
+    return dict(zip(keys.tolist(), index.offsets.tolist()))
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize(
+    "keys",
+    [[0, 1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 0], [3, 0, 2, 1], [0], [1], [5], [0, 1, 3], [2, 9, 2**40, 7], [0, 2, 4, 6]],
+)
+def test_keys_of_any_kind(idx, keys, end):
+    table = {key: 8 * place for place, key in enumerate(keys)}
+    write(idx, table, end)
+    index = parse_index(idx)
+    assert content(index) == table and index.offsets.dtype == np.int64
+    for row, key in enumerate(sorted(keys)):
+        assert index.row(key) == row
+    for key in (-1, 1000, 2**50):
+        assert index.row(key) == -1
+    assert index.search([-5, 2**60]).tolist() == [0, len(keys)]
+
+
+def test_unbroken_keys_cost_no_memory(idx):
+    write(idx, {key: 8 * key for key in (1, 2, 3, 0)})
+    assert parse_dense(idx, 4) is not None and parse_index(idx)._keys is None
+    write(idx, {key: 8 * key for key in (1, 2, 4)})
+    assert parse_dense(idx, 3) is None and parse_index(idx)._keys.tolist() == [1, 2, 4]
+
+
+def test_chunks_join(idx, monkeypatch):
+    table = {key: 4 * key for key in range(1, 3000)}
+    write(idx, {**table, 0: 4 * 3000})
+    whole = content(parse_index(idx))
+    monkeypatch.setattr(record_index, "CHUNK", 100)
+    assert content(parse_index(idx)) == whole
+    open_index(idx, SIZE)
+    with open(idx, "a") as file:
+        file.write("3001\tx\n")
+    with pytest.raises(ValueError, match="line 3001 is not"):
+        parse_index(idx)
+
+
+def test_offsets_are_looked_at_across_chunks(idx, monkeypatch):
+    monkeypatch.setattr(record_index, "CHUNK", 64)  # 8 offsets
+    offsets = np.arange(0, 400, 4)
+    for row in (0, 7, 8, 9, 50, 99):
+        wrong = offsets.copy()
+        wrong[row] = wrong[row - 1]
+        with pytest.raises(ValueError, match="both are at offset"):
+            record_index.check_offsets(idx, RecordIndex(wrong), SIZE)
+        wrong[row] = SIZE
+        with pytest.raises(ValueError, match=f"key {row} is at offset {SIZE}"):
+            record_index.check_offsets(idx, RecordIndex(wrong), SIZE)
+    record_index.check_offsets(idx, RecordIndex(offsets), SIZE)
+    record_index.check_offsets(idx, RecordIndex(np.roll(offsets, 1)), SIZE)  # record 0 last in the file
+    record_index.check_offsets(idx, RecordIndex(offsets[::-1].copy()), SIZE)
+
+
+def test_a_large_index_is_shared(idx, monkeypatch):
+    monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    for table in ({0: 0, 1: 8, 2: 16}, {1: 0, 5: 8, 2**40: 16}):
+        write(idx, table)
+        first = open_index(idx, SIZE)
+        assert isinstance(first.offsets, np.memmap) and content(first) == table
+        assert stat.S_IMODE(os.stat(idx + ENDING).st_mode) == 0o644
+        monkeypatch.setattr(record_index, "parse_index", None)  # the second must not read the text
+        assert content(open_index(idx, SIZE)) == table
+        monkeypatch.undo()
+        monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    assert sorted(os.listdir(os.path.dirname(idx))) == ["train.idx", "train.idx" + ENDING]
+
+
+def test_a_small_index_leaves_nothing_behind(idx):
+    write(idx, {0: 0, 1: 8, 2: 16})
+    open_index(idx, SIZE)
+    assert os.listdir(os.path.dirname(idx)) == ["train.idx"]
+
+
+@pytest.mark.parametrize("damage", ["older", "cut", "other", "empty"])
+def test_a_shared_index_that_does_not_belong_is_not_used(idx, monkeypatch, damage):
+    monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    write(idx, {0: 0, 1: 8, 2: 16})
+    open_index(idx, SIZE)
+    table = {0: 0, 1: 8, 2: 16}
+    if damage == "older":
+        table = {0: 0, 1: 8, 2: 20}
+        write(idx, table)
+    elif damage == "cut":
+        os.truncate(idx + ENDING, os.path.getsize(idx + ENDING) - 8)
+    else:
+        with open(idx + ENDING, "wb") as file:
+            file.write(b"" if damage == "empty" else b"something else, of more than 48 bytes: 0123456789")
+    assert content(open_index(idx, SIZE)) == table
+    assert content(open_index(idx, SIZE)) == table
+
+
+def test_an_index_that_is_replaced_while_it_is_read_is_not_shared(idx, monkeypatch):
+    """A copy that ends just then: the old content must not be kept under the new file's name and time."""
+    monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    write(idx, {0: 72, 1: 36, 2: 0})
+    parse = record_index.parse_index
+
+    def parse_and_replace(path):
+        index = parse(path)
+        write(idx, {0: 0, 1: 36, 2: 72})
+        return index
+
+    monkeypatch.setattr(record_index, "parse_index", parse_and_replace)
+    assert content(open_index(idx, SIZE)) == {0: 72, 1: 36, 2: 0}
+    monkeypatch.setattr(record_index, "parse_index", parse)
+    assert content(open_index(idx, SIZE)) == {0: 0, 1: 36, 2: 72}
+
+
+@pytest.mark.parametrize("word", range(10))
+def test_a_flipped_bit_in_the_shared_index_is_found(idx, monkeypatch, word):
+    monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    table = {1: 0, 2: 8, 3: 16}
+    write(idx, table)
+    open_index(idx, SIZE)
+    words = np.fromfile(idx + ENDING, "<i8")
+    words[word] ^= 1 << 2
+    words.tofile(idx + ENDING)
+    assert content(open_index(idx, SIZE)) == table
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error(idx, monkeypatch):
+    monkeypatch.setattr(record_index, "SHARE_FROM", 3)
+    write(idx, {0: 0, 1: 8, 2: 16})
+    os.mkdir(idx + ENDING)  # root may write everywhere, but not over a folder
+    assert content(open_index(idx, SIZE)) == {0: 0, 1: 8, 2: 16}
+    assert sorted(os.listdir(os.path.dirname(idx))) == ["train.idx", "train.idx" + ENDING]
+
+
+OPEN = """
+import sys, time
+from partial_fc.data.recordio.index import open_index
+start = time.process_time()
+index = open_index(sys.argv[1], int(sys.argv[2]))
+seconds = time.process_time() - start  # of the processor: others may have it meanwhile
+status = dict(line.split(":") for line in open("/proc/self/status"))
+peak, own = (int(status[name].split()[0]) / 1024 for name in ("VmHWM", "RssAnon"))
+print(seconds, peak, own, index.offsets[-1])
+"""
+
+
+def test_17_million_images_in_5_seconds_and_500_megabytes(idx):
+    """Of Glint360K's size: parsed, then mapped. The memory is that of a process with nothing but NumPy besides."""
+    blocks = 175  # of 100,000 lines: key P00000 is at offset P000000000
+    template = "".join(f"P{low:05d}\tP{low:05d}0000\n" for low in range(100_000)).encode()
+    with open(idx, "wb") as file:
+        file.writelines(f"{key}\t{key}0000\n".encode() for key in range(100_000))
+        file.writelines(template.replace(b"P", b"%d" % block) for block in range(1, blocks))
+    last = (blocks * 100_000 - 1) * 10_000
+    for own_at_most in (500, 60):  # the second maps what the first has written, and shares it with others
+        command = [sys.executable, "-c", OPEN, idx, str(last + 8)]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        seconds, peak, own, found = result.stdout.split()
+        assert float(seconds) < 5 and float(peak) < 500 and float(own) < own_at_most and int(found) == last

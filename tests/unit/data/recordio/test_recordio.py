@@ -1,0 +1,171 @@
+"""RecordIO bytes, its index, and what is said about files that are broken."""
+
+import os
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, RecordWriter, pack, unpack
+from partial_fc.data.recordio.reader import RecordReader
+
+PAYLOADS = {
+    0: b"",
+    3: b"abc",
+    7: MAGIC_BYTES,
+    8: MAGIC_BYTES * 3 + b"x",
+    9: b"x" + MAGIC_BYTES + b"tail",  # not at a multiple of 4: not cut
+    10: b"head" + MAGIC_BYTES + b"middle--" + MAGIC_BYTES,
+    2**40: bytes(range(256)) * 3,
+}
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return str(tmp_path / "a.rec"), str(tmp_path / "a.idx")
+
+
+def write(paths, payloads):
+    with RecordWriter(*paths) as writer:
+        for key, payload in payloads.items():
+            writer.write(key, payload)
+
+
+def test_the_bytes_are_those_of_the_format(paths):
+    write(paths, {5: b"x" + MAGIC_BYTES, 6: b"four" + MAGIC_BYTES + b"z"})
+    first = struct.pack("<II", 0xCED7230A, 5) + b"x" + MAGIC_BYTES + b"\0\0\0"  # not cut: no multiple of 4
+    parts = (
+        struct.pack("<II", 0xCED7230A, 1 << 29 | 4) + b"four" + struct.pack("<II", 0xCED7230A, 3 << 29 | 1) + b"z\0\0\0"
+    )
+    with open(paths[0], "rb") as file:
+        assert file.read() == first + parts
+    with open(paths[1]) as file:
+        assert file.read() == "5\t0\n6\t16\n"
+
+
+def test_every_payload_comes_back(paths):
+    write(paths, PAYLOADS)
+    reader = RecordReader(*paths)
+    keys = reader.index.keys_at(np.arange(len(reader)))
+    assert keys.dtype == np.int64 and keys.tolist() == sorted(PAYLOADS)
+    assert {key: reader.read(key) for key in keys.tolist()} == PAYLOADS
+    with pytest.raises(KeyError, match="no key 4"):
+        reader.read(4)
+    reader.close()
+
+
+def test_an_index_in_any_order_is_read(paths):
+    write(paths, {9: b"nine", 2: b"two", 5: b"five"})
+    reader = RecordReader(*paths)
+    assert [reader.read(key) for key in (2, 5, 9)] == [b"two", b"five", b"nine"]
+
+
+def test_header_with_one_label_and_with_several():
+    header, payload = unpack(pack(RecordHeader(9, 3.5, 2**63, 7), b"image"))
+    assert header == (0, 3.5, 2**63, 7) and payload == b"image"
+    header, payload = unpack(pack(RecordHeader(0, np.array([1, 2.5, 3]), 1, 2), b"image"))
+    assert header.flag == 3 and header.label.dtype == np.float32 and header.label.tolist() == [1, 2.5, 3]
+    assert (header.id, header.id2, payload) == (1, 2, b"image")
+    with pytest.raises(ValueError, match="at least 24 bytes"):
+        unpack(b"short")
+    with pytest.raises(ValueError, match="announces 3 labels"):
+        unpack(struct.pack("<IfQQ", 3, 0, 0, 0) + b"12345678")
+
+
+def test_an_interrupted_writer_leaves_no_data_set(paths):
+    with pytest.raises(RuntimeError), RecordWriter(*paths) as writer:
+        writer.write(1, b"a")
+        raise RuntimeError("interrupted")
+    assert os.listdir(os.path.dirname(paths[0])) == []
+
+
+def test_threads_and_forked_processes_read_side_by_side(paths):
+    payloads = {key: bytes([key]) * (key * 37) for key in range(1, 200)}
+    write(paths, payloads)
+    reader = RecordReader(*paths)
+    wrong = []
+
+    def read_all():
+        for _ in range(5):
+            wrong.extend(key for key, payload in payloads.items() if reader.read(key) != payload)
+
+    threads = [threading.Thread(target=read_all) for _ in range(4)]
+    pid = os.fork()  # before the threads start: a child of several threads may hang for reasons of its own
+    if pid == 0:
+        read_all()
+        os._exit(len(wrong) > 0)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert os.waitpid(pid, 0)[1] == 0
+    assert wrong == []
+
+
+def test_missing_and_empty_files_are_named(paths):
+    with pytest.raises(FileNotFoundError, match="a.rec .* is not there"):
+        RecordReader(*paths)
+    write(paths, PAYLOADS)
+    os.remove(paths[1])
+    with pytest.raises(FileNotFoundError, match="a.idx .* is not there"):
+        RecordReader(*paths)
+    open(paths[1], "w").close()
+    with pytest.raises(ValueError, match="a.idx .* is empty"):
+        RecordReader(*paths)
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("0\t0\n3\t99996\n", "key 3 is at offset 99996, where no record of a file of 20 bytes can begin"),
+        ("0\t0\n3\t9\n", "key 3 is at offset 9, where no record"),
+        ("0\t0\n3\t12\n", "key 3 at offset 12 does not start with the magic word"),
+        ("0\t0\n0\t8\n", "key 0 stands there twice"),
+        ("0\t8\n3\t8\n", "the keys 0 and 3 both are at offset 8"),
+        ("0\t0\n", "a.idx ends with key 0, whose record ends at byte 8, but .*a.rec has 20 bytes"),
+        ("zero\tone\n", "is no RecordIO index: line 1 is not"),
+        ("0\t0\n3\n", "is no RecordIO index: line 2 is not"),
+        ("0\t-8\n", "is no RecordIO index: line 1 is not"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(paths, text, what):
+    write(paths, {0: b"", 3: b"abc"})
+    with open(paths[1], "w") as file:
+        file.write(text)
+    with pytest.raises(ValueError, match=what):
+        RecordReader(*paths)
+
+
+def test_an_index_that_fits_at_its_ends_only_is_refused_at_the_start(paths):
+    """Another set's index of the same size: found among the SAMPLES, without reading all records."""
+    write(paths, {key: b"x" * 100 for key in range(1000)})
+    offsets = [0, *(108 * key + 12 for key in range(1, 999)), 108 * 999]
+    with open(paths[1], "w") as file:
+        file.write("".join(f"{key}\t{offset}\n" for key, offset in enumerate(offsets)))
+    with pytest.raises(ValueError, match="does not start with the magic word"):
+        RecordReader(*paths)
+
+
+def test_a_record_cut_short_is_named(paths):
+    write(paths, {0: b"zero", 4: b"x" * 100})
+    with open(paths[0], "r+b") as file:
+        file.truncate(60)
+    with pytest.raises(ValueError, match="a.rec: key 4 at offset 12 goes on to offset 120, beyond the end at 60"):
+        RecordReader(*paths)
+
+
+def test_an_offset_into_the_middle_of_a_record_is_named(paths):
+    write(paths, {0: b"zero", 1: b"four" + MAGIC_BYTES + b"rest", 2: b"end"})
+    with open(paths[1], "w") as file:
+        file.write("0\t0\n1\t24\n2\t36\n")
+    with pytest.raises(ValueError, match="a.rec: key 1 at offset 24 is the inside of a record"):
+        RecordReader(*paths)
+
+
+def test_a_file_that_can_no_longer_be_read_is_named(paths):
+    write(paths, PAYLOADS)
+    reader = RecordReader(*paths)
+    reader.close()
+    with pytest.raises(OSError, match=r"a.rec: key 3 at offset 8 cannot be read \(Bad file descriptor\): look at"):
+        reader.read(3)

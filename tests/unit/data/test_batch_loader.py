@@ -1,0 +1,194 @@
+"""Batches of a set: who reads what, with which pixels, and what is said where that cannot be."""
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.face_records import write_face_set
+from partial_fc.data.transforms import Augmentation
+
+SIZE = (16, 12)
+COUNTS = [4, 1, 3, 2, 6, 1, 5]  # images of each identity: 22 in all
+
+
+def picture(label, number):
+    """A picture that tells who it is: the identity in red, the number in green, a left-right ramp in blue."""
+    image = np.empty((*SIZE, 3), np.uint8)
+    image[..., 0], image[..., 1], image[..., 2] = 10 * label, 20 * number, 20 * np.arange(SIZE[1])
+    return image
+
+
+def encode(image):
+    return cv2.imencode(".png", image[..., ::-1])[1].tobytes()
+
+
+def identities():
+    return [[encode(picture(label, number)) for number in range(count)] for label, count in enumerate(COUNTS)]
+
+
+@pytest.fixture
+def rec(tmp_path):
+    write_face_set(str(tmp_path), identities(), SIZE)
+    return str(tmp_path / "train.rec")
+
+
+def read_epoch(rec, epoch, batch_size, size, **settings):
+    """Images and labels of the whole epoch in global order, put together from all ranks."""
+    ranks = [FaceBatches(rec, batch_size, SIZE, rank=rank, size=size, **settings) for rank in range(size)]
+    last = ranks[0].num_images - batch_size * size
+    batches = [rank.batch(epoch, place) for place in range(0, last + 1, batch_size * size) for rank in ranks]
+    images = np.concatenate([images for images, _ in batches]).transpose(0, 2, 3, 1)
+    return images, np.concatenate([labels for _, labels in batches])
+
+
+def test_images_and_labels_belong_together(rec):
+    images, labels = read_epoch(rec, 0, 4, 1, shuffle=True)
+    assert images.shape == (20, *SIZE, 3) and images.dtype == np.uint8 and labels.dtype == np.int64
+    for image, label in zip(images, labels):
+        assert (image == picture(label, image[0, 0, 1] // 20)).all()
+
+
+def test_an_epoch_has_every_image_once(rec):
+    images, labels = read_epoch(rec, 0, 11, 1, shuffle=True)
+    assert sorted(labels.tolist()) == np.repeat(np.arange(7), COUNTS).tolist()
+    assert len({(image[0, 0, 0], image[0, 0, 1]) for image in images}) == 22
+
+
+def test_unshuffled_order_is_that_of_the_file(rec):
+    _, labels = read_epoch(rec, 3, 11, 2)
+    assert labels.tolist() == np.repeat(np.arange(7), COUNTS).tolist()
+
+
+@pytest.mark.parametrize("batch_size, size", [(6, 2), (4, 3), (2, 6)])
+def test_the_number_of_ranks_changes_no_pixel(rec, batch_size, size):
+    settings = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
+    for epoch in (0, 1):
+        one, many = read_epoch(rec, epoch, 12, 1, **settings), read_epoch(rec, epoch, batch_size, size, **settings)
+        assert (one[0] == many[0]).all() and (one[1] == many[1]).all()
+
+
+def test_seed_and_epoch_change_order_and_mirrors(rec):
+    def run(epoch, **settings):
+        images, labels = read_epoch(rec, epoch, 11, 1, augmentation=Augmentation(rand_mirror=True), **settings)
+        return labels.tolist(), (images[:, 0, 0, 2] > 0).tolist()
+
+    order, mirrors = run(0, shuffle=True)
+    assert (order, mirrors) == run(0, shuffle=True)
+    assert 3 < sum(mirrors) < 19
+    assert order != run(1, shuffle=True)[0] and order != run(0, shuffle=True, seed=1)[0]
+    assert run(0)[1] != run(1)[1] and run(0)[1] != run(0, seed=1)[1]
+
+
+def test_a_batch_does_not_depend_on_what_was_read_before(rec):
+    faces = FaceBatches(rec, 5, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True))
+    visits = [(0, 0), (1, 10), (0, 15), (1, 3)]
+    for epoch, place in visits:
+        images, labels = faces.batch(epoch, place)
+        fresh = FaceBatches(rec, 5, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True)).batch(epoch, place)
+        assert (images == fresh[0]).all() and (labels == fresh[1]).all()
+
+
+def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
+    _, labels = read_epoch(rec, 0, 1, 1, images_filter=3)
+    assert labels.tolist() == [0] * 4 + [2] * 3 + [4] * 6 + [6] * 5
+    with pytest.raises(ValueError, match="no identity has 7 images, the largest has 6"):
+        FaceBatches(rec, 1, SIZE, images_filter=7)
+
+
+@pytest.mark.parametrize(
+    "settings, what",
+    [
+        (dict(batch_size=0), "batch_size must be at least 1"),
+        (dict(batch_size=8, size=3), "batch_size 8 on 3 ranks needs 24 images, there are 22"),
+        (dict(image_size=(112, 112)), "train.rec holds images of 16x12 .*not 112x112"),
+        (dict(image_size=(0, 12)), "height and a width"),
+        (dict(augmentation=Augmentation(cutoff=-1)), "cutoff is a number of pixels, got -1"),
+        (dict(augmentation=Augmentation(color_jittering=1.5)), "color_jittering is a share from 0 to 1, got 1.5"),
+        (dict(augmentation=Augmentation(jpeg_compression=101)), "jpeg_compression is a JPEG quality .* got 101"),
+        (dict(skip_bad_images=-1), "skip_bad_images is a number of images, got -1"),
+        (dict(rank=2, size=2), "rank 2 does not exist among 2 ranks"),
+        (dict(seed=-1), "seed must be >= 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(rec, settings, what):
+    with pytest.raises(ValueError, match=what):
+        FaceBatches(rec, **{"batch_size": 4, "image_size": SIZE, **settings})
+
+
+GREY = cv2.imencode(".jpg", np.zeros(SIZE, np.uint8))[1].tobytes()
+ALPHA = cv2.imencode(".png", np.zeros((*SIZE, 4), np.uint8))[1].tobytes()
+JPEG = cv2.imencode(".jpg", picture(1, 1))[1].tobytes()
+BAD = [
+    (b"no image", r"cannot be decoded \(8 bytes\)"),
+    (b"", r"cannot be decoded \(0 bytes\)"),
+    (JPEG[: len(JPEG) // 2], r"is a JPEG cut short after \d+ bytes"),
+    (encode(np.zeros((8, 9, 3), np.uint8)), "has 8x9 pixels instead of 16x12"),
+    (GREY, "has 1 channel instead of 3"),
+    (ALPHA, "has 4 channels instead of 3"),
+]
+
+
+@pytest.mark.parametrize("content, what", BAD)
+def test_a_damaged_image_is_named(tmp_path, content, what):
+    people = identities()
+    people[2][0] = content
+    write_face_set(str(tmp_path), people, SIZE)
+    faces = FaceBatches(str(tmp_path / "train.rec"), 4, SIZE)
+    faces.batch(0, 0)
+    with pytest.raises(ValueError, match=r"train.rec: image with key 6 at offset \d+ " + what + ".*skip_bad_images=1"):
+        faces.batch(0, 4)
+
+
+def test_bad_images_may_be_skipped_up_to_a_number(tmp_path, caplog):
+    people = identities()
+    people[0][3] = people[2][0] = people[5][0] = b"no image"  # keys 4, 6, 17
+    write_face_set(str(tmp_path), people, SIZE)
+    faces = FaceBatches(str(tmp_path / "train.rec"), 4, SIZE, skip_bad_images=2)
+    for _ in range(2):  # an image counts once, however often it is met
+        first, second = faces.batch(0, 0), faces.batch(0, 4)
+        assert first[1].tolist() == [0, 0, 0, 1] and second[1].tolist() == [1, 2, 2, 2]
+        assert (second[0][1] == picture(2, 1).transpose(2, 0, 1)).all()  # the neighbour takes the place
+    assert len(faces.bad_images) == 2
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "skipped, bad image 1 of at most 2: " in caplog.text and "image with key 6 at offset" in caplog.text
+    with pytest.raises(ValueError, match="key 17 .*skip_bad_images=2, and 2 were skipped before"):
+        faces.batch(0, 16)
+
+
+def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):
+    write_face_set(str(tmp_path), [[b"garbage"] * 3, [b"more"] * 2], SIZE)
+    faces = FaceBatches(str(tmp_path / "train.rec"), 2, SIZE, skip_bad_images=100)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="key [15] at offset .* nor can any other image be used"):
+            faces.batch(0, 0)
+
+
+def test_what_an_image_looks_like_does_not_depend_on_its_place(rec):
+    """Found at other places with a filter, and with another order, it is changed in the same way."""
+    settings = dict(augmentation=Augmentation(True, 6), seed=2)
+    plain, labels = read_epoch(rec, 0, 1, 1, **settings)
+    filtered, _ = read_epoch(rec, 0, 1, 1, images_filter=3, **settings)
+    kept = np.isin(labels, [0, 2, 4, 6])
+    assert (plain[kept] == filtered).all()
+    shuffled, _ = read_epoch(rec, 0, 1, 1, shuffle=True, **settings)
+    assert sorted(image.tobytes() for image in shuffled) == sorted(image.tobytes() for image in plain)
+
+
+def test_a_skipped_image_is_not_replaced_by_one_that_was_left_out(tmp_path):
+    people = identities()
+    people[4][5] = b"no image"  # the last of its identity; the next one, of one image, is filtered out
+    write_face_set(str(tmp_path), people, SIZE)
+    faces = FaceBatches(str(tmp_path / "train.rec"), 18, SIZE, images_filter=3, skip_bad_images=1)
+    _, labels = faces.batch(0, 0)
+    assert labels.tolist() == [0] * 4 + [2] * 3 + [4] * 5 + [6] + [6] * 5
+
+
+def test_counters_add_up(rec):
+    faces = FaceBatches(rec, 11, SIZE)
+    faces.batch(0, 0)
+    faces.batch(0, 11)
+    counted = faces.counters
+    stored = sum(len(image) for person in identities() for image in person)
+    assert (counted.images, counted.bytes) == (22, stored)
+    assert 0 < counted.read_seconds < counted.busy_seconds < 5

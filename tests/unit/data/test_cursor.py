@@ -1,0 +1,71 @@
+"""The place in the data: the same images at any number of ranks."""
+
+import pytest
+
+from partial_fc.data.cursor import Cursor
+
+
+def walk(cursor, batches):
+    """The places of the next batches, over the ends of epochs."""
+    places = []
+    for _ in range(batches):
+        try:
+            places.append(cursor.current())
+        except StopIteration:
+            cursor.reset()
+            places.append(cursor.current())
+        cursor.advance()
+    return places
+
+
+def test_the_last_partial_batch_is_dropped():
+    assert walk(Cursor(23, 10), 5) == [(0, 0), (0, 10), (1, 0), (1, 10), (2, 0)]
+    assert walk(Cursor(20, 10), 3) == [(0, 0), (0, 10), (1, 0)]
+
+
+def test_the_successor_is_what_comes_next():
+    cursor = Cursor(23, 5)
+    places = walk(Cursor(23, 5), 9)
+    assert [cursor.successor(place) for place in places[:-1]] == places[1:]
+
+
+def test_going_on_with_another_global_batch_misses_and_repeats_nothing():
+    """24 images: two batches of 8, then, on another number of ranks, batches of 4."""
+    before = Cursor(24, 8)
+    walk(before, 2)
+    after = Cursor(24, 4)
+    after.restore(before.state(), {})
+    assert walk(after, 3) == [(0, 16), (0, 20), (1, 0)]
+
+
+def test_a_rest_smaller_than_the_new_batch_is_dropped():
+    cursor = Cursor(24, 10)
+    cursor.restore({"epoch": 3, "images": 16}, {})
+    assert cursor.current() == (4, 0)
+
+
+def test_reset_before_the_first_batch_changes_nothing():
+    cursor = Cursor(24, 8)
+    cursor.reset()
+    assert cursor.current() == (0, 0)
+    cursor.advance()
+    cursor.reset()
+    cursor.reset()
+    assert cursor.current() == (1, 0)
+
+
+def test_another_order_is_refused():
+    state = {"epoch": 1, "images": 8, "seed": 3, "shuffle": True}
+    cursor = Cursor(24, 8)
+    cursor.restore(state, {"seed": 3, "shuffle": True})
+    with pytest.raises(ValueError, match="saved with seed=3, but now it is 4"):
+        cursor.restore(state, {"seed": 4, "shuffle": True})
+    with pytest.raises(ValueError, match="saved with num_images=None"):
+        cursor.restore(state, {"num_images": 24})
+    for epoch, images in ((0, 25), (0, -1), (-1, 0)):
+        with pytest.raises(ValueError, match=f"no place {images} in epoch {epoch}"):
+            cursor.restore({"epoch": epoch, "images": images}, {})
+    for state in ({}, {"epoch": 0}, {"epoch": "0", "images": 8}, {"epoch": 0, "images": 4.5}):
+        with pytest.raises(ValueError, match="no place"):
+            cursor.restore(state, {})
+    assert cursor.current() == (1, 8)

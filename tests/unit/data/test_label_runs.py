@@ -1,0 +1,36 @@
+"""Runs of labels against the plain array of one label an image."""
+
+import numpy as np
+
+from partial_fc.data.label_runs import LabelRuns
+
+LABELS = np.array([4, 4, 0, 2, 2, 2, 4, 1])
+
+
+def test_runs_say_what_the_array_says():
+    runs = LabelRuns.of_labels(LABELS)
+    assert runs.starts.tolist() == [0, 2, 3, 6, 7] and runs.labels.tolist() == [4, 0, 2, 4, 1]
+    assert runs.labels_at(np.arange(8)).tolist() == LABELS.tolist()
+    assert int(runs.labels_at(5)) == 2
+    assert runs.lengths().tolist() == [2, 1, 3, 1, 1]
+    assert runs.images_per_label(6).tolist() == np.bincount(LABELS, minlength=6).tolist()
+
+
+def test_what_is_kept_is_numbered_through():
+    runs = LabelRuns.of_labels(LABELS)
+    kept = runs.keep(np.array([True, False, True, False, True]))
+    expected = [0, 1, 3, 4, 5, 7]
+    assert len(kept) == 6 and kept.positions(np.arange(6)).tolist() == expected
+    assert kept.positions(np.array([5, 0])).tolist() == [7, 0]
+    assert [kept.after(position) for position in expected] == expected[1:] + expected[:1]
+    assert len(runs.keep(np.zeros(5, bool))) == 0
+
+
+def test_random_runs_against_the_array():
+    rng = np.random.default_rng(2)
+    labels = np.repeat(rng.integers(0, 9, 200), rng.integers(1, 6, 200))
+    runs = LabelRuns.of_labels(labels)
+    assert (runs.labels_at(np.arange(len(labels))) == labels).all()
+    big = np.bincount(labels)[runs.labels] > 60
+    kept, expected = runs.keep(big), np.flatnonzero((np.bincount(labels) > 60)[labels])
+    assert (kept.positions(np.arange(len(kept))) == expected).all()

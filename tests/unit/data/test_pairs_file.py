@@ -1,0 +1,121 @@
+"""Validation pairs, as several generations of Python and numpy have pickled them, and what must not be unpickled."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from partial_fc.data.pairs_bin import read_pairs, write_pairs
+
+IMAGES = [b"\xff\xd8 first \x00\xd9", b"second", b"third\n'\"", b"\x80\x04 fourth"]
+SAME = [True, False]
+
+# What Python 2 wrote for ([str, str], [True]): str is bytes there. Protocol 2, then protocol 0.
+PYTHON2 = b"\x80\x02](U\x03\xff\xd8aU\x01be]\x88a\x86."
+PYTHON2_TEXT = b"((lp0\nS'\\xff\\xd8a'\np1\naS'b'\np2\na(lp3\nI01\natp4\n."
+# numpy.frombuffer(b"\xff\xd8a", uint8) in Python 2, protocol 2.
+PYTHON2_ARRAY = (
+    b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x03\x85"
+    b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x03\xff\xd8atb"
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "lfw.bin")
+
+
+def read_bytes(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+    return read_pairs(path)
+
+
+def test_pairs_come_back_and_the_original_can_read_them(path):
+    write_pairs(path, IMAGES, np.array(SAME))
+    images, issame = read_pairs(path)
+    assert images == IMAGES and issame.dtype == bool and issame.tolist() == SAME
+    with open(path, "rb") as file:
+        assert pickle.load(file, encoding="bytes") == (IMAGES, SAME)
+    assert os.listdir(os.path.dirname(path)) == ["lfw.bin"]
+
+
+def test_the_same_pairs_give_the_same_bytes(path):
+    write_pairs(path, IMAGES, SAME)
+    with open(path, "rb") as file:
+        first = file.read()
+    write_pairs(path, tuple(bytearray(image) for image in IMAGES), np.array(SAME))
+    with open(path, "rb") as file:
+        assert file.read() == first
+
+
+@pytest.mark.parametrize("content", [PYTHON2, PYTHON2_TEXT, b"\x80\x02](" + PYTHON2_ARRAY + b"U\x01be]\x88a\x86."])
+def test_files_of_python_2(path, content):
+    images, issame = read_bytes(path, content)
+    assert images == [b"\xff\xd8a", b"b"] and issame.tolist() == [True]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("flags", [SAME, [1, 0], np.array(SAME), list(np.array(SAME))], ids=str)
+def test_every_protocol_and_numpy_content(path, protocol, flags):
+    arrays = [np.frombuffer(IMAGES[0], np.uint8), np.frombuffer(IMAGES[1], np.uint8).reshape(-1, 1)]
+    images, issame = read_bytes(path, pickle.dumps((arrays + IMAGES[2:], flags), protocol=protocol))
+    assert images == IMAGES and issame.tolist() == SAME
+
+
+class Harm:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        Harm(os.mkdir, "harm"),
+        Harm(eval, "__import__('os').mkdir('harm')"),
+        Harm(exec, "import os; os.mkdir('harm')"),
+        Harm(getattr, "text", "upper"),
+    ],
+    ids=lambda harm: harm.call[0].__name__,
+)
+def test_code_in_a_file_does_not_run(path, tmp_path, monkeypatch, protocol, harm):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="lfw.bin does not hold validation pairs .*does not belong there"):
+        read_bytes(path, pickle.dumps(([harm, b"b"], [True]), protocol=protocol))
+    assert not os.path.exists("harm")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no pickle at all",
+        pickle.dumps((IMAGES, SAME))[:40],
+        pickle.dumps(IMAGES),
+        pickle.dumps(7),
+        pickle.dumps((IMAGES, ["yes", "no"])),
+        pickle.dumps((IMAGES, [2, 0])),
+        pickle.dumps((IMAGES[:3] + [None], SAME)),
+        pickle.dumps((IMAGES[:3] + [b""], SAME)),
+        pickle.dumps((IMAGES[:3] + [np.arange(3)], SAME)),
+    ],
+)
+def test_other_content_is_refused(path, content):
+    with pytest.raises(ValueError, match="lfw.bin does not hold validation pairs"):
+        read_bytes(path, content)
+
+
+def test_counts_that_do_not_fit_are_refused(path):
+    with pytest.raises(ValueError, match="2 pairs need 4 images, got 3"):
+        write_pairs(path, IMAGES[:3], SAME)
+    with pytest.raises(ValueError, match="lfw.bin holds 3 images for 2 pairs"):
+        read_bytes(path, pickle.dumps((IMAGES[:3], SAME)))
+    with pytest.raises(ValueError, match="lfw.bin holds 0 images for 0 pairs"):
+        read_bytes(path, pickle.dumps(([], [])))
+    with pytest.raises(FileNotFoundError, match="none.bin"):
+        read_pairs(path.replace("lfw", "none"))

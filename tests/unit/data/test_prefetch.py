@@ -1,0 +1,130 @@
+"""Work ahead of time: in order, bounded, overlapping, and never silently lost."""
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from partial_fc.data.prefetch import Prefetcher
+
+
+def reader_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("reader")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    before = len(reader_threads())
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while len(reader_threads()) > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(reader_threads()) == before
+
+
+def following(place):
+    return place + 1
+
+
+def test_results_come_in_order_whichever_thread_is_faster():
+    def slow_when_even(place):
+        time.sleep(0.01 * (place % 2 == 0))
+        return place * place
+
+    prefetcher = Prefetcher(slow_when_even, following, threads=3, ahead=5)
+    assert [prefetcher.get(place) for place in range(30)] == [place * place for place in range(30)]
+    prefetcher.close()
+
+
+def test_work_is_done_ahead_and_no_further():
+    done = []
+    prefetcher = Prefetcher(done.append, following, threads=2, ahead=4)
+    prefetcher.get(10)
+    deadline = time.monotonic() + 5
+    while len(done) < 5 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(0.05)
+    assert sorted(done) == [10, 11, 12, 13, 14]
+    prefetcher.close()
+
+
+def test_what_was_read_ahead_is_dropped_when_another_place_is_asked_for():
+    prefetcher = Prefetcher(lambda place: place, following, threads=2, ahead=4)
+    assert [prefetcher.get(place) for place in (0, 1, 50, 51, 0)] == [0, 1, 50, 51, 0]
+    prefetcher.close()
+
+
+@pytest.mark.parametrize("error", [ValueError("key 7 is bad"), MemoryError("no more")])
+def test_an_error_in_a_thread_reaches_the_reader_at_its_place(error):
+    def work(place):
+        if place == 3:
+            raise error
+        return place
+
+    prefetcher = Prefetcher(work, following, threads=2, ahead=4)
+    assert [prefetcher.get(place) for place in range(3)] == [0, 1, 2]
+    with pytest.raises(type(error)) as raised:
+        prefetcher.get(3)
+    assert raised.value is error
+    assert prefetcher.get(4) == 4
+    prefetcher.close()
+
+
+def test_what_would_end_a_thread_silently_is_an_error():
+    def work(place):
+        raise SystemExit(3)
+
+    prefetcher = Prefetcher(work, following, threads=1, ahead=2)
+    with pytest.raises(RuntimeError, match=r"a reading thread was ended by SystemExit\(3\)"):
+        prefetcher.get(0)
+    prefetcher.close()
+
+
+def test_a_closed_one_says_so():
+    prefetcher = Prefetcher(following, following, threads=1, ahead=2)
+    prefetcher.get(0)
+    prefetcher.close()
+    with pytest.raises(ValueError, match="the reader has been closed"):
+        prefetcher.get(1)
+
+
+def test_an_error_does_not_keep_the_threads_alive():
+    """No cycle of error and frame: the threads end with the last reference, not with the next garbage collection."""
+
+    def work(place):
+        raise ValueError("bad")
+
+    prefetcher = Prefetcher(work, following, threads=1, ahead=1)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError):
+            prefetcher.get(0)
+        kept = weakref.ref(prefetcher)
+        del prefetcher
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_threads_work_side_by_side():
+    """Four waits of 0.1 s take less than two of them: sleeping, like decoding, lets other threads go on."""
+    barrier = threading.Barrier(4, timeout=5)  # passed only if four threads are in it at once
+
+    def meet(place):
+        barrier.wait()
+        return place
+
+    prefetcher = Prefetcher(meet, following, threads=4, ahead=8)
+    assert [prefetcher.get(place) for place in range(4)] == [0, 1, 2, 3]
+    barrier.abort()
+    prefetcher.close()
+
+
+def test_a_dropped_prefetcher_ends_its_threads():
+    prefetcher = Prefetcher(lambda place: place, following, threads=3, ahead=4)
+    prefetcher.get(0)
+    assert len(reader_threads()) >= 1
+    del prefetcher

@@ -1,0 +1,202 @@
+"""The drawn faces and the data set `demo`: the same bytes for the same numbers, and a fair test.
+
+Pixels are compared with stored digests; JPEG files only between runs, because their bytes depend on libjpeg.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.data.synthetic import VALIDATION, dataset, draw_face, encode_face, ensure_demo, plan_pairs, write_demo
+from partial_fc.data.synthetic.dataset import FOLDS, HELD_OUT, HELD_OUT_START, PAIRS, SEED
+from partial_fc.data.synthetic.identity import RANGES, draw_identity
+from partial_fc.data.synthetic.workers import encode_faces
+from partial_fc.evaluation.verification import verify
+
+TINY = {"identities": 3, "images_per_identity": 2, "held_out": 20, "pairs": 20}
+FILES = ["demo.json", "demo_val.bin", "property", "train.idx", "train.rec"]
+
+# SHA-256 of the pixels. When they change with a change of the drawing: raise dataset.VERSION and store the new ones.
+# When they change without one, a new OpenCV draws differently, and the demo's figures no longer compare.
+DIGESTS = {
+    (0, 0, 0): "30e9f47bc1be5f23",
+    (2022, 0, 0): "c9fdc2ab42816080",
+    (2022, 0, 1): "e14e61f36910a32d",
+    (2022, 999, 19): "2d297aac74554e0f",
+    (2022, 2**31, 0): "961873328e8c83ef",
+    (2022, 2**31 + 199, 3999): "10774c7e73afb581",
+    (2**32 - 1, 2**32 - 1, 2**32 - 1): "4f5279ce10210e70",
+}
+
+
+def digest(picture: np.ndarray) -> str:
+    return hashlib.sha256(picture.tobytes()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("numbers", DIGESTS)
+def test_pixels_are_the_stored_ones(numbers):
+    picture = draw_face(*numbers)
+    assert picture.shape == (112, 112, 3) and picture.dtype == np.uint8
+    assert digest(picture) == DIGESTS[numbers], f"OpenCV {cv2.__version__}, NumPy {np.__version__}"
+
+
+def test_picture_depends_on_each_number_and_on_nothing_else():
+    picture = draw_face(1, 2, 3)
+    np.random.seed(0)
+    for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
+        assert (draw_face(*other) != picture).mean() > 0.5
+    np.testing.assert_array_equal(draw_face(1, 2, 3), picture)
+
+
+def test_size_is_a_matter_of_resolution_only():
+    small, large = draw_face(5, 6, 7, size=112), draw_face(5, 6, 7, size=224)
+    assert large.shape == (224, 224, 3)
+    shrunk = cv2.resize(large, (14, 14), interpolation=cv2.INTER_AREA).astype(float)
+    assert np.abs(cv2.resize(small, (14, 14), interpolation=cv2.INTER_AREA) - shrunk).mean() < 12
+
+
+def test_no_two_of_many_identities_are_alike():
+    people = [draw_identity(SEED, number) for number in range(500)]
+    low, high = np.array(list(RANGES.values())).T
+    values = np.array([[getattr(who, name) for name in RANGES] for who in people])
+    relative = (values - low) / (high - low)
+    assert relative.min() >= 0 and relative.max() <= 1
+    distance = np.abs(relative[:, None] - relative[None]).mean(axis=2) + np.eye(len(people))
+    assert distance.min() > 0.15  # evenly drawn values are 1/3 apart on average
+
+
+@pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (2**32, 0, 0), (0, 2**32, 0)])
+def test_numbers_beyond_32_bits_are_refused(numbers):
+    with pytest.raises(ValueError, match="32|4294967295"):
+        draw_face(*numbers)
+
+
+def test_jpeg_shows_the_picture():
+    decoded = cv2.imdecode(np.frombuffer(encode_face(3, 1, 4), np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
+    picture = draw_face(3, 1, 4)
+    assert np.abs(decoded.astype(int) - picture).mean() < 12
+    assert np.abs(decoded[:, :, ::-1].astype(int) - picture).mean() > 12  # colours the other way round are far off
+
+
+def test_number_of_processes_does_not_matter():
+    tasks = [(person, image) for person in range(3) for image in range(3)]
+    alone = list(encode_faces(7, tasks, 1))
+    assert len(set(alone)) == len(tasks)
+    assert list(encode_faces(7, tasks, 2)) == alone
+    assert list(encode_faces(7, tasks, 4)) == alone
+
+
+def test_dead_drawing_process_is_reported(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(OSError, match="drawing faces ended early, exit code 1"):
+        list(encode_faces(7, [(0, 0), (0, 1)], 2))
+
+
+def test_two_writings_give_the_same_files(tmp_path):
+    write_demo(tmp_path / "one", **TINY, workers=1)
+    write_demo(tmp_path / "two", **TINY, workers=2)
+    write_demo(tmp_path / "other", seed=1, **TINY, workers=1)
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == FILES
+    for name in FILES:
+        content = (tmp_path / "one" / name).read_bytes()
+        assert (tmp_path / "two" / name).read_bytes() == content
+        if name.endswith((".rec", ".bin", ".json")):
+            assert (tmp_path / "other" / name).read_bytes() != content
+
+
+def test_the_real_readers_find_what_was_drawn(tmp_path):
+    write_demo(tmp_path / "demo", **TINY, workers=1)
+    records = FaceRecords(tmp_path / "demo" / "train.rec")
+    assert (records.num_images, records.num_identities, records.image_size) == (6, 3, (112, 112))
+    expected = [(encode_face(SEED, person, image), person) for person in range(3) for image in range(2)]
+    assert [records.read_image(position) for position in range(6)] == expected
+    records.close()
+    images, issame = read_pairs(tmp_path / "demo" / VALIDATION)
+    plan, planned = plan_pairs(SEED, TINY["held_out"], TINY["pairs"])
+    assert issame.tolist() == planned
+    assert images[5] == encode_face(SEED, plan[2][1], 5)
+    assert len(set(images)) == 40
+
+
+def test_folds_are_balanced_and_share_nobody_with_each_other_or_training():
+    plan, issame = plan_pairs(SEED, HELD_OUT, PAIRS)
+    assert len(plan) == len(issame) == PAIRS
+    seen: set = set()
+    for fold in np.split(np.arange(PAIRS), FOLDS):
+        assert sum(issame[row] for row in fold) == len(fold) // 2
+        people = {person for row in fold for person in plan[row]}
+        assert len(people) == HELD_OUT // FOLDS and not people & seen
+        seen |= people
+    assert min(seen) >= HELD_OUT_START and max(seen) < HELD_OUT_START + HELD_OUT
+    assert all((one == other) == same for (one, other), same in zip(plan, issame))
+
+
+def test_raw_pixels_do_not_solve_the_pairs():
+    plan, issame = plan_pairs(SEED, 100, 400)
+    tasks = [(person, image) for image, person in enumerate(person for pair in plan for person in pair)]
+    pictures = np.stack([draw_face(SEED, *task) for task in tasks]).astype(np.float32) - 127.5
+    for embedding in (pictures, pictures + pictures[:, :, ::-1], pictures - pictures.mean(axis=(1, 2), keepdims=True)):
+        accuracy = verify(embedding.reshape(len(tasks), -1), np.array(issame)).accuracy
+        assert 0.5 < accuracy < 0.75  # the demo promises less than 0.80; and faces are not pure noise either
+
+
+def test_up_to_date_set_is_left_alone_and_another_one_is_replaced(tmp_path):
+    root = ensure_demo(tmp_path / "demo", **TINY, workers=1)
+    before = (root / "train.rec").stat().st_mtime_ns
+    assert ensure_demo(root, **TINY, workers=1) == root
+    assert (root / "train.rec").stat().st_mtime_ns == before
+    ensure_demo(root, **{**TINY, "identities": 2}, workers=1)
+    assert json.loads((root / "demo.json").read_text())["identities"] == 2
+    (root / "train.idx").unlink()
+    ensure_demo(root, **{**TINY, "identities": 2}, workers=1)
+    assert (root / "train.idx").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_new_version_of_the_drawing_replaces_the_set(tmp_path, monkeypatch):
+    root = ensure_demo(tmp_path / "demo", **TINY, workers=1)
+    monkeypatch.setattr(dataset, "VERSION", dataset.VERSION + 1)
+    ensure_demo(root, **TINY, workers=1)
+    assert json.loads((root / "demo.json").read_text())["version"] == dataset.VERSION
+
+
+def test_broken_off_writing_leaves_the_old_set_or_nothing(tmp_path):
+    def interrupt(done: int, total: int) -> None:
+        assert total == 46
+        if done == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_demo(tmp_path / "demo", **TINY, workers=2, progress=interrupt)
+    assert not list(tmp_path.iterdir())
+    root = write_demo(tmp_path / "demo", **TINY, workers=1)
+    before = (root / "train.rec").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        write_demo(root, **{**TINY, "seed": 5}, workers=1, progress=interrupt)
+    assert (root / "train.rec").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "train.rec").write_text("a real set")
+    with pytest.raises(ValueError, match="something else than a demo set"):
+        ensure_demo(tmp_path, **TINY)
+    assert (tmp_path / "train.rec").read_text() == "a real set"
+
+
+@pytest.mark.parametrize(
+    "change", [{"identities": 0}, {"images_per_identity": 0}, {"held_out": 19}, {"pairs": 0}, {"pairs": 30}]
+)
+def test_impossible_counts_are_refused(tmp_path, change):
+    with pytest.raises(ValueError, match="got"):
+        write_demo(tmp_path / "demo", **{**TINY, **change})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,137 @@
+"""Decoding and augmentation of single images."""
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.transforms import (
+    DRAWS,
+    Augmentation,
+    augment,
+    color_channels,
+    decode_rgb,
+    erase_square,
+    jitter_color,
+)
+
+OFF = [0.9] * DRAWS  # draws that leave the image alone
+
+
+@pytest.fixture
+def image():
+    """Smooth colours, so that JPEG keeps them within a few grey levels."""
+    y, x = np.mgrid[0:32, 0:24]
+    return np.stack([8 * y, 10 * x, 100 + y - x], axis=2).clip(0, 255).astype(np.uint8)
+
+
+def encode(image, extension):
+    return cv2.imencode(extension, np.ascontiguousarray(image[..., ::-1]))[1].tobytes()
+
+
+def draws(**places):
+    """OFF but for the numbers given as d<place>."""
+    numbers = list(OFF)
+    for name, value in places.items():
+        numbers[int(name[1:])] = value
+    return numbers
+
+
+def test_decoding_gives_rgb(image):
+    assert (decode_rgb(encode(image, ".png"), (32, 24)) == image).all()
+    assert (decode_rgb(encode(image, ".webp"), (32, 24)).astype(int) - image).std() < 6
+    assert np.abs(decode_rgb(encode(image, ".jpg"), (32, 24)).astype(int) - image).mean() < 6
+
+
+def test_a_grey_image_is_grey_in_three_channels(image):
+    grey = cv2.imencode(".png", image[..., 0])[1].tobytes()
+    assert (decode_rgb(grey, (32, 24)) == image[..., :1]).all()
+
+
+def test_channels_are_read_from_the_header(image):
+    alpha, progressive = np.dstack([image, image[..., 0]]), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
+    assert [color_channels(encode(image, extension)) for extension in (".jpg", ".png", ".webp")] == [3, 3, None]
+    assert [color_channels(cv2.imencode(e, image[..., 0])[1].tobytes()) for e in (".jpg", ".png")] == [1, 1]
+    assert color_channels(cv2.imencode(".png", alpha)[1].tobytes()) == 4
+    assert color_channels(cv2.imencode(".jpg", image, progressive)[1].tobytes()) == 3
+    assert color_channels(cv2.imencode(".jpg", image[..., 0], progressive)[1].tobytes()) == 1
+    for content in (b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10", b"\x89PNG", b"anything else of some length"):
+        assert color_channels(content) is None
+
+
+def test_damaged_images_are_refused(image):
+    jpeg = encode(image, ".jpg")
+    for cut in (len(jpeg) // 2, len(jpeg) - 2):
+        with pytest.raises(ValueError, match=f"cut short after {cut} bytes"):
+            decode_rgb(jpeg[:cut], (32, 24))
+    place = jpeg.find(b"\xff\xc0") + 5  # of height and width
+    endless = jpeg[:place] + b"\xff\xdc\xff\xdc" + jpeg[place + 4 :]
+    for content in (b"", b"nothing to see", jpeg[:40] + jpeg[-2:], endless):
+        with pytest.raises(ValueError, match="cannot be decoded"):
+            decode_rgb(content, (32, 24))
+    with pytest.raises(ValueError, match="has 32x24 pixels instead of 24x32"):
+        decode_rgb(jpeg, (24, 32))
+
+
+def test_mirror(image):
+    how = Augmentation(rand_mirror=True)
+    assert (augment(image.copy(), draws(d0=0.4), how) == image[:, ::-1]).all()
+    assert (augment(image.copy(), draws(d0=0.5), how) == image).all()
+    assert (augment(image.copy(), draws(d0=0.4), Augmentation()) == image).all()
+
+
+def test_jpeg_compression_hits_every_second_image_and_is_as_strong_as_drawn(image):
+    noisy = np.random.default_rng(0).integers(0, 256, image.shape).astype(np.uint8)
+
+    def error(lowest, hit, strength):
+        changed = augment(noisy.copy(), draws(d7=hit, d8=strength), Augmentation(jpeg_compression=lowest))
+        return np.abs(changed.astype(int) - noisy).mean()
+
+    assert error(10, 0.5, 0.0) == 0 and error(0, 0.4, 0.0) == 0
+    assert error(10, 0.4, 0.0) > error(10, 0.4, 0.5) > error(10, 0.4, 0.99) > 0
+    assert error(50, 0.4, 0.0) == error(10, 0.4, 40.5 / 91)  # the same quality, 50
+    # Colours keep their places: a red image stays red.
+    red = np.zeros_like(image)
+    red[..., 0] = 200
+    changed = augment(red.copy(), draws(d7=0.0, d8=0.5), Augmentation(jpeg_compression=20))
+    assert np.abs(changed.astype(int) - red).max() < 12
+
+
+def test_erased_squares_have_their_size_and_stay_inside(image):
+    changed = image.copy()
+    erase_square(changed, 10, 0.5, 0.5)
+    assert (changed[11:21, 7:17] == 128).all()
+    untouched = np.ones(image.shape[:2], bool)
+    untouched[11:21, 7:17] = False
+    assert (changed[untouched] == image[untouched]).all()
+    for row, column in ((0, 0), (0.999, 0.999)):
+        changed = image.copy()
+        erase_square(changed, 10, row, column)
+        assert 25 <= (changed == 128).all(axis=2).sum() <= 50
+
+
+def test_cutoff_hits_every_second_image(image):
+    how = Augmentation(cutoff=10)
+    assert (augment(image.copy(), draws(d4=0.6, d5=0.5, d6=0.5), how) == image).all()
+    assert (augment(image.copy(), draws(d4=0.4, d5=0.5, d6=0.5), how)[11:21, 7:17] == 128).all()
+
+
+def test_color_jitter_does_what_it_says(image):
+    def jittered(*factors):
+        changed = image.copy()
+        jitter_color(changed, factors)
+        return changed.astype(float)
+
+    grey = image @ np.array([0.299, 0.587, 0.114])
+    assert (jittered(1, 1, 1) == image).all()
+    np.testing.assert_allclose(jittered(0.5, 1, 1), image * 0.5, atol=0.51)
+    np.testing.assert_allclose(jittered(1, 0, 1), np.full(image.shape, grey.mean()), atol=0.51)
+    np.testing.assert_allclose(jittered(1, 1, 0), np.repeat(grey[..., None], 3, axis=2), atol=0.51)
+    assert jittered(2, 1, 1).max() == 255  # clipped, not wrapped around
+
+
+def test_color_jitter_stays_within_its_share(image):
+    how = Augmentation(color_jittering=0.2)
+    darkest = augment(image.copy(), draws(d1=0.0, d2=0.5, d3=0.5), how)
+    brightest = augment(image.copy(), draws(d1=1.0, d2=0.5, d3=0.5), how)
+    np.testing.assert_allclose(darkest, image * 0.8, atol=0.51)
+    np.testing.assert_allclose(brightest, np.minimum(image * 1.2, 255), atol=0.51)

@@ -1,0 +1,212 @@
+"""check: what is wrong with a set is named, record by record, however wrong it is."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections import Counter
+
+import cv2
+import numpy as np
+import pytest
+from damaged_set import IMAGES, lines_of, offsets_of, overwrite, problems, rewrite, write_lines, write_sound_set
+
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, pack
+from partial_fc.data.tools.check import SetCheck
+
+
+@pytest.fixture
+def rec(tmp_path):
+    """A set to damage."""
+    return write_sound_set(str(tmp_path / "set"))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sound_set(rec, fast, workers):
+    check = SetCheck(rec, fast, workers)
+    assert list(check.problems()) == []
+    assert "19 records, 14 images of 4 identities" in check.summary(Counter())
+    assert check.summary(Counter()).endswith("all is well")
+
+
+def test_damaged_images_are_named(rec):
+    at = offsets_of(rec)
+    overwrite(rec, at[2] + 32, b"\0" * 40)  # the start of the JPEG
+    length = struct.unpack("<I", open(rec, "rb").read()[at[5] + 4 : at[5] + 8])[0]
+    overwrite(rec, at[5] + 8 + length - 2, b"\0\0")  # its end
+    overwrite(rec, at[9] + 32 + 700, bytes(range(256)) * 4)  # its inside: decodes, with garbage in the picture
+    texts, parts = problems(rec)
+    assert parts == {"image": 3}
+    assert re.fullmatch(rf"key 2 at offset {at[2]}: cannot be decoded \(\d+ bytes\)", texts[0])
+    assert re.fullmatch(rf"key 5 at offset {at[5]}: is a JPEG cut short after \d+ bytes", texts[1])
+    assert re.fullmatch(rf"key 9 at offset {at[9]}: (is damaged: Corrupt JPEG data.*|cannot be decoded.*)", texts[2])
+    assert problems(rec, fast=True) == ([], {})
+
+
+def test_several_chunks_and_processes_find_the_same(tmp_path):
+    face = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes()
+    write_face_set(tmp_path, [[face] * 300] * 2, (16, 16))
+    rec = str(tmp_path / "train.rec")
+    at = offsets_of(rec)
+    for key in (1, 256, 257, 512, 600):  # at the ends of the chunks of 256 records
+        overwrite(rec, at[key], b"\0")
+    alone, _ = problems(rec)
+    assert [int(re.match(r"key (\d+) at", text)[1]) for text in alone] == [1, 256, 257, 512, 600]
+    assert problems(rec, workers=2)[0] == alone
+    assert problems(rec, fast=True, workers=2)[0] == alone
+
+
+def test_wrong_sizes_channels_and_no_image_at_all(rec):
+    grey = cv2.imencode(".jpg", np.zeros((112, 112), np.uint8))[1].tobytes()
+    small = cv2.imencode(".png", np.zeros((112, 96, 3), np.uint8))[1].tobytes()
+    alpha = cv2.imencode(".png", np.zeros((112, 112, 4), np.uint8))[1].tobytes()
+    other = {3: grey, 4: small, 6: alpha, 8: b""}
+    rewrite(rec, lambda key, header, image: (key, header, other.get(key, image)))
+    texts, parts = problems(rec)
+    at = offsets_of(rec)
+    assert parts == {"image": 4} and texts == [
+        f"key 3 at offset {at[3]}: has 1 channel instead of 3",
+        f"key 4 at offset {at[4]}: has 112x96 pixels instead of 112x112",
+        f"key 6 at offset {at[6]}: has 4 channels instead of 3",
+        f"key 8 at offset {at[8]}: holds no image",
+    ]
+
+
+@pytest.mark.parametrize("label", [float("nan"), 1.5, -1.0, 3.0, 99.0])
+def test_labels_that_are_not_the_identitys(rec, label):
+    rewrite(rec, lambda key, header, image: (key, header._replace(label=label) if key == 5 else header, image))
+    texts, parts = problems(rec, fast=True)
+    assert parts == {"image": 1}
+    assert texts[0].startswith(f"key 5 at offset {offsets_of(rec)[5]}: has label {label:g} in its header, but lies in")
+
+
+def test_a_truncated_rec(rec):
+    at = offsets_of(rec)
+    os.truncate(rec, at[12] + 100)
+    with pytest.raises(ValueError):
+        FaceRecords(rec)
+    texts, parts = problems(rec)
+    beyond = [f"key {key} at offset {at[key]}: the file ends at {at[12] + 100}" for key in [*range(13, 19), 0]]
+    assert texts[:7] == beyond
+    assert texts[7].startswith(f"key 12 at offset {at[12]}: goes on to offset {at[13]}, beyond the end")
+    assert texts[8].startswith("key 0: record 0 cannot be read") and len(texts) == 9
+    assert "cut short" in SetCheck(rec).summary(parts)
+
+
+def test_a_broken_record_in_the_middle(rec):
+    at = offsets_of(rec)
+    overwrite(rec, at[7], b"\1\2\3\4")
+    overwrite(rec, at[10] + 4, struct.pack("<I", 8))  # shorter than a header; what follows is no record
+    texts, parts = problems(rec)
+    assert texts[0] == f"key 7 at offset {at[7]}: does not start with the magic word 0xced7230a"
+    assert texts[1].startswith(f"key 10 at offset {at[10]}: holds no image header")
+    assert re.fullmatch(rf"offset {at[10] + 16} to {at[11]}: \d+ bytes .* that are no record \(.*\)", texts[2])
+    assert parts == {"file": 2, "index": 1}
+
+
+def test_garbage_and_cut_index_lines(rec):
+    lines, at = lines_of(rec), offsets_of(rec)
+    write_lines(rec, [*lines[:3], "garbage", "5", "", "6\tx7", "-7\t8", "9\t" + "9" * 30, *lines[3:]])
+    with pytest.raises(ValueError):
+        FaceRecords(rec)
+    texts, parts = problems(rec)
+    assert parts == {"index": 6}
+    assert texts[0] == "train.idx line 4: b'garbage' is not 'key<TAB>offset' in whole numbers"
+    assert [int(re.match(r"train.idx line (\d+)", text)[1]) for text in texts] == [4, 5, 6, 7, 8, 9]
+    with open(rec[:-3] + "idx", "w") as file:  # cut within the line of key 17
+        file.write("\n".join(lines[:16]) + "\n17\t" + str(at[17])[:-2])
+    texts, _ = problems(rec)
+    assert any(text.startswith(f"key 17 at offset {str(at[17])[:-2]}") for text in texts)
+    assert f"offset {at[17]} to {os.path.getsize(rec)}: 3 records that the index does not list" in texts
+    assert any(
+        text.startswith("key 18: the record of identity 3") or "record 0 is not in the index" in text for text in texts
+    )
+
+
+def test_offsets_that_cannot_be(rec):
+    lines, at = lines_of(rec), offsets_of(rec)
+    lines[3], lines[5] = f"4\t{10**15}", f"6\t{at[6] + 1}"
+    write_lines(rec, lines)
+    texts, parts = problems(rec)
+    assert texts[0] == f"key 4 at offset {10**15}: the file ends at {os.path.getsize(rec)}"
+    assert texts[1] == f"key 6 at offset {at[6] + 1}: is no multiple of 4, where no record can begin"
+    assert f"offset {at[4]} to {at[5]}: 1 record that the index does not list" in texts
+    assert len(texts) == 4
+
+
+def test_swapped_and_double_rows(rec):
+    lines, at = lines_of(rec), offsets_of(rec)
+    write_lines(rec, [*lines[:4], lines[5], lines[4], *lines[6:]])  # whole lines
+    assert problems(rec)[0] == [f"key 5 at offset {at[5]}: is listed after key 6 at offset {at[6]}: rows are swapped"]
+    swapped = dict(enumerate(lines))
+    swapped[4], swapped[5] = f"5\t{at[6]}", f"6\t{at[5]}"  # offsets, within one identity
+    write_lines(rec, list(swapped.values()))
+    assert FaceRecords(rec).num_images == IMAGES  # the reader cannot know
+    texts, _ = problems(rec)
+    assert texts == [
+        f"key 6 at offset {at[5]}: is listed after key 5 at offset {at[6]}: rows are swapped",
+        f"key 5 at offset {at[6]}: has the id of another image in its header: rows of the index are swapped",
+        f"key 6 at offset {at[5]}: has the id of another image in its header: rows of the index are swapped",
+    ]
+    write_lines(rec, [*lines[:5], lines[4], f"6\t{at[5]}", *lines[6:]])
+    texts, parts = problems(rec)
+    assert texts[:2] == [
+        f"key 5 at offset {at[5]}: the key is there twice, before at offset {at[5]}",
+        f"key 6 at offset {at[5]}: the key 5 has the same offset",
+    ]
+    assert f"offset {at[6]} to {at[7]}: 1 record that the index does not list" in texts and parts["index"] >= 3
+
+
+def test_trouble_of_the_index_is_no_reason_to_leave_images_out(rec):
+    lines, at = lines_of(rec), offsets_of(rec)
+    lines[1], lines[9] = f"2\t{at[10]}", f"10\t{at[2]}"  # images of two identities
+    write_lines(rec, lines)
+    _, parts = problems(rec)
+    assert parts["index"] and parts["image"]  # their labels
+    advice = SetCheck(rec).summary(parts)
+    assert "copy both again" in advice and "skip_bad_images" not in advice
+
+
+def test_an_index_in_another_order_is_no_problem(rec):
+    lines = lines_of(rec)
+    write_lines(rec, [lines[place] for place in np.random.default_rng(0).permutation(len(lines))])
+    assert problems(rec)[0] == []
+
+
+def test_records_the_index_does_not_list(rec):
+    size = os.path.getsize(rec)
+    extra = pack(RecordHeader(0, 0.0, 99, 0), b"more")
+    with open(rec, "ab") as file:
+        file.write((MAGIC_BYTES + struct.pack("<I", len(extra)) + extra) * 2 + b"tail")
+    texts, _ = problems(rec)
+    assert texts == [
+        f"offset {size} to {size + 76}: 2 records that the index does not list, then 4 bytes from offset {size + 72} "
+        "on that are no record (is cut short by the end of the file)"
+    ]
+
+
+def test_the_command(rec):
+    def run(*arguments):
+        command = [sys.executable, "-m", "partial_fc.data.tools", "check", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    for key in (4, 10, 14, 1):  # images whose size is looked at first; libpng and libjpeg print lines of their own
+        overwrite(rec, offsets_of(rec)[key] + 32 + 700, bytes(range(256)) * 4)
+    messy = run(rec)
+    assert (messy.returncode, messy.stderr, messy.stdout.count("\n")) == (1, "", 5)
+    write_sound_set(os.path.dirname(rec))
+    sound = run(os.path.dirname(rec), "--workers", "2")
+    assert (sound.returncode, sound.stderr) == (0, "") and "all is well" in sound.stdout
+    overwrite(rec, offsets_of(rec)[3] + 32, b"\0" * 40)
+    bad = run(rec)
+    assert (bad.returncode, bad.stderr, bad.stdout.count("\n")) == (1, "", 2)
+    assert bad.stdout.startswith(f"key 3 at offset {offsets_of(rec)[3]}: cannot be decoded")
+    assert "1 problem. What to do: single images are bad" in bad.stdout
+    assert run(rec, "--fast").returncode == 0
+    os.remove(rec[:-3] + "idx")
+    gone = run(rec)
+    assert gone.returncode == 2 and re.fullmatch("error: .*train.idx .* is not there.*\n", gone.stderr)
+    assert run().returncode == 2

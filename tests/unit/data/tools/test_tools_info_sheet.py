@@ -1,0 +1,155 @@
+"""info and sheet."""
+
+import json
+import os
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.face_records import write_face_set
+from partial_fc.data.recordio.format import RecordHeader, RecordWriter, pack, unpack
+from partial_fc.data.recordio.reader import RecordReader
+from partial_fc.data.synthetic.draw import encode_face
+from partial_fc.data.tools.info import as_text, describe_set, histogram
+from partial_fc.data.tools.names import write_names
+from partial_fc.data.tools.sheet import GAP, MARGIN, draw_sheet
+
+SIZES = [1, 2, 4, 9]
+
+
+@pytest.fixture
+def small(tmp_path):
+    """4 identities of 1, 2, 4 and 9 faces."""
+    root = str(tmp_path / "set")
+    write_face_set(root, [[encode_face(5, person, image) for image in range(n)] for person, n in enumerate(SIZES)])
+    return root
+
+
+def without_integers(root):
+    """The set as the original writes it: ranges as floats only."""
+    rec, idx = os.path.join(root, "train.rec"), os.path.join(root, "train.idx")
+    reader = RecordReader(rec, idx)
+    records = {int(key): unpack(reader.read(int(key))) for key in reader.index.keys_at(np.arange(len(reader)))}
+    reader.close()
+    with RecordWriter(rec, idx) as writer:
+        for key, (header, image) in records.items():
+            writer.write(key, pack(header._replace(id=key, id2=0), image))
+
+
+def test_info(small):
+    facts = describe_set(small)
+    assert (facts["images"], facts["identities"], facts["num_classes"]) == (16, 4, 4)
+    assert facts["image_size"] == (112, 112) and facts["bytes"] == os.path.getsize(os.path.join(small, "train.rec"))
+    assert facts["images_per_identity"] == {"min": 1, "median": 3.0, "mean": 4.0, "max": 9}
+    assert [(row["first"], row["last"], row["identities"]) for row in facts["histogram"]] == [
+        (1, 1, 1),
+        (2, 4, 2),
+        (5, 9, 1),
+    ]
+    assert facts["ranges"] == "integers"
+    lengths = [len(encode_face(5, person, image)) for person, n in enumerate(SIZES) for image in range(n)]
+    assert facts["sample"] == {
+        "images": 16,
+        "mean_bytes": np.mean(lengths),
+        "max_bytes": max(lengths),
+        "formats": {"jpg": 16},
+        "sizes": {"112x112": 16},
+    }
+    text = as_text(facts)
+    assert "num_classes=4" in text and "exact integers" in text and "min 1, median 3, mean 4.0, max 9" in text
+
+
+def test_info_tells_floats_from_integers(small, tmp_path):
+    without_integers(small)
+    assert describe_set(small)["ranges"] == "float32"
+    rec = str(tmp_path / "train.rec")
+    with RecordWriter(rec, rec[:-3] + "idx") as writer:
+        for key in range(3):
+            writer.write(key, pack(RecordHeader(0, float(2 * key), key, 0), encode_face(5, key, 0)))
+    facts = describe_set(rec)
+    assert (facts["ranges"], facts["image_size"], facts["identities"]) == ("none", None, 5)
+    assert facts["histogram"][0] == {"first": 0, "last": 0, "identities": 2}
+    assert "no property file" in as_text(facts)
+
+
+def test_the_bins_cover_every_count():
+    counts = np.array([0, 1, 2, 4, 5, 9, 10, 999, 1000, 5000])
+    rows = histogram(counts)
+    for row in rows:
+        last = np.inf if row["last"] is None else row["last"]
+        assert row["identities"] == np.sum((counts >= row["first"]) & (counts <= last))
+    assert sum(row["identities"] for row in rows) == len(counts) and rows[-1]["last"] is None
+
+
+def test_the_info_command(small):
+    def run(*arguments):
+        command = [sys.executable, "-m", "partial_fc.data.tools", "info", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    done = run(small, "--json")
+    assert (done.returncode, done.stderr) == (0, "") and json.loads(done.stdout)["num_classes"] == 4
+    with open(os.path.join(small, "train.rec"), "r+b") as file:  # inside the first JPEG: libjpeg prints a line
+        file.seek(32 + 700)
+        file.write(bytes(range(256)) * 4)
+    damaged = run(small)
+    assert (damaged.returncode, damaged.stderr) == (0, "")
+    missing = run(small + "x")
+    assert missing.returncode == 2 and missing.stderr.startswith("error: ") and "is not there" in missing.stderr
+
+
+def test_a_sheet_shows_the_identities(small, tmp_path):
+    out = str(tmp_path / "sheet.png")
+    write_names(small, ["ann", "bob", "çid", "d" * 40])
+    assert draw_sheet(small, out, images=3, labels=[3, 0]) == ([3, 0], [])
+    sheet = cv2.imread(out)
+    assert sheet.shape == (2 * (112 + GAP), MARGIN + 3 * (112 + GAP), 3)
+    only = cv2.imdecode(np.frombuffer(encode_face(5, 0, 0), np.uint8), cv2.IMREAD_COLOR)
+    assert (sheet[114:226, MARGIN : MARGIN + 112] == only).all()  # the one image of identity 0
+    assert (sheet[114:, MARGIN + 114 :] == 255).all()  # and nothing beside it
+    captions = [sheet[top : top + 112, :MARGIN] for top in (0, 114)]
+    assert all((caption < 128).any() for caption in captions) and not np.array_equal(*captions)
+
+
+def test_a_sheet_is_no_wider_than_its_longest_row_and_not_too_large(small, tmp_path):
+    out = str(tmp_path / "sheet.png")
+    draw_sheet(small, out, images=100_000)
+    assert cv2.imread(out).shape == (4 * (112 + GAP), MARGIN + 9 * (112 + GAP), 3)
+    with pytest.raises(ValueError, match="9000 rows and 1 columns would have 1026000x244 pixels, which is too large"):
+        draw_sheet(small, out, labels=[0] * 9000, force=True)
+
+
+def test_rows_are_drawn_with_the_seed(small, tmp_path):
+    sheets = {}
+    for seed, name in ((0, "a"), (0, "b"), (3, "c")):
+        chosen, _ = draw_sheet(small, str(tmp_path / f"{name}.png"), identities=2, images=4, seed=seed)
+        assert chosen == sorted(set(chosen)) and len(chosen) == 2
+        sheets[name] = (tmp_path / f"{name}.png").read_bytes()
+    assert sheets["a"] == sheets["b"] != sheets["c"]
+    assert draw_sheet(small, str(tmp_path / "all.png"), identities=99)[0] == [0, 1, 2, 3]
+
+
+def test_damaged_images_are_crossed_out(small, tmp_path):
+    with open(os.path.join(small, "train.rec"), "r+b") as file:  # key 1 is at offset 0
+        file.seek(32)
+        file.write(b"\0" * 50)
+    _, unreadable = draw_sheet(small, str(tmp_path / "sheet.png"), labels=[0], images=1)
+    assert len(unreadable) == 1 and "train.rec: image with key 1 at offset 0 cannot be decoded" in unreadable[0]
+    cross = cv2.imread(str(tmp_path / "sheet.png"))[:112, MARGIN : MARGIN + 112].astype(int)
+    assert (cross[56, 56] == (0, 0, 200)).all() and (cross[10, 50] == 200).all()
+
+
+def test_the_sheet_command(small, tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "partial_fc.data.tools", "sheet", small, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    out = str(tmp_path / "sheet.png")
+    done = run(out, "--labels", "2,1", "--images", "2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}: 2 identities: 2, 1\n", "")
+    assert run(out).returncode == 2 and run(out, "--force").returncode == 0
+    for wrong in ([out, "--force", "--labels", "4"], [out[:-3] + "jpg"], [out, "--force", "--labels", "x"]):
+        refused = run(*wrong)
+        assert refused.returncode == 2 and "error: " in refused.stderr

@@ -1,0 +1,217 @@
+"""pack: a folder per identity -> a face set."""
+
+import os
+import struct
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.encoding import ImageOptions, encode_for_set
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.jpeg_header import read_jpeg_header
+from partial_fc.data.tools.names import read_names
+from partial_fc.data.tools.pack import pack_tree
+
+SMALL = ImageOptions(size=16)
+
+
+def picture(seed=0, size=(16, 16), channels=3):
+    """A smooth picture, so that JPEG keeps it nearly."""
+    rng = np.random.default_rng(seed)
+    shape = (3, 3, channels) if channels > 1 else (3, 3)
+    return cv2.resize(rng.integers(0, 256, shape).astype(np.uint8), size[::-1], interpolation=cv2.INTER_LINEAR)
+
+
+def encoded(ending=".jpg", **how):
+    return cv2.imencode(ending, picture(**how))[1].tobytes()
+
+
+def write_tree(root, files):
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return str(root)
+
+
+def with_orientation(jpeg, orientation, order="<"):
+    """The JPEG with an EXIF segment that says how it is turned."""
+    tiff = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(
+        order + "IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0
+    )
+    content = b"Exif\0\0" + tiff
+    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(content) + 2) + content + jpeg[2:]
+
+
+def images_of(out):
+    records = FaceRecords(os.path.join(out, "train.rec"))
+    images = [records.read_image(position) for position in range(records.num_images)]
+    records.close()
+    return images
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """3 identities; 40 images of the second, so that there is more than one chunk."""
+    files = {f"b/{number}.jpg": encoded(seed=number) for number in range(40)}
+    files.update(
+        {"a/x.jpg": encoded(seed=100), "c/1.png": encoded(".png", seed=101), "c/2.webp": encoded(".webp", seed=102)}
+    )
+    return write_tree(tmp_path / "tree", files)
+
+
+def test_labels_follow_the_sorted_folders_and_jpegs_are_kept(tree, tmp_path):
+    out = str(tmp_path / "set")
+    report = pack_tree(tree, out, SMALL)
+    assert (report.images, report.identities, dict(report.done)) == (43, 3, {"kept": 41, "encoded": 2})
+    assert sorted(os.listdir(out)) == ["identities.txt", "property", "train.idx", "train.rec"]
+    images = images_of(out)
+    assert [label for _, label in images] == [0] + [1] * 40 + [2] * 2
+    order = sorted(f"{number}.jpg" for number in range(40))
+    expected = [open(os.path.join(tree, "b", name), "rb").read() for name in order]
+    assert [image for image, label in images if label == 1] == expected
+    assert read_names(os.path.join(out, "train.rec"), 3) == ["a", "b", "c"]
+    assert open(os.path.join(out, "property")).read() == "3,16,16\n"
+
+
+def test_any_number_of_workers_gives_the_same_bytes(tree, tmp_path):
+    for workers in (1, 2):
+        pack_tree(tree, str(tmp_path / str(workers)), SMALL, workers)
+    for name in ("train.rec", "train.idx", "property", "identities.txt"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+@pytest.mark.parametrize("how", [{"channels": 1}, {"channels": 4}], ids=["grey", "alpha"])
+def test_other_channels_become_three(how):
+    original = picture(seed=3, **how)
+    image, done = encode_for_set(cv2.imencode(".png", original)[1].tobytes(), SMALL)
+    assert done == "encoded" and read_jpeg_header(image)[:3] == (16, 16, 3)
+    wanted = np.dstack([original] * 3) if original.ndim == 2 else original[..., :3]
+    decoded = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert np.abs(decoded.astype(int) - wanted).mean() < 8  # JPEG halves the colours' resolution
+
+
+def test_a_grey_jpeg_becomes_three_channels_too():
+    grey = encoded(seed=4, channels=1)
+    assert read_jpeg_header(grey).channels == 1
+    image, done = encode_for_set(grey, SMALL)
+    assert done == "encoded" and read_jpeg_header(image).channels == 3
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_an_exif_orientation_is_applied_and_its_tag_goes(order):
+    flat = encoded(seed=5)
+    turned = with_orientation(flat, 6, order)  # to be turned right by 90 degrees
+    assert read_jpeg_header(turned).orientation == 6
+    image, done = encode_for_set(turned, SMALL)
+    assert done == "encoded" and read_jpeg_header(image).orientation == 1
+    as_stored = cv2.imdecode(np.frombuffer(flat, np.uint8), cv2.IMREAD_COLOR)
+    wanted = cv2.rotate(as_stored, cv2.ROTATE_90_CLOCKWISE)
+    decoded = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    assert np.abs(decoded.astype(int) - wanted).mean() < 8 < np.abs(decoded.astype(int) - as_stored).mean()
+    upright = with_orientation(flat, 1, order)
+    assert encode_for_set(upright, SMALL) == (upright, "kept")
+
+
+def test_png_is_stored_as_it_is_where_png_is_the_format():
+    image = encoded(".png", seed=6)
+    options = SMALL._replace(format="png")
+    assert encode_for_set(image, options) == (image, "kept")
+    converted, done = encode_for_set(encoded(".png", seed=6, channels=4), options)
+    assert done == "encoded" and converted.startswith(b"\x89PNG")
+    assert (
+        cv2.imdecode(np.frombuffer(converted, np.uint8), cv2.IMREAD_UNCHANGED) == picture(6, channels=4)[..., :3]
+    ).all()
+
+
+def test_another_size_is_refused_or_resized(tmp_path):
+    tree = write_tree(tmp_path / "tree", {"a/big.jpg": encoded(size=(20, 24)), "a/small.jpg": encoded(size=(8, 8))})
+    out = str(tmp_path / "set")
+    for skip_bad in (False, True):
+        with pytest.raises(ValueError, match=r"a/big.jpg has 20x24 pixels instead of 16x16: .*give --resize"):
+            pack_tree(tree, out, SMALL, skip_bad=skip_bad)
+    assert not os.path.exists(out)
+    report = pack_tree(tree, out, SMALL._replace(resize=True))
+    assert report.done == {"resized": 2}
+    assert [read_jpeg_header(image)[:2] for image, _ in images_of(out)] == [(16, 16)] * 2
+
+
+@pytest.mark.parametrize(
+    "content, what",
+    [
+        (encoded(seed=7)[:-60], "is cut short"),
+        (encoded(".png", seed=7)[:-20], "is cut short"),
+        (encoded(".webp", seed=7)[:-20], "is cut short"),
+        (b"", "cannot be decoded"),
+        (b"no image", "cannot be decoded"),
+        (
+            encoded(size=(64, 64))[:-300] + b"\0" * 298 + b"\xff\xd9",
+            "is damaged: Corrupt JPEG data|is damaged: Premature end",
+        ),
+    ],
+)
+def test_damaged_files_are_refused_or_skipped(tmp_path, content, what):
+    tree = write_tree(tmp_path / "tree", {"a/bad.jpg": content, "a/good.jpg": encoded(), "b/bad.jpg": content})
+    out = str(tmp_path / "set")
+    options = SMALL._replace(resize=True)
+    with pytest.raises(ValueError, match=f"a/bad.jpg ({what}).*--skip-bad"):
+        pack_tree(tree, out, options)
+    assert not os.path.exists(out)
+    report = pack_tree(tree, out, options, skip_bad=True)
+    assert (report.images, report.identities) == (1, 1)
+    assert [line.replace(tree + "/", "").split()[0] for line in report.left_out] == ["a/bad.jpg", "b/bad.jpg", "b"]
+    assert read_names(os.path.join(out, "train.rec"), 1) == ["a"]
+
+
+def test_what_else_may_lie_in_a_tree(tmp_path):
+    files = {
+        "a/1.jpg": encoded(),
+        "a/note.txt": b"",
+        "a/film.gif": b"GIF",
+        "a/.hidden.jpg": b"",
+        "readme.md": b"",
+        ".cache/1.jpg": b"",
+    }
+    tree = write_tree(tmp_path / "tree", files)
+    assert pack_tree(tree, str(tmp_path / "set"), SMALL).others == 5
+    os.makedirs(os.path.join(tree, "b"))
+    with pytest.raises(ValueError, match="tree/b holds no images"):
+        pack_tree(tree, str(tmp_path / "other"), SMALL)
+    write_tree(tmp_path / "tree", {"b/1.jpg": encoded(), "b/deep/2.jpg": encoded()})
+    with pytest.raises(ValueError, match="tree/b/deep is a folder within an identity"):
+        pack_tree(tree, str(tmp_path / "other"), SMALL)
+
+
+@pytest.mark.parametrize("name", ["nothing", "tree"])
+def test_a_tree_without_identities_is_refused(tmp_path, name):
+    (tmp_path / "tree").mkdir()
+    with pytest.raises((OSError, ValueError), match=f"{name} (is no folder|holds no folders)"):
+        pack_tree(str(tmp_path / name), str(tmp_path / "set"), SMALL)
+
+
+def test_the_command(tree, tmp_path):
+    """Exit codes, what is printed, and that a set is only replaced with --force."""
+    out = str(tmp_path / "set")
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "partial_fc.data.tools", "pack", tree, out, "--workers", "2", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    refused = run()
+    assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "instead of 112x112" in refused.stderr
+    done = run("--size", "16")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "43 images of 3 identities" in done.stdout and "2 encoded anew" in done.stdout
+    there = run("--size", "16")
+    assert there.returncode == 2 and "train.rec is there already" in there.stderr
+    write_tree(tmp_path / "tree", {"d/bad.jpg": b"", "d/good.jpg": encoded()})
+    (tmp_path / "tree" / "e").mkdir()
+    again = run("--size", "16", "--force", "--skip-bad")
+    assert again.returncode == 0 and "44 images of 4 identities" in again.stdout
+    assert "1 left out as bad, 1 identity left out as empty, 0 other files ignored" in again.stdout
+    lines = f"left out: {tree}/d/bad.jpg cannot be decoded (0 bytes)\nleft out: {tree}/e (no usable image)\n"
+    assert again.stderr == lines
+    assert sorted(os.listdir(out)) == ["identities.txt", "property", "train.idx", "train.rec"]

@@ -1,0 +1,194 @@
+"""bin: validation pairs of a list, and drawn from identities."""
+
+import os
+import pickle
+import subprocess
+import sys
+from itertools import combinations
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.encoding import ImageOptions
+from partial_fc.data.face_records import write_face_set
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.data.tools.pairs_bin import bin_of_list, bin_of_set, bin_of_tree
+from partial_fc.data.tools.pairs_draw import FOLDS, choose, draw_pairs, unordered
+from partial_fc.data.tools.pairs_list import read_pairs_list
+
+SMALL = ImageOptions(size=16)
+
+
+def jpeg(seed):
+    rng = np.random.default_rng(seed)
+    image = cv2.resize(rng.integers(0, 256, (3, 3, 3)).astype(np.uint8), (16, 16))
+    return cv2.imencode(".jpg", image)[1].tobytes()
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """LFW's layout: 24 people, each with 3 images."""
+    for person in range(24):
+        folder = tmp_path / "lfw" / f"P{person:02d}"
+        folder.mkdir(parents=True)
+        for image in range(1, 4):
+            (folder / f"P{person:02d}_{image:04d}.jpg").write_bytes(jpeg(10 * person + image))
+    return str(tmp_path / "lfw")
+
+
+def listed(tmp_path, text):
+    path = tmp_path / "pairs.txt"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_list_of_paths(tree, tmp_path):
+    text = "P00/P00_0001.jpg P00/P00_0002.jpg 1\n\nP01/P01_0003.jpg\tP02/P02_0001.jpg\t0\n"
+    out = str(tmp_path / "x.bin")
+    assert bin_of_list(out, listed(tmp_path, text), tree, SMALL) == 2
+    images, same = read_pairs(out)
+    assert images == [jpeg(1), jpeg(2), jpeg(13), jpeg(21)] and same.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("head", ["10\t300\n", "500\n", ""])
+def test_lfws_pairs(tree, tmp_path, head):
+    out = str(tmp_path / "lfw.bin")
+    bin_of_list(out, listed(tmp_path, head + "P03\t1\t3\nP04\t2\tP05\t1\n"), tree, SMALL)
+    images, same = read_pairs(out)
+    assert images == [jpeg(31), jpeg(33), jpeg(42), jpeg(51)] and same.tolist() == [True, False]
+    with open(out, "rb") as file:  # as the original's own loader does
+        assert pickle.load(file, encoding="bytes") == (images, [True, False])
+
+
+def test_a_list_with_a_byte_order_mark(tree, tmp_path):
+    """As Windows' editors put it before the first line."""
+    pairs = read_pairs_list(listed(tmp_path, "\ufeffP00/P00_0001.jpg P00/P00_0002.jpg 1\n"), tree)
+    assert pairs[0].paths[0].endswith("P00/P00_0001.jpg")
+
+
+def test_bad_lines_are_named_by_number(tree, tmp_path):
+    text = "10 300\nP00 1 2\nP00 1 9\none two\nP00/P00_0001.jpg P00/none.jpg 1\n"
+    text += "P00/P00_0001.jpg P00/P00_0002.jpg 2\n10 300\n"
+    with pytest.raises(ValueError) as error:
+        read_pairs_list(listed(tmp_path, text), tree)
+    message = str(error.value).splitlines()
+    assert message[0].endswith("pairs.txt: 5 lines cannot be used:")
+    assert [line.split(":")[0] for line in message[1:]] == ["line 3", "line 4", "line 5", "line 6", "line 7"]
+    assert message[1].endswith("P00/P00_0009.jpg is not there") and message[3].endswith("P00/none.jpg is not there")
+    with pytest.raises(ValueError, match="lists no pairs"):
+        read_pairs_list(listed(tmp_path, "10\t300\n"), tree)
+
+
+def test_images_of_a_list_are_checked_and_resized(tree, tmp_path):
+    pairs = listed(tmp_path, "P03 1 3\n")
+    with pytest.raises(ValueError, match=r"P03_0001.jpg has 16x16 pixels instead of 112x112: .*--resize"):
+        bin_of_list(str(tmp_path / "x.bin"), pairs, tree, ImageOptions())
+    bin_of_list(str(tmp_path / "x.bin"), pairs, tree, ImageOptions(resize=True))
+    assert cv2.imdecode(np.frombuffer(read_pairs(tmp_path / "x.bin")[0][0], np.uint8), 1).shape == (112, 112, 3)
+
+
+def check_drawing(counts, pairs, same, number):
+    """What holds for every drawing, whatever the seed."""
+    assert len(pairs) == number and sum(same) == number // 2
+    assert all(0 <= image < counts[person] for pair in pairs for person, image in pair)
+    assert [first[0] == second[0] for first, second in pairs] == same
+    assert len({frozenset(pair) for pair in pairs}) == number and all(len(set(pair)) == 2 for pair in pairs)
+    folds = np.array_split(np.arange(number), FOLDS)
+    people = [{person for place in fold for person, _ in pairs[place]} for fold in folds]
+    assert all(not one & other for one, other in combinations(people, 2))
+    assert all(sum(same[place] for place in fold) == len(fold) // 2 for fold in folds)
+
+
+@pytest.mark.parametrize(
+    "counts, number",
+    [([5] * 60, 600), ([1, 2, 9, 30] * 40, 1000), ([2] * 20, 20), ([3] * 40, 240), ([200] + [2] * 40, 40)],
+)
+def test_drawn_pairs(counts, number):
+    drawings = [draw_pairs(counts, number, seed) for seed in (0, 1)]
+    for pairs, same in drawings:
+        check_drawing(counts, pairs, same, number)
+    assert drawings[0] != drawings[1] and drawings[0] == draw_pairs(counts, number, 0)
+
+
+def test_the_drawing_is_the_same_everywhere():
+    """Validation files of one seed must be the same on every machine and with every numpy."""
+    pairs, _ = draw_pairs([4] * 30, 20, 2022)
+    assert pairs[:2] == [((7, 0), (7, 1)), ((7, 2), (13, 1))]
+
+
+def test_more_pairs_than_there_are_is_an_error_that_says_how_many():
+    with pytest.raises(ValueError, match="these identities give 240 pairs in 10 folds .* not 260"):
+        draw_pairs([3] * 40, 260, 0)
+    with pytest.raises(ValueError, match="these identities give 0 pairs"):
+        draw_pairs([3] * 9, 20, 0)
+    for number in (0, 10, 30):
+        with pytest.raises(ValueError, match="must be a multiple of 20"):
+            draw_pairs([3] * 40, number, 0)
+
+
+def test_numbering_of_pairs_and_choosing():
+    assert [unordered(code) for code in range(6)] == [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]
+    far = 10**9
+    assert unordered(far * (far - 1) // 2) == (0, far) and unordered(far * (far - 1) // 2 - 1) == (far - 2, far - 1)
+    random = np.random.Generator(np.random.PCG64(0))
+    assert sorted(choose(50, 50, random)) == list(range(50))
+    counts = np.bincount(np.concatenate([choose(10, 3, random) for _ in range(4000)]), minlength=10)
+    assert (np.abs(counts - 1200) < 6 * 29).all()  # 6 standard deviations of a binomial (4000, 0.3)
+
+
+def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
+    people = [[jpeg(10 * person + image) for image in range(1, 4)] for person in range(24)]
+    write_face_set(tmp_path / "set", people, (16, 16))
+    for labels in (None, (4, 24)):
+        assert bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), labels, 40, 7) == 40
+        assert bin_of_tree(str(tmp_path / "b.bin"), tree, labels, 40, 7, SMALL) == 40
+        assert (tmp_path / "a.bin").read_bytes() == (tmp_path / "b.bin").read_bytes()
+    images, same = read_pairs(tmp_path / "a.bin")
+    owner = {image: person for person, of_one in enumerate(people) for image in of_one}
+    owners = [owner[image] for image in images]
+    assert min(owners) >= 4 and [a == b for a, b in zip(owners[::2], owners[1::2])] == same.tolist()
+    with pytest.raises(ValueError, match="has 24 identities, none with the label 29"):
+        bin_of_set(str(tmp_path / "c.bin"), str(tmp_path / "set"), (20, 30), 40, 7)
+
+
+@pytest.mark.parametrize(
+    "bad, what",
+    [
+        (b"no image", r"cannot be decoded \(8 bytes\)"),
+        (jpeg(0)[:-40], "is cut short after .* bytes"),
+        (cv2.imencode(".jpg", np.zeros((8, 16, 3), np.uint8))[1].tobytes(), "has 8x16 pixels instead of 16x16"),
+    ],
+    ids=["no image", "cut", "size"],
+)
+def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
+    people = [[jpeg(10 * person + image) for image in range(2)] for person in range(40)]
+    write_face_set(tmp_path / "set", [[bad, jpeg(999)], *people[1:]], (16, 16))
+    with pytest.raises(ValueError, match=f"train.rec: image with key 1 at offset 0 {what}: choose others"):
+        bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), None, 80, 0)
+    assert bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), (1, 40), 20, 0) == 20
+
+
+def test_the_command(tree, tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "partial_fc.data.tools", "bin", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    out = str(tmp_path / "val.bin")
+    drawn = ["--folder", tree, "--num-pairs", "40", "--size", "16", "--workers", "2"]
+    done = run(out, *drawn)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"{out}: 40 pairs, ")
+    before = open(out, "rb").read()
+    assert run(out, *drawn).returncode == 2 and run(out, *drawn, "--seed", "1", "--force").returncode == 0
+    assert open(out, "rb").read() != before
+    pairs = ["--pairs", listed(tmp_path, "P03 1 3\n"), "--images", tree]
+    others = {"--seed belongs to --set or --folder, not to --pairs": [*pairs, "--seed", "0"]}
+    others["--num-pairs belongs to --set or --folder, not to --pairs"] = [*pairs, "--num-pairs", "20"]
+    others["--size belongs to --pairs or --folder, not to --set"] = ["--set", tree, "--size", "112"]
+    others["--images belongs to --pairs, not to --folder"] = [*drawn, "--images", tree]
+    for text, wrong in others.items():
+        assert text in run(str(tmp_path / "other.bin"), *wrong).stderr
+    for wrong in (["--pairs", "x"], [*drawn, "--identities", "5:3"], []):
+        refused = run(str(tmp_path / "other.bin"), *wrong)
+        assert refused.returncode == 2 and "error: " in refused.stderr
+    assert sorted(os.listdir(tmp_path)) == ["lfw", "pairs.txt", "val.bin"]

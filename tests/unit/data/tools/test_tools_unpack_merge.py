@@ -1,0 +1,202 @@
+"""unpack and merge, and packing what was unpacked."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from partial_fc.data.encoding import ImageOptions
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.recordio.format import RecordHeader, RecordWriter, pack
+from partial_fc.data.synthetic.draw import encode_face
+from partial_fc.data.tools.merge import merge_sets
+from partial_fc.data.tools.names import folder_names, read_names, write_names
+from partial_fc.data.tools.pack import pack_tree
+from partial_fc.data.tools.unpack import unpack_set
+from paths import ROOT
+
+PEOPLE = [[encode_face(1, person, image) for image in range(2 + person)] for person in range(3)]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+JP2 = b"\0\0\0\x0cjP  \r\n\x87\n"
+FILES = ("train.rec", "train.idx", "property", "identities.txt")
+
+
+@pytest.fixture
+def small(tmp_path):
+    """3 identities with 2, 3 and 4 drawn faces."""
+    root = tmp_path / "small"
+    write_face_set(root, PEOPLE)
+    return str(root)
+
+
+def content(path):
+    """[(image, label)] of a set."""
+    records = FaceRecords(os.path.join(path, "train.rec"))
+    images = [records.read_image(position) for position in range(records.num_images)]
+    records.close()
+    return images
+
+
+def tree_of(folder):
+    """{folder: [bytes of its files in sorted order]}"""
+    return {
+        name: [
+            open(os.path.join(folder, name, file), "rb").read()
+            for file in sorted(os.listdir(os.path.join(folder, name)))
+        ]
+        for name in sorted(os.listdir(folder))
+    }
+
+
+def im2rec_set(root, labels):
+    """Images without identity records, the labels in any order, as a vector."""
+    os.makedirs(root)
+    with RecordWriter(os.path.join(root, "train.rec"), os.path.join(root, "train.idx")) as writer:
+        for key, label in enumerate(labels):
+            writer.write(key, pack(RecordHeader(0, np.array([label, 0.5, 0.5]), key, 0), encode_face(2, label, key)))
+    return str(root)
+
+
+def test_unpack_keeps_every_byte_and_packs_again_to_the_same_set(small, tmp_path):
+    tree, again = str(tmp_path / "tree"), str(tmp_path / "again")
+    assert unpack_set(small, tree) == (9, 3, [])
+    assert tree_of(tree) == {"0": PEOPLE[0], "1": PEOPLE[1], "2": PEOPLE[2]}
+    assert sorted(os.listdir(os.path.join(tree, "1"))) == ["3.jpg", "4.jpg", "5.jpg"]
+    pack_tree(tree, again, ImageOptions())
+    for name in FILES[:3]:
+        assert open(os.path.join(again, name), "rb").read() == open(os.path.join(small, name), "rb").read()
+
+
+def test_unpack_takes_the_names_and_the_endings_of_the_content(tmp_path):
+    images = [b"\xff\xd8jpeg", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBPVP8 ", b"BM", b"II*\0", b"MM\0*", JP2]
+    write_face_set(tmp_path / "set", [images, [b"\xff\xd8"]])
+    write_names(tmp_path / "set", ["zoë", "with space"])
+    unpack_set(str(tmp_path / "set"), str(tmp_path / "tree"))
+    assert sorted(os.listdir(tmp_path / "tree")) == ["with space", "zoë"]
+    assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == [
+        *("1.jpg", "2.png", "3.webp", "4.bmp", "5.tif", "6.tif", "7.jp2")
+    ]
+
+
+def test_names_that_cannot_be_folders_are_replaced():
+    names = ["a/b", "a_b", "..", "", "../../etc", "x" * 300, "fine"]
+    assert folder_names(names, 7) == ["a_b", "a_b_1", "2", "3", "4", "5", "fine"]
+    assert folder_names(None, 11)[:2] == ["00", "01"]
+
+
+def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(FileExistsError, match="full is there already and not empty"):
+        unpack_set(small, str(tmp_path / "full"))
+    rec = os.path.join(small, "train.rec")
+    with open(rec, "r+b") as file:
+        file.seek(os.path.getsize(rec) // 2)
+        file.write(b"\0" * 8000)  # more than one record
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"train.rec: key \d+ at offset"):
+        unpack_set(small, str(tmp_path / "empty"))
+    assert sorted(os.listdir(tmp_path)) == ["empty", "full", "small"] and os.listdir(tmp_path / "empty") == []
+
+
+def test_unpack_leaves_bad_records_out_by_name(tmp_path):
+    """Broken, of an unknown format, and all of an identity: what is left packs again."""
+    people = [PEOPLE[0], [b"GIF89a", *PEOPLE[1]], [b"no image"]]
+    write_face_set(tmp_path / "set", people)
+    rec, tree = str(tmp_path / "set" / "train.rec"), str(tmp_path / "tree")
+    offset = dict(map(int, line.split("\t")) for line in (tmp_path / "set" / "train.idx").read_text().splitlines())
+    with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} has an unknown format .*GIF89a.*--skip-bad"):
+        unpack_set(rec, tree)
+    with open(rec, "r+b") as file:
+        file.seek(offset[5] + 8)
+        file.write(b"\xff\xff\xff\0")  # labels that are not there
+    images, identities, left_out = unpack_set(rec, tree, skip_bad=True)
+    assert (images, identities) == (4, 2)
+    named = zip(left_out, (3, 5, 7))
+    assert len(left_out) == 3 and all(f"key {key} at offset {offset[key]} " in line for line, key in named)
+    assert tree_of(tree) == {"0": PEOPLE[0], "1": [PEOPLE[1][0], PEOPLE[1][2]]}
+    assert pack_tree(tree, str(tmp_path / "again"), ImageOptions()).images == 4
+
+
+def test_identities_txt_that_does_not_fit_is_refused(small):
+    for text in ("0\ta\n1\tb\n", "0\ta\n2\tb\n1\tc\n", "0\n1\n2\n"):
+        with open(os.path.join(small, "identities.txt"), "w") as file:
+            file.write(text)
+        with pytest.raises(ValueError, match="identities.txt must have one line 'label<TAB>name' for each of the 3"):
+            read_names(os.path.join(small, "train.rec"), 3)
+
+
+def test_merge_lets_labels_follow_on(small, tmp_path):
+    other = im2rec_set(tmp_path / "other", [1, 0, 1, 4])
+    write_names(small, ["ann", "bob", "cid"])
+    out = str(tmp_path / "both")
+    assert merge_sets(out, [small, other, small]) == (22, 9, 2)  # labels 2 and 3 of the second set have no images
+    expected = [(image, label) for label, person in enumerate(PEOPLE) for image in person]
+    face = {key: encode_face(2, label, key) for key, label in enumerate([1, 0, 1, 4])}
+    middle = [(face[1], 3), (face[0], 4), (face[2], 4), (face[3], 5)]
+    assert content(out) == expected + middle + [(image, label + 6) for image, label in expected]
+    first, last = ["small/ann", "small/bob", "small/cid"], ["small-2/ann", "small-2/bob", "small-2/cid"]
+    assert read_names(os.path.join(out, "train.rec"), 9) == first + ["other/0", "other/1", "other/4"] + last
+    assert open(os.path.join(out, "property")).read() == "9,112,112\n"
+
+
+def test_merge_wants_one_image_size(small, tmp_path):
+    write_face_set(tmp_path / "tiny", [[b"\xff\xd8"]], (96, 112))
+    with pytest.raises(ValueError, match="tiny/train.rec has images of 96x112, but .*small/train.rec of 112x112"):
+        merge_sets(str(tmp_path / "out"), [small, str(tmp_path / "tiny")])
+    assert not os.path.exists(tmp_path / "out")
+
+
+def test_merge_does_not_write_over_a_set_it_reads(small, tmp_path):
+    before = content(small)
+    os.symlink(small, tmp_path / "link")
+    for out, inputs in ((small, [small, small]), (str(tmp_path / "link"), [os.path.join(small, "train.rec"), small])):
+        with pytest.raises(ValueError, match="is one of the sets to merge, .*small.*: name another folder"):
+            merge_sets(out, inputs, force=True)
+    assert content(small) == before
+
+
+def test_names_are_looked_at_before_anything_is_written(small, tmp_path):
+    bad = tmp_path / "line\nend"
+    shutil.copytree(small, bad)
+    write_names(small, ["ann", "bob", "cid"])
+    out = tmp_path / "out"
+    with blocked(out), pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
+        merge_sets(str(out), [small, str(bad)])
+    with blocked(out), pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
+        os.makedirs(tmp_path / "tree" / "a\tb")
+        pack_tree(str(tmp_path / "tree"), str(out), ImageOptions())
+
+
+@contextmanager
+def blocked(out):
+    """A file where a folder is to be made: who tries to write ends with another error."""
+    out.touch()
+    yield
+    out.unlink()
+
+
+def test_the_commands(small, tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "partial_fc.data.tools", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=ENVIRONMENT)
+
+    merged = run("merge", "both", "small", "small")
+    assert (merged.returncode, merged.stdout, merged.stderr) == (0, "both: 18 images of 6 identities\n", "")
+    unpacked = run("unpack", "both/train.rec", "tree")
+    assert (unpacked.returncode, unpacked.stdout, unpacked.stderr) == (0, "tree: 18 images in 6 folders\n", "")
+    assert sorted(os.listdir(tmp_path / "tree"))[:4] == ["small-2_0", "small-2_1", "small-2_2", "small_0"]
+    rec = tmp_path / "both" / "train.rec"
+    with open(rec, "r+b") as file:
+        file.seek(32)
+        file.write(b"\0\0\0\0")
+    unpacked = run("unpack", "both", "rest", "--skip-bad")
+    assert unpacked.stdout == "rest: 17 images in 6 folders; 1 left out as bad\n"
+    assert unpacked.stderr.startswith("left out: both/train.rec: image with key 1 at offset 0 has an unknown format")
+    for again in (["merge", "both", "small", "small"], ["unpack", "small", "tree"], ["unpack", "none", "x"]):
+        refused = run(*again)
+        assert refused.returncode == 2 and refused.stderr.startswith("error: ") and refused.stderr.count("\n") == 1

@@ -1,0 +1,67 @@
+"""What a training's words ask of a host, as the project itself reads them."""
+
+import os
+
+import pytest
+
+from partial_fc.distributed.preflight import job_requirements  # noqa: E402  # setup-utils is no package
+from paths import ROOT
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone with a config.py of its own."""
+    for name in (".venv", "partial_fc", "mxnet", "train_memory.py"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name in ("default.py", "config.py"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    return tmp_path
+
+
+def test_a_real_set(clone):
+    found = job_requirements.read(str(clone), ["--dataset", "emore", "data_root=/sets", "val_targets=['lfw']"])
+    assert (found.name, found.drawn, found.models) == ("emore", False, str(clone / "models"))
+    assert found.needed == ["/sets/emore/train.rec", "/sets/emore/train.idx"]
+    assert found.beside == ["/sets/emore/property", "/sets/emore/lfw.bin"]
+
+
+def test_the_demo_is_drawn_and_a_set_in_its_place_is_not(clone):
+    assert job_requirements.read(str(clone), []).drawn
+    found = job_requirements.read(str(clone), ["rec=/sets/own.rec", "--models-root", "/shared"])
+    assert (found.drawn, found.models, found.needed) == (False, "/shared", ["/sets/own.rec", "/sets/own.idx"])
+
+
+def test_dummy_images_have_no_files(clone):
+    found = job_requirements.read(str(clone), ["--dataset", "100w"])
+    assert (found.needed, found.beside) == ([], [])
+
+
+def test_the_users_own_settings_count(clone):
+    with open(clone / "config.py", "a") as stream:
+        stream.write("config.data_root = '/mine'\nconfig.dataset = 'webface'\n")
+    assert job_requirements.read(str(clone), []).needed[0] == "/mine/webface/train.rec"
+
+
+def test_nothing_is_known_without_venv_and_nothing_of_a_cry_for_help(clone):
+    assert job_requirements.read(str(clone), ["--help"]) is None
+    os.unlink(clone / ".venv")
+    assert job_requirements.read(str(clone), []) is None
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
+        (["--sample_ratio", "1"], "unrecognized arguments: --sample_ratio"),
+        (["rec=/sets/own"], "/sets/own is no RecordIO file name"),
+    ],
+)
+def test_words_that_training_would_refuse(clone, words, told):
+    with pytest.raises(ValueError, match="^" + told.replace("?", "[?]")):
+        job_requirements.read(str(clone), words)
+
+
+def test_a_config_that_is_no_python(clone):
+    (clone / "config.py").write_text("config. = 3\n")
+    with pytest.raises(ValueError, match=r"SyntaxError.*config\.py\", line 1"):
+        job_requirements.read(str(clone), [])

@@ -1,0 +1,111 @@
+"""A protocol of a few random pictures, and a small ONNX model, for the tests of partial_fc.evaluation.ijb."""
+
+import os
+
+import cv2
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+E = 16  # embedding
+NAME = "ijbc"
+
+
+def write(path, lines):
+    """A text file of lines."""
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def write_protocol(root, pictures=True, seed=0, templates=12, subjects=6):
+    """A protocol in `root`, a pathlib.Path: three images a template in two media, subjects 0 .. in both galleries.
+    Without `pictures` the images are empty files."""
+    rng = np.random.default_rng(seed)
+    (root / "meta").mkdir(parents=True)
+    (root / "loose_crop").mkdir()
+    ids = (100 + 7 * rng.permutation(templates)).tolist()
+    landmarks, media = [], []
+    base = np.array([(40, 60), (90, 58), (66, 84), (46, 110), (84, 108)])
+    for number in range(3 * templates):
+        template = number // 3
+        path = root / "loose_crop" / f"{number}.png"
+        if pictures:
+            picture = cv2.resize(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8), (130 + number, 140))
+            cv2.imwrite(str(path), picture)
+        else:
+            path.touch()
+        points = (base + rng.normal(0, 4, (5, 2))).ravel()
+        landmarks.append(f"{number}.png " + " ".join(f"{x:.3f}" for x in points) + f" {rng.uniform(0.3, 1):.3f}")
+        media.append(f"{number}.png {ids[template]} {5 + number % 3 // 2}")
+    write(root / "meta" / f"{NAME}_name_5pts_score.txt", landmarks)
+    write(root / "meta" / f"{NAME}_face_tid_mid.txt", media)
+    subject = [template % subjects for template in range(templates)]
+    gallery, probes = range(subjects), range(subjects, templates)
+    pairs = [f"{ids[a]} {ids[b]} {int(subject[a] == subject[b])}" for a in gallery for b in probes]
+    write(root / "meta" / f"{NAME}_template_pair_label.txt", pairs)
+    for name, start in (("gallery_G1", 0), ("gallery_G2", 1)):
+        rows = [f'{ids[a]},{subject[a]},"{a}, x.png"' for a in gallery if a % 2 == start]
+        write(root / "meta" / f"{NAME}_1N_{name}.csv", ["TEMPLATE_ID,SUBJECT_ID,FILENAME", *rows])
+    rows = [f"{ids[b]},{subject[b]},{b}.png" for b in probes for _ in range(2)]
+    write(root / "meta" / f"{NAME}_1N_probe_mixed.csv", ["TEMPLATE_ID,SUBJECT_ID,FILENAME", *rows])
+    return root
+
+
+def edit(path, line, text):
+    """Replaces a line, counted from 1; None removes it."""
+    lines = path.read_text().splitlines()
+    lines[line - 1 : line] = [] if text is None else [text]
+    write(path, lines)
+
+
+def write_model(folder, seed=0, size=112):
+    """folder/model.onnx: pixels to -1 .. 1, means of 16x16 pixels, random projection to E. Opset 11, IR 6."""
+    os.makedirs(folder, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    cells = 3 * (size // 16) ** 2
+    constants = {
+        "mean": np.float32(127.5),
+        "scale": np.float32(1 / 127.5),
+        "weight": rng.normal(size=(cells, E)).astype(np.float32),
+        "bias": rng.normal(size=E).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Sub", ["data", "mean"], ["centred"], name="Sub_0"),
+        helper.make_node("Mul", ["centred", "scale"], ["pixels"], name="Mul_0"),
+        helper.make_node("AveragePool", ["pixels"], ["cells"], kernel_shape=[16, 16], strides=[16, 16]),
+        helper.make_node("Flatten", ["cells"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "weight", "bias"], ["embedding"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, ["batch", 3, size, size])],
+        [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", E])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
+    path = os.path.join(folder, "model.onnx")
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString())
+    return path, constants
+
+
+def slow_embedding(face, constants):
+    """(E,) float64 of what the model computes from a face (H, W, 3) uint8."""
+    pixels = (face.astype(np.float64) - 127.5) / 127.5
+    size = len(face) // 16
+    cells = [
+        pixels[16 * y : 16 * y + 16, 16 * x : 16 * x + 16, channel].mean()
+        for channel in range(3)
+        for y in range(size)
+        for x in range(size)
+    ]
+    return np.array(cells) @ constants["weight"].astype(np.float64) + constants["bias"]
+
+
+class Bar:
+    """A progress bar's place: counts."""
+
+    def __init__(self):
+        self.done = 0
+
+    def update(self, count):
+        self.done += count

@@ -1,0 +1,249 @@
+"""The whole command on a protocol of random pictures, against a loop that shares no code with it."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+
+import cv2
+import numpy as np
+import pytest
+from ijb_files import edit, slow_embedding, write_model, write_protocol
+from test_ijb_alignment import umeyama
+
+from partial_fc.evaluation.ijb.command import build_parser, how_of, main
+from partial_fc.evaluation.ijb.embedding import How
+from partial_fc.evaluation.ijb.evaluate import evaluate
+from partial_fc.evaluation.ijb.protocol import read_protocol
+from partial_fc.inference.model import FaceModel
+from paths import ROOT
+
+FILES = ["IJBC.csv", "IJBC.json", "IJBC.md", "IJBC_roc.pdf", "IJBC_roc.png", "IJBC_scores.npy"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A protocol and a model."""
+    folder = tmp_path_factory.mktemp("ijb")
+    write_protocol(folder / "IJBC")
+    return folder, write_model(str(folder / "model"))[1]
+
+
+def run(folder, out, *options):
+    words = ["--model-root", f"{folder}/model", "--image-path", f"{folder}/IJBC", "--result-dir", str(out), *options]
+    return main(words)
+
+
+def slow_scores(folder, constants, flip, detector_score, norm_score):
+    """(scores, labels) of the pairs, from the files alone."""
+    meta = folder / "IJBC" / "meta"
+    groups = defaultdict(lambda: defaultdict(list))
+    for line, place in zip((meta / "ijbc_name_5pts_score.txt").open(), (meta / "ijbc_face_tid_mid.txt").open()):
+        name, *numbers, score = line.split()
+        picture = cv2.imread(str(folder / "IJBC" / "loose_crop" / name))[:, :, ::-1]
+        points = np.array(numbers, float).reshape(5, 2)
+        face = cv2.warpAffine(np.ascontiguousarray(picture), umeyama(points), (112, 112), borderValue=0.0)
+        embedding = slow_embedding(face, constants)
+        if flip:
+            embedding = embedding + slow_embedding(face[:, ::-1], constants)
+        if not norm_score:
+            embedding = embedding / np.linalg.norm(embedding)
+        _, template, media = place.split()
+        groups[int(template)][media].append(embedding * (float(score) if detector_score else 1))
+    templates = {}
+    for template, images in groups.items():
+        total = np.sum([np.mean(group, axis=0) for group in images.values()], axis=0)
+        templates[template] = total / np.linalg.norm(total)
+    pairs = [list(map(int, line.split())) for line in (meta / "ijbc_template_pair_label.txt").open()]
+    return np.array([templates[a] @ templates[b] for a, b, _ in pairs]), np.array([c for _, _, c in pairs])
+
+
+def results_of(folder, **how):
+    return evaluate(FaceModel.open(folder / "model"), read_protocol(folder / "IJBC"), How(**how))
+
+
+@pytest.mark.parametrize(
+    "flip, detector_score, norm_score",
+    [(True, True, True), (False, True, True), (True, False, True), (True, True, False), (False, False, False)],
+)
+def test_scores_are_the_definition(place, flip, detector_score, norm_score):
+    folder, constants = place
+    results = results_of(folder, flip=flip, detector_score=detector_score, norm_score=norm_score)
+    slow, labels = slow_scores(folder, constants, flip, detector_score, norm_score)
+    assert results.scores.dtype == np.float32
+    np.testing.assert_allclose(results.scores, slow, atol=1e-5)  # float32 sums of 147 numbers against float64
+    others = slow_scores(folder, constants, not flip, detector_score, norm_score)[0]
+    assert np.abs(others - slow).max() > 1e-3  # so the tolerance tells options apart
+    genuine, impostor = results.scores[labels == 1], np.sort(results.scores[labels == 0])
+    assert len(impostor) == 30  # so that FAR 1e-2 allows none of them and 0.1 three
+    assert results.at_most[0.01] == pytest.approx(np.mean(genuine > impostor[-1]))
+    assert results.at_most[0.1] == pytest.approx(np.mean(genuine > impostor[-4]))
+
+
+@pytest.mark.parametrize(
+    "words, changed",
+    [
+        ([], {}),
+        (["--no-flip"], {"flip": False}),
+        (["--no-detector-score"], {"detector_score": False}),
+        (["--no-norm-score"], {"norm_score": False}),
+        (["--workers", "3", "--batch-size", "7"], {"workers": 3, "batch_size": 7}),
+    ],
+)
+def test_words_become_options(words, changed):
+    needed = ["--model-root", "a", "--image-path", "b", "--result-dir", "c"]
+    assert how_of(build_parser().parse_args([*needed, "--workers", "1", *words])) == How()._replace(**changed)
+
+
+def test_options_reach_the_results_and_without_the_lists_there_is_no_search(tmp_path, capsys):
+    write_protocol(tmp_path / "IJBC")
+    write_model(str(tmp_path / "model"))
+    (tmp_path / "IJBC/meta/ijbc_1N_probe_mixed.csv").unlink()
+    assert run(tmp_path, tmp_path / "out", "--no-flip", "--no-norm-score", "--batch-size", "7") == 0
+    error = capsys.readouterr().err
+    assert error.startswith("warning: no 1:N, as ") and "ijbc_1N_probe_mixed.csv cannot be found" in error
+    assert "1:N" not in (tmp_path / "out" / "IJBC.md").read_text()
+    results = results_of(tmp_path, flip=False, norm_score=False)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "IJBC_scores.npy"), results.scores, atol=1e-6)
+    facts = json.loads((tmp_path / "out" / "IJBC.json").read_text())
+    assert [facts[name] for name in ("flip", "detector_score", "norm_score")] == [False, True, False]
+    assert facts["identification"] == {}
+
+
+def test_all_files_say_the_same(place, tmp_path, capsys):
+    """Results of before are replaced, and other files left."""
+    (tmp_path / "IJBC.md").write_text("old")
+    (tmp_path / "mine.txt").write_text("kept")
+    assert run(place[0], tmp_path) == 0
+    assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "mine.txt"])
+    printed = capsys.readouterr().out
+    markdown = (tmp_path / "IJBC.md").read_text()
+    assert (
+        markdown in printed and "| 1:N mean |" in markdown and "36 images, 12 templates, 36 pairs; flip on" in markdown
+    )
+    facts = json.loads((tmp_path / "IJBC.json").read_text())
+    assert (facts["images"], facts["templates"], facts["pairs"]) == (36, 12, 36)
+    assert (facts["genuine_pairs"], facts["impostor_pairs"]) == (6, 30)
+    with open(tmp_path / "IJBC.csv") as file:
+        rows = {row["protocol"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["1:1", "1:1 (nearest point)", "1:N G1", "1:N G2", "1:N mean"]
+    for far, tar in facts["tar_at_far"].items():
+        assert float(rows["1:1"][f"TAR@FAR={far}"]) == pytest.approx(tar, abs=1e-6)
+    for name, found in facts["identification"].items():
+        for rank in ("rank-1", "rank-5", "rank-10"):
+            assert float(rows[f"1:N {name}"][rank]) == pytest.approx(found[rank], abs=1e-6)
+            assert f"{100 * found[rank]:.2f}" in markdown
+        for fpir, rate in found["tpir_at_fpir"].items():
+            assert float(rows[f"1:N {name}"][f"TPIR@FPIR={fpir}"]) == pytest.approx(rate, abs=1e-6)
+    assert facts["identification"]["G1"]["mated_probes"] == facts["identification"]["G1"]["unmated_probes"] == 3
+    picture = cv2.imread(str(tmp_path / "IJBC_roc.png"))
+    assert picture.shape == (720, 960, 3) and picture.std() > 5
+    assert (tmp_path / "IJBC_roc.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_ranks_are_the_definition(place):
+    """Gallery and probe templates are pairs of 1:1 too, so those scores give the ranks."""
+    meta = place[0] / "IJBC" / "meta"
+    results = results_of(place[0])
+    pairs = [list(map(int, line.split())) for line in (meta / "ijbc_template_pair_label.txt").open()]
+    for name in ("G1", "G2"):
+        lines = (meta / f"ijbc_1N_gallery_{name}.csv").read_text().splitlines()[1:]
+        gallery = {int(line.split(",")[0]) for line in lines}
+        hits = []
+        for probe in {b for _, b, _ in pairs}:
+            row = [(score, label) for (a, b, label), score in zip(pairs, results.scores) if b == probe and a in gallery]
+            if any(label for _, label in row):
+                hits.append(max(row)[1])
+        assert len(hits) == results.searches[name].mated == 3
+        assert results.searches[name].rank(1) == pytest.approx(np.mean(hits))
+
+
+def test_workers_and_batches_make_no_difference(place):
+    ways = (1, 128), (3, 5), (2, 1), (4, 36)
+    results = [results_of(place[0], workers=workers, batch_size=size).scores for workers, size in ways]
+    for scores in results[1:]:
+        # onnxruntime's matrix product sums in an order that depends on the number of rows.
+        np.testing.assert_allclose(scores, results[0], atol=1e-6)
+    assert (results_of(place[0], workers=4, batch_size=5).scores == results[1]).all()
+
+
+@pytest.mark.parametrize("kind", ["damaged", "gone while it runs"])
+def test_an_image_that_cannot_be_read_is_named(tmp_path, capsys, kind):
+    write_protocol(tmp_path / "IJBC")
+    write_model(str(tmp_path / "model"))
+    image = tmp_path / "IJBC" / "loose_crop" / "20.png"
+    if kind == "damaged":
+        image.write_bytes(image.read_bytes()[:50])
+    else:
+        image.unlink()
+        image.symlink_to("nowhere.png")  # in the folder's listing, and not to be opened
+    assert run(tmp_path, tmp_path / "out", "--batch-size", "4", "--workers", "2") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and "20.png" in error and error.count("\n") == 1
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_errors_of_the_user(place, tmp_path, capsys):
+    folder, _ = place
+    write_model(str(tmp_path / "small"), size=96)
+    (tmp_path / "none").mkdir()
+    paths = {"--model-root": f"{folder}/model", "--image-path": f"{folder}/IJBC", "--result-dir": str(tmp_path / "out")}
+    for change, message in [
+        ({"--model-root": str(tmp_path / "none")}, "holds no .onnx file"),
+        ({"--model-root": str(tmp_path / "small")}, "takes faces of 96x96 pixels: IJB's are aligned to 112x112"),
+        ({"--image-path": str(tmp_path / "none")}, "is no IJB folder"),
+        ({"--target": "IJBB"}, "ijbb_name_5pts_score.txt: No such file"),
+    ]:
+        assert main([word for item in {**paths, **change}.items() for word in item]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+def test_a_malformed_line_ends_the_command(tmp_path, capsys):
+    write_protocol(tmp_path / "IJBC")
+    write_model(str(tmp_path / "model"))
+    edit(tmp_path / "IJBC/meta/ijbc_template_pair_label.txt", 9, "1 2")
+    assert run(tmp_path, tmp_path / "out") == 2
+    assert "ijbc_template_pair_label.txt, line 9: 2 columns" in capsys.readouterr().err
+
+
+def test_ctrl_c(place, tmp_path):
+    """The command as users run it. One of its images is a pipe, so it is surely at work until somebody writes to it."""
+    root = write_protocol(tmp_path / "IJBC")
+    pipe = root / "loose_crop" / "30.png"
+    image = pipe.read_bytes()
+    pipe.unlink()
+    os.mkfifo(pipe)
+    words = ["--model-root", f"{place[0]}/model", "--image-path", str(root), "--result-dir", str(tmp_path / "out")]
+    child = subprocess.Popen(
+        [sys.executable, os.path.join(ROOT, "onnx_ijbc.py"), *words, "--batch-size", "4"],
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests run in a shell's background, they and their children ignore the interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        with open(opened_by_reader(pipe), "wb") as file:
+            child.send_signal(signal.SIGINT)
+            file.write(image)  # an interrupt ends what is being read only when it has been read
+        _, error = child.communicate(timeout=30)
+    finally:
+        child.kill()
+        child.wait()
+    assert (child.returncode, error) == (130, "interrupted\n")
+    assert os.listdir(tmp_path / "out") == []
+
+
+def opened_by_reader(pipe):
+    """The writing end of a pipe, once somebody has opened the other."""
+    deadline = time.time() + 60
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.time() < deadline
+            time.sleep(0.02)

@@ -1,0 +1,124 @@
+"""The drawn protocol: complete, the same for the same seed, and with landmarks where the faces are."""
+
+import os
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.synthetic.dataset import HELD_OUT_START
+from partial_fc.data.synthetic.draw import draw_face
+from partial_fc.data.synthetic.landmarks import face_landmarks
+from partial_fc.evaluation.ijb.alignment import ARCFACE, SIZE, align, read_rgb, similarities
+from partial_fc.evaluation.ijb.protocol import read_protocol
+from partial_fc.evaluation.ijb.synthetic import main, write_protocol
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    root = str(tmp_path_factory.mktemp("ijb") / "IJBC")
+    return root, write_protocol(root, 6, 1, "IJBC", "face", 1)
+
+
+def aligned_faces(root):
+    ijb = read_protocol(root)
+    matrices = similarities(ijb.images.landmarks)
+    return np.stack([align(read_rgb(os.path.join(ijb.folder, n)), m) for n, m in zip(ijb.images.names, matrices)])
+
+
+def test_the_protocol_has_all_that_the_real_ones_have(drawn):
+    root, plan = drawn
+    ijb = read_protocol(root)
+    probes = ijb.search.probes
+    subject_of = dict(sum(plan.galleries, plan.probes))
+    assert set(subject_of.values()) == set(range(6))
+    assert len(ijb.images.names) == len(plan.images) and len(ijb.images.template_ids) == len(subject_of)
+    assert len(ijb.pairs.left) == 6 * len(plan.probes)
+    ids = ijb.images.template_ids.tolist()
+    same = [subject_of[ids[a]] == subject_of[ids[b]] for a, b in zip(ijb.pairs.left, ijb.pairs.right)]
+    assert ijb.pairs.issame.tolist() == same and sum(same) == len(plan.probes)
+    galleries = [set(gallery.subjects.tolist()) for gallery in ijb.search.galleries.values()]
+    assert galleries == [{0, 2, 4}, {1, 3, 5}] and set(probes.subjects.tolist()) == set(range(6))
+    media = {(image.template, image.media) for image in plan.images}
+    assert len(subject_of) < len(media) < len(plan.images)  # media of several images, templates of several media
+    assert read_rgb(os.path.join(ijb.folder, "1.jpg")).shape == (160, 160, 3)
+
+
+def test_nothing_is_left_to_chance(drawn, tmp_path):
+    root, again = drawn[0], str(tmp_path / "again")
+    write_protocol(again, 6, 1, "IJBC", "face", 2)
+
+    def contents(folder):
+        paths = [os.path.join(f, name) for f, _, names in os.walk(folder) for name in names]
+        return {os.path.relpath(path, folder): open(path, "rb").read() for path in paths}
+
+    assert contents(again) == contents(root)
+
+
+def test_alignment_brings_the_features_to_their_places(drawn):
+    """On the mean of all aligned faces the eyes are darker than the skin below them, and the mouth is redder than the
+    skin above and below it. The mean of the pictures as they are shows no such thing."""
+    ijb = read_protocol(drawn[0])
+    pictures = [read_rgb(os.path.join(ijb.folder, name)) for name in ijb.images.names]
+    raw = np.mean([cv2.resize(picture, (SIZE, SIZE)) for picture in pictures], axis=0)
+
+    def contrasts(picture):
+        light, redness = picture.mean(axis=2), (picture[:, :, 0] - picture[:, :, 1])[:, 50:62].mean(axis=1)
+        eyes = [light[int(y) + 11, int(x)] - light[int(y), int(x)] for x, y in ARCFACE[:2]]
+        mouth = redness[90:95].mean()
+        return min(eyes), min(mouth - redness[80:84].mean(), mouth - redness[104:108].mean())
+
+    eyes, mouth = contrasts(aligned_faces(drawn[0]).mean(axis=0))
+    raw_eyes, raw_mouth = contrasts(raw)
+    assert eyes > 20 > raw_eyes and mouth > 10 > raw_mouth
+
+
+def test_landmarks_are_where_the_features_are_drawn():
+    """A disc painted at the landmark of an eye hits the iris: its neighbourhood is darker than the cheek's, mostly."""
+    darker = []
+    for person in range(25):
+        picture = cv2.blur(draw_face(3, person, 0, 224), (9, 9)).mean(axis=2)
+        points = face_landmarks(3, person, 0, 224)
+        middle = points[:2].mean(axis=0)
+        for x, y in points[:2]:
+            # A quarter of the way to the other eye and a little down there is skin.
+            skin_x, skin_y = 0.5 * (x + middle[0]), 0.5 * (y + middle[1]) + 12
+            darker.append(picture[int(y), int(x)] < picture[int(skin_y), int(skin_x)])
+    assert np.mean(darker) > 0.85  # glasses, closed eyes and dark skin are among them
+
+
+def test_landmarks_scale_with_the_picture_and_do_not_mirror():
+    for person in range(20):
+        small, large = face_landmarks(1, person, 4, 112), face_landmarks(1, person, 4, 1120)
+        np.testing.assert_allclose(10 * small, large, atol=10 / 16)
+        assert large.shape == (5, 2) and large[0, 0] < large[1, 0] and large[3, 0] < large[4, 0]
+        assert large[:2, 1].mean() < large[2, 1] < large[3:, 1].mean()
+
+
+def test_the_demos_framing(tmp_path):
+    """With it an aligned face lies as the embedded data set would have drawn it."""
+    root = str(tmp_path / "IJBC")
+    plan = write_protocol(root, 4, 5, "IJBC", "demo", 1)
+    faces = aligned_faces(root)
+    inner = slice(30, 82)
+    distances = []
+    for face, image in list(zip(faces, plan.images))[:20]:
+        drawn = draw_face(5, HELD_OUT_START + image.subject, image.number, SIZE)
+        difference = cv2.blur(face, (5, 5)).astype(float) - cv2.blur(drawn, (5, 5))
+        distances.append(np.abs(difference[inner, inner]).mean())
+    assert np.median(distances) < 8  # of 255: blur, noise and compression differ, the place does not
+
+
+def test_the_command(drawn, tmp_path, capsys):
+    """Another protocol and another seed: other names, other faces."""
+    root = str(tmp_path / "IJBB")
+    assert main([root, "--subjects", "4", "--workers", "1", "--target", "IJBB", "--seed", "2"]) == 0
+    assert f"{root}: IJBB, " in capsys.readouterr().out
+    ijb = read_protocol(root)
+    assert ijb.target == "IJBB" and list(ijb.search.galleries) == ["S1", "S2"]
+    first = [read_rgb(os.path.join(folder, "1.jpg")) for folder in (ijb.folder, os.path.join(drawn[0], "loose_crop"))]
+    assert (first[0] != first[1]).any()
+    assert main([root, "--subjects", "4", "--workers", "1"]) == 2
+    assert "is there already and not empty" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([root, "--subjects", "3"])

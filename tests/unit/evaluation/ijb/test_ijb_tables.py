@@ -1,0 +1,69 @@
+"""Tables and the curve, of results made by hand."""
+
+import csv
+import json
+
+import cv2
+import numpy as np
+
+from partial_fc.evaluation.ijb.curves import draw_roc
+from partial_fc.evaluation.ijb.embedding import How
+from partial_fc.evaluation.ijb.evaluate import Results
+from partial_fc.evaluation.ijb.identification import Identification
+from partial_fc.evaluation.ijb.tables import csv_text, json_text, markdown
+from partial_fc.evaluation.ijb.verification import FARS
+
+FAR, TAR = np.array([0.001, 0.01, 0.1, 1]), np.array([0.4, 0.5, 0.5, 1])
+
+
+def results(impostor=1000, searches=None):
+    at_most = dict(zip(FARS, (0, 0, 0, 0.4, 0.5, 0.654321)))
+    nearest = dict(zip(FARS, (0, 0, 0, 0.45, 0.5, 0.7)))
+    seconds = {"embedding": 1.23456}
+    return Results(np.zeros(9, np.float32), 9, impostor, (FAR, TAR), at_most, nearest, searches or {}, seconds)
+
+
+def test_markdown():
+    searches = {"G1": Identification(8, 4, {1: 1, 5: 6, 10: 8}, {0.01: 0.0, 0.1: 0.125})}
+    lines = markdown("IJBC: model", results(searches=searches)).splitlines()
+    assert lines[0] == "# IJBC: model"
+    assert "| TAR (%) at FAR | 1e-6 | 1e-5 | 1e-4 | 1e-3 | 1e-2 | 1e-1 |" in lines
+    assert "| 1:1 | 0.00 | 0.00 | 0.00 | 40.00 | 50.00 | 65.43 |" in lines
+    assert "| 1:1 (nearest point) | 0.00 | 0.00 | 0.00 | 45.00 | 50.00 | 70.00 |" in lines
+    assert "| 1:N G1 | 12.50 | 75.00 | 100.00 | 0.00 | 12.50 |" in lines
+    assert "G1: 8 probes with a mate, 4 without." in lines
+    columns = {line.count("|") for line in lines if line.startswith("|")}
+    assert columns == {8, 7}  # six FARs, five rates
+    assert "At FAR 1e-4 and below not a single false pair is allowed: there are too few." in lines
+
+
+def test_enough_pairs_need_no_note():
+    assert "not a single" not in markdown("x", results(impostor=1_000_000))
+    assert "At FAR 1e-6 and below" in markdown("x", results(impostor=999_999))
+    assert "At FAR 1e-1 and below" in markdown("x", results(impostor=9))
+
+
+def test_without_unmated_probes_there_is_no_tpir():
+    found = results(searches={"G1": Identification(2, 0, {1: 1, 5: 2, 10: 2}, None)})
+    assert "| 1:N G1 | 50.00 | 100.00 | 100.00 | - | - |" in markdown("x", found)
+    row = list(csv.DictReader(csv_text(found).splitlines()))[-1]
+    assert (row["protocol"], row["rank-1"], row["TPIR@FPIR=0.01"], row["TAR@FAR=1e-6"]) == (
+        "1:N G1",
+        "0.500000",
+        "",
+        "",
+    )
+    facts = json.loads(json_text("IJBC", "m", {"pairs": 9}, How(), found))
+    assert facts["identification"]["G1"]["tpir_at_fpir"] is None and facts["pairs"] == 9
+
+
+def test_the_curve_is_drawn_alike(tmp_path):
+    """Two formats, the same bytes for the same results, and another picture for others."""
+    paths = [str(tmp_path / name) for name in ("a.png", "a.pdf", "b.pdf", "c.png")]
+    draw_roc(FAR, TAR, "title", paths[:2])
+    draw_roc(FAR, TAR, "title", paths[2:3])
+    png, pdf, again = (open(path, "rb").read() for path in paths[:3])
+    assert pdf == again and png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
+    draw_roc(FAR, TAR**2, r"$\frac$" + "\udcff.onnx", paths[3:])  # as a file may be called
+    before, after = cv2.imread(paths[0]), cv2.imread(paths[3])
+    assert before.shape == after.shape and (before != after).any()

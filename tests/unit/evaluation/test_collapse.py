@@ -1,0 +1,69 @@
+"""What a verification shows of trainings that went well and of ones that did not."""
+
+import numpy as np
+import pytest
+
+from default import defaults
+from partial_fc.evaluation.collapse import find_problems, suggest_changes
+from partial_fc.evaluation.verification import VerificationPoint, effective_dimensions
+from partial_fc.inference.distances import squared_distances
+
+
+def point(accuracy, dimensions, agreement):
+    return VerificationPoint(500, accuracy, 0.01, 1.5, 0.5, 1e-3, 10.0, dimensions, agreement, 4.0)
+
+
+@pytest.mark.parametrize(
+    "measured, problems",
+    [
+        # As measured at update 500 of the demo (docs/collapse.md).
+        (point(0.8045, 3.4, 0.955), []),
+        (point(0.9030, 12.5, 0.959), []),
+        (point(0.5590, 1.1, 0.749), ["fill 1.1 dimensions", "no better than that of the pixels alone"]),
+        (point(0.7365, 2.0, 0.719), ["fill 2.0 dimensions"]),
+        (point(0.7020, 1.0, 0.645), ["fill 1.0 dimensions"]),
+        # Running statistics that are not those of the images.
+        (point(0.93, 12.0, 0.31), ["evaluation and in training mode (mean cosine 0.31"]),
+        (point(0.93, float("nan"), 0.9), ["fill nan dimensions"]),
+        (point(0.93, 12.0, float("nan")), ["mean cosine nan"]),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_else(measured, problems):
+    found = find_problems(measured, raw_pixels=0.659)
+    assert len(found) == len(problems)
+    for text, expected in zip(found, problems):
+        assert expected in text
+
+
+def test_pixels_are_compared_where_they_were_measured():
+    assert find_problems(point(0.6, 12.0, 0.95)) == []
+    assert len(find_problems(point(0.6, 12.0, 0.95), raw_pixels=0.6)) == 1
+
+
+@pytest.mark.parametrize(
+    "changes, expected, absent",
+    [
+        ({}, ["start again with warmup_steps=400 lr=0.025 max_grad_norm=5"], "bn_mom"),
+        ({"backbone_lr": 0.4, "memory_bank_lr": 0.2}, ["backbone_lr=0.1 memory_bank_lr=0.05"], " lr="),
+        ({"memory_bank_lr": 0.2}, ["lr=0.025 memory_bank_lr=0.05"], "backbone_lr"),
+        ({"max_grad_norm": 2.0, "warmup_steps": 2000}, ["warmup_steps=8000"], "max_grad_norm"),
+        ({"warmup_steps": 400, "max_update": 2000}, ["warmup_steps=1000"], "memory_bank_lr"),
+        ({"warmup_steps": 5, "max_update": 1}, ["warmup_steps=1"], "memory_bank_lr"),
+        ({"bn_mom": 0.99}, ["bn_mom=0.9"], "memory_bank_lr"),
+    ],
+)
+def test_changes_are_those_of_these_settings(changes, expected, absent):
+    text = suggest_changes({**defaults(), **changes})
+    assert all(words in text for words in expected) and absent not in text
+
+
+def test_effective_dimensions():
+    rng = np.random.default_rng(0)
+    issame = np.arange(4000) % 2 == 0
+    for embedding_size in (2, 16, 128):
+        embeddings = rng.standard_normal((8000, embedding_size))
+        embeddings[1::4] = embeddings[0::4]  # pairs of the same person do not count
+        found = effective_dimensions(squared_distances(embeddings), issame)
+        assert found == pytest.approx(embedding_size, rel=0.1)
+    line = np.outer(np.where(rng.random(8000) < 0.5, 1, -1), np.ones(16))
+    assert effective_dimensions(squared_distances(line), issame) == pytest.approx(1)

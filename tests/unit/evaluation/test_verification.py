@@ -1,0 +1,151 @@
+"""Ten-fold verification against a slow loop over the definition."""
+
+import time
+
+import numpy as np
+import pytest
+
+from partial_fc.evaluation.verification import verify, verify_distances
+
+
+def random_pairs(pairs, dimension, noise, seed):
+    """Embeddings of which same pairs differ by `noise`; the second half of each pair is new where they are not."""
+    rng = np.random.default_rng(seed)
+    issame = rng.random(pairs) < 0.5
+    left, other = rng.normal(size=(2, pairs, dimension))
+    right = np.where(issame[:, None], left + noise * rng.normal(size=left.shape), other)
+    lengths = rng.uniform(0.1, 9, size=(2 * pairs, 1))
+    return (np.stack([left, right], axis=1).reshape(2 * pairs, dimension) * lengths).astype(np.float32), issame
+
+
+def slow_verify(embeddings, issame, folds):
+    """The definition, threshold by threshold and pair by pair: (accuracies of the folds, chosen thresholds)."""
+    distances = []
+    for pair in range(len(issame)):
+        a, b = (row / np.sqrt(np.sum(row * row)) for row in embeddings[2 * pair : 2 * pair + 2].astype(np.float64))
+        distances.append(np.sum((a - b) ** 2))
+    base, extra = divmod(len(issame), folds)
+    sizes = [base + (fold < extra) for fold in range(folds)]
+    accuracies, chosen = [], []
+    for fold in range(folds):
+        test = range(sum(sizes[:fold]), sum(sizes[: fold + 1]))
+        scores = []
+        for threshold in np.arange(0, 4, 0.01):
+            right = [(d < threshold) == same for d, same in zip(distances, issame)]
+            hits = sum(right[p] for p in test)
+            scores.append((sum(right) - hits, -threshold, hits / len(test)))
+        best = max(scores)
+        accuracies.append(best[2])
+        chosen.append(-best[1])
+    return np.array(accuracies), np.array(chosen)
+
+
+def slow_tar(embeddings, issame, folds, far):
+    """The definition of the TAR, a pass over all pairs for each of the 4,000 thresholds."""
+    left, right = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (embeddings[0::2], embeddings[1::2]))
+    distances = np.sum((left.astype(np.float64) - right) ** 2, axis=1)
+    grid = np.arange(0, 4, 0.001)
+    shares = []
+    for test in np.array_split(np.arange(len(issame)), folds):
+        train = np.setdiff1d(np.arange(len(issame)), test)
+        others = distances[train][~issame[train]]
+        rates = [np.sum(others < threshold) / len(others) for threshold in grid]
+        threshold = 0.0
+        if max(rates) >= far:
+            above = next(i for i, rate in enumerate(rates) if rate >= far)
+            share = (far - rates[above - 1]) / (rates[above] - rates[above - 1])
+            threshold = grid[above - 1] + share * (grid[above] - grid[above - 1])
+        same = test[issame[test]]
+        if len(same):
+            shares.append(np.sum(distances[same] < threshold) / len(same))
+    return np.mean(shares)
+
+
+CASES = [(200, 10, 0.8), (123, 10, 1.5), (57, 4, 0.1), (20, 20, 1.0)]
+
+
+@pytest.mark.parametrize("pairs, folds, noise", CASES)
+def test_it_is_the_definition(pairs, folds, noise):
+    embeddings, issame = random_pairs(pairs, 8, noise, seed=pairs)
+    result = verify(embeddings, issame, folds)
+    accuracies, thresholds = slow_verify(embeddings, issame, folds)
+    assert result.accuracy == pytest.approx(accuracies.mean(), abs=1e-12)
+    assert result.std == pytest.approx(accuracies.std(), abs=1e-12)
+    assert result.threshold == pytest.approx(thresholds.mean(), abs=1e-12)
+    assert 0.4 < result.accuracy < 1 or noise == 0.1
+
+
+@pytest.mark.parametrize("far", [1e-3, 0.05, 1.0])
+@pytest.mark.parametrize("pairs, folds, noise", [(123, 10, 1.5), (57, 4, 0.1)])
+def test_the_tar_is_the_definition(pairs, folds, noise, far):
+    embeddings, issame = random_pairs(pairs, 8, noise, seed=pairs)
+    result = verify(embeddings, issame, folds, far)
+    assert result.tar_at_far == pytest.approx(slow_tar(embeddings, issame, folds, far), abs=1e-9)
+
+
+def test_a_set_of_the_usual_size_takes_less_than_a_tenth_of_a_second():
+    embeddings, issame = random_pairs(6000, 512, 1.0, seed=1)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        verify(embeddings, issame)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.1
+
+
+def test_perfect_and_inverted_embeddings():
+    issame = np.arange(40) % 2 == 0
+    embeddings = np.tile([1.0, 0.0], (80, 1))
+    embeddings[1::2][~issame] = [0.0, 1.0]
+    result = verify(embeddings, issame)
+    assert (result.accuracy, result.std, result.tar_at_far) == (1.0, 0.0, 1.0)
+    assert 0 < result.threshold < 2
+    assert verify(embeddings, ~issame).accuracy == 0.5  # no threshold helps where same pairs lie further apart
+    assert verify(embeddings, ~issame).tar_at_far == 0.0
+
+
+def test_folds_are_contiguous():
+    """The first fold is as good as noise, the others are perfect: only contiguous folds give these figures."""
+    issame = np.arange(100) % 2 == 0
+    embeddings = np.tile([1.0, 0.0], (200, 1))
+    embeddings[1::2][~issame] = [0.0, 1.0]
+    embeddings[1:20:2] = embeddings[1:20:2][:, ::-1]  # pairs 0 .. 9 are all wrong
+    result = verify(embeddings, issame)
+    assert result.accuracy == pytest.approx(0.9) and result.std == pytest.approx(0.3)
+
+
+def test_the_tar_is_taken_where_the_other_folds_reach_the_far():
+    """Two folds alike: same pairs at 0.05, 0.15 .. 0.95, different ones at 0.5005, 0.6005 .. 1.4005."""
+    one = np.concatenate([np.arange(0.05, 1, 0.1), np.arange(0.5005, 1.45, 0.1)])
+    distance, issame = np.tile(one, 2), np.tile(np.arange(20) < 10, 2)
+
+    def tar(far):
+        return verify_distances(distance, issame, folds=2, far=far).tar_at_far
+
+    assert tar(1e-3) == 0.5  # on the line between 0.500, where none is accepted, and 0.501, where one of ten is
+    assert tar(0.2) == 0.6  # at 0.601
+    assert tar(1.0) == 1.0
+
+
+def test_a_far_that_is_never_reached_accepts_nobody():
+    distance, issame = np.array([0.1, 3.9995] * 4), np.array([True, False] * 4)
+    assert verify_distances(distance, issame, folds=2).tar_at_far == 0  # as the original: the grid ends at 3.999
+
+
+def test_an_embedding_of_zeros_is_no_crash():
+    embeddings, issame = random_pairs(30, 4, 0.5, seed=1)
+    embeddings[7] = 0
+    assert np.isfinite(verify(embeddings, issame).accuracy)
+
+
+def test_bad_input_is_refused():
+    embeddings, issame = random_pairs(30, 4, 0.5, seed=1)
+    with pytest.raises(ValueError, match="30 pairs need 60 embeddings, got 59"):
+        verify(embeddings[:-1], issame)
+    with pytest.raises(ValueError, match="30 pairs cannot be divided into 31 folds"):
+        verify(embeddings, issame, folds=31)
+    with pytest.raises(ValueError, match="pairs of the same person and pairs of different ones"):
+        verify(embeddings, np.ones(30, bool))
+    embeddings[13, 2] = np.nan
+    with pytest.raises(ValueError, match="embedding of pair 6 is not finite, in 1 pairs in all"):
+        verify(embeddings, issame)

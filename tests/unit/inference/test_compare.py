@@ -1,0 +1,122 @@
+"""python -m partial_fc.inference.compare: figures against a slow computation, and whose threshold decides."""
+
+import os
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from tiny_onnx import TinyModel
+
+from partial_fc.data.synthetic.draw import draw_face
+from partial_fc.inference import compare
+from paths import ROOT
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Two pictures of one person and one of another, without loss, and a model that knows no threshold."""
+    monkeypatch.chdir(tmp_path)
+    for name, (person, image) in {"a.png": (0, 0), "a2.png": (0, 1), "b.png": (1, 0)}.items():
+        cv2.imwrite(name, draw_face(2, person, image)[:, :, ::-1])
+    TinyModel().write(tmp_path / "backbone.onnx")
+    return tmp_path
+
+
+def with_metadata(place, **metadata):
+    model = TinyModel()
+    model.metadata = metadata
+    model.write(place / "backbone.onnx")
+
+
+def slow_distance(mirrored=True):
+    first, second = (TinyModel().slow_unit(draw_face(2, person, 0), mirrored) for person in (0, 1))
+    return np.sum((first - second) ** 2), first @ second
+
+
+def run(*words):
+    return compare.main(["--model", "backbone.onnx", *words])
+
+
+def test_end_to_end(place):
+    done = subprocess.run(
+        [sys.executable, "-m", "partial_fc.inference.compare", "a.png", "b.png", "--model", str(place)],
+        env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    distance, similarity = slow_distance()
+    assert done.stdout == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
+
+
+def test_without_mirror_images(place, capsys):
+    assert run("a.png", "b.png", "--no-flip") == 0
+    distance, similarity = slow_distance(mirrored=False)
+    assert capsys.readouterr().out == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
+    assert abs(distance - slow_distance()[0]) > 1e-3
+
+
+def test_an_image_is_itself(place, capsys):
+    assert run("a.png", "a.png", "--threshold", "0.01") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "similarity        1.0000",
+        "squared distance  0.0000",
+        "verdict           same person: the distance is below 0.01 (given)",
+    ]
+
+
+def test_the_threshold_decides(place, capsys):
+    distance = slow_distance()[0]
+    for threshold, verdict in ((distance + 1e-4, "same person"), (distance - 1e-4, "different persons")):
+        assert run("a.png", "b.png", "--threshold", str(threshold)) == 0
+        assert f"verdict           {verdict}: the distance" in capsys.readouterr().out
+
+
+def test_the_model_knows_its_threshold(place, capsys):
+    with_metadata(place, verification_threshold="3.9", verification_set="lfw")
+    assert run("a.png", "b.png") == 0
+    assert "same person: the distance is below 3.9 (the model's, measured on lfw)" in capsys.readouterr().out
+    assert run("a.png", "b.png", "--threshold", "1e-6") == 0  # the user's word is the last
+    assert "different persons: the distance is not below 1e-06 (given)" in capsys.readouterr().out
+    with_metadata(place, verification_threshold="1e-6")
+    assert run("a.png", "b.png") == 0
+    assert "not below 1e-06 (the model's, measured on a set it does not name)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["high", "", "nan", "0", "-1", "4.1", "inf"])
+def test_a_threshold_that_is_none(place, capsys, text):
+    with_metadata(place, verification_threshold=text)
+    assert run("a.png", "b.png") == 2
+    told = capsys.readouterr().err
+    assert "metadata verification_threshold must be a squared distance above 0 and at most 4" in told
+    assert "give --threshold" in told and repr(text) in told
+    with pytest.raises(SystemExit) as ended:
+        run("a.png", "b.png", "--threshold", text)
+    assert ended.value.code == 2
+
+
+def test_images_that_cannot_be_used(place, capsys):
+    cv2.imwrite("large.png", np.zeros((224, 200, 3), np.uint8))
+    (place / "text.jpg").write_text("no image")
+    for name, said in (
+        ("absent.jpg", "absent.jpg: No such file or directory"),
+        ("text.jpg", "text.jpg cannot be decoded"),
+        ("large.png", "large.png has 224x200 pixels instead of 112x112: give an aligned crop"),
+    ):
+        assert run("a.png", name) == 2
+        assert said in capsys.readouterr().err
+    assert run("a.png", "large.png", "--resize") == 0
+
+
+def test_options_may_stand_between_the_images(place):
+    assert compare.main(["a.png", "--model", "backbone.onnx", "a2.png"]) == 0
+
+
+def test_a_model_of_a_fixed_batch(place, capsys):
+    TinyModel(batch=5).write(place / "backbone.onnx")
+    assert run("a.png", "b.png") == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"similarity        {slow_distance()[1]:.4f}"

@@ -1,0 +1,220 @@
+"""python -m partial_fc.inference.embed, against a slow computation of what the model gives."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.synthetic.draw import draw_face, encode_face
+from partial_fc.inference import embed
+from partial_fc.inference.index import read_index
+from paths import ROOT
+from tiny_onnx import TinyModel
+
+NAMES = ["a.jpg", "b/1.png", "b/2.jpg", "b/deep/3.JPG", "c.webp", "d.jpg", "e.jpg"]
+RUN = (
+    "import sys; from partial_fc.inference.embed import main; code = main(sys.argv[1:]); "
+    "sys.exit('mxnet' in sys.modules or code)"
+)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a model and seven faces, some below; other things lie between."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "faces" / "b" / "deep").mkdir(parents=True)
+    for person, name in enumerate(NAMES):
+        face = draw_face(1, person, 0)[:, :, ::-1]
+        (tmp_path / "faces" / name).write_bytes(cv2.imencode(os.path.splitext(name)[1].lower(), face)[1].tobytes())
+    (tmp_path / "faces" / "notes.txt").write_text("no image")
+    (tmp_path / "faces" / ".hidden.jpg").write_bytes(encode_face(1, 9, 0))
+    TinyModel().write(tmp_path / "backbone.onnx")
+    return tmp_path
+
+
+def pixels(path):
+    return cv2.imread(str(path), cv2.IMREAD_COLOR)[:, :, ::-1]
+
+
+def expected(place, model, names=NAMES, mirrored=True):
+    return np.stack([model.slow_unit(pixels(place / "faces" / name), mirrored) for name in names])
+
+
+def run(*words):
+    return embed.main(["faces", "--model", "backbone.onnx", *words])
+
+
+def test_end_to_end_without_mxnet(place):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "faces", "--model", str(place)],
+        env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "embeddings.npy: 7 embeddings of 16 numbers, each of an image plus its mirror image, scaled to length 1; "
+        "embeddings.txt: the names\n"
+    )
+    assert (place / "embeddings.txt").read_text() == "".join(name + "\n" for name in NAMES)
+    embeddings = np.load(place / "embeddings.npy")
+    assert embeddings.dtype == np.float32 and embeddings.shape == (7, 16)
+    np.testing.assert_allclose(embeddings, expected(place, TinyModel()), atol=1e-5)
+    assert sorted(os.listdir(place)) == ["backbone.onnx", "embeddings.npy", "embeddings.txt", "faces"]
+
+
+@pytest.mark.parametrize("batch, size", [("batch", "1"), ("batch", "4"), ("batch", "100"), (1, "4"), (3, "4")])
+def test_neither_batch_size_nor_a_fixed_batch_matters(place, batch, size):
+    model = TinyModel(batch=batch)
+    model.write(place / "backbone.onnx")
+    assert run("--batch-size", size) == 0
+    np.testing.assert_allclose(np.load("embeddings.npy"), expected(place, model), atol=1e-5)
+
+
+def test_without_mirror_images(place, capsys):
+    assert run("--no-flip", "--out", "sub/alone.npy") == 0
+    assert "sub/alone.npy: 7 embeddings of 16 numbers, each of an image alone" in capsys.readouterr().out
+    alone = read_index("sub/alone").embeddings
+    np.testing.assert_allclose(alone, expected(place, TinyModel(), mirrored=False), atol=1e-5)
+    assert np.abs(alone - expected(place, TinyModel())).max() > 0.01
+
+
+def test_a_model_that_is_given_normalised_pixels(place):
+    model = TinyModel(normalizes=False)
+    model.write(place / "backbone.onnx")
+    assert run() == 0
+    np.testing.assert_allclose(np.load("embeddings.npy"), expected(place, model), atol=1e-5)
+
+
+def test_images_that_cannot_be_used_are_named_and_skipped(place, capsys):
+    whole = encode_face(1, 20, 0)
+    (place / "faces" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (place / "faces" / "empty.jpg").write_bytes(b"")
+    (place / "faces" / "garbage.png").write_bytes(b"no image at all")
+    (place / "faces" / "torn.jpg").write_bytes(whole[:1500] + bytes(200) + whole[1700:])
+    (place / "faces" / "large.jpg").write_bytes(cv2.imencode(".jpg", np.zeros((120, 90, 3), np.uint8))[1].tobytes())
+    os.symlink("nowhere.jpg", place / "faces" / "lost.jpg")
+    assert run("--batch-size", "2") == 1
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(" ")[1] for line in told] == [
+        f"faces/{name}" for name in ("cut.jpg", "empty.jpg", "garbage.png", "large.jpg", "lost.jpg", "torn.jpg")
+    ]
+    assert told[0].endswith(f"is cut short after {len(whole) // 2} bytes: mend or remove it")
+    assert told[3].endswith(
+        "has 120x90 pixels instead of 112x112: give an aligned crop of that size, or --resize to scale it"
+    )
+    assert told[4].endswith("cannot be read (No such file or directory)")
+    assert "is damaged: Corrupt JPEG data" in told[5]
+    index = read_index("embeddings")
+    assert index.names == NAMES
+    np.testing.assert_allclose(index.embeddings, expected(place, TinyModel()), atol=1e-5)
+
+
+def test_resize_scales(place, capsys):
+    large = cv2.resize(draw_face(1, 3, 1), (224, 224), interpolation=cv2.INTER_NEAREST)
+    (place / "faces" / "large.png").write_bytes(cv2.imencode(".png", large[:, :, ::-1])[1].tobytes())
+    assert run("--resize") == 0 and capsys.readouterr().err == ""
+    index = read_index("embeddings")
+    # Scaling by half averages the four equal pixels that each one had become.
+    np.testing.assert_allclose(
+        index.embeddings[index.names.index("large.png")], TinyModel().slow_unit(draw_face(1, 3, 1)), atol=1e-5
+    )
+
+
+def test_a_model_of_another_size(place):
+    model = TinyModel((64, 48))
+    model.write(place / "backbone.onnx")
+    assert run() == 2 and run("--resize") == 0
+    assert read_index("embeddings").embeddings.shape == (7, 16)
+
+
+def test_grey_and_alpha(place):
+    face = draw_face(1, 2, 2)
+    grey = face[:, :, 1]
+    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", grey)[1].tobytes())
+    (place / "faces" / "y.png").write_bytes(
+        cv2.imencode(".png", np.dstack([face[:, :, ::-1], 255 - grey]))[1].tobytes()
+    )
+    assert run() == 0
+    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([grey] * 3), face)):
+        np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
+
+
+def test_results_are_replaced_only_if_told(place, capsys):
+    assert run() == 0
+    before = (place / "embeddings.npy").read_bytes()
+    assert run("--no-flip") == 2
+    assert "embeddings.npy is there already" in capsys.readouterr().err
+    assert (place / "embeddings.npy").read_bytes() == before
+    assert run("--no-flip", "--force") == 0 and (place / "embeddings.npy").read_bytes() != before
+
+
+def test_a_folder_that_leads_back_to_itself(place):
+    os.symlink("..", place / "faces" / "b" / "back")
+    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "other")  # the same images by another name: twice
+    assert run() == 0
+    assert read_index("embeddings").names == [*NAMES, "other/3.JPG"]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["absent", "--model", "backbone.onnx"], "absent is no folder"),
+        (["faces/a.jpg", "--model", "backbone.onnx"], "faces/a.jpg is no folder"),
+        (["empty", "--model", "backbone.onnx"], "empty holds no images"),
+        (["faces", "--model", "absent.onnx"], "absent.onnx is not there"),
+        (["faces", "--model", "faces/a.jpg"], "faces/a.jpg is no ONNX model"),
+        (["broken", "--model", "backbone.onnx"], "none of 1 images in broken can be used: broken/x.jpg cannot be"),
+        (["faces", "--model", "backbone.onnx", "--out", "results/"], "results/ names a folder: name the files in it"),
+        (["lines", "--model", "backbone.onnx"], "a name must not hold line ends: rename the file"),
+    ],
+)
+def test_errors_leave_nothing(place, capsys, words, said):
+    for name in ("empty", "broken", "lines"):
+        (place / name).mkdir()
+    (place / "broken" / "x.jpg").write_bytes(b"")
+    (place / "lines" / "two\nlines.jpg").write_bytes(encode_face(1, 0, 0))
+    there = sorted(os.listdir(place))
+    assert embed.main(words) == 2
+    assert said in capsys.readouterr().err
+    assert sorted(os.listdir(place)) == there
+
+
+def test_embeddings_without_direction_or_number(place, capsys):
+    for change, said in ((0.0, "an embedding of zeros for a.jpg"), (np.nan, "not finite")):
+        model = TinyModel()
+        model.initializers[4].raw_data = np.float32(change).tobytes()  # what all is multiplied with
+        model.write(place / "backbone.onnx")
+        assert run() == 2
+        assert said in capsys.readouterr().err
+    assert not (place / "embeddings.npy").exists()
+
+
+def test_ctrl_c_leaves_nothing(place):
+    os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it: the command surely is still at work
+    child = subprocess.Popen(
+        [sys.executable, "-m", "partial_fc.inference.embed", "faces", "--model", "backbone.onnx"],
+        env={**os.environ, "PYTHONPATH": ROOT},
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests run in a shell's background, they and their children ignore the interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        deadline = time.time() + 30
+        while not any(name.startswith(".face_sets-") for name in os.listdir(place)) and time.time() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+    finally:
+        child.kill()
+        child.wait()
+    assert (child.returncode, errors) == (130, "interrupted\n")
+    assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

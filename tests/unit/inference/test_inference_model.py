@@ -1,0 +1,77 @@
+"""Models as they come: in one file or two, with any batch or one, for pixels as they are or normalised."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tiny_onnx import TinyModel
+
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import cosine_distances, random_faces
+
+FACES = random_faces((112, 112), 5)
+
+
+@pytest.fixture
+def expected(tmp_path):
+    return FaceModel.open(TinyModel().write(tmp_path / "plain.onnx")).embed(FACES)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 32])
+def test_batches_of_any_size_give_the_same(expected, batch_size, tmp_path):
+    for batch in ("batch", 1, 3):
+        model = FaceModel.open(TinyModel(batch=batch).write(tmp_path / "model.onnx"))
+        np.testing.assert_allclose(model.embed(FACES, batch_size), expected, rtol=1e-5)
+
+
+def test_a_model_that_does_not_normalise_is_given_normalised_pixels(expected, tmp_path):
+    model = FaceModel.open(TinyModel(normalizes=False).write(tmp_path / "model.onnx"))
+    assert not model.input.normalizes
+    np.testing.assert_allclose(model.embed(FACES), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_in_a_second_file(expected, tmp_path):
+    path = TinyModel().write(tmp_path / "model.onnx")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=1000)
+    np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
+
+
+def test_mirror_images_are_added(expected, tmp_path):
+    model = FaceModel.open(TinyModel().write(tmp_path / "model.onnx"))
+    np.testing.assert_allclose(model.embed_with_mirrored(FACES), expected + model.embed(FACES[:, :, ::-1]), rtol=1e-5)
+
+
+def test_a_model_that_loads_and_does_not_run_is_named(tmp_path):
+    model = TinyModel()
+    # onnxruntime only finds out when it runs: how many rows there are depends on the batch.
+    model.replace_last(
+        helper.make_node("Constant", [], ["shape"], "shape", value_ints=[7, 11]),
+        helper.make_node("Reshape", ["double", "shape"], ["embedding"], "last"),
+        shape=[7, 11],
+    )
+    path = model.write(tmp_path / "model.onnx")
+    content = onnx.load(path)
+    content.opset_import[0].version = 12  # Constant of whole numbers
+    onnx.save(content, path)
+    with pytest.raises(ValueError, match="model.onnx does not run: "):
+        FaceModel.open(path).embed(FACES)
+
+
+def test_what_is_no_face_model_is_told(tmp_path):
+    (tmp_path / "text.onnx").write_text("hello")
+    with pytest.raises(ValueError, match="text.onnx is no ONNX model that onnxruntime"):
+        FaceModel.open(tmp_path / "text.onnx")
+    model = TinyModel()
+    model.inputs[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+    with pytest.raises(ValueError, match="is no ONNX model|takes tensor"):
+        FaceModel.open(model.write(tmp_path / "double.onnx"))
+    with pytest.raises(ValueError, match=r"takes faces of \(112, 112\) pixels, not \(96, 96, 3\)"):
+        FaceModel.open(TinyModel().write(tmp_path / "model.onnx")).embed(random_faces((96, 96)))
+    with pytest.raises(FileNotFoundError, match="is not there: name an .onnx file"):
+        FaceModel.open(tmp_path / "none.onnx")
+
+
+def test_distances():
+    rows = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    others = np.array([[2.0, 0.0], [-1.0, -1.0], [0.0, 0.0], [1.0, 0.0]])
+    np.testing.assert_allclose(cosine_distances(rows, others), [0, 2, 0, 1], atol=1e-12)

@@ -1,0 +1,39 @@
+"""The margin itself: its values, its derivative, and where both must stay finite."""
+
+import math
+
+import numpy as np
+import pytest
+
+import oracle
+from partial_fc.layer.margins import target_logit
+
+FAMILIES = [(1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.35, 0.0, 0.0), (0.9, 0.4, 0.15), (3.0, 1.0, 0.0)]
+
+
+@pytest.mark.parametrize("margins", FAMILIES)
+def test_target_logit_and_its_derivative(margins):
+    m1, m2, m3 = margins
+    cosine = np.linspace(-0.99, 0.99, 67)
+    value, slope = target_logit(cosine, margins)
+
+    def exact(c):
+        return oracle.psi(m1 * math.acos(c) + m2) - m3
+
+    np.testing.assert_allclose(value, [exact(c) for c in cosine], atol=1e-12)
+    derivative = [(exact(c + 1e-6) - exact(c - 1e-6)) / 2e-6 for c in cosine]
+    # Central differences of a function of order 1, known to 1e-16, over 2e-6.
+    np.testing.assert_allclose(slope, derivative, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("margins", FAMILIES)
+def test_falls_all_the_way_from_0_to_pi(margins):
+    value, slope = target_logit(np.cos(np.linspace(0, math.pi, 2001)), margins)
+    assert (np.diff(value) <= 1e-12).all()
+    assert (slope >= 0).all()
+
+
+@pytest.mark.parametrize("margins", FAMILIES)
+def test_finite_at_and_beyond_the_ends(margins):
+    for result in target_logit(np.array([1.0, -1.0, 1.0000001, -1.0000001, 1.001]), margins):
+        assert np.isfinite(result).all()

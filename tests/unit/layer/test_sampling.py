@@ -1,0 +1,175 @@
+import itertools
+import math
+import time
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from partial_fc.layer.sampling import WeightIndexSampler, draw_negatives, label_columns
+
+
+def chi_square_limit(freedom):
+    """What a chi-square statistic of a right sampler exceeds once in 10,000 seeds (and the seeds here are fixed).
+
+    Wilson and Hilferty's approximation, 3.719 being the normal quantile; from 5 degrees of freedom on it is
+    above the exact value by at most 2.5 %.
+    """
+    part = 2 / (9 * freedom)
+    return freedom * (1 - part + 3.719 * math.sqrt(part)) ** 3
+
+
+def sampler_with_labels(num_sample, num_local):
+    """A sampler and 1024 labels of which about half live on its rank."""
+    labels = np.random.default_rng(1).integers(0, 2 * num_local, 1024)
+    return WeightIndexSampler(num_sample, num_local, rank=0), labels
+
+
+@pytest.mark.parametrize("num_sample", [20, 25, 49])
+def test_all_positives_of_this_rank_and_nothing_twice(num_sample):
+    sampler = WeightIndexSampler(num_sample, num_local=50, rank=1, class_start=100)
+    for step in range(50):
+        labels = np.random.default_rng(step).integers(0, 200, 64)
+        index, unique = sampler(labels)
+        assert unique.tolist() == sorted(set(labels.tolist()))
+        assert len(index) == max(num_sample, len({x for x in labels.tolist() if 100 <= x < 150}))
+        assert index.tolist() == sorted(set(index.tolist()))
+        assert {x - 100 for x in labels.tolist() if 100 <= x < 150} <= set(index.tolist())
+        assert 0 <= index.min() and index.max() < 50
+
+
+def test_every_class_without_a_draw():
+    sampler = WeightIndexSampler(num_sample=5, num_local=5, rank=0)
+    assert sampler(np.array([3, 3]))[0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_rank_without_classes():
+    assert WeightIndexSampler(num_sample=0, num_local=0, rank=2, class_start=2)(np.array([0, 1]))[0].tolist() == []
+
+
+@pytest.mark.parametrize("positive", [[], [0, 4, 8], [3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7], list(range(9))])
+def test_as_many_negatives_as_asked_from_none_to_all(positive):
+    rng = np.random.default_rng(0)
+    negative = set(range(9)) - set(positive)
+    for count in range(len(negative) + 1):
+        for _ in range(20):
+            drawn = draw_negatives(np.array(positive, np.int64), 9, count, rng)
+            assert drawn.dtype == np.int64
+            assert len(drawn) == count
+            assert drawn.tolist() == sorted(set(drawn.tolist()) & negative)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_every_subset_of_the_negatives_is_as_likely(count):
+    positive = np.array([0, 3, 4, 9])
+    rng = np.random.default_rng(count)
+    draws = 6000
+    seen = Counter(tuple(draw_negatives(positive, 10, count, rng).tolist()) for _ in range(draws))
+    subsets = list(itertools.combinations([1, 2, 5, 6, 7, 8], count))
+    assert set(seen) <= set(subsets)
+    expected = draws / len(subsets)
+    statistic = sum((seen[subset] - expected) ** 2 / expected for subset in subsets)
+    assert statistic < chi_square_limit(len(subsets) - 1)
+
+
+@pytest.mark.parametrize("count", [2, 5, 12, 13, 22])
+def test_every_pair_of_negatives_is_as_likely(count):
+    positive, num_local, pool, draws = np.array([0, 7, 8, 20, 29]), 30, 25, 4000
+    rng = np.random.default_rng(count)
+    taken = np.zeros((draws, num_local))
+    for row in taken:
+        row[draw_negatives(positive, num_local, count, rng)] = 1
+    taken = np.delete(taken, positive, axis=1)
+    assert (taken.sum(axis=1) == count).all()
+    first, second = np.triu_indices(pool, 1)
+    pairs = (taken.T @ taken)[first, second]
+
+    # The counts hang together, so they are weighed by their exact covariance: m given classes are all in a draw with
+    # probability count/pool * (count-1)/(pool-1) * ..., and two pairs have 4 - (classes in common) classes. Their sum
+    # is fixed, which takes one degree of freedom. The counts of single classes are sums of those of pairs.
+    together = np.cumprod([1.0] + [(count - i) / (pool - i) for i in range(4)])
+    member = np.zeros((len(first), pool), dtype=int)
+    member[np.arange(len(first)), first] = member[np.arange(len(first)), second] = 1
+    covariance = draws * (together[4 - member @ member.T] - together[2] ** 2)
+    off = pairs - draws * together[2]
+    freedom = len(pairs) - 1
+    assert np.linalg.matrix_rank(covariance, hermitian=True) == freedom
+    assert off @ np.linalg.pinv(covariance, hermitian=True) @ off < chi_square_limit(freedom)
+
+
+@pytest.mark.parametrize(
+    "num_local, count, draws", [(1000, 50, 2000), (1000, 485, 1000), (1000, 900, 1000), (40000, 15000, 200)]
+)
+def test_every_negative_of_many_is_as_likely(num_local, count, draws):
+    rng = np.random.default_rng(count)
+    positive = np.sort(rng.choice(num_local, 30, replace=False))
+    seen = np.zeros(num_local)
+    for _ in range(draws):
+        seen[draw_negatives(positive, num_local, count, rng)] += 1
+    assert not seen[positive].any()
+    pool = num_local - 30
+    expected = draws * count / pool
+    # Without replacement the counts vary less than independent ones would.
+    variance = expected * (1 - count / pool) * pool / (pool - 1)
+    assert ((np.delete(seen, positive) - expected) ** 2 / variance).sum() < chi_square_limit(pool - 1)
+
+
+def test_more_classes_than_fit_in_32_bits():
+    num_local, count = 2**40, 20000
+    positive = np.array([0, 2**31, num_local - 1])
+    drawn = draw_negatives(positive, num_local, count, np.random.default_rng(0))
+    assert len(drawn) == count
+    assert (np.diff(drawn) > 0).all()
+    assert drawn[0] > 0
+    assert drawn[-1] < num_local - 1
+    assert not (drawn == 2**31).any()
+    # High and low bits alike: 16 boxes of the same size each way. So few of so many are as good as independent.
+    for boxes in (drawn >> 36, drawn & 15):
+        seen = np.bincount(boxes, minlength=16)
+        assert ((seen - count / 16) ** 2 / (count / 16)).sum() < chi_square_limit(15)
+
+
+def test_time_does_not_grow_with_the_classes():
+    def best_of_seven(num_local):
+        sampler, labels = sampler_with_labels(50_000, num_local)
+        times = []
+        for _ in range(7):
+            start = time.perf_counter()
+            sampler(labels)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    # In proportion to the classes it would be 1000 times.
+    assert best_of_seven(10**9) < 5 * best_of_seven(10**6)
+
+
+# A pool of the classes shows at twenty times as many as are drawn, the complement at hardly more than are drawn.
+@pytest.mark.parametrize("num_local", [10**9, 1_900_000, 200_000, 100_100])
+def test_memory_is_that_of_the_sample(num_local):
+    sampler, labels = sampler_with_labels(100_000, num_local)
+    tracemalloc.start()
+    try:
+        sampler(labels)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # At half the classes 1.4 draws are made for a class; two such arrays are held at once, and masks.
+    assert peak < 4 * 8 * 100_000
+
+
+def test_ranks_and_seeds_draw_differently_and_repeatably():
+    def draw(rank, seed):
+        return WeightIndexSampler(10, 1000, rank, class_start=0, seed=seed)(np.array([5]))[0].tolist()
+
+    assert draw(0, 0) == draw(0, 0)
+    assert draw(0, 0) != draw(1, 0)
+    assert draw(0, 0) != draw(0, 1)
+
+
+@pytest.mark.parametrize("start", [0, 16_777_210, 2**40])
+def test_columns_of_labels(start):
+    labels = np.array([0, 7, 8, 9, 3]) + start
+    column = label_columns(labels, np.array([0, 2, 7, 8]), start)
+    assert column.tolist() == [0, 2, 3, -1, -1]
+    assert label_columns(labels, np.array([], np.int64), start).tolist() == [-1] * 5

@@ -1,0 +1,150 @@
+"""What an IO profile shows of measured figures: table, RAM disk, picture, JSON."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from io_figures import SET, profile, tally
+
+from partial_fc.training.profiling.facts import (
+    Phase,
+    Place,
+    Tally,
+    disk_bytes,
+    idle_seconds,
+    memory_available,
+    place_of,
+)
+from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_lines, ram_disk_setting
+from partial_fc.training.profiling.report import draw_chart, format_table, numbers
+from partial_fc.training.profiling.verdict import judge
+
+
+def test_what_was_done_between_two_moments():
+    before, after = tally(10), tally(30, waits=0.2, cores=3, busy=0.5, reading=0.1, disk=7)
+    assert after.since(before)._replace(waited=0) == Tally(0, 200, 0, 20, 2000000, 1, 5, 7, None)
+    assert after.since(before._replace(disk_bytes=None)).disk_bytes is None
+
+
+def test_the_figures_of_a_phase():
+    phase = Phase("p", 50, (tally(100, waits=0.1, busy=1, reading=0.25, disk=1000), tally(100, waits=0.3, busy=1)))
+    assert phase.samples_per_second == 200
+    assert phase.step_seconds == 0.5
+    assert phase.wait_seconds == pytest.approx(0.1)  # 0.05 s and 0.15 s of a step of 0.5 s
+    assert phase.wait_share == pytest.approx(0.2)
+    assert phase.worst_wait == (1, pytest.approx(0.15), pytest.approx(0.3))
+    assert phase.bytes_per_second == 2e6
+    assert phase.disk_bytes_per_second == 100
+    assert phase.read_share == pytest.approx(0.125)
+    assert [tally.read_share for tally in phase.tallies] == [0.25, 0]
+    unknown = phase._replace(tallies=(phase.tallies[0], phase.tallies[1]._replace(disk_bytes=None)))
+    assert unknown.disk_bytes_per_second is None
+
+
+def test_the_cores_of_the_fullest_host_count():
+    measured = profile(tally(100), tally(100), [tally(100, cores=1.5)] * 3)
+    places = (Place("a", 4, 1, 5 * GIB), Place("a", 4, 2, 5 * GIB), Place("b", 2, 3, None))
+    measured = measured._replace(places=places)
+    assert measured.cores_busy(measured.training) == (1.5, 2)
+    assert measured.cores_busy(measured.training, 0) == (3, 4)
+    assert [measured.idle_cores_of_rank(measured.training, rank) for rank in range(3)] == [0.5, 0.5, 0.5]
+    assert (measured.ranks_of_host, measured.threads) == (2, 1)
+    assert measured.memory_available == 5 * GIB
+
+
+def test_cores_that_other_programs_use_are_not_idle():
+    measured = profile(tally(100), tally(100), [tally(100, cores=2, idle=15)], cores=4)  # 10 s: 1.5 of 4 are idle
+    assert measured.cores_busy(measured.training) == (2.5, 4)
+    assert measured.idle_cores_of_rank(measured.training, 0) == 1.5
+    assert measured.idle_cores_of_rank(measured.dummies, 0) == 3
+    assert measured.taken_by_others(measured.training) == pytest.approx(0.125)
+    assert measured.taken_by_others(measured.dummies) == 0
+    text = judge(measured, SET).text
+    assert text.startswith("Other programs kept up to 12 % of the cores busy meanwhile: measure again without them.")
+    assert "Other programs" not in judge(measured._replace(training=measured.dummies), SET).text
+
+
+def test_the_table():
+    training = [tally(500, waits=0.1, busy=0.6, reading=0.06, disk=2 * 10**7), tally(500, waits=0.5, busy=0.6)]
+    lines = format_table(profile(tally(2000, busy=1), tally(1000), training, threads=3)).split("\n")
+    columns = [line.split("  ") for line in lines[:4]]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in columns]
+    assert cells[0][:3] == ["samples/s", "ms/step", "waits for data"]
+    assert cells[1] == ["reader alone", "4000.0", "25.0", "-", "3", "40.0", "0.0", "0 %", "2.0 of 8"]
+    assert cells[2] == ["training, dummy images", "2000.0", "50.0", "0.0 (0 %)", "-", "-", "-", "-", "2.0 of 8"]
+    assert cells[3] == ["training, the set", "1000.0", "100.0", "30.0 (30 %)", "3", "10.0", "2.0", "5 %", "2.0 of 8"]
+    assert len({re.match(r".*? (samples/s|\d+\.\d)(?= )", line).end() for line in lines[:4]}) == 1
+    assert lines[4] == "Rank 1 on host holds the others up: it waits 50.0 ms a step (50 %)."
+
+
+def test_the_table_where_the_disk_is_unknown_and_ranks_wait_alike():
+    training = [tally(500, waits=0.3)._replace(disk_bytes=None), tally(500, waits=0.35)]
+    table = format_table(profile(tally(2000), tally(1000), training))
+    assert table.split("\n")[3].split()[-5:] == ["-", "-", "2.0", "of", "8"]
+    assert "holds the others up" not in table
+
+
+def test_figures_as_json(tmp_path):
+    measured = profile(tally(610), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.8, disk=10**7)])
+    saved = json.loads(json.dumps(numbers(measured, judge(measured, SET))))
+    assert saved["ranks"] == 1
+    assert saved["verdict"]["kind"] == "storage"
+    assert saved["phases"]["training, the set"]["samples_per_second"] == 600
+    assert saved["phases"]["training, the set"]["ranks"][0]["images"] == 6000
+    assert saved["places"] == [{"host": "host", "cores": 8, "threads": 1, "memory_available": 64 * GIB}]
+
+
+def test_the_chart_is_a_picture(tmp_path):
+    measured = profile(tally(610, busy=1), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.8)] * 2)
+    draw_chart(str(tmp_path / "a.png"), "small on demo", measured, judge(measured, SET))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+@pytest.mark.parametrize("size, gib", [(1, 1), (20 * GIB // 21, 1), (GIB, 2), (20 * GIB, 21), (20 * GIB + 1, 22)])
+def test_the_size_of_a_ram_disk(size, gib):
+    assert SET._replace(bytes=size).ram_disk_gib == gib
+
+
+def test_a_set_is_copied_with_all_that_belongs_to_it(tmp_path):
+    source, target = tmp_path / "my faces", tmp_path / "memory"
+    source.mkdir()
+    sizes = {"train.rec": 1000, "train.idx": 100, "property": 10, "lfw.bin": 5, "notes.txt": 7}
+    for name, size in {**sizes, "identities.txt": 3, "demo.json": 2}.items():
+        (source / name).write_bytes(bytes(size))
+    (source / "folder.bin").mkdir()
+    (source / "nowhere.bin").symlink_to("none")
+    files = find_set_files(str(source / "train.rec"))
+    assert files.bytes == 1120
+    mount, copy = ram_disk_lines(files, str(target))
+    assert mount == f"sudo mkdir -p {target} && sudo mount -t tmpfs -o size=1G tmpfs {target}"
+    subprocess.run(["bash", "-c", copy], check=True)
+    copied = sorted(path.name for path in (target / "my faces").iterdir())
+    assert copied == ["demo.json", "identities.txt", "lfw.bin", "property", "train.idx", "train.rec"]
+    assert ram_disk_setting(files, str(target)) == f"rec='{target}/my faces/train.rec'"
+
+
+def test_a_set_under_data_root_stays_under_one(tmp_path):
+    (tmp_path / "emore").mkdir()
+    (tmp_path / "emore" / "train.rec").write_bytes(b"1")
+    files = find_set_files(str(tmp_path / "emore" / "train.rec"), "emore")
+    assert ram_disk_setting(files, "/ram") == "data_root=/ram"
+    assert ram_disk_lines(files, "/ram")[1] == f"mkdir -p /ram/emore && cp {tmp_path}/emore/train.rec /ram/emore/"
+
+
+def test_what_the_host_tells(tmp_path):
+    place = place_of(threads=3)
+    assert place.cores >= 1 and place.threads == 3 and place.memory_available > 2**20
+    assert disk_bytes() >= 0
+    io = tmp_path / "io"
+    io.write_text("rchar: 5\nread_bytes: 4096\ncancelled_write_bytes: 0\n")
+    assert disk_bytes(str(io)) == 4096
+    assert disk_bytes(str(tmp_path / "none")) is None
+    assert memory_available(str(io)) is None
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  10 20 30 400 50 6 7\ncpu0 1 1 1 1 1\n")
+    assert idle_seconds(str(stat)) == 450 / os.sysconf("SC_CLK_TCK")
+    stat.write_text("cpu  0 0 0 0 0 0 0\n")
+    assert idle_seconds(str(stat)) is None

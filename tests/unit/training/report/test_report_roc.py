@@ -1,0 +1,69 @@
+"""The ROC and the hardest pairs against loops over the definition, and by hand."""
+
+import numpy as np
+import pytest
+
+from partial_fc.training.report import hardest_pairs, roc_curve
+
+
+def slow_roc(distance, issame):
+    """Every threshold that tells two distances apart, one after the other: [(FAR, TAR)]."""
+    thresholds = sorted(set(distance))
+    points = []
+    for threshold in [*thresholds, thresholds[-1] + 1]:
+        accepted = [same for d, same in zip(distance, issame) if d < threshold]
+        points.append((accepted.count(False) / issame.count(False), accepted.count(True) / issame.count(True)))
+    return points
+
+
+@pytest.mark.parametrize("pairs, levels", [(2, 5), (50, 7), (300, 40), (300, 10**6)])
+def test_it_is_the_definition(pairs, levels):
+    """`levels` different distances at most: with few, most are tied."""
+    rng = np.random.default_rng(pairs + levels)
+    issame = np.arange(pairs) % 2 == 0
+    distance = rng.integers(0, levels, pairs) / levels + np.where(issame, 0, 0.3)
+    far, tar = roc_curve(distance, issame)
+    assert far.dtype == tar.dtype == np.float64
+    expected = np.array(slow_roc(distance.tolist(), issame.tolist()))
+    np.testing.assert_array_equal(far, expected[:, 0])
+    np.testing.assert_array_equal(tar, expected[:, 1])
+
+
+def test_by_hand():
+    """Same at 1, 2, 2, 3; different at 2, 4: equal distances are accepted together."""
+    distance = np.array([2.0, 1, 4, 2, 3, 2])
+    issame = np.array([True, True, False, False, True, True])
+    far, tar = roc_curve(distance, issame)
+    assert far.tolist() == [0, 0, 0.5, 0.5, 1]
+    assert tar.tolist() == [0, 0.25, 0.75, 1, 1]
+
+
+def test_a_roc_of_what_is_none_is_refused():
+    with pytest.raises(ValueError, match="pairs of both kinds; 3 of the 3"):
+        roc_curve(np.ones(3), np.ones(3, bool))
+    with pytest.raises(ValueError, match="pairs of both kinds; 0 of the 3"):
+        roc_curve(np.ones(3), np.zeros(3, bool))
+    with pytest.raises(ValueError, match=r"\(4,\) and flags \(3,\)"):
+        roc_curve(np.ones(4), np.ones(3, bool))
+    with pytest.raises(ValueError, match="pair 1 is nan"):
+        roc_curve(np.array([1, np.nan, 2]), np.array([True, True, False]))
+
+
+DISTANCE = np.array([0.1, 1.9, 1.2, 0.8, 1.2, 3.0, 0.4, 1.6])
+ISSAME = np.array([True, True, True, False, True, False, False, False])
+
+
+def test_the_worst_come_first_and_the_nearest_fill_up():
+    """At 1.5 pair 1 is rejected falsely; 6 and 3 are accepted falsely, and 7 is the next that would be."""
+    rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 3)
+    assert rejects.tolist() == [1, 2, 4]  # the lower number of the equal ones first
+    assert accepts.tolist() == [6, 3, 7]
+
+
+def test_there_may_be_fewer_than_asked_for():
+    rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 100)
+    assert rejects.tolist() == [1, 2, 4, 0] and accepts.tolist() == [6, 3, 7, 5]
+    rejects, accepts = hardest_pairs(DISTANCE[:3], ISSAME[:3], 1.5, 2)
+    assert rejects.tolist() == [1, 2] and accepts.tolist() == []
+    with pytest.raises(ValueError, match="pair 0 is inf"):
+        hardest_pairs(np.array([np.inf, 1]), np.array([True, False]), 1.0, 1)

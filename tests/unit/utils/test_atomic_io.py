@@ -1,0 +1,125 @@
+import errno
+import hashlib
+import os
+import resource
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from partial_fc.checkpoint import replace_file, write_file
+from partial_fc.utils.atomic_io import PART
+
+
+def test_chunks_of_any_size_and_kind(tmp_path):
+    big = np.arange(3 * PART // 4 + 5, dtype=np.float32).reshape(-1, 1)
+    chunks = [b"", b"abc", memoryview(b"defg"), np.empty((0, 3), np.float32), big, np.int64(7)]
+    expected = b"abcdefg" + big.tobytes() + np.int64(7).tobytes()
+    signs = []
+    entry = write_file(str(tmp_path / "a"), chunks, alive=lambda: signs.append(1))
+    assert (tmp_path / "a").read_bytes() == expected
+    assert entry == (len(expected), hashlib.sha256(expected).hexdigest())
+    assert len(signs) == 2 + 4 + 1  # none longer than PART
+
+
+def test_a_longer_file_is_written_over(tmp_path):
+    (tmp_path / "a").write_bytes(b"much longer")
+    assert write_file(str(tmp_path / "a"), [b"short"]).bytes == 5
+    assert (tmp_path / "a").read_bytes() == b"short"
+
+
+@pytest.mark.parametrize(
+    "path, reason",
+    [
+        ("/dev/full", "No space left on device"),
+        ("missing/a", "No such file or directory"),
+        (".", "Is a directory"),
+    ],
+)
+def test_an_error_names_the_file_and_the_reason(path, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match=f"cannot write {path}: {reason}") as error:
+        write_file(path, [b"x"])
+    assert os.strerror(error.value.errno) == reason
+
+
+def test_a_replaced_file_is_the_old_one_until_it_is_the_new_one(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def chunks():
+        yield b"new"
+        assert path.read_bytes() == b"old"
+        yield b"er"
+
+    assert replace_file(str(path), chunks()) == (5, hashlib.sha256(b"newer").hexdigest())
+    assert path.read_bytes() == b"newer"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "of the disk"), FloatingPointError("row 3"), KeyboardInterrupt()])
+def test_what_could_not_be_replaced_is_left_as_it_was(error, tmp_path):
+    (tmp_path / "a").write_bytes(b"old")
+
+    def chunks():
+        yield b"new"
+        raise error
+
+    with pytest.raises(type(error)):
+        replace_file(str(tmp_path / "a"), chunks())
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_name_without_a_folder_can_be_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    replace_file("a", [b"x"])
+    assert (tmp_path / "a").read_bytes() == b"x"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system with room for 64 KiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)], capture_output=True, text=True
+    )
+    if mount.returncode:
+        pytest.skip(f"needs root to mount a small disk: {mount.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.mark.parametrize("size", [1 << 20, (64 << 10) + 1])  # a large file, and one whose last byte alone has no room
+@pytest.mark.parametrize("write", [write_file, replace_file])
+def test_a_full_disk_is_told(write, size, small_disk):
+    path = small_disk / "a"
+    with pytest.raises(OSError, match=f"cannot write {path}.*: No space left on device") as error:
+        write(str(path), [bytes(size)])
+    assert error.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("size", [1 << 20, (32 << 10) + 1])
+def test_a_full_disk_keeps_the_file_that_was_to_be_replaced(size, small_disk):
+    path, old = small_disk / "a", os.urandom(32 << 10)
+    replace_file(str(path), [old])
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(str(path), [bytes(size)])
+    assert path.read_bytes() == old
+    assert os.listdir(small_disk) == ["a"]
+    replace_file(str(path), [bytes(32 << 10)])  # what was begun takes no room
+
+
+def test_a_limit_on_the_size_of_files_is_an_error_like_a_full_disk(tmp_path):
+    """The tail of the last part is refused: os.write takes less first, and then nothing."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="cannot write .*: File too large"):
+            write_file(str(tmp_path / "a"), [bytes(10_001)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (tmp_path / "a").stat().st_size == 10_000

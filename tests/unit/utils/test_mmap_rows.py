@@ -1,0 +1,135 @@
+import contextlib
+import os
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from page_cache import PAGE, in_memory, require_disk
+from partial_fc.utils import mmap_rows as row_files
+from partial_fc.utils.mmap_rows import RowFile, bank_files, page_runs
+
+WIDTH = 512  # two rows a page
+
+
+@pytest.mark.parametrize("row_bytes", [4, 400, 2048, 4096, 5000, 12288])
+@pytest.mark.parametrize("count", [0, 1, 2, 40, 100])
+def test_page_runs_are_the_pages_of_the_rows(row_bytes, count):
+    index = np.sort(np.random.default_rng(count).choice(100, count, replace=False))
+    starts, stops = page_runs(index, row_bytes)
+    pages = {byte // PAGE for row in index.tolist() for byte in range(row * row_bytes, (row + 1) * row_bytes)}
+    named = [page for start, stop in zip(starts, stops) for page in range(start // PAGE, stop // PAGE)]
+    assert named == sorted(pages)
+    assert (starts[1:] > stops[:-1]).all()
+
+
+def test_a_row_that_comes_twice_is_one_page():
+    starts, stops = page_runs(np.array([3, 3, 3]), 2048)
+    assert (starts.tolist(), stops.tolist()) == ([PAGE], [2 * PAGE])
+
+
+def test_rows_are_the_file_and_the_file_has_no_name(tmp_path):
+    file = RowFile(str(tmp_path), 8, WIDTH, reserve=True)
+    assert not file.rows.any() and file.rows.shape == (8, WIDTH) and file.rows.dtype == np.float32
+    file.rows[5] = 3
+    file.flush()
+    assert not os.listdir(tmp_path)
+    read = np.fromfile(f"/proc/self/fd/{file._file.fileno()}", "<f4").reshape(8, WIDTH)
+    np.testing.assert_array_equal(read, file.rows)
+
+
+def test_only_pages_that_are_written_take_space(tmp_path):
+    sparse, reserved = (RowFile(str(tmp_path), 4096, WIDTH, reserve) for reserve in (False, True))
+    assert sparse.disk_bytes == 0 and reserved.disk_bytes >= 4096 * 2048
+    assert not sparse.rows[::7].any()  # nor does reading
+    sparse.rows[[0, 1, 100, 4000]] = 1
+    sparse.flush()
+    assert sparse.disk_bytes == 3 * PAGE
+
+
+def written(file):
+    """Bytes that this process has made the kernel write for the file, at the next flush at the latest."""
+    file.flush()
+    with open("/proc/self/io") as counters:
+        return next(int(line.split()[1]) for line in counters if line.startswith("write_bytes"))
+
+
+@pytest.mark.parametrize("read_in_order", [False, True])
+def test_a_changed_row_has_one_page_written(read_in_order, tmp_path):
+    # Where the kernel holds a file in large units it writes the whole unit; 32 MiB read in order are enough for that.
+    file = RowFile(str(tmp_path), 16384, WIDTH, reserve=True)
+    file.rows[:] = 1
+    if read_in_order:
+        file._forget()  # as happens to a file larger than the memory
+        with file.in_order():
+            assert file.rows.sum() == 16384 * WIDTH
+    before = written(file)
+    file.rows[::1024] += 1
+    assert written(file) - before <= 16 * PAGE
+    assert file.rows[::1024].sum() == 2 * 16 * WIDTH
+
+
+def test_what_will_be_needed_is_read_and_nothing_else(tmp_path):
+    require_disk(tmp_path)
+    file = RowFile(str(tmp_path), 400, WIDTH, reserve=True)
+    file.rows[:] = 1
+    file._forget()
+    assert not in_memory(file)
+    # The last 66 pages are more than one request may ask for where the kernel's read-ahead is 128 KiB.
+    index = np.concatenate([[2, 5, 7, 90], np.arange(268, 400)])
+    file.will_need(index)
+    pages = set((index // 2).tolist())
+    deadline = time.monotonic() + 10
+    while in_memory(file) != pages and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert in_memory(file) == pages
+
+
+@pytest.mark.parametrize("read_in_order", [False, True])
+def test_a_fault_reads_one_page(read_in_order, tmp_path):
+    require_disk(tmp_path)
+    file = RowFile(str(tmp_path), 400, WIDTH, reserve=True)
+    file.rows[:] = 1
+    with file.in_order() if read_in_order else contextlib.nullcontext():
+        assert file.rows.all()
+    file._forget()
+    assert file.rows[200, 7] == 1
+    assert in_memory(file) == {100}
+
+
+def test_the_files_of_a_bank(tmp_path):
+    folder = tmp_path / "made" / "here"
+    files = bank_files(str(folder), [6, 2], WIDTH, sharing=2)
+    assert [[file.rows.shape for file in piece] for piece in files] == [[(6, WIDTH)] * 2, [(2, WIDTH)] * 2]
+    weight, mom = zip(*files)
+    assert sum(file.disk_bytes for file in weight) == 8 * 2048 and not any(file.disk_bytes for file in mom)
+
+
+def free_bytes(monkeypatch, *answers):
+    """Makes the disk say that so many bytes are free, one answer after the other."""
+    usages = iter([SimpleNamespace(free=free) for free in answers])
+    monkeypatch.setattr(row_files.shutil, "disk_usage", lambda folder: next(usages))
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    # 8 rows of 2,048 bytes: the weights of this rank and the momentum of three.
+    free_bytes(monkeypatch, 4 * 16384 - 1)
+    with pytest.raises(OSError, match=f"need 65,536 more bytes in {tmp_path}, which has 65,535 bytes free: make room"):
+        bank_files(str(tmp_path), [8], WIDTH, sharing=3)
+    free_bytes(monkeypatch, 4 * 16384, 3 * 16384)
+    bank_files(str(tmp_path), [8], WIDTH, sharing=3)
+
+
+def test_of_ranks_that_look_at_the_same_time_the_last_sees_what_all_take(tmp_path, monkeypatch):
+    free_bytes(monkeypatch, 4 * 16384, 3 * 16384 - 1)
+    with pytest.raises(OSError, match="need 49,152 more bytes in .* which has 49,151 bytes free"):
+        bank_files(str(tmp_path), [8], WIDTH, sharing=3)
+
+
+def test_a_folder_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="cannot make the folder .*file/inside: Not a directory"):
+        bank_files(str(tmp_path / "file" / "inside"), [8], WIDTH, sharing=1)
+    with pytest.raises(OSError, match="cannot make a file of 16384 bytes in /proc: "):
+        RowFile("/proc", 8, WIDTH, reserve=True)
