@@ -6,7 +6,10 @@ import numpy as np
 
 
 def squared_distances(embeddings: np.ndarray) -> np.ndarray:
-    """(P,) float64 squared distances of the normalized pairs of embeddings (2P, E), neighbors being a pair; an embedding of zeros stays zero, at distance 1."""
+    """(P,) float64: the squared distance of embeddings 2i and 2i + 1 of (2P, E), each normalized to length 1.
+
+    An embedding of zeros stays zero, at distance 1.
+    """
     left, right = embeddings[0::2], embeddings[1::2]
 
     def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
