@@ -10,7 +10,7 @@ import os
 from easydict import EasyDict as edict
 
 from config import config as user_config
-from partial_fc.layer.tiling import KEPT_MB
+from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.utils.config import SettingsError, choose, merge
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -33,7 +33,7 @@ def defaults() -> edict:
     settings.bank_on_gpu = True  # False: centers and momentum in host memory, for banks larger than the GPU
     settings.bank_folder = ""  # centers and momentum in files there, for banks larger than the host's memory
     settings.tile_classes = 0  # classes that the layer works on at once; 0: what suits the device
-    settings.kept_mb = KEPT_MB  # 256; the most a step keeps of its logits; those of a larger layer are computed twice
+    settings.logits_cache_mb = LOGITS_CACHE_MB  # 256; beyond it the backward pass computes logits a second time
     settings.loss_s = 64.0
     settings.margins = (1.0, 0.5, 0.0)  # (m1, m2, m3), set by the loss
 

@@ -12,8 +12,8 @@ import sys
 import time
 
 from partial_fc.distributed import env as launch
-from partial_fc.distributed.rank_status import NoticeBoard, job_key
-from partial_fc.distributed.watchdog import REFUSED, Sentinel, block_signals, release_signals
+from partial_fc.distributed.rank_status import RankStatusStore, job_key
+from partial_fc.distributed.watchdog import REFUSED, Watchdog, block_signals, release_signals
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
             super().print_help(file)
 
 
-def read_words(argv):
+def parse_args(argv):
     """What stands on the command line."""
     import default
 
@@ -93,9 +93,9 @@ def prepare_host(settings, local_rank):
     from partial_fc_mxnet.ops.device import sees_gpus
 
     if not sees_gpus():
-        launch.sum_alike(os.environ)
+        launch.deterministic_allreduce(os.environ)
     # One rank of a host draws, a minute at most; the others wait in hvd.init(), over Gloo 30 s by default. The
-    # sentinel, which can name the rank that is missing, is to be the first to lose patience.
+    # watchdog, which can name the rank that is missing, is to be the first to lose patience.
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", "330")
     if local_rank == 0:
         draw_demo(settings)
@@ -110,7 +110,7 @@ def end(error, telling, board):
         late = time.monotonic() + 5
         while time.monotonic() < late and not board.told():
             time.sleep(0.1)
-    if board.tell_once():
+    if board.claim_error_report():
         hint = ", run `bash setup-utils/install.sh` first" if isinstance(error, ModuleNotFoundError) else ""
         where = "" if telling else f" on rank {launch.place(os.environ).rank}"
         print(f"error{where}: {error}{hint}", file=sys.stderr, flush=True)
@@ -142,26 +142,26 @@ def run_rank(argv):
     """Reads the command line, prepares the host, starts Horovod and does the work. From then on job.run ends it."""
     place = launch.place(os.environ)
     try:
-        words = read_words(argv)
+        words = parse_args(argv)
         settings = read_settings(words)
     except (ValueError, OSError, ImportError) as error:
-        board = NoticeBoard(likely_root(argv), job_key(os.environ, os.getpid()), place.rank)
+        board = RankStatusStore(likely_root(argv), job_key(os.environ, os.getpid()), place.rank)
         end(error, place.rank == 0, board)  # all ranks read the same words
-    sentinel = Sentinel(place, settings.models_root, os.environ)
-    sentinel.start()
+    watchdog = Watchdog(place, settings.models_root, os.environ)
+    watchdog.start()
     try:
         prepare_host(settings, place.local_rank)
     except (ValueError, OSError, ImportError) as error:
-        end(error, place.local_rank == 0, sentinel.board)
+        end(error, place.local_rank == 0, watchdog.board)
     import horovod.mxnet as hvd
 
-    from partial_fc_mxnet import job
+    from partial_fc_mxnet import collectives
 
     work = choose_work(words, settings)
-    job.guarded_by(sentinel)
-    with job.waiting("Horovod's start"):
+    collectives.guarded_by(watchdog)
+    with collectives.waiting("Horovod's start"):
         hvd.init()
-    job.run(work)
+    collectives.run(work)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
 
 import layer  # noqa: E402
 
-from partial_fc_mxnet import SampleDistributeModule, job  # noqa: E402
+from partial_fc_mxnet import SampleDistributeModule, collectives  # noqa: E402
 
 ROUND = 10  # steps of a line
 
@@ -88,7 +88,7 @@ def tell(steps: str, seconds: list[float], before: Counters, after: Counters, ce
     each = [(now - then) / len(seconds) for now, then in zip(after, before)]
     on_disk = sum(files[1].disk_bytes for files in centers.files)
     mine = [*each, float(np.median(seconds)), layer.resident("RssAnon"), layer.resident("RssFile"), on_disk]
-    waited, read, written, median, own, mapped, on_disk = np.transpose(job.gather("measured", mine))
+    waited, read, written, median, own, mapped, on_disk = np.transpose(collectives.gather("measured", mine))
     if hvd.rank() == 0:
         share = 100 * waited.mean() / np.mean(seconds)
         ranks = ", ".join(f"{a / 1e9:.2f} + {b / 1e9:.2f}" for a, b in zip(own, mapped))
@@ -111,7 +111,7 @@ def main() -> None:
     start = time.perf_counter()
     module = layer.build(SampleDistributeModule, words.classes, words.ratio, words.folder)
     centers = module.memory_bank.centers
-    took = max(job.gather("initialised", time.perf_counter() - start))
+    took = max(collectives.gather("initialised", time.perf_counter() - start))
     if hvd.rank() == 0:
         print(f"{words.classes} classes, r = {words.ratio}, {hvd.size()} ranks, made in {took:.0f} s")
         print("     steps | s: median, least | waiting for the disk | MB a step read, written by all ranks")
@@ -119,7 +119,7 @@ def main() -> None:
     wait, seconds = DiskWait(module), []
     first = before = count(wait)
     for number, batch in enumerate(layer.batches(words.classes, words.steps), 1):
-        job.gather("start", None)
+        collectives.gather("start", None)
         begin = time.perf_counter()
         module.forward_backward(batch)
         module.update()

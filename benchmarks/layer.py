@@ -110,7 +110,7 @@ def main() -> None:
     hvd.init()
     for classes, ratio in [(words.classes, words.ratio)] if words.classes else CASES:
         textbook = measure(TextbookModule, classes, ratio, words.steps)
-        ours = measure(SampleDistributeModule, classes, ratio, words.steps, kept_mb=words.kept_mb)
+        ours = measure(SampleDistributeModule, classes, ratio, words.steps, logits_cache_mb=words.logits_cache_mb)
         if hvd.rank() == 0:
             print(
                 f"{classes} classes, r = {ratio}: textbook {textbook[0]:.3f} s, {textbook[1] / 1e6:.0f} MB; "

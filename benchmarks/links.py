@@ -189,7 +189,7 @@ def as_measured(one: dict, guess: Machine) -> Measured:
 def crossing(case: Case, of_host: int) -> float:
     """Bytes that the model has leave a host in a step."""
     where = spread(case.ranks, of_host)
-    moves = [move for move in plan(case).moves if move.way == "network"]
+    moves = [move for move in plan(case).traffic if move.way == "network"]
     return sum(open_mpi(move.name.split()[0], move.out, where).crossing for move in moves)
 
 

@@ -46,7 +46,7 @@ CASES = (
     {"classes": 100_000},
     {"classes": 100_000, "ratio": 0.1},
     {"classes": 1_000_000, "ratio": 0.1},
-    {"classes": 100_000, "kept_mb": 0},
+    {"classes": 100_000, "logits_cache_mb": 0},
     {"classes": 10_000, "network": "r18", "batch": 8},
 )
 INPUTS, STEPS = 16, 5  # numbers of an "image" where there is no network but one small FullyConnected
@@ -94,7 +94,7 @@ def build_module(case: Case, bank: MemoryBank) -> SampleDistributeModule:
         symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=case.embedding, name="fc1")
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (case.batch * hvd.size()))
     loss = MarginLoss((1.0, 0.0, 0.4), 64, case.embedding)
-    walk = {"tile_classes": case.tile_classes, "kept_mb": case.kept_mb}
+    walk = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
     module = SampleDistributeModule(symbol, loss, bank, optimizer, **walk)
     module.bind([mx.io.DataDesc("data", (case.batch, *image_shape(case)))])
     module.init_params(mx.init.Xavier())
@@ -178,16 +178,17 @@ def compare(name: str, predicted: float, measured: float) -> None:
 def report(planned: Plan, measured: Measured) -> None:
     """The planned figures beside the measured ones, as a table."""
     case = planned.case
-    title = f"{case.classes:,} classes, r = {case.ratio}, kept_mb = {case.kept_mb}, {case.network or 'no network'}; kB"
+    cache = f"logits_cache_mb = {case.logits_cache_mb}"
+    title = f"{case.classes:,} classes, r = {case.ratio}, {cache}, {case.network or 'no network'}; kB"
     print(f"{title:54}{'planned':>14}{'measured':>14}")
     bank, beyond = expected(planned)
     compare("class centers and momentum", bank, measured.bank)
     compare("beyond them", beyond, measured.beyond)
-    for move in planned.moves:
+    for move in planned.traffic:
         for one in measured.collectives:
             if move.way == "network" and f"({one.name})" in move.name:
                 compare(move.name, move.out, one.received(hvd.size()))
-    network = sum(move.out for move in planned.moves if move.way == "network")
+    network = sum(move.out for move in planned.traffic if move.way == "network")
     if not case.network:
         network += 2 * (case.ranks - 1) * 4 * case.embedding * (INPUTS + 1) // case.ranks
     if measured.sent:

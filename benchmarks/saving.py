@@ -26,7 +26,7 @@ import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
 from partial_fc.checkpoint import CheckpointFolder  # noqa: E402
-from partial_fc_mxnet import CallBackCheckpoint, SampleDistributeModule, job  # noqa: E402
+from partial_fc_mxnet import CallBackCheckpoint, SampleDistributeModule, collectives  # noqa: E402
 
 
 class Watch:
@@ -69,7 +69,7 @@ def main() -> None:
     words = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()
-    place = job.gather("folder", tempfile.mkdtemp(dir=words.folder) if hvd.rank() == 0 else None)[0]
+    place = collectives.gather("folder", tempfile.mkdtemp(dir=words.folder) if hvd.rank() == 0 else None)[0]
     module = layer.build(SampleDistributeModule, words.classes, words.ratio)
     watch = Watch(module, CheckpointFolder(place, kept=1), words.every)
     for batch in layer.batches(words.classes, words.every * (words.saves + 1)):

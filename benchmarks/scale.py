@@ -166,7 +166,7 @@ def remedies_table() -> list[str]:
     for what, case, reduced in remedies():
         planned = plan(case)
         if reduced:
-            planned = planned._replace(moves=[reduced_statistics(planned, move) for move in planned.moves])
+            planned = planned._replace(traffic=[reduced_statistics(planned, move) for move in planned.traffic])
         rows.append((what, *(f"{speed(planned, gigabits):,.0f}" for gigabits in GIGABITS)))
     return table(("change", *(f"samples/s, {gigabits} Gbit/s" for gigabits in GIGABITS)), rows)
 

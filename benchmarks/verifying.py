@@ -67,14 +67,14 @@ def main() -> None:
     import horovod.mxnet as hvd
 
     from partial_fc.evaluation.verification import verify_distances
-    from partial_fc_mxnet import Embedder, job
+    from partial_fc_mxnet import Embedder, collectives
 
     hvd.init()
     with tempfile.TemporaryDirectory() as folder:
-        path = job.gather("path", f"{folder}/pairs.bin")[0]
+        path = collectives.gather("path", f"{folder}/pairs.bin")[0]
         if hvd.rank() == 0:
             write_set(path, args.pairs)
-        job.gather("written", None)
+        collectives.gather("written", None)
         embedder = Embedder(build_module(settings), settings.batch_size, settings.image_size)
         before, embedding, metrics = peak(), [], []
         for _ in range(ROUNDS):

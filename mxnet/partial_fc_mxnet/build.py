@@ -12,7 +12,7 @@ import mxnet as mx
 from partial_fc.distributed import env as launch
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.learning_rate import scaled_rate
-from partial_fc.utils import memory as host_room
+from partial_fc.utils import memory
 
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
@@ -107,7 +107,7 @@ def check_context(settings, local_rank: int) -> None:
         raise ValueError("MXNet has no float16 convolutions on the CPU: set fp16=False, or train where it sees a GPU")
 
 
-def check_room(settings, rank: int, size: int, local_rank: int, local_size: int) -> None:
+def require_memory(settings, rank: int, size: int, local_rank: int, local_size: int) -> None:
     """Makes sure that class centers and momentum will fit, before any rank of this host allocates them.
 
     Raises:
@@ -118,11 +118,11 @@ def check_room(settings, rank: int, size: int, local_rank: int, local_size: int)
     needed = 8 * shard_of(settings.num_classes, rank, size).size * settings.embedding_size
     if settings.bank_on_gpu and rank_context(local_rank).device_type == "gpu":
         free, _ = mx.context.gpu_memory_info(local_rank)
-        host_room.check_room(needed, free, f"on GPU {local_rank}", "start more ranks, or set bank_on_gpu=False")
+        memory.require_memory(needed, free, f"on GPU {local_rank}", "start more ranks, or set bank_on_gpu=False")
         return
     remedy = "train on more hosts, or keep them in files: bank_folder=<folder of a fast disk>"
     place = f"for the {local_size} rank{'s' if local_size > 1 else ''} of this host"
-    host_room.check_room(local_size * needed, host_room.free_memory(), place, remedy)
+    memory.require_memory(local_size * needed, memory.free_memory(), place, remedy)
 
 
 def build_symbol(settings, fp16: bool):
@@ -168,7 +168,7 @@ def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistribut
         bank,
         memory_optimizer,
         tile_classes=settings.tile_classes,
-        kept_mb=settings.kept_mb,
+        logits_cache_mb=settings.logits_cache_mb,
         max_grad_norm=settings.max_grad_norm,
     )
     return module, optimizer_params

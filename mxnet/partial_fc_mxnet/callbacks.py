@@ -10,7 +10,7 @@ import logging
 import time
 from typing import Callable, NamedTuple
 
-from . import job
+from . import collectives
 from .ops import module_arrays
 
 
@@ -90,7 +90,7 @@ class CallBackLogging:
         if self._waited is None:
             return None
         waited = self._waited()
-        seconds, self._waited_before = job.largest("log.waited", waited - self._waited_before), waited
+        seconds, self._waited_before = collectives.largest("log.waited", waited - self._waited_before), waited
         self._waiting_seconds += seconds
         return seconds / elapsed
 

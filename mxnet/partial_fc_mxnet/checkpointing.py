@@ -21,7 +21,7 @@ from partial_fc.checkpoint import CheckpointFolder, Entry, Manifest, array_chunk
 from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, statistics_file
 from partial_fc.utils.memory import free_memory
 
-from . import backbone_state, job
+from . import backbone_state, collectives
 from .layer.center_storage import Piece, empty_arrays
 from .ops.host_memory import host_view
 
@@ -48,8 +48,8 @@ class CallBackCheckpoint:
         saved_at: the update in the folder that the training goes on from.
 
     Raises, in a call:
-        job.Preempted: on every rank, when one was asked to stop and the checkpoint is complete.
-        job.JobError: on every rank, when one could not write, or when its numbers are not finite: that is not saved.
+        collectives.Preempted: on every rank, when one was asked to stop and the checkpoint is complete.
+        collectives.JobError: on every rank, when one could not write, or when its numbers are not finite.
         OSError: on rank 0, when it could not complete the checkpoint that was written in the background.
     """
 
@@ -77,11 +77,11 @@ class CallBackCheckpoint:
             self._publish()
         if (words & STOP).any():
             self.save(param.num_update)
-            raise job.Preempted(param.num_update)
+            raise collectives.Preempted(param.num_update)
         if self.frequent and param.num_update % self.frequent == 0 and param.num_update != self._saved_at:
             self._begin()
         written = self._save is not None and self._save.written.done()
-        self.module.word = written * WRITTEN + job.stop_requested() * STOP
+        self.module.word = written * WRITTEN + collectives.stop_requested() * STOP
 
     def save(self, num_update: int) -> None:
         """Saves now, unless this update is saved already, and returns when the checkpoint is complete."""
@@ -94,9 +94,9 @@ class CallBackCheckpoint:
         num_update = self.module.num_update
         self._saved_at = num_update
         # All ranks alike: who has written already meets the others now, who writes in its thread meets them later.
-        background = not job.largest("checkpoint.room", 0.0 if _copy_fits(self.module.memory_bank) else 1.0)
+        background = not collectives.largest("checkpoint.room", 0.0 if _copy_fits(self.module.memory_bank) else 1.0)
         make = partial(_Save, self.module, self.folder, self._notes(), self._thread if background else None)
-        self._save = job.together("checkpoint.copy", make)
+        self._save = collectives.run_on_all_ranks("checkpoint.copy", make)
         if not background:
             self._publish()
 
@@ -104,14 +104,14 @@ class CallBackCheckpoint:
         """Waits for the save that is under way, if there is one."""
         if self._save is not None:
             self._publish()
-        job.together("checkpoint.publish", lambda: self._published and self._published.result())
+        collectives.run_on_all_ranks("checkpoint.publish", lambda: self._published and self._published.result())
 
     def _publish(self) -> None:
         """All ranks agree that they have written; rank 0 goes on in its thread."""
         save, self._save = self._save, None
         save.waited_for = True
-        entries = job.together("checkpoint.write", save.written.result)
-        shards = job.gather("checkpoint.shards", (save.shard, entries, save.rank_state))
+        entries = collectives.run_on_all_ranks("checkpoint.write", save.written.result)
+        shards = collectives.gather("checkpoint.shards", (save.shard, entries, save.rank_state))
         if hvd.rank() == 0:
             manifest = save.manifest(shards, self._origin)
             self._published = self._thread.submit(self._complete, manifest)
@@ -149,7 +149,7 @@ class _Save:
             self.written = thread.submit(self._write)
         else:
             self.written = Future()
-            with bank.centers.in_order():
+            with bank.centers.sequential_access():
                 self.written.set_result(self._write())
 
     def manifest(self, shards: list, origin: dict) -> Manifest:
@@ -182,7 +182,7 @@ class _Save:
     def _alive(self) -> None:
         # While the training goes on it is to show signs of life of its own.
         if self.waited_for:
-            job.alive()
+            collectives.report_progress()
 
 
 def progress(module) -> dict:

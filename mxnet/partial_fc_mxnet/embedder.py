@@ -15,7 +15,7 @@ import numpy as np
 from partial_fc.evaluation.validation_set import PairsOfRank
 from partial_fc.inference.distances import squared_distances
 
-from . import job
+from . import collectives
 
 
 class PairFigures(NamedTuple):
@@ -71,8 +71,10 @@ class Embedder:
         self.module.average_aux()
         pairs = self.pairs[name]
         # Only what a rank does by itself is in it: a rank that failed would be missed in the all-gather.
-        mine = job.together(f"embed.{name}", lambda: (self._embed_share(pairs), self._compare_modes(pairs)))
-        shares, agreements = zip(*job.gather(f"pairs.{name}", mine))
+        mine = collectives.run_on_all_ranks(
+            f"embed.{name}", lambda: (self._embed_share(pairs), self._compare_modes(pairs))
+        )
+        shares, agreements = zip(*collectives.gather(f"pairs.{name}", mine))
         distance, lengths = np.concatenate(shares).T
         return PairFigures(distance, pairs.issame, float(lengths.mean()), float(np.concatenate(agreements).mean()))
 
@@ -84,13 +86,13 @@ class Embedder:
         Raises:
             JobError: on every rank, where a file or an image is damaged.
         """
-        self.pairs[name] = job.together(f"read.{name}", lambda: self._read(name, path))
+        self.pairs[name] = collectives.run_on_all_ranks(f"read.{name}", lambda: self._read(name, path))
         return self.pairs[name]
 
     def _read(self, name: str, path: str) -> PairsOfRank:
         pairs = PairsOfRank.read(name, path, hvd.rank(), hvd.size())
         for start in range(0, len(pairs.images), self._step()):
-            job.alive()
+            collectives.report_progress()
             self._decode(pairs, start)
         return pairs
 
@@ -123,7 +125,7 @@ class Embedder:
         return pairs.decode(start, min(start + self._step(), len(pairs.images)), self.image_size)
 
     def _figures(self, pixels: np.ndarray) -> np.ndarray:
-        job.alive()
+        collectives.report_progress()
         plain, mirrored = self._embed(pixels), self._embed(pixels[:, :, ::-1])
         lengths = (np.linalg.norm(plain, axis=1) + np.linalg.norm(mirrored, axis=1)) / 2
         return np.stack([squared_distances(plain + mirrored), lengths.reshape(-1, 2).mean(axis=1)], axis=1)

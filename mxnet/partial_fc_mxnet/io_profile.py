@@ -20,9 +20,9 @@ from partial_fc.training.profiling.ram_disk import SetFiles, find_set_files
 from partial_fc.training.profiling.report import draw_chart, format_table, numbers
 from partial_fc.training.profiling.verdict import judge
 from partial_fc.training.report import write_summary
+from partial_fc.training.run_folder import check_writable
 
-from . import build, job
-from .output import check_writable
+from . import build, collectives
 
 SECONDS = 8.0
 # Steps of a phase at least, and before it: the first ones allocate and choose algorithms.
@@ -45,20 +45,24 @@ def profile(settings, seconds: float = SECONDS) -> None:
     """
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     settings = _without_learning(settings)
-    job.watch(settings.step_timeout, settings.host_timeout)
-    job.together("sizes", lambda: (_check(settings), build.check_context(settings, local_rank)))
-    job.together("room", lambda: build.check_room(settings, rank, size, local_rank, hvd.local_size()))
+    collectives.watch(settings.step_timeout, settings.host_timeout)
+    collectives.run_on_all_ranks("sizes", lambda: (_check(settings), build.check_context(settings, local_rank)))
+    collectives.run_on_all_ranks(
+        "room", lambda: build.require_memory(settings, rank, size, local_rank, hvd.local_size())
+    )
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
-    job.together("output", lambda: check_writable(folder, rank) if rank == 0 else None)
-    data, files = job.together(
+    collectives.run_on_all_ranks("output", lambda: check_writable(folder, rank) if rank == 0 else None)
+    data, files = collectives.run_on_all_ranks(
         "data", lambda: (build.build_data(settings, rank, size, hvd.local_size()), _files(settings))
     )
     dummies = build.build_dummies(settings, rank, size)
-    bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
-    module, optimizer_params = job.together("module", lambda: build.build_module(settings, bank, size))
+    bank = collectives.run_on_all_ranks(
+        "memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder)
+    )
+    module, optimizer_params = collectives.run_on_all_ranks("module", lambda: build.build_module(settings, bank, size))
     measured = _measure(settings, seconds, data, dummies, module, optimizer_params)
     data.close()
-    job.together("results", lambda: _report(settings, folder, files, measured) if rank == 0 else None)
+    collectives.run_on_all_ranks("results", lambda: _report(settings, folder, files, measured) if rank == 0 else None)
 
 
 def _check(settings) -> None:
@@ -86,7 +90,7 @@ def _measure(settings, seconds: float, data, dummies, module, optimizer_params) 
     reader = _read(data, batch_size, seconds)
     course = _Course(module, data, batch_size, seconds, [_endless(dummies), _from_empty(data)])
     module.fit(course, optimizer_params, course.after_step, mx.init.Xavier())
-    gathered = job.gather("io_profile", (place_of(data.threads), reader, *course.tallies))
+    gathered = collectives.gather("io_profile", (place_of(data.threads), reader, *course.tallies))
     places, *tallies = zip(*gathered)
     names = ("reader alone", "training, dummy images", "training, the set")
     phases = [Phase(name, batch_size, tally) for name, tally in zip(names, tallies)]
@@ -97,7 +101,7 @@ def _read(data, batch_size: int, seconds: float) -> Tally:
     """Takes batches from the reader as fast as it gives them."""
     batches = _from_empty(data)
     _take(batches)
-    job.gather("start_reading", None)  # all ranks of a host read at once
+    collectives.gather("start_reading", None)  # all ranks of a host read at once
     start, count = _tally(data, 0, 0.0), 0
     while time.perf_counter() < start.seconds + seconds:
         _take(batches)
@@ -107,7 +111,7 @@ def _read(data, batch_size: int, seconds: float) -> Tally:
 
 
 def _take(batches: Iterator) -> None:
-    job.alive()
+    collectives.report_progress()
     next(batches).data[0].wait_to_read()
 
 
@@ -182,7 +186,7 @@ class _Course:
 
     def after_step(self, param) -> None:
         """Called by fit after each update, when the batch of the next one has been taken."""
-        job.alive()
+        collectives.report_progress()
         param.loss.asscalar()  # as the log of a training does
         self._step += 1
         if self._step == 3:
@@ -200,7 +204,7 @@ class _Course:
 
     def _settle(self, done: Tally) -> None:
         """Ends the phase, or makes it as much longer as it is too short."""
-        seconds = job.largest("io_profile.seconds", done.seconds)
+        seconds = collectives.largest("io_profile.seconds", done.seconds)
         if seconds < 0.9 * self._seconds:
             self._end = WARM + math.ceil((self._step - WARM) * self._seconds / seconds)
             return

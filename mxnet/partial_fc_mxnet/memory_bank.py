@@ -16,7 +16,7 @@ from partial_fc.checkpoint import SavedClasses, replace_file
 from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
 from partial_fc.layer.sampling import WeightIndexSampler
 
-from . import job
+from . import collectives
 from .layer.center_storage import Centers, Piece, empty_arrays
 from .ops.device import rank_context
 from .ops.host_memory import host_view
@@ -131,10 +131,10 @@ class MemoryBank:
             OSError: a file could not be written; the one from before is still there.
         """
         os.makedirs(self.prefix, exist_ok=True)
-        with self.centers.in_order(), empty_arrays(self.num_local):
+        with self.centers.sequential_access(), empty_arrays(self.num_local):
             for path, field in zip(self._files(), Piece._fields):
                 arrays = [host_view(getattr(piece, field)) for piece in self.centers.pieces]
-                replace_file(path, array_file_chunks(arrays), job.alive)
+                replace_file(path, array_file_chunks(arrays), collectives.report_progress)
 
     def load(self) -> None:
         """Reads what :meth:`save` wrote on this rank of the same number of ranks.

@@ -15,12 +15,11 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.label_encoding import DIGITS, from_digits, to_digits
+from partial_fc.layer.label_encoding import DIGITS, decode_labels, encode_labels
 from partial_fc.layer.loss_scale import LossScale
-from partial_fc.layer.tiling import KEPT_MB
+from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
-from . import job
-from .fitting import Fitting, take_parameters_of_rank_0
+from . import collectives
 from .layer.class_layer import ClassLayer
 from .layer.clipped_updater import ClippedUpdater
 from .layer.scaled_updater import ScaledUpdater
@@ -30,6 +29,7 @@ from .ops.buffers import Buffers
 from .ops.device import rank_context
 from .ops.host_memory import host_array
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
+from .train_loop import TrainLoop, take_parameters_of_rank_0
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
 
@@ -53,7 +53,7 @@ class SampleDistributeModule:
         memory_bank: MemoryBank of this rank.
         memory_optimizer: updates its rows.
         logger: where the module reports.
-        tile_classes, kept_mb: how the layer walks through its centers, see CenterWalk.
+        tile_classes, logits_cache_mb: how the layer walks through its centers, see TiledMarginSoftmax.
         max_grad_norm: what the backbone's gradients are clipped at, see ClippedUpdater; 0 clips nothing.
 
     Attributes:
@@ -82,7 +82,7 @@ class SampleDistributeModule:
         logger=logging,
         *,
         tile_classes: int = 0,
-        kept_mb: int = KEPT_MB,
+        logits_cache_mb: int = LOGITS_CACHE_MB,
         max_grad_norm: float = 0.0,
     ):
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
@@ -105,7 +105,7 @@ class SampleDistributeModule:
         self.grad_cache = None
         self._buffers = Buffers()
         self.loss_cache = self.get_ndarray(self.context, "loss_cache", (1,))
-        self._layer = ClassLayer(fc7_model, memory_bank, self.context, tile_classes, kept_mb)
+        self._layer = ClassLayer(fc7_model, memory_bank, self.context, tile_classes, logits_cache_mb)
         self.num_classes = None
         self._statistics = None
         # The label never enters the symbol: only this module's all-gather reads it.
@@ -122,7 +122,7 @@ class SampleDistributeModule:
             ValueError: the ranks' batch sizes differ, the banks do not follow one another, or the backbone's
                 output is not (B, E) of the bank.
         """
-        job.together("bind", lambda: self._bind(data_shapes, for_training, module_arguments))
+        collectives.run_on_all_ranks("bind", lambda: self._bind(data_shapes, for_training, module_arguments))
         self._settle_shards()
 
     def init_params(self, *args, **kwargs) -> None:
@@ -221,7 +221,7 @@ class SampleDistributeModule:
             saved.restore(self, train_data)
         callbacks = batch_end_callback or []
         callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-        Fitting(self, train_data, callbacks, max_update).run()
+        TrainLoop(self, train_data, callbacks, max_update).run()
 
     def forward(self, data_batch, is_train: bool | None = None) -> tuple[mx.nd.NDArray, mx.nd.NDArray] | None:
         """Runs the backbone; in training also gathers its features.
@@ -248,7 +248,7 @@ class SampleDistributeModule:
         self.loss_cache[:] = loss
         gradient = self.grad_cache
         if self.size > 1:
-            with job.waiting("reduce-scatter feature_gradient"):
+            with collectives.waiting("reduce-scatter feature_gradient"):
                 gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
         if self.loss_scale is not None:
             gradient = gradient * self.loss_scale.factor
@@ -303,7 +303,7 @@ class SampleDistributeModule:
         """
         gathered = tensor.astype(dtype, copy=False)
         if self.size > 1:
-            with job.waiting(f"all-gather {name}"):
+            with collectives.waiting(f"all-gather {name}"):
                 gathered = hvd.allgather(gathered, name=name)
         if gathered.shape != tuple(shape):
             raise ValueError(f"all-gather {name!r} gave {gathered.shape}, not {tuple(shape)}: ranks sent unequal parts")
@@ -373,14 +373,14 @@ class SampleDistributeModule:
             )
 
     def _gather_features(self, features, labels):
-        digits = to_digits(_host(labels), self.num_classes, self.word)
+        digits = encode_labels(_host(labels), self.num_classes, self.word)
         batch, width = features.shape
         packed = self.get_ndarray(self.context, "features", (batch, width + DIGITS))
         packed[:, :width] = features
         packed[:, width:] = digits
         shape = (batch * self.size, width + DIGITS)
         total = self.allgather(packed, "features", shape, np.float32, self.context)
-        total_labels, words = from_digits(total[:, width:].asnumpy())
+        total_labels, words = decode_labels(total[:, width:].asnumpy())
         self.words = words[::batch]
         return mx.nd.slice_axis(total, axis=1, begin=0, end=width), mx.nd.array(total_labels, dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""The margin softmax over the class centers of one rank in its textbook form; center_walk.py has the one that trains.
+"""The margin softmax over the class centers of one rank in its textbook form; tiled_softmax.py has the one that trains.
 
 Shapes: G global batch, S sampled classes of this rank, E embedding.
 """

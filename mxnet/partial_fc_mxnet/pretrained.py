@@ -11,7 +11,7 @@ from partial_fc.checkpoint import SavedClasses
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.checkpoint.mxnet_params import named_arrays
 
-from . import job
+from . import collectives
 from .saved_training import SavedTraining
 
 
@@ -42,8 +42,8 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained:
     """
     if os.path.exists(os.path.join(path, MANIFEST)):
         saved = SavedTraining.open(path)
-        return job.together("pretrained", lambda: _of_checkpoint(saved, with_classes))
-    return job.together("pretrained", lambda: _of_files(path, with_classes))
+        return collectives.run_on_all_ranks("pretrained", lambda: _of_checkpoint(saved, with_classes))
+    return collectives.run_on_all_ranks("pretrained", lambda: _of_files(path, with_classes))
 
 
 def _of_checkpoint(saved: SavedTraining, with_classes: bool) -> Pretrained:

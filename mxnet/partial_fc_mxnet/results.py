@@ -38,7 +38,7 @@ _FILES = {
 }
 
 
-class Ended(NamedTuple):
+class TrainingResult(NamedTuple):
     """A training that has ended, on rank 0.
 
     Attributes:
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
     problems: dict[str, list[str]]
 
 
-def write_results(ended: Ended) -> None:
+def write_results(ended: TrainingResult) -> None:
     """Writes the files.
 
     Raises:
@@ -86,7 +86,7 @@ def write_results(ended: Ended) -> None:
     write_page(os.path.join(ended.folder, "report.html"), _page(ended, title, summary))
 
 
-def tell_end(ended: Ended) -> None:
+def log_summary(ended: TrainingResult) -> None:
     """The last lines of the log."""
     if ended.skipped:
         logging.warning("bad images skipped, by all ranks together: %d", ended.skipped)
@@ -108,7 +108,7 @@ def tell_end(ended: Ended) -> None:
     logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(ended.folder))
 
 
-def _summary(ended: Ended) -> dict:
+def _summary(ended: TrainingResult) -> dict:
     settings, log, verification = ended.settings, ended.log, ended.verification
     images = ended.updates * settings["batch_size"] * ended.ranks
     return {
@@ -135,7 +135,7 @@ def _summary(ended: Ended) -> dict:
     }
 
 
-def _page(ended: Ended, title: str, summary: dict) -> Results:
+def _page(ended: TrainingResult, title: str, summary: dict) -> Results:
     points = ended.log.points
     return Results(
         title=title,

@@ -20,7 +20,7 @@ from partial_fc.checkpoint import (
 )
 from partial_fc.checkpoint.layout import BACKBONE, statistics_file, step_number
 
-from . import backbone_state, job
+from . import backbone_state, collectives
 from .checkpointing import LOSS_SCALE
 
 
@@ -46,7 +46,7 @@ class SavedTraining:
         Raises:
             JobError: on every rank, where something is missing, damaged, or not a checkpoint; names the file.
         """
-        return cls(path, job.together("checkpoint.verify", lambda: _verified(path)))
+        return cls(path, collectives.run_on_all_ranks("checkpoint.verify", lambda: _verified(path)))
 
     @classmethod
     def newest(cls, folder: CheckpointFolder, warn: Callable[[str], object] = logging.warning) -> SavedTraining | None:
@@ -61,16 +61,16 @@ class SavedTraining:
         Raises:
             JobError: on every rank, where there are some and all are damaged: to begin anew is not for us to decide.
         """
-        complete = job.gather("checkpoint.newest", folder.complete() if hvd.rank() == 0 else None)[0]
+        complete = collectives.gather("checkpoint.newest", folder.complete() if hvd.rank() == 0 else None)[0]
         for _, path in complete:
             try:
                 return cls.open(path)
-            except job.JobError as error:
+            except collectives.JobError as error:
                 if hvd.rank() == 0:
                     warn(f"this checkpoint is not gone on from: {error}")
                 last = error
         if complete:
-            raise job.JobError(
+            raise collectives.JobError(
                 f"no checkpoint in {folder.path} is whole; to begin anew move it away. The oldest: {last}"
             )
         return None
@@ -104,7 +104,7 @@ class SavedTraining:
         Raises:
             JobError: on every rank, where the checkpoint does not fit the module, bank or data of one.
         """
-        job.together("resume", lambda: self._restore(module, train_data))
+        collectives.run_on_all_ranks("resume", lambda: self._restore(module, train_data))
 
     def _restore(self, module, train_data) -> None:
         manifest, bank = self.manifest, module.memory_bank
@@ -162,5 +162,5 @@ def _verified(path: str) -> Manifest:
     check_layout(path, manifest)
     for number, (name, entry) in enumerate(sorted(manifest.files.items())):
         if number % hvd.size() == hvd.rank():
-            verify_file(path, name, entry, job.alive)
+            verify_file(path, name, entry, collectives.report_progress)
     return manifest

@@ -10,7 +10,7 @@ import mxnet as mx
 from partial_fc.checkpoint import replace_file
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 
-from . import job
+from . import collectives
 from .onnx_export import OnnxExport
 
 ONNX_NAME = "backbone.onnx"
@@ -77,7 +77,9 @@ class CallBackModelSave:
     def _save(self, num_update: int) -> None:
         self.module.average_aux()
         arg_params, aux_params = self.module.get_export_params()
-        job.together("save_model", lambda: self.rank == 0 and self._write(num_update, arg_params, aux_params))
+        collectives.run_on_all_ranks(
+            "save_model", lambda: self.rank == 0 and self._write(num_update, arg_params, aux_params)
+        )
 
     def _write(self, num_update: int, arg_params, aux_params) -> None:
         params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
@@ -99,7 +101,7 @@ class CallBackCenterSave:
     """
 
     def __init__(self, memory_bank, frequent: int = 10000):
-        self._every = Every(frequent, lambda num_update: job.together("save_centers", memory_bank.save))
+        self._every = Every(frequent, lambda num_update: collectives.run_on_all_ranks("save_centers", memory_bank.save))
 
     def __call__(self, param) -> None:
         self._every(param.num_update)

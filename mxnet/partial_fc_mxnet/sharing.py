@@ -8,10 +8,10 @@ import socket
 
 import horovod.mxnet as hvd
 
-from . import job
+from . import collectives
 
 
-def strangers(folder: str) -> list[str]:
+def hosts_without_shared_folder(folder: str) -> list[str]:
     """Names of the hosts that do not see what rank 0 writes into a folder (all-gathers ``mark``, ``mark_seen``).
 
     Raises:
@@ -20,9 +20,9 @@ def strangers(folder: str) -> list[str]:
     if hvd.size() == hvd.local_size():
         return []
     # A name that no host has looked for before: file servers' clients remember for a while what was not there.
-    mark = job.gather("mark", os.path.join(folder, f".mark-{secrets.token_hex(8)}"))[0]
-    job.together("mark_made", lambda: hvd.rank() == 0 and _make(mark))
-    hosts = job.gather("mark_seen", "" if os.path.exists(mark) else socket.gethostname())
+    mark = collectives.gather("mark", os.path.join(folder, f".mark-{secrets.token_hex(8)}"))[0]
+    collectives.run_on_all_ranks("mark_made", lambda: hvd.rank() == 0 and _make(mark))
+    hosts = collectives.gather("mark_seen", "" if os.path.exists(mark) else socket.gethostname())
     if hvd.rank() == 0:
         os.remove(mark)
     return sorted(set(hosts) - {""})

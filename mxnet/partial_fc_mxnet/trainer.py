@@ -20,14 +20,14 @@ from partial_fc.distributed.consistency import code_digest
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
 from partial_fc.evaluation.pixel_baseline import raw_pixel_distances
 from partial_fc.evaluation.verification import VerificationPoint, verify_distances
+from partial_fc.training.run_folder import Output, check_writable, prepare_folder
 
-from . import build, job, sharing, starting, step_seed
+from . import build, collectives, resume, sharing, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
 from .onnx_export import OnnxExport
-from .output import Output, check_writable, prepare_folder
-from .results import Ended, tell_end, write_results
+from .results import TrainingResult, log_summary, write_results
 from .saved_training import SavedTraining
 from .saving import CallBackCenterSave, CallBackModelSave
 from .verifying import CallBackVerification
@@ -43,20 +43,26 @@ def train(settings) -> None:
         JobError: on every rank, where something was wrong on one before training.
     """
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
-    job.watch(settings.step_timeout, settings.host_timeout)
-    job.together("context", lambda: build.check_context(settings, local_rank))
-    job.together("room", lambda: build.check_room(settings, rank, size, local_rank, hvd.local_size()))
+    collectives.watch(settings.step_timeout, settings.host_timeout)
+    collectives.run_on_all_ranks("context", lambda: build.check_context(settings, local_rank))
+    collectives.run_on_all_ranks(
+        "room", lambda: build.require_memory(settings, rank, size, local_rank, hvd.local_size())
+    )
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
-    data = job.together("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
-    job.agree(facts(settings, data))
-    beginning = starting.find_saved(settings, folder, run_name())
-    job.together("output", lambda: rank == 0 and _prepare(settings, folder, beginning))
-    job.together("output_of_ranks", lambda: check_writable(folder, rank))
+    data = collectives.run_on_all_ranks("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
+    collectives.assert_same_on_all_ranks(facts(settings, data))
+    beginning = resume.find_checkpoint(settings, folder, run_name())
+    collectives.run_on_all_ranks("output", lambda: rank == 0 and _prepare(settings, folder, beginning))
+    collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, rank))
     _check_shared(settings, folder)
     num_update = beginning.saved.manifest.num_update if beginning.saved else 0
-    with Output(folder, rank, settings.max_update, num_update) as output:
-        bank = job.together("memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder))
-        module, optimizer_params = job.together("module", lambda: build.build_module(settings, bank, size))
+    with Output(folder, rank, settings.max_update, num_update, _open_writer) as output:
+        bank = collectives.run_on_all_ranks(
+            "memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder)
+        )
+        module, optimizer_params = collectives.run_on_all_ranks(
+            "module", lambda: build.build_module(settings, bank, size)
+        )
         run = _Run(settings, module, output, data, beginning)
         run.fit(optimizer_params)
         run.finish()
@@ -67,19 +73,25 @@ def run_name() -> str:
     return os.environ.get("PARTIAL_FC_RUN", "")
 
 
-def _prepare(settings, folder: str, beginning: starting.Beginning) -> None:
+def _prepare(settings, folder: str, beginning: resume.ResumePlan) -> None:
     prepare_folder(folder, beginning.keep)
-    starting.checkpoint_folder(settings, folder).clean()
+    resume.checkpoint_folder(settings, folder).clean()
 
 
 def _check_shared(settings, folder: str) -> None:
     """Now rather than when the first checkpoint is complete, as far as its files are on one disk."""
-    hosts = sharing.strangers(folder)
+    hosts = sharing.hosts_without_shared_folder(folder)
     if hosts and settings.checkpoint_every:
-        raise job.JobError(
+        raise collectives.JobError(
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, and a checkpoint is of all: "
             "set models_root to a disk that they share, or train without checkpoints (checkpoint_every=0)"
         )
+
+
+def _open_writer(folder: str):
+    from mxboard import SummaryWriter  # only rank 0 needs it
+
+    return SummaryWriter(logdir=folder, verbose=False)
 
 
 def facts(settings, data) -> dict:
@@ -108,13 +120,13 @@ FACES = 4
 class _Run:
     """The callbacks of a training and what is told before and after it."""
 
-    def __init__(self, settings, module, output: Output, data, beginning: starting.Beginning):
+    def __init__(self, settings, module, output: Output, data, beginning: resume.ResumePlan):
         self.settings, self.module, self.output, self.data = settings, module, output, data
         self.beginning, self.saved = beginning, beginning.saved
         self.rank, self.size = module.rank, module.size
         sets = build.validation_sets(settings)
         # A set that one host lacks is left out on all of them: they embed it together.
-        absent = job.gather("validation_sets", [path for path in sets.values() if not os.path.isfile(path)])
+        absent = collectives.gather("validation_sets", [path for path in sets.values() if not os.path.isfile(path)])
         self.missing = sorted(set().union(*absent))
         self.sets = {name: path for name, path in sets.items() if path not in self.missing}
         self.log = CallBackLogging(
@@ -139,13 +151,13 @@ class _Run:
         self.verification.prepare()
         prefix = os.path.join(output.folder, "model")
         symbol = build.build_symbol(settings, fp16=False)
-        faces = job.together("faces", self._faces)
+        faces = collectives.run_on_all_ranks("faces", self._faces)
         self.export = OnnxExport(symbol, settings.image_size, module.context, faces, self._metadata)
         self.model_save = CallBackModelSave(symbol, module, prefix, self.rank, settings.save_every, self.export)
         self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
         self.checkpoint = CallBackCheckpoint(
             module,
-            starting.checkpoint_folder(settings, output.folder),
+            resume.checkpoint_folder(settings, output.folder),
             settings.checkpoint_every,
             self._notes,
             {**facts(settings, data), "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
@@ -163,16 +175,18 @@ class _Run:
         mx.random.seed(settings.seed)
         module.bind(self.data.provide_data, for_training=True)
         initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
-        job.together("init_params", lambda: module.init_params(initializer))
+        collectives.run_on_all_ranks("init_params", lambda: module.init_params(initializer))
         # Days of training should not end in a network that cannot be exported.
-        job.together("export", lambda: self.rank == 0 and self.export.try_out(*module.get_export_params()))
+        collectives.run_on_all_ranks(
+            "export", lambda: self.rank == 0 and self.export.try_out(*module.get_export_params())
+        )
         if saved is not None:
             self._take_notes(saved.manifest.state)
         else:
             if settings.pretrained:
-                starting.take_pretrained(settings, module)
+                resume.take_pretrained(settings, module)
             self._measure_baselines()
-        callbacks = [lambda param: job.alive(param.num_update), self.log]
+        callbacks = [lambda param: collectives.report_progress(param.num_update), self.log]
         callbacks += [CallBackFinite(module, settings.frequent)]
         callbacks += [Timed(self.log, [self.verification, self.model_save, self.center_save, self.checkpoint])]
         if step_seed.draws(module.symbol):
@@ -199,9 +213,9 @@ class _Run:
 
     def _begin(self) -> None:
         """From here on nothing can be refused: the output folder becomes this run's."""
-        claim = partial(starting.claim, self.settings, self.output.folder, run_name(), self.beginning)
-        job.together("claim", lambda: self.rank == 0 and claim())
-        job.training_begun()
+        claim = partial(resume.take_ownership, self.settings, self.output.folder, run_name(), self.beginning)
+        collectives.run_on_all_ranks("claim", lambda: self.rank == 0 and claim())
+        collectives.training_begun()
 
     def finish(self) -> None:
         """Verifies and saves what was trained, and writes the summary."""
@@ -212,20 +226,20 @@ class _Run:
             self.checkpoint.save(num_update)
         try:
             self.verification.verify_all(num_update)  # first, as the ONNX file tells its threshold
-        except job.JobError:
+        except collectives.JobError:
             self._save_models(num_update)
             raise
         self._save_models(num_update)
         self.seconds = self._seconds_so_far()
-        self.skipped = sum(job.gather("skipped_images", self.data.skipped))
-        job.together("results", lambda: self.rank == 0 and self._write_results())
+        self.skipped = sum(collectives.gather("skipped_images", self.data.skipped))
+        collectives.run_on_all_ranks("results", lambda: self.rank == 0 and self._write_results())
 
     def _save_models(self, num_update: int) -> None:
         self.model_save.save(num_update)
         self.center_save.save(num_update)
 
     def _write_results(self) -> None:
-        ended = Ended(
+        ended = TrainingResult(
             folder=self.output.folder,
             settings=self.settings,
             ranks=self.size,
@@ -243,7 +257,7 @@ class _Run:
         )
         write_results(ended)
         self._warn_of_missing()
-        tell_end(ended)
+        log_summary(ended)
 
     def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
         """What is wrong with the training by a verification of this set; nothing is with an untrained network."""
@@ -327,7 +341,9 @@ class _Run:
             return
         name, path = next(iter(self.sets.items()))
         untrained = self.verification.verify_all(0)[name]
-        raw = job.together("raw_pixels", lambda: _raw_pixel_accuracy(path, self.settings.image_size, self.rank))
+        raw = collectives.run_on_all_ranks(
+            "raw_pixels", lambda: _raw_pixel_accuracy(path, self.settings.image_size, self.rank)
+        )
         if self.rank == 0:
             self.baselines = {"raw_pixels": raw, "untrained": untrained}
             logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw, untrained)

@@ -9,7 +9,7 @@ from typing import Callable
 
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 
-from . import job
+from . import collectives
 from .embedder import Embedder, PairFigures
 
 
@@ -62,7 +62,7 @@ class CallBackVerification:
         """
         for name, path in self.sets.items():
             issame = self.embedder.prepare(name, path).issame
-            job.together(f"check.{name}", partial(check_kinds, issame, path))
+            collectives.run_on_all_ranks(f"check.{name}", partial(check_kinds, issame, path))
 
     def verify_all(self, num_update: int) -> dict[str, float]:
         """Verifies every set now, unless that was done at this update already.
@@ -93,7 +93,9 @@ class CallBackVerification:
     def _verify(self, name: str, path: str, num_update: int) -> None:
         start = time.perf_counter()
         figures = self.embedder(name, path)
-        result = job.together(f"verify.{name}", lambda: verify_distances(figures.distance, figures.issame))
+        result = collectives.run_on_all_ranks(
+            f"verify.{name}", lambda: verify_distances(figures.distance, figures.issame)
+        )
         dimensions = effective_dimensions(figures.distance, figures.issame)
         seconds = time.perf_counter() - start
         point = VerificationPoint(num_update, *result, figures.xnorm, dimensions, figures.agreement, seconds)

@@ -15,7 +15,7 @@ def missing(records: Sequence[Record], size: int) -> list[int]:
     return sorted(set(range(size)) - {record.rank for record in records})
 
 
-def culprit(records: Sequence[Record]) -> Record | None:
+def stalled_rank(records: Sequence[Record]) -> Record | None:
     """The rank that the others wait for: of those that wait in no collective, the one that moved longest ago."""
     busy = [record for record in records if not record.waiting and not record.ended]
     return sorted(busy, key=lambda record: (record.moved, record.rank))[0] if busy else None
@@ -36,7 +36,7 @@ def connection_sentence(rank: int, records: Sequence[Record]) -> str:
     mine = next((record for record in records if record.rank == rank), None)
     place = f" {_where(mine)}" if mine else ""
     elsewhere = [record for record in records if mine and record.host != mine.host]
-    seen = culprit(elsewhere)
+    seen = stalled_rank(elsewhere)
     last = f"; {_who(seen)} was last seen {_where(seen)}" if seen else ""
     return f"rank {rank} lost the connection to the others{place}: one of another host is gone{last}"
 
@@ -70,7 +70,7 @@ def still_sentence(records: Sequence[Record], size: int, now: float, patience: f
         stopped: the ranks whose processes are held by SIGSTOP.
     """
     halted = [record for record in records if record.rank in stopped]
-    blamed = halted[0] if halted else culprit(records)
+    blamed = halted[0] if halted else stalled_rank(records)
     waiting = [record for record in records if record.waiting and record is not blamed]
     if blamed is not None:
         held = " and is stopped (SIGSTOP or a debugger)" if halted else ""

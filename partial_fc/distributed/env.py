@@ -61,7 +61,7 @@ def cores_of_rank(local_size: int) -> int:
     return max(1, min(mine, launcher // local_size))
 
 
-def sum_alike(environment: MutableMapping[str, str]) -> None:
+def deterministic_allreduce(environment: MutableMapping[str, str]) -> None:
     """Makes the ranks' sums of gradients the same bits in every run, for ranks that compute on the CPU.
 
     Horovod joins gradients that are ready at the same time, and which those are changes from run to run. The sum of

@@ -57,7 +57,7 @@ class _Peer:
 
 
 class HostWatch(threading.Thread):
-    """One end of the watch, or the middle of it. Make one with at_center() or at_edge(), then start() it.
+    """One end of the watch, or the middle of it. Make one with server() or client(), then start() it.
 
     Attributes:
         unreached: why this edge cannot watch; empty as long as it can.
@@ -73,7 +73,7 @@ class HostWatch(threading.Thread):
         self._lock = threading.Lock()
 
     @classmethod
-    def at_center(cls, listener: socket.socket, contact: Contact, hosts: Sequence[str]) -> HostWatch:
+    def server(cls, listener: socket.socket, contact: Contact, hosts: Sequence[str]) -> HostWatch:
         """Rank 0's, which hears all others.
 
         Args:
@@ -87,7 +87,7 @@ class HostWatch(threading.Thread):
         return watch
 
     @classmethod
-    def at_edge(cls, contact: Contact, host: str, center: str) -> HostWatch:
+    def client(cls, contact: Contact, host: str, center: str) -> HostWatch:
         """Another host's, which hears rank 0.
 
         Args:
@@ -114,7 +114,7 @@ class HostWatch(threading.Thread):
         with self._lock:
             return list(self._gone)
 
-    def forgive(self) -> None:
+    def reset_timers(self) -> None:
         """Counts from now on: this process itself was held for a while."""
         with self._lock:
             for peer in self._peers.values():

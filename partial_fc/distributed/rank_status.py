@@ -52,7 +52,7 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
     return "".join(c if c.isalnum() or c in ".-" else "-" for c in key) if key else f"alone-{pid}"
 
 
-class NoticeBoard:
+class RankStatusStore:
     """The records of a job, seen from one rank. Nothing here fails: who cannot write is missing on the board.
 
     Args:
@@ -97,7 +97,7 @@ class NoticeBoard:
                         found.append(record)
         return sorted(found)
 
-    def tell_once(self) -> bool:
+    def claim_error_report(self) -> bool:
         """Whether the caller is to tell how the job ends: True for the first of all ranks that asks, and only once."""
         if self._claimed:
             return False

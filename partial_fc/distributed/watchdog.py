@@ -18,16 +18,16 @@ from typing import Callable, Mapping, NoReturn, Sequence, TypeVar
 
 from .diagnosis import (
     absent_sentence,
-    culprit,
     gone_sentence,
     missing,
     silent_sentence,
+    stalled_rank,
     still_sentence,
     unseen_sentence,
 )
 from .env import Place
 from .heartbeat import HostWatch
-from .rank_status import NoticeBoard, Record, has_ended, is_gone, is_stopped, job_key, process_state
+from .rank_status import RankStatusStore, Record, has_ended, is_gone, is_stopped, job_key, process_state
 
 Result = TypeVar("Result")
 
@@ -47,7 +47,7 @@ MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
 
 
 def block_signals() -> None:
-    """Leaves the signals that ask this process to end to the sentinel.
+    """Leaves the signals that ask this process to end to the watchdog.
 
     Threads inherit that, so it is called before any library makes one: NumPy does so when it is imported.
     """
@@ -59,7 +59,7 @@ def release_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
-class Sentinel(threading.Thread):
+class Watchdog(threading.Thread):
     """Watches over a rank. Make it in the main thread, some time after block_signals(), and start() it.
 
     Args:
@@ -78,7 +78,7 @@ class Sentinel(threading.Thread):
 
     def __init__(self, place: Place, root: str, environment: Mapping[str, str]):
         super().__init__(name="sentinel", daemon=True)
-        self.place, self.board = place, NoticeBoard(root, job_key(environment, os.getpid()), place.rank)
+        self.place, self.board = place, RankStatusStore(root, job_key(environment, os.getpid()), place.rank)
         self.patience = self.host_patience = 0.0
         self.stop_requested = False
         self.telling = threading.RLock()
@@ -172,7 +172,7 @@ class Sentinel(threading.Thread):
             if now - self._looked > 10 * TICK + PRECEDENCE:
                 self._moved = now  # the process itself was held for a while
                 if self._hosts is not None:
-                    self._hosts.forgive()
+                    self._hosts.reset_timers()
             self._looked = now
             self._arm()
             lost = self.lost()
@@ -201,7 +201,7 @@ class Sentinel(threading.Thread):
         """
         self.telling.acquire(timeout=5)
         if not self._done:
-            if _within(BOARD, self.board.tell_once, True):
+            if _within(BOARD, self.board.claim_error_report, True):
                 with suppress(OSError):
                     print(f"error: {text}\n{trace}".rstrip(), file=sys.stderr, flush=True)
             for rank in stopped:
@@ -249,7 +249,7 @@ class Sentinel(threading.Thread):
 
     def _still(self, now: float) -> float:
         """Seconds since this rank moved, or the one that it waits for."""
-        blamed = culprit(self.board.records())
+        blamed = stalled_rank(self.board.records())
         mine = now - self._moved
         return mine if blamed is None or blamed.rank == self.place.rank else min(mine, time.time() - blamed.moved)
 
@@ -286,7 +286,7 @@ class Sentinel(threading.Thread):
             self.end(text)
         # mpirun finds its daemon there lost by itself. When a rank ends before, it waits for that daemon's answer.
         with self.telling:
-            if not self._done and _within(BOARD, self.board.tell_once, True):
+            if not self._done and _within(BOARD, self.board.claim_error_report, True):
                 with suppress(OSError):
                     print(f"error: {text}", file=sys.stderr, flush=True)
             end = time.monotonic() + LINGER
@@ -303,7 +303,7 @@ class Sentinel(threading.Thread):
         if not self.patience or now - self._moved < self.patience:
             return
         records, clock = self.board.records(), time.time()
-        blamed = culprit(records)
+        blamed = stalled_rank(records)
         stopped = [record.rank for record in records if record.host == self.board.host and is_stopped(record)]
         if self._hosts is not None:
             stopped += [self._host_of.index(host) for host in self._hosts.held(QUIET)]

@@ -15,7 +15,7 @@ WORD_PLACE = 2**21
 WORDS = 8
 
 
-def to_digits(labels: np.ndarray, num_classes: int, word: int = 0) -> np.ndarray:
+def encode_labels(labels: np.ndarray, num_classes: int, word: int = 0) -> np.ndarray:
     """(B,) integers -> (B, 2) float32.
 
     Args:
@@ -32,7 +32,7 @@ def to_digits(labels: np.ndarray, num_classes: int, word: int = 0) -> np.ndarray
     return np.stack([labels // BASE + word * WORD_PLACE, labels % BASE], axis=1).astype(np.float32)
 
 
-def from_digits(digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def decode_labels(digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(G, 2) float32 -> labels (G,) int64, and beside each the word (G,) int64 of the rank that sent it."""
     high, low = digits.astype(np.int64).T
     return high % WORD_PLACE * BASE + low, high // WORD_PLACE

@@ -14,7 +14,7 @@ import numpy as np
 TILE_BYTES = {"cpu": 12 << 20, "gpu": 256 << 20}
 
 # What a step keeps from its first walk for its second, in MiB: room for the logits of 128 images and 500,000 classes.
-KEPT_MB = 256
+LOGITS_CACHE_MB = 256
 
 
 class Tile(NamedTuple):

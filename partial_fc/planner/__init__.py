@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .case import Case, Layer, lay_out
 from .memory import Part, memory_parts
-from .moves import Move, moved_bytes
+from .traffic import Transfer, moved_bytes
 
 __all__ = ["Case", "Layer", "Move", "Part", "Plan", "plan"]
 
@@ -26,13 +26,13 @@ class Plan(NamedTuple):
         case: what was asked for.
         layer: the sizes that follow from it.
         parts: of the memory.
-        moves: of a step.
+        traffic: of a step.
     """
 
     case: Case
     layer: Layer
     parts: list[Part]
-    moves: list[Move]
+    traffic: list[Transfer]
 
     def memory(self, place: str) -> int:
         """Bytes of all parts in a place: device, host or file."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from partial_fc.layer.sharding import num_sampled, shard_of
-from partial_fc.layer.tiling import KEPT_MB, tile_classes
+from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 
 from .backbones import BACKBONES
 
@@ -32,7 +32,7 @@ class Case(NamedTuple):
         bank: where centers and momentum lie: gpu (where the rank computes), host, or file.
         network: of the table of backbones; empty leaves the backbone out.
         tile_classes: T; 0 takes what suits the device.
-        kept_mb: the most that a step keeps from its first walk through the centers for its second, in MiB.
+        logits_cache_mb: the most that a step keeps from its first walk through the centers for its second, in MiB.
     """
 
     classes: int
@@ -45,11 +45,11 @@ class Case(NamedTuple):
     bank: str = "gpu"
     network: str = ""
     tile_classes: int = 0
-    kept_mb: int = KEPT_MB
+    logits_cache_mb: int = LOGITS_CACHE_MB
 
 
 class Layer(NamedTuple):
-    """How the layer of the rank with the most classes goes through its centers, see center_walk.py.
+    """How the layer of the rank with the most classes goes through its centers, see tiled_softmax.py.
 
     Attributes:
         batch: G.
@@ -89,7 +89,7 @@ def lay_out(case: Case) -> Layer:
     bank = computes if case.bank == "gpu" else case.bank
     elsewhere, gathered = computes == "device" and bank != "device", sampled < classes
     numbers_of_class = batch + (case.embedding if elsewhere or gathered else 0)
-    keeps = FLOAT * numbers_of_class * sampled <= case.kept_mb << 20
+    keeps = FLOAT * numbers_of_class * sampled <= case.logits_cache_mb << 20
     return Layer(batch, classes, sampled, tile, -(-sampled // tile), computes, bank, elsewhere, gathered, keeps)
 
 
@@ -97,7 +97,7 @@ def _check(case: Case) -> None:
     for name in ("classes", "ranks", "batch", "embedding"):
         if getattr(case, name) < 1:
             raise ValueError(f"{name} is {getattr(case, name)}, but must be at least 1")
-    for name in ("tile_classes", "kept_mb"):
+    for name in ("tile_classes", "logits_cache_mb"):
         if getattr(case, name) < 0:
             raise ValueError(f"{name} is {getattr(case, name)}, but must not be negative")
     for name, known in (("device", DEVICES), ("bank", BANKS), ("network", ("", *BACKBONES))):

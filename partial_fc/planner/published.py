@@ -20,7 +20,7 @@ from .case import Case
 
 GPUS_PER_HOST = 8
 _GLINT, _WEBFACE = 360_232, 2_059_906
-_WHOLE = 1 << 20  # kept_mb of these trainers, whose logits always are whole
+_WHOLE = 1 << 20  # logits_cache_mb of these trainers, whose logits always are whole
 
 
 class Published(NamedTuple):
@@ -31,7 +31,7 @@ class Published(NamedTuple):
         card: GPU and, unless it is MXNet, trainer; of machine.CARDS.
         case: what was trained.
         speed: samples/s of all ranks.
-        fitted: the constants of the card are fitted to it; else they have to foretell it.
+        fitted: the constants of the card are fitted to it; else they have to predict it.
     """
 
     table: str
@@ -48,7 +48,7 @@ class Published(NamedTuple):
 
 def _one(table: str, card: str, words: tuple, speed: float, fitted: bool = False) -> Published:
     classes, ranks, batch, ratio, network, fp16 = words
-    case = Case(classes, ranks, batch, ratio=ratio, network=network, fp16=fp16, kept_mb=_WHOLE)
+    case = Case(classes, ranks, batch, ratio=ratio, network=network, fp16=fp16, logits_cache_mb=_WHOLE)
     return Published(table, card, case, speed, fitted)
 
 

@@ -18,7 +18,7 @@ _COLUMNS = {
     "bus": ("Between host and GPU", "to the GPU", "from it"),
     "file": ("Of the bank's files", "read", "written"),
 }
-_NAMES = {"ranks": "--ranks", "batch": "--batch", "ratio": "--ratio", "kept_mb": "--kept-mb", "bank": "--bank"}
+_NAMES = {"ranks": "--ranks", "batch": "--batch", "ratio": "--ratio", "logits_cache_mb": "--kept-mb", "bank": "--bank"}
 
 
 def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time]) -> str:
@@ -42,7 +42,7 @@ def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[s
         "layer": planned.layer._asdict(),
         "memory": [part._asdict() for part in planned.parts],
         "memory_total": {place: planned.memory(place) for place in PLACES},
-        "moves": [move._asdict() for move in planned.moves],
+        "moves": [move._asdict() for move in planned.traffic],
         "times": [time._asdict() for time in times],
         "step_seconds": seconds or None,
         "samples_per_second": planned.layer.batch / seconds if times else None,
@@ -78,7 +78,7 @@ def _memory_table(planned: Plan) -> list[str]:
 
 def _moves_tables(planned: Plan) -> list[str]:
     lines = ["Bytes that a rank moves in a step, MiB"]
-    for way, moves in groupby(planned.moves, key=lambda move: move.way):
+    for way, moves in groupby(planned.traffic, key=lambda move: move.way):
         group = [(f"  {move.name}", _mib(move.out), _mib(move.back)) for move in moves]
         lines += _aligned([_COLUMNS[way], *group])
     return [*lines, ""]

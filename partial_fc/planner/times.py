@@ -24,8 +24,8 @@ from .routes import Route, Spread, doublings, open_mpi, ring, spread
 # Of a product of two matrices: a multiplication and an addition for each. Backward multiplies twice, for the gradients
 # of both factors.
 FLOPS, BACKWARD = 2, 2
-# Reads and writes of a logit in center_walk.py. First walk: written, scaled by column (2), largest found, exponentiated
-# (2), summed. Second: scaled by row (2) and by column (2), read by two products.
+# Reads and writes of a logit in tiled_softmax.py. Forward: written, scaled by column (2), maximum, exp (2), sum.
+# Backward: scaled by row (2) and by column (2), read by two products.
 LOGIT_PASSES = 13
 AGAIN_PASSES = 3  # where it is computed again: written, scaled by column
 # MXNet hands on what its engine has done by so many operators at once (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN).
@@ -36,7 +36,7 @@ class Time(NamedTuple):
     """Some of the seconds of a step.
 
     Attributes:
-        name: what takes them; collectives of the layer bear their own name in brackets, as in Move.
+        name: what takes them; collectives of the layer bear their own name in brackets, as in Transfer.
         seconds: that it takes.
         hidden: those of them that pass beside something else.
     """
@@ -104,7 +104,7 @@ def backbone_seconds(planned: Plan, machine: Machine) -> tuple[float, float]:
 
 
 def _moved(planned: Plan, way: str) -> int:
-    return sum(move.out + move.back for move in planned.moves if move.way == way)
+    return sum(move.out + move.back for move in planned.traffic if move.way == way)
 
 
 # Talking ----------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def _moved(planned: Plan, way: str) -> int:
 
 def _talking(planned: Plan, machine: Machine, where: Spread) -> Iterator[Time]:
     beside = seconds_beside(planned, machine)
-    for move in planned.moves:
+    for move in planned.traffic:
         if move.way != "network":
             continue
         kind = move.name.split()[0]

@@ -63,7 +63,7 @@ def _changes(case: Case) -> list[tuple[str, Iterable[Any]]]:
         ("ranks", range(case.ranks + 1, min(case.classes, MOST_RANKS) + 1)),
         ("batch", range(case.batch - 1, 0, -1)),
         ("ratio", (percent / 100 for percent in range(99, 0, -1) if percent / 100 < case.ratio)),
-        ("kept_mb", (0,) if case.kept_mb else ()),
+        ("logits_cache_mb", (0,) if case.logits_cache_mb else ()),
         ("fp16", () if case.fp16 or not case.network else (True,)),
         ("bank", ("host",) if case.bank == "gpu" else ()),
     ]

@@ -24,7 +24,7 @@ def free_memory(root: str | Path = "/") -> int:
     return free
 
 
-def check_room(needed: int, free: int, place: str, remedy: str) -> None:
+def require_memory(needed: int, free: int, place: str, remedy: str) -> None:
     """Refuses what would not fit, before it is allocated.
 
     Args:

@@ -61,7 +61,7 @@ class RowFile:
         """What the file takes of the disk."""
         return 512 * os.fstat(self._file.fileno()).st_blocks
 
-    def will_need(self, index: np.ndarray) -> None:
+    def prefetch(self, index: np.ndarray) -> None:
         """Has the disk read the rows of a sorted index (S,), side by side; comes back when the last are on their way.
 
         One thread's page faults wait for each other, which is some five times slower.
@@ -77,7 +77,7 @@ class RowFile:
         os.fdatasync(self._file.fileno())
 
     @contextlib.contextmanager
-    def in_order(self) -> Iterator[None]:
+    def sequential_access(self) -> Iterator[None]:
         """For reading all rows from the first to the last."""
         self._map.madvise(mmap.MADV_SEQUENTIAL)
         try:

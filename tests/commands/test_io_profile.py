@@ -176,7 +176,7 @@ def test_ctrl_c_while_the_program_loads(settings):
 def test_an_error_of_what_was_interrupted_is_no_defect(run):
     program = (
         "import horovod.mxnet as hvd\n"
-        "from partial_fc_mxnet import job\n"
+        "from partial_fc_mxnet import collectives\n"
         "def interrupted():\n"
         "    try:\n"
         "        raise KeyboardInterrupt\n"

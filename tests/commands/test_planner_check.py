@@ -3,7 +3,11 @@
 import json
 import re
 
-CASES = [{"classes": 40_000, "ratio": ratio, "kept_mb": kept_mb} for ratio in (1.0, 0.5) for kept_mb in (256, 0)]
+CASES = [
+    {"classes": 40_000, "ratio": ratio, "logits_cache_mb": logits_cache_mb}
+    for ratio in (1.0, 0.5)
+    for logits_cache_mb in (256, 0)
+]
 
 
 def test_memory_and_collectives_are_within_10_percent_of_a_run(run):

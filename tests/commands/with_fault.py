@@ -75,16 +75,16 @@ def before(owner, name, fault):
 
 def after_update(number, fault):
     """Puts the fault after the first callback of an update."""
-    from partial_fc_mxnet import job
+    from partial_fc_mxnet import collectives
 
-    alive = job.alive
+    alive = collectives.report_progress
 
     def changed(num_update=None):
         alive(num_update)
         if num_update == number:
             fault()
 
-    job.alive = changed
+    collectives.report_progress = changed
 
 
 def break_features(fault):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
-from partial_fc_mxnet.layer import tiled_softmax as center_walk
+from partial_fc_mxnet.layer import tiled_softmax as tiled_softmax
 from partial_fc_mxnet.ops.arithmetic import DeviceArithmetic, HostArithmetic, product
 
 HOST, DEVICE = HostArithmetic(), DeviceArithmetic(mx.cpu())
@@ -28,11 +28,11 @@ CALLS = {
     "put_no_entries": lambda a, x: a.put_entries(x, *[np.empty(0, np.int64)] * 2, np.empty(0)) or [x],
     "inverse_norms": lambda a, x: [a.inverse_norms(x)],
     "dot_rows": lambda a, x: [a.dot_rows(x, rows(T, E, 1))],
-    "take_away_along": lambda a, x: a.take_away_along(x, rows(T, E, 1), a.vector(np.arange(T))) or [x],
+    "remove_component": lambda a, x: a.remove_component(x, rows(T, E, 1), a.vector(np.arange(T))) or [x],
     "scale_columns": lambda a, x: a.scale_columns(x, a.vector(np.arange(E))) or [x],
     "scale_rows": lambda a, x: a.scale_rows(x, a.vector(np.arange(T))) or [x],
     "exponentiate": lambda a, x: [*a.exponentiate(x), x],
-    "exponentiate_less": lambda a, x: a.exponentiate_less(x, np.arange(T)) or [x],
+    "exp_minus": lambda a, x: a.exp_minus(x, np.arange(T)) or [x],
     "to_host": lambda a, x: [a.to_host([a.vector(np.arange(T)), a.inverse_norms(x)])],
 }
 
@@ -64,13 +64,13 @@ class OperatorSGD(MemoryBankSGDOptimizer):
 
 
 @pytest.mark.parametrize("sampled", [None, np.array([0, 2, 3, 7, 8, 11])])
-@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
-def test_a_whole_step_with_each(sampled, kept_bytes, tmp_path, monkeypatch):
+@pytest.mark.parametrize("logits_cache_bytes", [0, 1 << 20])
+def test_a_whole_step_with_each(sampled, logits_cache_bytes, tmp_path, monkeypatch):
     results = []
     for arithmetic, optimizer in ((HOST, MemoryBankSGDOptimizer), (DEVICE, OperatorSGD)):
-        monkeypatch.setattr(center_walk, "arithmetic_on", lambda context, chosen=arithmetic: chosen)
+        monkeypatch.setattr(tiled_softmax, "arithmetic_on", lambda context, chosen=arithmetic: chosen)
         bank = MemoryBank(12, 12, 0, 0, E, str(tmp_path), class_start=0)
-        walk = center_walk.CenterWalk(MarginLoss(loss_s=8), bank, mx.cpu(), 5, kept_bytes)
+        walk = tiled_softmax.TiledMarginSoftmax(MarginLoss(loss_s=8), bank, mx.cpu(), 5, logits_cache_bytes)
         index = np.arange(12) if sampled is None else sampled
         column = np.array([0, 5, -1, 2, 2])
         statistics = walk.statistics(rows(G, E), column, index)

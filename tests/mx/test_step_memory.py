@@ -9,15 +9,15 @@ import numpy as np
 
 from benchmarks.layer import resident, start_peak
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
-from partial_fc_mxnet.layer.tiled_softmax import CenterWalk
+from partial_fc_mxnet.layer.tiled_softmax import TiledMarginSoftmax
 
 G, E, TILE = 128, 64, 2048
 MEGABYTE = 1 << 20
 
 
-def peak_of_a_step(classes, kept_bytes):
+def peak_of_a_step(classes, logits_cache_bytes):
     """Bytes that steps take beyond what there was before the first, in a process that has run nothing else."""
-    command = [sys.executable, __file__, str(classes), str(kept_bytes)]
+    command = [sys.executable, __file__, str(classes), str(logits_cache_bytes)]
     result = subprocess.run(
         command,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
@@ -29,9 +29,9 @@ def peak_of_a_step(classes, kept_bytes):
     return int(result.stdout)
 
 
-def measure(classes, kept_bytes):
+def measure(classes, logits_cache_bytes):
     bank = MemoryBank(classes, classes, 0, 0, E, "", class_start=0)
-    walk = CenterWalk(MarginLoss(), bank, mx.cpu(), TILE, kept_bytes)
+    walk = TiledMarginSoftmax(MarginLoss(), bank, mx.cpu(), TILE, logits_cache_bytes)
     features = mx.nd.random.normal(shape=(G, E))
     features.wait_to_read()
     before = start_peak()

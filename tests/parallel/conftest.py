@@ -8,10 +8,10 @@ import horovod.mxnet as hvd
 import pytest
 
 from partial_fc.distributed import env as launch
-from partial_fc_mxnet import job
+from partial_fc_mxnet import collectives
 
 os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # lets a test start and stop a timeline
-launch.sum_alike(os.environ)  # as train_memory.py does
+launch.deterministic_allreduce(os.environ)  # as train_memory.py does
 hvd.init()
 # A rank whose test failed leaves the others waiting in a collective: nobody waits longer than this.
 TIMEOUT = 120
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
 def ends():
     faulthandler.dump_traceback_later(TIMEOUT, exit=True)
     yield
-    job.watch(0, 0)  # what a test may have set for its process
+    collectives.watch(0, 0)  # what a test may have set for its process
     faulthandler.cancel_dump_traceback_later()
 
 

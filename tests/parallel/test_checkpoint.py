@@ -18,8 +18,8 @@ from partial_fc_mxnet import (
     MemoryBankSGDOptimizer,
     SampleDistributeModule,
     SavedTraining,
+    collectives,
     get_scheduler,
-    job,
 )
 from partial_fc_mxnet.step_seed import StepSeed
 
@@ -78,7 +78,7 @@ class Training:
 @pytest.fixture
 def folder(tmp_path):
     """One folder for all ranks, who each have a tmp_path of their own."""
-    return CheckpointFolder(job.gather("folder", str(tmp_path))[0], kept=9)
+    return CheckpointFolder(collectives.gather("folder", str(tmp_path))[0], kept=9)
 
 
 def equal(one, other):
@@ -131,13 +131,13 @@ def test_when_one_rank_is_to_stop_all_stop_at_the_same_update(folder, monkeypatc
 
     def ask(param):
         if param.num_update == 3 and hvd.rank() == hvd.size() - 1:
-            monkeypatch.setattr(job, "stop_requested", lambda: True)
+            monkeypatch.setattr(collectives, "stop_requested", lambda: True)
 
-    with pytest.raises(job.Preempted) as stopped:
+    with pytest.raises(collectives.Preempted) as stopped:
         training.fit(STEPS, folder, every=100, callbacks=[ask])
     # Asked during update 3, told with the labels of update 5 at the latest.
     assert stopped.value.num_update == training.module.num_update in (4, 5)
-    assert len(set(job.gather("stopped_at", training.module.num_update))) == 1
+    assert len(set(collectives.gather("stopped_at", training.module.num_update))) == 1
     monkeypatch.undo()
     again = Training().fit(STEPS, saved=SavedTraining.newest(folder))
     equal(again.everything(), Training().fit(STEPS).everything())
@@ -150,7 +150,7 @@ def test_numbers_that_are_not_finite_are_not_saved(folder):
         if param.num_update == 4 and hvd.rank() == hvd.size() - 1:
             training.bank.weight_mom[0, 0] = np.inf
 
-    with pytest.raises(job.JobError, match="momentum.*of update 4 is not saved"):
+    with pytest.raises(collectives.JobError, match="momentum.*of update 4 is not saved"):
         training.fit(4, folder, every=2, callbacks=[])
         training.bank.weight_mom[:] = 0
         spoil(training.module.batch_end_param(None, 0, 4))
@@ -173,7 +173,7 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
         if message is None:
             training.fit(3, saved=saved)
             continue
-        with pytest.raises(job.JobError, match=message) as error:
+        with pytest.raises(collectives.JobError, match=message) as error:
             training.fit(3, saved=saved)
         assert saved.path in str(error.value)
 
@@ -218,19 +218,21 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_taken(fo
             byte = file.read(1)
             file.seek(-3, os.SEEK_END)
             file.write(bytes([byte[0] ^ 1]))
-    job.gather("damaged", None)
-    with pytest.raises(job.JobError, match="centers-00000.npy.*SHA-256"):
+    collectives.gather("damaged", None)
+    with pytest.raises(collectives.JobError, match="centers-00000.npy.*SHA-256"):
         SavedTraining.open(newest)
     assert SavedTraining.newest(folder).manifest.num_update == older
-    job.gather("opened", None)
+    collectives.gather("opened", None)
     if hvd.rank() == 0:
         os.rename(newest, older_path + "9")
-    job.gather("renamed", None)
-    with pytest.raises(job.JobError, match="has the name of another update than its own, 4"):
+    collectives.gather("renamed", None)
+    with pytest.raises(collectives.JobError, match="has the name of another update than its own, 4"):
         SavedTraining.open(older_path + "9")
     if hvd.rank() == 0:
         os.remove(os.path.join(older_path, "backbone.npz"))
-    job.gather("removed", None)
+    collectives.gather("removed", None)
     # To begin anew would throw away what a person may still save.
-    with pytest.raises(job.JobError, match=f"no checkpoint in {folder.path} is whole; to begin anew move it away"):
+    with pytest.raises(
+        collectives.JobError, match=f"no checkpoint in {folder.path} is whole; to begin anew move it away"
+    ):
         SavedTraining.newest(folder)

@@ -23,8 +23,8 @@ from partial_fc_mxnet import (
     MemoryBankSGDOptimizer,
     SampleDistributeModule,
     SavedTraining,
+    collectives,
     get_scheduler,
-    job,
 )
 from partial_fc_mxnet.io_profile import profile
 from partial_fc_mxnet.ops.module_arrays import parameters
@@ -112,7 +112,7 @@ def test_float16_parameters_train_like_float32_ones(tmp_path):
 
 
 def test_going_on_from_a_checkpoint_keeps_master_weights_and_loss_scale(tmp_path):
-    folder = CheckpointFolder(job.gather("folder", str(tmp_path))[0], kept=1)
+    folder = CheckpointFolder(collectives.gather("folder", str(tmp_path))[0], kept=1)
     whole, data = build(tmp_path), batches(8)
     whole.loss_scale.scale, whole.loss_scale.good_steps = 128.0, GROW_AFTER - 7
     for batch in data[:5]:
@@ -329,6 +329,6 @@ def test_what_is_saved_runs_in_float32(tmp_path):
 def test_training_in_float16_is_refused_without_a_gpu_and_touches_nothing(tmp_path):
     config = default.generate_config(changes={"fp16": True, "models_root": str(tmp_path)})
     for start_work in (train, profile):
-        with pytest.raises(job.JobError, match="no float16 convolutions on the CPU"):
+        with pytest.raises(collectives.JobError, match="no float16 convolutions on the CPU"):
             start_work(config)
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
-from partial_fc_mxnet import MarginLoss, job
+from partial_fc_mxnet import MarginLoss, collectives
 from partial_fc_mxnet.callbacks import CallBackFinite
 
 
@@ -139,9 +139,9 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
             raise ValueError("this rank's disk is full")
         return 1
 
-    with pytest.raises(job.JobError, match=rf"this rank's disk is full \(rank 1 of {hvd.size()}\)"):
-        job.together("test", work)
-    assert job.together("test", lambda: hvd.rank()) == hvd.rank()
+    with pytest.raises(collectives.JobError, match=rf"this rank's disk is full \(rank 1 of {hvd.size()}\)"):
+        collectives.run_on_all_ranks("test", work)
+    assert collectives.run_on_all_ranks("test", lambda: hvd.rank()) == hvd.rank()
 
 
 def test_callbacks_are_handed_loss_epoch_and_update(tmp_path):

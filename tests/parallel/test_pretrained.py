@@ -10,7 +10,7 @@ import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial_params, random_batches
 
 from partial_fc.checkpoint import CheckpointFolder
-from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, job, starting
+from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, collectives, resume
 from partial_fc_mxnet.pretrained import read_pretrained
 
 CLASSES = 7
@@ -18,7 +18,7 @@ CLASSES = 7
 
 @pytest.fixture
 def folder(tmp_path):
-    return job.gather("folder", str(tmp_path))[0]
+    return collectives.gather("folder", str(tmp_path))[0]
 
 
 def module_of(classes=CLASSES):
@@ -39,7 +39,7 @@ def write_original(folder, rows_of_ranks, **params):
         for rank, rows in enumerate(rows_of_ranks):
             mx.nd.save(f"{folder}/{rank}_centers.param", mx.nd.array(centers[start : start + rows]))
             start += rows
-    job.gather("written", None)
+    collectives.gather("written", None)
     return centers
 
 
@@ -47,7 +47,7 @@ def begin(path, classes=CLASSES, class_map=""):
     """What a training has after it has begun with `path`: its parameters, and the centers of all ranks."""
     module = module_of(classes)
     settings = SimpleNamespace(pretrained=path, class_map=class_map, num_classes=classes)
-    starting.take_pretrained(settings, module)
+    resume.take_pretrained(settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
         module.memory_bank.weight.asnumpy(), "found"
@@ -76,7 +76,7 @@ def test_a_class_map_from_a_file(folder):
     if hvd.rank() == 0:
         with open(f"{folder}/map.txt", "w") as file:
             file.write("6\n-1\n0\n")
-    job.gather("mapped", None)
+    collectives.gather("mapped", None)
     _, centers = begin(folder, 3, f"{folder}/map.txt")
     np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
     assert np.abs(centers[1]).max() < 0.1  # a new one, from N(0, 0.01)
@@ -87,7 +87,7 @@ def test_a_checkpoint(folder):
     checkpoint = CallBackCheckpoint(module, CheckpointFolder(f"{folder}/checkpoints", 1), frequent=0)
     module.fit(Batches(*random_batches(CLASSES, 2)), params, None, mx.init.Xavier(), max_update=2)
     checkpoint.save(2)
-    ((_, path),) = job.gather("paths", checkpoint.folder.complete())[0]
+    ((_, path),) = collectives.gather("paths", checkpoint.folder.complete())[0]
     found, centers = begin(path, class_map="same")
     for name, value in module.get_export_params()[0].items():
         np.testing.assert_array_equal(found[name], value.asnumpy())
@@ -103,24 +103,26 @@ def test_half_precision_weights_become_float32(folder):
 def test_what_does_not_fit_names_file_and_parameter(folder):
     write_original(folder, [7], **{"arg:fc1_weight": mx.nd.zeros((E, D + 1))})
     path = os.path.join(folder, "model-0000.params")
-    with pytest.raises(job.JobError, match=f"cannot begin with {path}: arg:fc1_weight has shape .*train the same"):
+    with pytest.raises(
+        collectives.JobError, match=f"cannot begin with {path}: arg:fc1_weight has shape .*train the same"
+    ):
         begin(folder)
 
 
 def test_more_classes_than_there_are_centers_need_a_map(folder):
     write_original(folder, [7])
-    with pytest.raises(job.JobError, match="there are centers of 7 classes and 9 here"):
+    with pytest.raises(collectives.JobError, match="there are centers of 7 classes and 9 here"):
         begin(folder, 9, class_map="same")
 
 
 def test_which_file_is_meant_must_be_clear(folder):
-    with pytest.raises(job.JobError, match="holds neither a checkpoint nor a .params file"):
+    with pytest.raises(collectives.JobError, match="holds neither a checkpoint nor a .params file"):
         begin(folder)
     write_original(folder, [7])
     if hvd.rank() == 0:
         mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
-    job.gather("written", None)
-    with pytest.raises(job.JobError, match="holds several .params files: give the path of one"):
+    collectives.gather("written", None)
+    with pytest.raises(collectives.JobError, match="holds several .params files: give the path of one"):
         begin(folder)
-    with pytest.raises(job.JobError, match="is not there"):
+    with pytest.raises(collectives.JobError, match="is not there"):
         read_pretrained(os.path.join(folder, "none"), False)

@@ -42,7 +42,7 @@ def trajectory(kind, name, ratio, folder, **walk):
 
 @pytest.mark.parametrize("name", ["arcface", "cosface", "combined"])
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
-@pytest.mark.parametrize("walk", [{}, {"tile_classes": 7}, {"tile_classes": 64, "kept_mb": 0}])
+@pytest.mark.parametrize("walk", [{}, {"tile_classes": 7}, {"tile_classes": 64, "logits_cache_mb": 0}])
 def test_equals_the_textbook_over_20_steps(name, ratio, walk, tmp_path):
     expected = trajectory(TextbookModule, name, ratio, tmp_path)
     result = trajectory(SampleDistributeModule, name, ratio, tmp_path, **walk)

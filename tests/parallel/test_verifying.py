@@ -21,8 +21,8 @@ from partial_fc_mxnet import (
     MarginLoss,
     MemoryBankSGDOptimizer,
     SampleDistributeModule,
+    collectives,
     get_scheduler,
-    job,
 )
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.ops import module_arrays
@@ -32,7 +32,7 @@ SIDE, E, BATCH = 8, 4, 6
 
 @pytest.fixture
 def folder(tmp_path):
-    return job.gather("folder", str(tmp_path))[0]
+    return collectives.gather("folder", str(tmp_path))[0]
 
 
 def symbol():
@@ -72,7 +72,7 @@ def write_set(path, images, damaged=None):
     issame = np.arange(len(images) // 2) % 2 == 0
     if hvd.rank() == 0:
         write_pairs(path, encoded, issame)
-    job.gather("written", None)
+    collectives.gather("written", None)
     return issame
 
 
@@ -102,7 +102,7 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
     lengths = [np.linalg.norm(embeddings, axis=1).mean() for embeddings in (plain, mirrored)]
     assert figures.xnorm == pytest.approx(np.mean(lengths), rel=1e-5)
     # Each rank keeps the encoded images of its own pairs, and no pixels.
-    kept = job.gather("kept", [len(part.images) for part in embedder.pairs.values()])
+    kept = collectives.gather("kept", [len(part.images) for part in embedder.pairs.values()])
     assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // hvd.size())
 
 
@@ -220,20 +220,20 @@ def test_sets_are_looked_at_before_a_training_begins(folder, pairs, damaged, mes
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
     if message is None:
         callback.prepare()
-        job.gather("looked", None)
+        collectives.gather("looked", None)
         if hvd.rank() == 0:
             os.remove(f"{folder}/set.bin")
-        job.gather("removed", None)
+        collectives.gather("removed", None)
         assert list(callback.verify_all(5)) == ["set"]  # of what was read
     else:
-        with pytest.raises(job.JobError, match=message):
+        with pytest.raises(collectives.JobError, match=message):
             callback.prepare()
 
 
 def test_a_damaged_image_is_named_on_every_rank(folder):
     write_set(f"{folder}/set.bin", draw_images(60), damaged=59)
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
-    with pytest.raises(job.JobError, match="image 59 of the validation set set cannot be decoded"):
+    with pytest.raises(collectives.JobError, match="image 59 of the validation set set cannot be decoded"):
         callback.verify_all(5)
 
 
@@ -260,12 +260,14 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
     module, faces = build_module(), draw_images(6)
     arguments = (module.symbol, SIDE, mx.cpu(), faces[:2], lambda num_update: {"num_update": str(num_update)})
     save(module, folder, OnnxExport(*arguments), 3)
-    job.gather("saved", None)
+    collectives.gather("saved", None)
     for _ in range(2):
         model = FaceModel.open(folder)
         np.testing.assert_allclose(model.embed(faces), expected_embeddings(faces)[0], rtol=1e-4, atol=1e-4)
         assert model.session.get_modelmeta().custom_metadata_map == {"num_update": "3"}
-        with pytest.raises(job.JobError, match="gives other embeddings than the backbone it was made from: cosine"):
+        with pytest.raises(
+            collectives.JobError, match="gives other embeddings than the backbone it was made from: cosine"
+        ):
             save(module, folder, Spoilt(*arguments), 4)
     assert sorted(os.listdir(folder)) == ["backbone.onnx", "model-0000.params", "model-symbol.json"]
 
@@ -273,6 +275,6 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
 def test_a_chaotic_network_is_saved_with_a_warning(folder, caplog):
     module = build_module()
     save(module, folder, Chaotic(module.symbol, SIDE, mx.cpu(), draw_images(2)), 3)
-    job.gather("saved", None)
+    collectives.gather("saved", None)
     assert os.path.exists(f"{folder}/backbone.onnx")
     assert ("this network is chaotic" in caplog.text) == (hvd.rank() == 0)

@@ -12,7 +12,7 @@ from partial_fc_mxnet.memory_bank import MemoryBank
 
 
 class RecordedLoss:
-    """Any object with ``forward(data, weight, mapping_label, depth)``, in the two calls of CenterWalk.
+    """Any object with ``forward(data, weight, mapping_label, depth)``, in the two calls of TiledMarginSoftmax.
 
     Its logits (G, S) and centers (S, E) exist as a whole, and each must fit into one MXNet array.
 
@@ -29,7 +29,7 @@ class RecordedLoss:
         self._step: tuple | None = None
 
     def statistics(self, features: mx.nd.NDArray, column: np.ndarray, local_index: np.ndarray) -> np.ndarray:
-        """As CenterWalk.statistics."""
+        """As TiledMarginSoftmax.statistics."""
         data = features.detach()
         rows = tuple(rows.as_in_context(self.context) for rows in self.bank.get(local_index))
         weight = rows[0].detach()
@@ -46,7 +46,7 @@ class RecordedLoss:
         return mx.nd.stack(largest.reshape((-1,)), total, target).asnumpy()
 
     def gradients(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
-        """As CenterWalk.gradients."""
+        """As TiledMarginSoftmax.gradients."""
         (local_index, (weight, mom), data, recorded, column, logits), self._step = self._step, None
         shift = mx.nd.array(log_sum_exp, ctx=self.context).reshape((-1, 1))
         probability = mx.nd.exp(mx.nd.broadcast_sub(logits, shift))

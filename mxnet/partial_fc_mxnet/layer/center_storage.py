@@ -17,7 +17,7 @@ import numpy as np
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.tiling import Tile, tiles_of
 from partial_fc.utils.mmap_rows import RowFile, bank_files
-from partial_fc_mxnet import job
+from partial_fc_mxnet import collectives
 from partial_fc_mxnet.ops.arithmetic import arithmetic_on
 
 # Standard MXNet wheels index an array with 32 bits.
@@ -98,7 +98,7 @@ class Centers:
                 self._file(number, field).flush()
             if time.monotonic() - told > TELL_SECONDS:
                 told = time.monotonic()
-                job.alive()
+                collectives.report_progress()
                 filled = number * self.piece_rows + row + len(values)
                 logging.info("wrote %s of %d of this rank's %d centers", field, filled, self.num_local)
 
@@ -111,18 +111,18 @@ class Centers:
             for request in self._requests:  # of a step that has ended without them
                 request.cancel()
             self._requests = [
-                self._reader.submit(self._file(tile.piece, field).will_need, tile.rows)
+                self._reader.submit(self._file(tile.piece, field).prefetch, tile.rows)
                 for field in Piece._fields
                 for tile in self._by_piece(index)
             ]
 
     @contextlib.contextmanager
-    def in_order(self) -> Iterator[None]:
+    def sequential_access(self) -> Iterator[None]:
         """For reading all centers from the first to the last."""
         with contextlib.ExitStack() as stack:
             for files in self.files:
                 for file in files:
-                    stack.enter_context(file.in_order())
+                    stack.enter_context(file.sequential_access())
             yield
 
     def read(self, tile: Tile, out: mx.nd.NDArray, field: str = "weight") -> mx.nd.NDArray:
@@ -131,7 +131,7 @@ class Centers:
         if tile.gathered:
             return self._arithmetic.take(array, tile.rows, out)
         if self.files:
-            self._file(tile.piece, field).will_need(np.arange(tile.rows.start, tile.rows.stop))
+            self._file(tile.piece, field).prefetch(np.arange(tile.rows.start, tile.rows.stop))
         return array[tile.rows]
 
     def write(self, tile: Tile, rows: mx.nd.NDArray, field: str = "weight") -> None:
@@ -146,7 +146,7 @@ class Centers:
         for tile in self._by_piece(index):
             array = getattr(self.pieces[tile.piece], field)
             if self.files:  # ahead of what prefetch has asked for
-                self._file(tile.piece, field).will_need(tile.rows)
+                self._file(tile.piece, field).prefetch(tile.rows)
             self._arithmetic.take(array, tile.rows, out[tile.start : tile.stop])
         return out
 

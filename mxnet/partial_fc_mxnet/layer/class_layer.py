@@ -16,7 +16,7 @@ from partial_fc_mxnet.memory_bank import MemoryBank
 from partial_fc_mxnet.memory_softmax import MarginLoss
 
 from .autograd_loss import RecordedLoss
-from .tiled_softmax import CenterWalk
+from .tiled_softmax import TiledMarginSoftmax
 
 
 class ClassLayer:
@@ -27,14 +27,14 @@ class ClassLayer:
             so is a subclass of MarginLoss with a ``forward`` of its own.
         bank: the centers of this rank.
         context: where the step computes.
-        tile_classes, kept_mb: of CenterWalk.
+        tile_classes, logits_cache_mb: of TiledMarginSoftmax.
     """
 
-    def __init__(self, fc7_model, bank: MemoryBank, context: mx.Context, tile_classes: int, kept_mb: int):
+    def __init__(self, fc7_model, bank: MemoryBank, context: mx.Context, tile_classes: int, logits_cache_mb: int):
         self.bank = bank
         self._empty = False
         if isinstance(fc7_model, MarginLoss) and type(fc7_model).forward is MarginLoss.forward:
-            self._loss = CenterWalk(fc7_model, bank, context, tile_classes, kept_mb << 20)
+            self._loss = TiledMarginSoftmax(fc7_model, bank, context, tile_classes, logits_cache_mb << 20)
         else:
             self._loss = RecordedLoss(fc7_model, bank, context)
 

@@ -3,7 +3,7 @@
 Two walks over the centers with the exchange of the ranks' statistics between them. The first computes each tile's
 logits, their maximum and their sum of exponentials. The second turns them into probabilities of the whole layer,
 takes both gradients and updates the tile's centers. What the first walk computed is kept for the second where it fits
-into ``kept_bytes``; else the second computes it again, and the memory of a step does not grow with the classes.
+into ``logits_cache_bytes``; else the second computes it again, and the memory of a step does not grow with the classes.
 
 With unit rows x of the features and w of the centers, a logit is s x.w, or that of the margin for the G targets. For
 p - onehot = D the gradients through the normalisation of a center W are dW = (g - (g.w) w) / |W| with g = s D^T x, and
@@ -53,7 +53,7 @@ class _Step(NamedTuple):
     largest: np.ndarray  # (tiles, G) float32 that the kept logits have been exponentiated with
 
 
-class CenterWalk:
+class TiledMarginSoftmax:
     """A MarginLoss over the centers of this rank.
 
     Args:
@@ -61,15 +61,15 @@ class CenterWalk:
         bank: the centers.
         context: where the step computes; the bank may be elsewhere.
         size: T, classes of a tile; 0 takes what suits the device.
-        kept_bytes: the most that a step keeps from its first walk for its second.
+        logits_cache_bytes: the most that a step keeps from its first walk for its second.
     """
 
-    def __init__(self, loss: MarginLoss, bank: MemoryBank, context: mx.Context, size: int, kept_bytes: int):
+    def __init__(self, loss: MarginLoss, bank: MemoryBank, context: mx.Context, size: int, logits_cache_bytes: int):
         self.loss = loss
         self.bank = bank
         self.context = context
         self.size = size
-        self.kept_bytes = kept_bytes
+        self.logits_cache_bytes = logits_cache_bytes
         self._arithmetic = arithmetic_on(context)
         self._buffers = Buffers()
         self._step: _Step | None = None
@@ -154,7 +154,7 @@ class CenterWalk:
     def _fits(self, batch: int, tiles: list[Tile]) -> bool:
         copied = tiles[0].gathered or self.bank.context != self.context
         numbers_of_class = batch + (self.bank.embedding_size if copied else 0)
-        return 4 * numbers_of_class * tiles[-1].stop <= self.kept_bytes
+        return 4 * numbers_of_class * tiles[-1].stop <= self.logits_cache_bytes
 
     def _scores(self, step: _Step, number: int, buffer: str, gradients: bool) -> _Scores:
         tile = step.tiles[number]
@@ -175,7 +175,7 @@ class CenterWalk:
             self._arithmetic.scale_rows(scores.logits, self._arithmetic.vector(factors))
         else:
             scores = self._scores(step, number, buffer="weight", gradients=True)
-            self._arithmetic.exponentiate_less(scores.logits, log_sum_exp)
+            self._arithmetic.exp_minus(scores.logits, log_sum_exp)
         return scores
 
     def _update(self, tile: Tile, scores: _Scores, optimizer, learning_rate: float) -> None:
@@ -187,7 +187,7 @@ class CenterWalk:
             optimizer.update(weight, d_weight, mom, learning_rate, scores.inverse_norm, rows)
             centers.write(tile, weight)
             return
-        self._arithmetic.take_away_along(d_weight, weight, scores.inverse_norm)
+        self._arithmetic.remove_component(d_weight, weight, scores.inverse_norm)
         if centers.context != self.context:  # only the gradient travels
             out = self._buffer(centers.context, "bank_weight", len(weight)) if tile.gathered else None
             weight = centers.read(tile, out)
@@ -200,7 +200,7 @@ class CenterWalk:
 
     def _feature_gradient(self, step: _Step) -> mx.nd.NDArray:
         arithmetic = self._arithmetic
-        arithmetic.take_away_along(step.d_scaled, step.unit, arithmetic.vector(np.ones(len(step.unit))))
+        arithmetic.remove_component(step.d_scaled, step.unit, arithmetic.vector(np.ones(len(step.unit))))
         arithmetic.scale_rows(step.d_scaled, step.inverse_norm * self.loss.loss_s)
         return step.d_scaled.copy()
 

@@ -62,7 +62,7 @@ class HostArithmetic:
         """Product of each row with its counterpart: (T,)."""
         return np.einsum("te,te->t", memory_of(left), memory_of(right))
 
-    def take_away_along(self, gradient: mx.nd.NDArray, rows: mx.nd.NDArray, inverse_norm: Vector) -> None:
+    def remove_component(self, gradient: mx.nd.NDArray, rows: mx.nd.NDArray, inverse_norm: Vector) -> None:
         """gradient -= (gradient . unit row) unit row, in place; unit row = inverse_norm * row."""
         along = self.dot_rows(gradient, rows) * np.square(inverse_norm)
         memory = memory_of(gradient)
@@ -87,7 +87,7 @@ class HostArithmetic:
         np.exp(memory, out=memory)
         return largest, memory.sum(axis=1)
 
-    def exponentiate_less(self, logits: mx.nd.NDArray, less: np.ndarray) -> None:
+    def exp_minus(self, logits: mx.nd.NDArray, less: np.ndarray) -> None:
         """Replaces logits (G, T) by exp(logits - less (G,))."""
         memory = memory_of(logits)
         memory -= less.astype(memory.dtype)[:, None]
@@ -124,7 +124,7 @@ class DeviceArithmetic:
     def dot_rows(self, left, right):
         return mx.nd.sum(left * right, axis=1)
 
-    def take_away_along(self, gradient, rows, inverse_norm):
+    def remove_component(self, gradient, rows, inverse_norm):
         along = self.dot_rows(gradient, rows) * mx.nd.square(inverse_norm)
         gradient -= mx.nd.broadcast_mul(rows, along.reshape((-1, 1)))
 
@@ -140,7 +140,7 @@ class DeviceArithmetic:
         mx.nd.exp(logits, out=logits)
         return largest, mx.nd.sum(logits, axis=1)
 
-    def exponentiate_less(self, logits, less):
+    def exp_minus(self, logits, less):
         mx.nd.broadcast_sub(logits, self.vector(less).reshape((-1, 1)), out=logits)
         mx.nd.exp(logits, out=logits)
 

@@ -24,10 +24,10 @@ from partial_fc.utils import tables
 from partial_fc.utils.tables import Row
 
 from . import compare, facts, job_requirements, network
-from .compare import Standard
+from .compare import Reference
 from .hostfile import Host, read_hostfile, read_list
 from .job_requirements import Training
-from .probe import Visit, side_by_side
+from .probe import RemoteProbe, side_by_side
 
 CLONE = str(Path(__file__).resolve().parents[3])
 # Seconds from the start until all facts are there, and until all hosts have tried to reach each other.
@@ -44,7 +44,7 @@ UNLISTED = (
 def main(argv: Sequence[str]) -> int:
     began = time.monotonic()
     place = argv.index("--") if "--" in argv else len(argv)
-    given = read_words(argv[:place])
+    given = parse_args(argv[:place])
     try:
         hosts = read_hostfile(given.hostfile) if given.hosts is None else read_list(given.hosts)
         training = job_requirements.read(CLONE, argv[place + 1 :])
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     return 1 if any(tables.bad(rows) for rows in found.values()) else 0
 
 
-def read_words(argv: Sequence[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     name = "bash setup-utils/check.sh"
     parser = argparse.ArgumentParser(name, None, __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
@@ -75,9 +75,9 @@ def read_words(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def visit_all(hosts: Sequence[Host], training: Training | None, began: float) -> tuple[Visit, list[Visit]]:
+def visit_all(hosts: Sequence[Host], training: Training | None, began: float) -> tuple[RemoteProbe, list[RemoteProbe]]:
     """(the visit to this machine, one for each host in order); this machine's is among them if it is to train."""
-    here, visits = Visit(Host(socket.gethostname(), None)), [Visit(host) for host in hosts]
+    here, visits = RemoteProbe(Host(socket.gethostname(), None)), [RemoteProbe(host) for host in hosts]
     asks = {here: here.begin_here, **{visit: visit.begin for visit in visits}}
     try:
         with questions(training) as asked:
@@ -110,7 +110,7 @@ def questions(training: Training | None) -> Iterator[dict[str, object]]:
             os.unlink(token)
 
 
-def put_in_place(here: Visit, visits: list[Visit]) -> None:
+def put_in_place(here: RemoteProbe, visits: list[RemoteProbe]) -> None:
     """Puts the visit to this machine where the list names it."""
     same = [number for number, visit in enumerate(visits) if visit.here]
     for number in same[1:]:
@@ -121,17 +121,19 @@ def put_in_place(here: Visit, visits: list[Visit]) -> None:
         visits[same[0]] = here
 
 
-def slots_of(visit: Visit) -> int:
+def slots_of(visit: RemoteProbe) -> int:
     """Ranks; a hostfile that does not say means the cores, as Open MPI takes it."""
     return visit.host.slots or visit.facts.get("cores", {}).get("cores", 1)
 
 
-def rows_of(visit: Visit, here: Visit, visits: Sequence[Visit], training: Training | None) -> list[Row]:
+def rows_of(
+    visit: RemoteProbe, here: RemoteProbe, visits: Sequence[RemoteProbe], training: Training | None
+) -> list[Row]:
     if visit.trouble:
         return [visit.trouble]
     whole = next((one for one in [*visits, here] if compare.has_data(one.facts, training)), None)
     data, name = (whole.facts["data"], whole.host.name) if whole else (None, "")
-    standard = Standard(CLONE, here.facts or visit.facts, data, name, training)
+    standard = Reference(CLONE, here.facts or visit.facts, data, name, training)
     rows = compare.rows(visit.host.name, slots_of(visit), visit.facts, standard)
     if visit is not here:
         where = f"as {visit.facts.get('user', '?')} to {network.server(visit)}"
@@ -143,7 +145,7 @@ def rows_of(visit: Visit, here: Visit, visits: Sequence[Visit], training: Traini
     return rows if visit in visits else [row for row in rows if row.what in UNLISTED]
 
 
-def own_name(visit: Visit, visits: Sequence[Visit]) -> list[Row]:
+def own_name(visit: RemoteProbe, visits: Sequence[RemoteProbe]) -> list[Row]:
     """A row where another host calls itself the same."""
     name = visit.facts.get("hostname")
     twins = [one.host.name for one in visits if one is not visit and name and one.facts.get("hostname") == name]
@@ -153,7 +155,7 @@ def own_name(visit: Visit, visits: Sequence[Visit]) -> list[Row]:
     return [Row("bad", "hostname", found, "hostnamectl set-hostname ANOTHER on one of them")]
 
 
-def show(found: dict[Visit, list[Row]], visits: Sequence[Visit], seconds: float, brief: bool) -> None:
+def show(found: dict[RemoteProbe, list[Row]], visits: Sequence[RemoteProbe], seconds: float, brief: bool) -> None:
     """The table; when brief, only what is not as it should be."""
     worst = {
         visit: next((m for m in ("bad", "warn") if m in {row.mark for row in rows}), "ok")
@@ -174,13 +176,15 @@ def show(found: dict[Visit, list[Row]], visits: Sequence[Visit], seconds: float,
         print(f"Hosts: {len(visits)} checked in {seconds:.1f} s: {names}")
 
 
-def title(visit: Visit, listed: bool) -> str:
+def title(visit: RemoteProbe, listed: bool) -> str:
     known = visit.host.slots or visit.facts
     ranks = [f"{slots_of(visit)} rank{'s' if slots_of(visit) > 1 else ''}"] if known and listed else []
     return ", ".join([visit.host.name, *ranks, *(["this machine"] if visit.here else [])])
 
 
-def write_result(path: str, here: Visit, visits: Sequence[Visit], found: dict[Visit, list[Row]]) -> None:
+def write_result(
+    path: str, here: RemoteProbe, visits: Sequence[RemoteProbe], found: dict[RemoteProbe, list[Row]]
+) -> None:
     """Writes what run.sh is to know as assignments of the shell."""
     usable = [f"{visit.host.name}:{slots_of(visit)}" for visit in visits if not tables.bad(found[visit])]
     networks = network.networks(here, visits)

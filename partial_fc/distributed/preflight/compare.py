@@ -19,7 +19,7 @@ CLOCK = 5  # seconds apart, from which the times in logs and checkpoints mislead
 Facts = Mapping[str, Any]
 
 
-class Standard(NamedTuple):
+class Reference(NamedTuple):
     """What hosts are held against.
 
     Attributes:
@@ -37,7 +37,7 @@ class Standard(NamedTuple):
     training: Training | None
 
 
-def rows(name: str, slots: int, facts: Facts, standard: Standard) -> list[Row]:
+def rows(name: str, slots: int, facts: Facts, standard: Reference) -> list[Row]:
     """All rows of a host but those of ssh, clock and network: its name, its ranks, what it answered."""
     clone, here = standard.clone, standard.here
     if facts is not here and not facts.get("code") and "code" not in facts["failed"]:
@@ -117,7 +117,7 @@ def _venv(facts: Facts, here: Facts, clone: str) -> Row:
     return Row("ok", "versions", f"{named}{wheel}{'' if facts is here else ', as here'}")
 
 
-def _data(facts: Facts, name: str, standard: Standard) -> list[Row]:
+def _data(facts: Facts, name: str, standard: Reference) -> list[Row]:
     training, own = standard.training, standard.data
     if training is None:
         return []
@@ -143,7 +143,7 @@ def _data(facts: Facts, name: str, standard: Standard) -> list[Row]:
     return [Row("ok", "data", text if found is own else f"{text}, as on {standard.data_host} by size and samples")]
 
 
-def _copy(path: str, name: str, standard: Standard) -> str:
+def _copy(path: str, name: str, standard: Reference) -> str:
     folder = os.path.dirname(path)
     return f"on {standard.data_host}: rsync -a --checksum {folder}/ {name}:{folder}/"
 

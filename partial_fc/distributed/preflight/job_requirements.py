@@ -13,7 +13,7 @@ import json, os, sys
 import train_memory
 from partial_fc.data.face_records import index_path
 try:
-    settings = train_memory.read_settings(train_memory.read_words(sys.argv[1:]))
+    settings = train_memory.read_settings(train_memory.parse_args(sys.argv[1:]))
     rec = settings.rec or os.path.join(settings.data_root, settings.data_name, "train.rec")
     folder = os.path.dirname(rec)
     needed = [] if settings.debug else [rec, index_path(rec)]

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 
 from partial_fc.utils.tables import Row
 
-from .probe import Visit, side_by_side
+from .probe import RemoteProbe, side_by_side
 
 NAMED = 3  # hosts named in a row; more are counted
 
@@ -39,18 +39,18 @@ def way_to(address: str) -> str:
         return ""
 
 
-def answering(here: Visit, visits: Sequence[Visit]) -> list[Visit]:
+def answering(here: RemoteProbe, visits: Sequence[RemoteProbe]) -> list[RemoteProbe]:
     """The other hosts whose facts are known."""
     return [visit for visit in visits if visit is not here and visit.facts]
 
 
-def server(visit: Visit) -> str:
+def server(visit: RemoteProbe) -> str:
     """The address at which ssh came in there; where the server there does not tell, the one it was called at."""
     connection = visit.facts["connection"]
     return connection[2] if len(connection) == 4 else visit.call.hostname if visit.call else ""
 
 
-def networks(here: Visit, visits: Sequence[Visit]) -> list[str]:
+def networks(here: RemoteProbe, visits: Sequence[RemoteProbe]) -> list[str]:
     """The subnets, each once, by which ssh came to the other hosts and left this one."""
     found = []
     for visit in answering(here, visits):
@@ -62,7 +62,7 @@ def networks(here: Visit, visits: Sequence[Visit]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def try_each_other(here: Visit, visits: Sequence[Visit], until: float) -> None:
+def try_each_other(here: RemoteProbe, visits: Sequence[RemoteProbe], until: float) -> None:
     """Has every host, this one too, connect to every other at the address that ssh takes, on a port of its own."""
     others = answering(here, visits)
     points = {}
@@ -78,7 +78,7 @@ def try_each_other(here: Visit, visits: Sequence[Visit], until: float) -> None:
     side_by_side(lambda visit: visit.look_around(plan[visit]), plan, until)
 
 
-def row(visit: Visit, here: Visit, visits: Sequence[Visit]) -> Row | None:
+def row(visit: RemoteProbe, here: RemoteProbe, visits: Sequence[RemoteProbe]) -> Row | None:
     """How the other hosts reach this one; None where there is no other."""
     others = [other for other in {here: None, **dict.fromkeys(answering(here, visits))} if other is not visit]
     others = [other for other in others if visit.host.name in other.tried]
@@ -95,7 +95,7 @@ def row(visit: Visit, here: Visit, visits: Sequence[Visit]) -> Row | None:
     return Row("bad", "network", found, "a firewall that lets only ssh through? Open all TCP ports between the hosts")
 
 
-def _names(visits: Sequence[Visit]) -> str:
+def _names(visits: Sequence[RemoteProbe]) -> str:
     names = [visit.host.name for visit in visits]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more

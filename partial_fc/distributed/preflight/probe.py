@@ -25,7 +25,7 @@ from .hostfile import Host
 SOURCE = facts.__file__
 
 
-class Visit:
+class RemoteProbe:
     """What is known of one host, growing while it is visited.
 
     Attributes:
@@ -164,7 +164,7 @@ def is_here(name: str) -> bool:
     return bool(found & {address for _, address, _ in facts.interfaces()})
 
 
-def side_by_side(work: Callable[[Visit], None], visits: Iterable[Visit], until: float) -> None:
+def side_by_side(work: Callable[[RemoteProbe], None], visits: Iterable[RemoteProbe], until: float) -> None:
     """Does some work for each visit in a thread of its own; leaves those behind that are not through at that time."""
     threads = [threading.Thread(target=work, args=(visit,), daemon=True) for visit in visits]
     for thread in threads:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from .ssh import Call
 
 
-class Trouble(NamedTuple):
+class SshError(NamedTuple):
     found: str
     mend: str
 
 
-def explain(said: str, call: Call) -> Trouble:
+def explain(said: str, call: Call) -> SshError:
     """The trouble that ended an ssh.
 
     Args:
@@ -28,32 +28,32 @@ def explain(said: str, call: Call) -> Trouble:
         trouble = look(said, call)
         if trouble:
             return trouble
-    return Trouble(f"ssh fails: {last_word(said)}", f"try it by hand: ssh {call.option}{call.address} true")
+    return SshError(f"ssh fails: {last_word(said)}", f"try it by hand: ssh {call.option}{call.address} true")
 
 
-def explain_settings(said: str) -> Trouble:
+def explain_settings(said: str) -> SshError:
     """The trouble of an ssh that refuses its settings."""
     unsafe = re.search(r"Bad owner or permissions on (\S+)", said)
     if unsafe:
-        return Trouble(f"others may write ssh's settings: {unsafe[1]}", f"chmod 600 {unsafe[1]}")
-    return Trouble(
+        return SshError(f"others may write ssh's settings: {unsafe[1]}", f"chmod 600 {unsafe[1]}")
+    return SshError(
         f"ssh cannot read its settings: {said.splitlines()[0] if said else 'it says nothing'}", "mend that line"
     )
 
 
-def explain_silence(said: str, call: Call) -> Trouble:
+def explain_silence(said: str, call: Call) -> SshError:
     """The trouble of an ssh that had to be ended because its time was up."""
     if "Authenticated to" in said:
         mend = f"see what hangs there: ssh {call.option}{call.address} true   (~/.bashrc? a file server that is away?)"
-        return Trouble("ssh logs in, but nothing answers in time", mend)
+        return SshError("ssh logs in, but nothing answers in time", mend)
     if "Connection established" in said:
         return _silent_service(call)
     return _no_answer(call) if "Connecting to" in said or call.proxied else no_name_server(call.hostname)
 
 
-def no_name_server(name: str) -> Trouble:
+def no_name_server(name: str) -> SshError:
     mend = "see /etc/resolv.conf, or write the IP address instead"
-    return Trouble(f"the name {name} is still being looked up: a name server is away", mend)
+    return SshError(f"the name {name} is still being looked up: a name server is away", mend)
 
 
 def last_word(said: str) -> str:
@@ -66,38 +66,38 @@ def _spoken(said: str) -> list[str]:
     return [line for line in lines if line and not re.match(r"debug\d:|OpenSSH_|Transferred:|Bytes per|\*\* ", line)]
 
 
-def _name(said: str, call: Call) -> Trouble | None:
+def _name(said: str, call: Call) -> SshError | None:
     match = re.search(r"Could not resolve hostname (\S+): (.+)", said)
     if not match:
         return None
     mend = f"write its IP address instead, or add  ADDRESS {match[1]}  to /etc/hosts of every host"
-    return Trouble(f"the name {match[1]} does not resolve: {match[2]}", mend)
+    return SshError(f"the name {match[1]} does not resolve: {match[2]}", mend)
 
 
-def _other_service(said: str, call: Call) -> Trouble | None:
+def _other_service(said: str, call: Call) -> SshError | None:
     banner = re.search(r"banner line 0: (.+)", said)
     if banner and "Remote protocol version" not in said:
         found = f"no sshd at {_port(call)}: it says {banner[1].strip()!r}"
-        return Trouble(found, f"{_setting(call, '`Port N`')}, with the port of its sshd")
+        return SshError(found, f"{_setting(call, '`Port N`')}, with the port of its sshd")
     return None
 
 
-def _connection(said: str, call: Call) -> Trouble | None:
+def _connection(said: str, call: Call) -> SshError | None:
     match = re.search(r"^ssh: connect to (?:host|address) (\S+) port (\d+): (.+)$", said, re.MULTILINE)
     if not match:
         return _silent_service(call) if "timed out during banner exchange" in said else None
     host, port, why = match[1], match[2], match[3].strip()
     if "refused" in why:
         mend = f"start it there: systemctl start ssh (or sshd); another port: {_setting(call, '`Port N`')}"
-        return Trouble(f"no sshd at {host} port {port} ({call.port_from}): it refuses connections", mend)
+        return SshError(f"no sshd at {host} port {port} ({call.port_from}): it refuses connections", mend)
     if "timed out" in why or "No route to host" in why:  # the latter: nobody has that address, or a firewall says so
         return _no_answer(call)
-    return Trouble(f"no way to {host} port {port}: {why}", f"see the address and the routes: ip route get {host}")
+    return SshError(f"no way to {host} port {port}: {why}", f"see the address and the routes: ip route get {host}")
 
 
-def _no_answer(call: Call) -> Trouble:
+def _no_answer(call: Call) -> SshError:
     mend = f"is it up, and is port {call.port} open? ping {call.hostname}; a firewall may drop packets"
-    return Trouble(f"no answer from {_port(call)}", mend)
+    return SshError(f"no answer from {_port(call)}", mend)
 
 
 def _port(call: Call) -> str:
@@ -108,57 +108,57 @@ def _setting(call: Call, what: str) -> str:
     return f"`Host {call.address}` with {what} in ~/.ssh/config"
 
 
-def _silent_service(call: Call) -> Trouble:
+def _silent_service(call: Call) -> SshError:
     found = f"{_port(call)} accepts connections but says nothing: no sshd, or it hangs"
-    return Trouble(found, "is it sshd's port? else restart it there: systemctl restart ssh (or sshd)")
+    return SshError(found, "is it sshd's port? else restart it there: systemctl restart ssh (or sshd)")
 
 
-def _host_key(said: str, call: Call) -> Trouble | None:
+def _host_key(said: str, call: Call) -> SshError | None:
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
         remove = re.search(r"ssh-keygen .*-R .+", said)
         name = call.hostname if call.port == "22" else f"[{call.hostname}]:{call.port}"
         command = remove[0].strip() if remove else f'ssh-keygen -R "{name}"'
         mend = f"if it was installed anew: {command}   then: ssh {call.option}{call.address}"
-        return Trouble("its host key is not the one known here: installed anew, or another machine answers", mend)
+        return SshError("its host key is not the one known here: installed anew, or another machine answers", mend)
     if "Host key verification failed" in said:
         mend = f"ssh {call.option}{call.address}   once, compare the fingerprint with the host's, and answer yes"
-        return Trouble("its host key is not known here, and mpirun cannot ask", mend)
+        return SshError("its host key is not known here, and mpirun cannot ask", mend)
     return None
 
 
-def _login(said: str, call: Call) -> Trouble | None:
+def _login(said: str, call: Call) -> SshError | None:
     if "Too many authentication failures" in said:
         mend = _setting(call, "`IdentityFile KEY` and `IdentitiesOnly yes`")
-        return Trouble(f"{call.who} takes none of the first keys offered, and no more", mend)
+        return SshError(f"{call.who} takes none of the first keys offered, and no more", mend)
     if not re.search(r"^\S+: Permission denied \(", said, re.MULTILINE):
         return None
     unsafe = re.search(r"Permissions \d+ for '(.+)' are too open", said)
     if unsafe:
-        return Trouble(f"others may read the key {unsafe[1]}, so ssh does not use it", f"chmod 600 {unsafe[1]}")
+        return SshError(f"others may read the key {unsafe[1]}, so ssh does not use it", f"chmod 600 {unsafe[1]}")
     accepted = re.search(r"Server accepts key: (\S+)", said)
     if accepted and not re.search(r"Server accepts key: .* agent$", said, re.MULTILINE):
         if not os.path.exists(accepted[1]):
             mend = f"bring it back, or: ssh-keygen -t ed25519   then: ssh-copy-id {call.option}{call.who}"
-            return Trouble(f"{call.who} takes the key {accepted[1]}, but only its .pub is here", mend)
+            return SshError(f"{call.who} takes the key {accepted[1]}, but only its .pub is here", mend)
         mend = f'eval "$(ssh-agent)"; ssh-add {accepted[1]}   in the shell that starts the training'
-        return Trouble(f"{call.who} takes the key {accepted[1]}, but it has a passphrase and no agent knows it", mend)
+        return SshError(f"{call.who} takes the key {accepted[1]}, but it has a passphrase and no agent knows it", mend)
     offered = re.search(r"Offering (?:\w+ )?public key: (\S+)", said)
     copy = f"ssh-copy-id {call.option}"
     if offered:
         public = f"-i {offered[1]}.pub " if os.path.exists(f"{offered[1]}.pub") else ""
-        return Trouble(f"{call.who} does not take the key {offered[1]}", f"{copy}{public}{call.who}")
-    return Trouble("there is no ssh key here", f"ssh-keygen -t ed25519   then: {copy}{call.who}")
+        return SshError(f"{call.who} does not take the key {offered[1]}", f"{copy}{public}{call.who}")
+    return SshError("there is no ssh key here", f"ssh-keygen -t ed25519   then: {copy}{call.who}")
 
 
-def _ending(said: str, call: Call) -> Trouble | None:
+def _ending(said: str, call: Call) -> SshError | None:
     if "Authenticated to" in said:
         mend = f"ssh {call.option}{call.address} true   must end with 0: a shell that is there, a user who may log in"
-        return Trouble("ssh logs in, but no command runs there", mend)
+        return SshError("ssh logs in, but no command runs there", mend)
     if call.proxied and "Remote protocol version" not in said:
         wrong = next(iter(_spoken(said)), "it says nothing")
         found = f"ssh's way through another host or program fails: {wrong}"
-        return Trouble(found, "see ProxyJump or ProxyCommand in ~/.ssh/config")
+        return SshError(found, "see ProxyJump or ProxyCommand in ~/.ssh/config")
     if re.search(r"(Connection (closed|reset)|closed by remote host)", said):
         mend = "see why there: journalctl -u ssh (or sshd); MaxStartups, hosts.deny and fail2ban do this"
-        return Trouble(f"{call.hostname} port {call.port} ends the connection before the login", mend)
+        return SshError(f"{call.hostname} port {call.port} ends the connection before the login", mend)
     return None

@@ -5,10 +5,10 @@ import pytest
 from partial_fc.distributed.diagnosis import (
     absent_sentence,
     connection_sentence,
-    culprit,
     gone_sentence,
     missing,
     silent_sentence,
+    stalled_rank,
     still_sentence,
 )
 from partial_fc.distributed.rank_status import Record
@@ -22,10 +22,10 @@ def record(rank, doing, waiting=False, moved=900.0, num_update=12, ended=False):
 
 def test_the_culprit_waits_for_nobody_and_moved_longest_ago():
     waits = [record(0, "all-gather features", waiting=True, moved=800), record(2, "all-gather x", waiting=True)]
-    assert culprit(waits) is None
+    assert stalled_rank(waits) is None
     slow, slower = record(1, "batch", moved=990), record(3, "batch", moved=901)
-    assert culprit([*waits, slow, slower]) is slower
-    assert culprit([*waits, slow, slower._replace(ended=True)]) is slow
+    assert stalled_rank([*waits, slow, slower]) is slower
+    assert stalled_rank([*waits, slow, slower._replace(ended=True)]) is slow
 
 
 def test_a_rank_that_hangs_is_named_with_those_that_wait_for_it():

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from partial_fc.distributed.env import addresses_in, name_interfaces, place, share_cores, sum_alike
+from partial_fc.distributed.env import addresses_in, deterministic_allreduce, name_interfaces, place, share_cores
 from paths import ROOT
 
 
@@ -20,7 +20,7 @@ def test_sums_of_three_are_to_be_alike(size, expected):
     environment = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": str(size), "HOROVOD_LOCAL_RANK": "0"}
     environment["HOROVOD_LOCAL_SIZE"] = str(size)
     before = dict(environment)
-    sum_alike(environment)
+    deterministic_allreduce(environment)
     assert environment == {**before, **expected}
 
 

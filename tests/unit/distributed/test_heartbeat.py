@@ -9,16 +9,16 @@ import time
 
 import pytest
 
-from partial_fc.distributed import heartbeat as host_watch
+from partial_fc.distributed import heartbeat
 from partial_fc.distributed.heartbeat import Contact, HostWatch, open_listener
 from paths import ROOT
 from virtual_hosts import unavailable
 
 EDGE = """
 import sys, time
-from partial_fc.distributed import heartbeat as host_watch
-host_watch.PERIOD = 0.05
-edge = host_watch.HostWatch.at_edge(host_watch.Contact(["127.0.0.1"], int(sys.argv[1]), sys.argv[2]), "b", "a")
+from partial_fc.distributed import heartbeat
+heartbeat.PERIOD = 0.05
+edge = heartbeat.HostWatch.client(heartbeat.Contact(["127.0.0.1"], int(sys.argv[1]), sys.argv[2]), "b", "a")
 edge.start()
 while not edge._peers: time.sleep(0.01)
 print("there", flush=True)
@@ -27,17 +27,17 @@ time.sleep(60)
 # In a network of its own, whose wire is cut after a second.
 CUT = """
 import subprocess, time
-from partial_fc.distributed import heartbeat as host_watch
-host_watch.PERIOD = 0.05
-listener, contact = host_watch.open_listener(["127.0.0.1"])
-ends = [host_watch.HostWatch.at_center(listener, contact, ["b"]), host_watch.HostWatch.at_edge(contact, "b", "a")]
+from partial_fc.distributed import heartbeat
+heartbeat.PERIOD = 0.05
+listener, contact = heartbeat.open_listener(["127.0.0.1"])
+ends = [heartbeat.HostWatch.server(listener, contact, ["b"]), heartbeat.HostWatch.client(contact, "b", "a")]
 for end in ends: end.start()
 time.sleep(1)
 print([end.silent(0.5) for end in ends])
 subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
 time.sleep(1)
 print([end.silent(0.5) for end in ends], [end.gone() + end.held(0.5) for end in ends])
-for end in ends: end.forgive()
+for end in ends: end.reset_timers()
 print([end.silent(0.5) for end in ends])
 time.sleep(1)
 print([end.silent(0.5) for end in ends])
@@ -46,15 +46,15 @@ print([end.silent(0.5) for end in ends])
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(host_watch, "PERIOD", 0.05)
-    monkeypatch.setattr(host_watch, "MEET", 0.5)
+    monkeypatch.setattr(heartbeat, "PERIOD", 0.05)
+    monkeypatch.setattr(heartbeat, "MEET", 0.5)
 
 
 @pytest.fixture
 def center():
     """A watch that waits for hosts b and c, and how it is reached here."""
     listener, contact = open_listener(["127.0.0.1"])
-    watch = HostWatch.at_center(listener, contact, ["b", "c"])
+    watch = HostWatch.server(listener, contact, ["b", "c"])
     watch.start()
     return watch, contact
 
@@ -106,7 +106,7 @@ def test_a_process_that_is_stopped_is_not_a_host_that_is_lost(center, edge):
 
 def test_who_is_killed_is_gone_and_who_says_goodbye_is_not(center, edge):
     watch, contact = center
-    other = HostWatch.at_edge(contact, "c", "a")
+    other = HostWatch.client(contact, "c", "a")
     other.start()
     assert comes(lambda: len(watch._peers) == 2 and other._peers)  # both ends, else there is nobody to say it to
     other.say_goodbye()
@@ -118,7 +118,7 @@ def test_who_is_killed_is_gone_and_who_says_goodbye_is_not(center, edge):
 
 def test_a_center_that_is_killed_is_gone_for_the_edge():
     listener, contact = open_listener(["127.0.0.1"])
-    edge = HostWatch.at_edge(contact, "b", "a")
+    edge = HostWatch.client(contact, "b", "a")
     edge.start()
     connection, _ = listener.accept()
     assert connection.recv(100) == f"{contact.token} b\n".encode()
@@ -177,13 +177,13 @@ def test_an_edge_takes_the_address_that_answers_with_the_word(center, capfd):
     closed = socket.create_server(("127.0.0.2", 0))
     port_of_nobody = closed.getsockname()[1]
     closed.close()
-    lost = HostWatch.at_edge(Contact(["127.0.0.2"], port_of_nobody, contact.token), "b", "a")
+    lost = HostWatch.client(Contact(["127.0.0.2"], port_of_nobody, contact.token), "b", "a")
     lost.start()
     assert comes(lambda: lost.unreached)
     assert "127.0.0.2: " in lost.unreached and lost.silent(0) == []
     lost.join(0.3)
     assert "warning: host b does not reach rank 0 on a to watch over it" in capfd.readouterr().err
     # 127.0.0.2 is not refused by the center, which listens on every address.
-    found = HostWatch.at_edge(contact._replace(addresses=["255.255.255.255", "127.0.0.2"]), "b", "a")
+    found = HostWatch.client(contact._replace(addresses=["255.255.255.255", "127.0.0.2"]), "b", "a")
     found.start()
     assert comes(lambda: found._peers) and found.unreached == ""

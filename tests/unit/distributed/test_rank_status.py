@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from partial_fc.distributed import rank_status as notice_board
-from partial_fc.distributed.rank_status import NoticeBoard, has_ended, is_gone, is_stopped, job_key, process_state
+from partial_fc.distributed import rank_status
+from partial_fc.distributed.rank_status import RankStatusStore, has_ended, is_gone, is_stopped, job_key, process_state
 
 
 def test_the_key_is_that_of_all_ranks_of_one_job():
@@ -20,7 +20,7 @@ def test_the_key_is_that_of_all_ranks_of_one_job():
 
 
 def test_records_are_read_as_they_were_last_written(tmp_path):
-    boards = [NoticeBoard(str(tmp_path / "models"), "key", rank) for rank in (0, 1)]
+    boards = [RankStatusStore(str(tmp_path / "models"), "key", rank) for rank in (0, 1)]
     boards[0].write(7, 'a name with ü and "quotes" that is longer than a record ' * 20, waiting=True)
     boards[0].write(8, "all-gather features", waiting=True)
     assert [record.rank for record in boards[1].records()] == [0]  # rank 1 has written nothing
@@ -32,7 +32,7 @@ def test_records_are_read_as_they_were_last_written(tmp_path):
 
 
 def test_a_write_costs_little(tmp_path):
-    board = NoticeBoard(str(tmp_path), "key", 0)
+    board = RankStatusStore(str(tmp_path), "key", 0)
     board.write(0, "warm-up", waiting=False)
     times = []
     for number in range(200):
@@ -44,26 +44,26 @@ def test_a_write_costs_little(tmp_path):
 
 
 def test_one_rank_tells_and_only_once(tmp_path):
-    first, second = (NoticeBoard(str(tmp_path), "key", rank) for rank in (1, 0))
+    first, second = (RankStatusStore(str(tmp_path), "key", rank) for rank in (1, 0))
     assert not second.told()
-    assert first.tell_once() and not second.tell_once() and not first.tell_once()
+    assert first.claim_error_report() and not second.claim_error_report() and not first.claim_error_report()
     assert second.told()
 
 
 def test_what_an_earlier_job_with_the_same_key_has_left_counts_for_nothing(tmp_path):
-    earlier = NoticeBoard(str(tmp_path), "key", 1)
+    earlier = RankStatusStore(str(tmp_path), "key", 1)
     earlier.write(5, "batch", waiting=False)
-    assert earlier.tell_once()
-    before = time.time() - 2 * notice_board.STALE
-    os.utime(os.path.join(earlier.path, notice_board.TOLD), (before, before))
-    later = NoticeBoard(str(tmp_path), "key", 0)
+    assert earlier.claim_error_report()
+    before = time.time() - 2 * rank_status.STALE
+    os.utime(os.path.join(earlier.path, rank_status.TOLD), (before, before))
+    later = RankStatusStore(str(tmp_path), "key", 0)
     later._since = time.time() + 1  # as if the record were as old
     assert later.records() == []
-    assert not later.told() and later.tell_once()
+    assert not later.told() and later.claim_error_report()
 
 
 def test_the_last_that_leaves_removes_the_board(tmp_path):
-    boards = [NoticeBoard(str(tmp_path), "key", rank) for rank in (0, 1)]
+    boards = [RankStatusStore(str(tmp_path), "key", rank) for rank in (0, 1)]
     for board in boards:
         board.write(1, "batch", waiting=False)
     boards[0].leave(1, "batch")
@@ -73,31 +73,31 @@ def test_the_last_that_leaves_removes_the_board(tmp_path):
 
 
 def test_the_board_of_a_job_that_was_killed_is_removed_by_the_next(tmp_path):
-    program = "import sys; from partial_fc.distributed.rank_status import NoticeBoard; "
-    program += "NoticeBoard(sys.argv[1], 'killed', 0).write(1, 'batch', False)"
+    program = "import sys; from partial_fc.distributed.rank_status import RankStatusStore; "
+    program += "RankStatusStore(sys.argv[1], 'killed', 0).write(1, 'batch', False)"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     (tmp_path / ".job-begun").mkdir()
     (tmp_path / ".job-begun" / "0@host").write_text("")  # may be a rank that starts just now
     (tmp_path / ".job-never").mkdir()
     (tmp_path / ".job-never" / "0@host").write_text("")
     os.utime(tmp_path / ".job-never" / "0@host", (1, 1))
-    living = NoticeBoard(str(tmp_path), "living", 0)
+    living = RankStatusStore(str(tmp_path), "living", 0)
     living.write(1, "batch", waiting=False)
     assert {path.name for path in tmp_path.iterdir()} == {".job-living", ".job-begun"}
-    NoticeBoard(str(tmp_path), "third", 0)
+    RankStatusStore(str(tmp_path), "third", 0)
     assert {path.name for path in tmp_path.iterdir()} == {".job-living", ".job-begun", ".job-third"}
 
 
 def test_a_folder_that_cannot_be_made_is_passed_over(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    board = NoticeBoard(str(tmp_path / "file"), "key", 0)
+    board = RankStatusStore(str(tmp_path / "file"), "key", 0)
     board.write(1, "batch", waiting=False)
-    assert board.records() == [] and not board.told() and board.tell_once()
+    assert board.records() == [] and not board.told() and board.claim_error_report()
     board.leave(1, "batch")
 
 
 def test_damaged_records_are_none(tmp_path):
-    board = NoticeBoard(str(tmp_path), "key", 0)
+    board = RankStatusStore(str(tmp_path), "key", 0)
     for name, content in (("1@" + board.host, b""), ("2@" + board.host, b"[1, 2]"), ("3@" + board.host, b"\xff\xfe")):
         with open(os.path.join(board.path, name), "wb") as file:
             file.write(content)
@@ -121,7 +121,7 @@ def wait_for_state(pid, states):
 
 
 def test_a_process_is_there_stopped_or_gone(sleeper, tmp_path):
-    board = NoticeBoard(str(tmp_path), "key", 0)
+    board = RankStatusStore(str(tmp_path), "key", 0)
     board.write(1, "batch", waiting=False)
     (mine,) = board.records()
     started = process_state(sleeper.pid)[1]

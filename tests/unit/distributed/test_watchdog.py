@@ -13,11 +13,11 @@ from paths import ROOT
 LIMIT = 30  # seconds
 BEGIN = """
 import ctypes, os, sys, time
-from partial_fc.distributed import watchdog as sentinel
+from partial_fc.distributed import watchdog
 from partial_fc.distributed.env import Place
-sentinel.block_signals()
+watchdog.block_signals()
 rank, size = int(sys.argv[2]), int(sys.argv[3])
-guard = sentinel.Sentinel(Place(rank, size, rank, size), sys.argv[1], {"PMIX_NAMESPACE": "test"})
+guard = watchdog.Watchdog(Place(rank, size, rank, size), sys.argv[1], {"PMIX_NAMESPACE": "test"})
 guard.start()
 time.sleep(0.5)  # until all are there
 guard.met()
@@ -49,7 +49,7 @@ def ends(process, code):
 
 
 def test_a_request_to_stop_is_noted_and_has_an_end(rank):
-    lines = "sentinel.GRACE = 1.0\nguard.training_begun()\nos.kill(os.getpid(), 15)\ntime.sleep(0.5)\n"
+    lines = "watchdog.GRACE = 1.0\nguard.training_begun()\nos.kill(os.getpid(), 15)\ntime.sleep(0.5)\n"
     lines += "print(guard.stop_requested, file=sys.stderr)\nos.kill(os.getpid(), 10)\ntime.sleep(20)"
     assert ends(rank(lines), 1) == "True\nerror: asked to stop 1 s ago, but not at a step since: ends unsaved\n"
 
@@ -98,7 +98,7 @@ def test_a_rank_that_has_ended_well_is_not_missed(rank):
 
 
 def test_a_disk_that_hangs_does_not_hold_up_the_end(rank):
-    lines = "guard.board.tell_once = guard.board.leave = lambda *_: time.sleep(60)\n"
+    lines = "guard.board.claim_error_report = guard.board.leave = lambda *_: time.sleep(60)\n"
     lines += "os.kill(os.getpid(), 10)\ntime.sleep(20)"
     began = time.monotonic()
     assert ends(rank(lines), 75) == "error: asked to stop before training began: there is nothing to save\n"

@@ -23,16 +23,16 @@ def nbytes(planned, name, place=None):
 
 def moved(planned, name):
     """(out, back) of the one move whose name begins so."""
-    (move,) = [move for move in planned.moves if move.name.startswith(name)]
+    (move,) = [move for move in planned.traffic if move.name.startswith(name)]
     return move.out, move.back
 
 
 def ways(planned):
-    return {move.way for move in planned.moves}
+    return {move.way for move in planned.traffic}
 
 
 def test_sums_by_hand():
-    planned = plan(Case(1001, ranks=2, batch=4, embedding=8, ratio=0.1, tile_classes=20, kept_mb=0))
+    planned = plan(Case(1001, ranks=2, batch=4, embedding=8, ratio=0.1, tile_classes=20, logits_cache_mb=0))
     assert planned.layer[:5] == (8, 501, 50, 20, 3)  # G, L, S, T, tiles
     assert nbytes(planned, "class centers", "device") == nbytes(planned, "their momentum") == 501 * 8 * 4
     assert nbytes(planned, "logits of 2 tiles") == 2 * (8 + 1) * 20 * 4
@@ -57,17 +57,17 @@ def test_with_every_center_nothing_is_gathered():
 
 @pytest.mark.parametrize("case", [Case(4000, 2, 8, 16), Case(4000, 2, 8, 16, 0.5), Case(4000, 2, 8, 16, bank="host")])
 def test_kept_are_logits_and_copied_centers_where_both_fit(case):
-    """The limit is what the two take together, to the byte: center_walk.py decides the same way."""
+    """The limit is what the two take together, to the byte: tiled_softmax.py decides the same way."""
     copied = case.ratio < 1 or case.bank == "host"
     needed = 4 * (16 + 16 * copied) * int(2000 * case.ratio)
     classes = case.classes * MIB // needed  # that fill one MiB
-    fits, exceeds = (plan(case._replace(classes=count // 4 * 4, kept_mb=1)) for count in (classes, classes + 8))
+    fits, exceeds = (plan(case._replace(classes=count // 4 * 4, logits_cache_mb=1)) for count in (classes, classes + 8))
     assert fits.layer.keeps and not exceeds.layer.keeps
 
 
 def test_a_bank_on_the_host_travels_once_where_it_is_kept_and_twice_where_not():
     case = Case(1_000_000, 8, ratio=0.1, bank="host")
-    kept, again = plan(case), plan(case._replace(kept_mb=0))
+    kept, again = plan(case), plan(case._replace(logits_cache_mb=0))
     rows = 12_500 * 512 * 4
     assert moved(kept, "centers to the GPU") == (rows, rows)
     assert moved(again, "centers to the GPU") == (2 * rows, rows)
@@ -165,17 +165,17 @@ def test_without_sampling_ten_million_do_not_fit_the_textbook_but_this_layer():
     assert with_textbook_layer(planned) > 2 * RTX_2080_TI
     assert judge(planned, RTX_2080_TI).fits
     # One whole copy of the logits would already be too much.
-    assert not judge(plan(planned.case._replace(kept_mb=4096)), RTX_2080_TI).fits
+    assert not judge(plan(planned.case._replace(logits_cache_mb=4096)), RTX_2080_TI).fits
 
 
 # Verdicts and output ----------------------------------------------------------------------------------
 
 
 def test_remedies_are_the_least_change_that_makes_it_fit():
-    case = Case(2_000_000, 2, ratio=0.5, network="r18", kept_mb=4096)
+    case = Case(2_000_000, 2, ratio=0.5, network="r18", logits_cache_mb=4096)
     given = plan(case).memory("device") - 300 * MIB
     verdict = judge(plan(case), given)
-    assert not verdict.fits and set(verdict.remedies) == {"ranks", "batch", "ratio", "kept_mb", "fp16", "bank"}
+    assert not verdict.fits and set(verdict.remedies) == {"ranks", "batch", "ratio", "logits_cache_mb", "fp16", "bank"}
     for name, value in verdict.remedies.items():
         assert plan(case._replace(**{name: value})).memory("device") <= given, name
     for name, less in (("ranks", -1), ("batch", 1), ("ratio", 0.01)):
@@ -191,7 +191,7 @@ def test_what_cannot_be_helped():
     [
         ({"classes": 0}, "classes is 0"),
         ({"ratio": 1.5}, "sample_ratio"),
-        ({"kept_mb": -1}, "kept_mb is -1"),
+        ({"logits_cache_mb": -1}, "logits_cache_mb is -1"),
         ({"network": "r51"}, "network is 'r51'.*r50"),
         ({"bank": "disk"}, "bank is 'disk'.*gpu, host, file"),
         ({"device": "cpu", "fp16": True}, "float16"),
@@ -226,7 +226,7 @@ def test_json_is_the_plan(capsys):
     planned = plan(Case(1_000_000, 2, ratio=0.1, bank="file", device="cpu"))
     assert read["memory"] == [part._asdict() for part in planned.parts]
     assert read["memory_total"]["file"] == 2 * 500_000 * 2048 and read["verdict"] is None
-    assert read["moves"] == [move._asdict() for move in planned.moves]
+    assert read["moves"] == [move._asdict() for move in planned.traffic]
 
 
 @pytest.mark.parametrize("words", ["", "--classes 10 --network r51", "--classes 10 --device cpu --gpu-memory 11"])

@@ -57,7 +57,7 @@ def test_the_layer():
 
 
 def test_logits_that_are_not_kept_are_a_fourth_product():
-    kept, again = (Case(1000, 2, 4, 8, kept_mb=kept) for kept in (256, 0))
+    kept, again = (Case(1000, 2, 4, 8, logits_cache_mb=kept) for kept in (256, 0))
     assert part(again, "layer: 4 products").seconds == pytest.approx(4 / 3 * part(kept, "layer: 3 products").seconds)
     assert part(again, "layer: passes").seconds == pytest.approx(16 / 13 * part(kept, "layer: passes").seconds)
 

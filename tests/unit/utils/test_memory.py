@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from partial_fc.utils.memory import check_room, free_memory
+from partial_fc.utils.memory import free_memory, require_memory
 
 
 def host(root, available_kb, **files):
@@ -35,6 +35,6 @@ def test_this_host():
 
 
 def test_what_does_not_fit_is_refused():
-    check_room(5, 5, "on this host", "start fewer ranks")
+    require_memory(5, 5, "on this host", "start fewer ranks")
     with pytest.raises(ValueError, match="need 2.0 GiB on this host, 1.0 GiB are free: start fewer ranks"):
-        check_room(2 << 30, 1 << 30, "on this host", "start fewer ranks")
+        require_memory(2 << 30, 1 << 30, "on this host", "start fewer ranks")

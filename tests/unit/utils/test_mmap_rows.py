@@ -62,7 +62,7 @@ def test_a_changed_row_has_one_page_written(read_in_order, tmp_path):
     file.rows[:] = 1
     if read_in_order:
         file._forget()  # as happens to a file larger than the memory
-        with file.in_order():
+        with file.sequential_access():
             assert file.rows.sum() == 16384 * WIDTH
     before = written(file)
     file.rows[::1024] += 1
@@ -78,7 +78,7 @@ def test_what_will_be_needed_is_read_and_nothing_else(tmp_path):
     assert not in_memory(file)
     # The last 66 pages are more than one request may ask for where the kernel's read-ahead is 128 KiB.
     index = np.concatenate([[2, 5, 7, 90], np.arange(268, 400)])
-    file.will_need(index)
+    file.prefetch(index)
     pages = set((index // 2).tolist())
     deadline = time.monotonic() + 10
     while in_memory(file) != pages and time.monotonic() < deadline:
@@ -91,7 +91,7 @@ def test_a_fault_reads_one_page(read_in_order, tmp_path):
     require_disk(tmp_path)
     file = RowFile(str(tmp_path), 400, WIDTH, reserve=True)
     file.rows[:] = 1
-    with file.in_order() if read_in_order else contextlib.nullcontext():
+    with file.sequential_access() if read_in_order else contextlib.nullcontext():
         assert file.rows.all()
     file._forget()
     assert file.rows[200, 7] == 1

@@ -12,11 +12,11 @@ from partial_fc.distributed.preflight import (
     compare,  # noqa: E402  # setup-utils is no package
     facts,  # noqa: E402
 )
-from partial_fc.distributed.preflight.compare import Standard, size  # noqa: E402
+from partial_fc.distributed.preflight.compare import Reference, size  # noqa: E402
 from partial_fc.distributed.preflight.hostfile import Host  # noqa: E402
 from partial_fc.distributed.preflight.job_requirements import Training  # noqa: E402
 from partial_fc.distributed.preflight.network import row, subnet  # noqa: E402
-from partial_fc.distributed.preflight.probe import Visit  # noqa: E402
+from partial_fc.distributed.preflight.probe import RemoteProbe  # noqa: E402
 from partial_fc.utils import tables  # noqa: E402
 
 GIB = 2**30
@@ -42,7 +42,7 @@ FACTS = {
 
 def rows(slots=2, training=TRAINING, **changes):
     """{what: row} of a host that is as the first one but for these changes."""
-    standard = Standard("/clone", FACTS, FACTS["data"], "hosta", training)
+    standard = Reference("/clone", FACTS, FACTS["data"], "hosta", training)
     found = compare.rows("hostb", slots, {**copy.deepcopy(FACTS), **changes}, standard)
     return {row.what: row for row in found}
 
@@ -161,7 +161,7 @@ def test_the_network_of_an_address(address, expected):
 
 
 def test_who_is_blamed_for_a_wall_between_hosts():
-    visits = [Visit(Host(f"host{letter}", 1)) for letter in "abcdef"]
+    visits = [RemoteProbe(Host(f"host{letter}", 1)) for letter in "abcdef"]
     points = {visit.host.name: ("10.0.0.1", 7) for visit in visits}
     for visit in visits:
         visit.facts = {"user": "me"}

@@ -21,7 +21,7 @@ PAGE = 4096  # what a file is read and written in
 _STATISTICS = 3  # numbers of a row: maximum, sum, target logit
 
 
-class Move(NamedTuple):
+class Transfer(NamedTuple):
     """Some of the bytes that a step moves.
 
     Attributes:
@@ -37,13 +37,13 @@ class Move(NamedTuple):
     back: int
 
 
-def moved_bytes(case: Case, layer: Layer) -> list[Move]:
+def moved_bytes(case: Case, layer: Layer) -> list[Transfer]:
     """All moves that are not of nothing."""
     moves = [*_collectives(case, layer), *_bank(case, layer), *_bus(case, layer), *_file(case, layer)]
     return [move for move in moves if move.out or move.back]
 
 
-def _collectives(case: Case, layer: Layer) -> Iterator[Move]:
+def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
     others = case.ranks - 1
     for name, nbytes in (
         ("all-gather of features and labels (features)", others * case.batch * (case.embedding + DIGITS) * FLOAT),
@@ -51,34 +51,34 @@ def _collectives(case: Case, layer: Layer) -> Iterator[Move]:
         ("reduce-scatter of their gradient (feature_gradient)", others * case.batch * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradient_bytes(case) // case.ranks),
     ):
-        yield Move("network", name, nbytes, nbytes)
+        yield Transfer("network", name, nbytes, nbytes)
 
 
-def _bank(case: Case, layer: Layer) -> Iterator[Move]:
+def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
     rows = FLOAT * case.embedding * layer.sampled
     copied = layer.gathered or layer.elsewhere
     # Once for each walk, unless the first has kept a copy; and to be updated, where the copy is on the GPU.
     reads = (1 if copied and layer.keeps else 2) + layer.elsewhere
     targets = FLOAT * case.embedding * min(case.batch, layer.sampled)
-    yield Move("bank", "class centers", reads * rows + targets, rows)
-    yield Move("bank", "momentum", rows, rows)
+    yield Transfer("bank", "class centers", reads * rows + targets, rows)
+    yield Transfer("bank", "momentum", rows, rows)
 
 
-def _bus(case: Case, layer: Layer) -> Iterator[Move]:
+def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
     if layer.computes == "host":
         return
     if layer.elsewhere:
         rows = FLOAT * case.embedding * layer.sampled
-        yield Move("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
+        yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
     if case.network:
-        yield Move("bus", "images", FLOAT * case.batch * IMAGE_NUMBERS, 0)
+        yield Transfer("bus", "images", FLOAT * case.batch * IMAGE_NUMBERS, 0)
 
 
-def _file(case: Case, layer: Layer) -> Iterator[Move]:
+def _file(case: Case, layer: Layer) -> Iterator[Transfer]:
     if layer.bank == "file":
         pages = _touched_pages(case.embedding * FLOAT, layer) * PAGE
-        yield Move("file", "class centers, where no page is in memory", pages, pages)
-        yield Move("file", "momentum, where no page is in memory", pages, pages)
+        yield Transfer("file", "class centers, where no page is in memory", pages, pages)
+        yield Transfer("file", "momentum, where no page is in memory", pages, pages)
 
 
 def _touched_pages(row_bytes: int, layer: Layer) -> int:

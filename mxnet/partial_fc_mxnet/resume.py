@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.checkpoint import CheckpointFolder, read_class_map
+from partial_fc.training.run_folder import begin_run, begun_by
 
-from . import backbone_state, job
-from .output import begin_run, begun_by
+from . import backbone_state, collectives
 from .pretrained import read_pretrained
 from .saved_training import SavedTraining
 
@@ -23,7 +23,7 @@ def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
     return CheckpointFolder(os.path.join(folder, "checkpoints"), settings.checkpoints_kept)
 
 
-class Beginning(NamedTuple):
+class ResumePlan(NamedTuple):
     """How a training begins.
 
     Attributes:
@@ -39,7 +39,7 @@ class Beginning(NamedTuple):
     remarks: list[str]
 
 
-def find_saved(settings, folder: str, run: str) -> Beginning:
+def find_checkpoint(settings, folder: str, run: str) -> ResumePlan:
     """Looks for the checkpoint to go on from.
 
     Args:
@@ -53,7 +53,7 @@ def find_saved(settings, folder: str, run: str) -> Beginning:
     """
     checkpoints = checkpoint_folder(settings, folder)
     remarks: list[str] = []
-    restarted = job.gather("restarted", bool(run) and begun_by(folder, run))[0]
+    restarted = collectives.gather("restarted", bool(run) and begun_by(folder, run))[0]
     saved = SavedTraining.newest(checkpoints, remarks.append) if restarted or settings.resume == AUTO else None
     if saved is None and settings.resume not in ("", AUTO):
         saved = SavedTraining.open(settings.resume)
@@ -61,13 +61,13 @@ def find_saved(settings, folder: str, run: str) -> Beginning:
     # A restart goes on from a checkpoint of its own, whose classes are mapped already, once there is one.
     if saved is not None and settings.class_map and _same_path(saved.path, settings.resume):
         num_saved = saved.manifest.num_classes
-        saved.class_map = job.together("class_map", lambda: _class_map(settings, num_saved))
+        saved.class_map = collectives.run_on_all_ranks("class_map", lambda: _class_map(settings, num_saved))
     if saved is None and (restarted or settings.resume):
         remarks.append(f"no checkpoint to go on from in {checkpoints.path}: training starts from its beginning")
-    return Beginning(saved, here, restarted or here, remarks)
+    return ResumePlan(saved, here, restarted or here, remarks)
 
 
-def claim(settings, folder: str, run: str, beginning: Beginning) -> None:
+def take_ownership(settings, folder: str, run: str, beginning: ResumePlan) -> None:
     """Makes the output folder that of this run, when nothing can refuse the beginning any more; on rank 0.
 
     Checkpoints that are newer than the one gone on from are kept under another name: what follows replaces them.
@@ -89,7 +89,7 @@ def take_pretrained(settings, module) -> None:
         JobError: on every rank, where they cannot be read or do not fit.
     """
     found = read_pretrained(settings.pretrained, with_classes=bool(settings.class_map))
-    job.together("take_pretrained", lambda: _take(settings, module, found))
+    collectives.run_on_all_ranks("take_pretrained", lambda: _take(settings, module, found))
 
 
 def _take(settings, module, found) -> None:

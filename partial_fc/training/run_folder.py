@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from typing import Callable, Protocol
 
 from tqdm import tqdm
 
@@ -96,6 +97,14 @@ def _make(folder: str) -> None:
         raise OSError(f"cannot make the output folder {folder} ({error.strerror}): set models_root") from error
 
 
+class ScalarWriter(Protocol):
+    """What writes TensorBoard events: mxboard's SummaryWriter, or PyTorch's."""
+
+    def add_scalar(self, tag: str, value: float, global_step: int, /) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Output:
     """Log file, log lines, progress bar and TensorBoard events of one rank; only rank 0 has more than warnings.
 
@@ -105,24 +114,25 @@ class Output:
         folder: exists and can be written.
         rank: this rank.
         max_update, num_update: length of the bar, and where it begins.
+        open_writer: opens the TensorBoard events of a folder; called on rank 0.
 
     Attributes:
         bar: tqdm bar, or None where rank 0 has no terminal.
-        writer: mxboard SummaryWriter on rank 0, else None.
+        writer: of TensorBoard events on rank 0, else None.
     """
 
-    def __init__(self, folder: str, rank: int, max_update: int, num_update: int = 0):
+    def __init__(
+        self, folder: str, rank: int, max_update: int, num_update: int, open_writer: Callable[[str], ScalarWriter]
+    ):
         self.folder = folder
         self.bar: tqdm | None = None
-        self.writer = None
-        self._handlers = [_LineHandler()] if rank == 0 else [logging.StreamHandler(sys.stderr)]
+        self.writer: ScalarWriter | None = None
+        self._handlers: list[logging.Handler] = [_LineHandler()] if rank == 0 else [logging.StreamHandler(sys.stderr)]
         if rank == 0:
-            from mxboard import SummaryWriter
-
             log = logging.FileHandler(os.path.join(folder, "training.log"), encoding="utf-8")
             _lock(log.stream, fcntl.LOCK_EX)
             self._handlers.append(log)
-            self.writer = SummaryWriter(logdir=os.path.join(folder, "tensorboard"), verbose=False)
+            self.writer = open_writer(os.path.join(folder, "tensorboard"))
             if _is_terminal():
                 columns = int(os.environ.get("COLUMNS", 0)) or 100
                 self.bar = tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr)

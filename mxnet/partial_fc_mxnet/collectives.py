@@ -19,7 +19,7 @@ from partial_fc.distributed import env as launch
 from partial_fc.distributed.consistency import differences
 from partial_fc.distributed.diagnosis import connection_sentence
 from partial_fc.distributed.heartbeat import HostWatch, open_listener
-from partial_fc.distributed.watchdog import FAILED, PREEMPTED, REFUSED, Sentinel
+from partial_fc.distributed.watchdog import FAILED, PREEMPTED, REFUSED, Watchdog
 from partial_fc.layer.softmax import MissingPositiveError
 
 from .errors import sentence
@@ -58,15 +58,15 @@ _KNOWN_EVERYWHERE = (JobError, MissingPositiveError, FloatingPointError)
 
 
 # Of this process, which is one rank of one job.
-_sentinel: Sentinel | None = None
+_watchdog: Watchdog | None = None
 _patience = 0.0  # set by watch()
 _exit_code = REFUSED
 
 
-def guarded_by(sentinel: Sentinel) -> None:
+def guarded_by(watchdog: Watchdog) -> None:
     """From now on this sentinel is told what the rank does, and ends it where it cannot do so itself."""
-    global _sentinel
-    _sentinel = sentinel
+    global _watchdog
+    _watchdog = watchdog
 
 
 def gather(name: str, value: Any) -> list[Any]:
@@ -85,8 +85,8 @@ def largest(name: str, value: float) -> float:
         return float(hvd.allreduce(mx.nd.array([value]), op=hvd.Max, name=name).asscalar())
 
 
-def agree(facts: dict) -> None:
-    """Makes sure that what must be the same on all ranks is (all-gather ``agree``).
+def assert_same_on_all_ranks(facts: dict) -> None:
+    """Makes sure that what must be the same on all ranks is (all-gather ``assert_same_on_all_ranks``).
 
     Args:
         facts: name -> value as JSON has it.
@@ -99,7 +99,7 @@ def agree(facts: dict) -> None:
         raise JobError(found)
 
 
-def together(name: str, work: Callable[[], Result]) -> Result:
+def run_on_all_ranks(name: str, work: Callable[[], Result]) -> Result:
     """Runs ``work`` on every rank and returns its result, or raises the same error on all of them.
 
     Collectives: all-gather of what went wrong, named ``together.<name>``.
@@ -109,13 +109,13 @@ def together(name: str, work: Callable[[], Result]) -> Result:
     """
     result, problem = None, None
     _mark(name)
-    alive()
+    report_progress()
     try:
         result = work()
     except USER_ERRORS + (RuntimeError,) as error:  # MXNet's own, of which binding makes plain RuntimeErrors
         problem = sentence(error)
     problems = gather(f"together.{name}", problem)
-    alive()
+    report_progress()
     failed = [rank for rank, text in enumerate(problems) if text]
     if failed:
         where = "" if len(failed) == len(problems) else f" (rank {failed[0]} of {len(problems)})"
@@ -124,7 +124,7 @@ def together(name: str, work: Callable[[], Result]) -> Result:
 
 
 def watch(seconds: float, host_seconds: float) -> None:
-    """From now on ends the job, showing where this rank stood, unless :func:`alive` is called within ``seconds``.
+    """Ends the job, showing where this rank stood, unless :func:`report_progress` is called within ``seconds``.
 
     A rank that waits for one that never comes has no other end under Gloo, nor under MPI when the other
     is stopped rather than dead. A rank that waits for one that is at work waits on.
@@ -135,19 +135,19 @@ def watch(seconds: float, host_seconds: float) -> None:
     """
     global _patience
     _patience = seconds
-    if _sentinel is not None:
-        _sentinel.patience, _sentinel.host_patience = seconds, host_seconds
-    alive()
+    if _watchdog is not None:
+        _watchdog.patience, _watchdog.host_patience = seconds, host_seconds
+    report_progress()
 
 
-def alive(num_update: int | None = None) -> None:
+def report_progress(num_update: int | None = None) -> None:
     """Tells the watch that this rank goes on: called at every step, phase and batch of a verification.
 
     Args:
         num_update: the update that has just been done.
     """
-    if _sentinel is not None:
-        _sentinel.mark(None if num_update is None else "what follows it", num_update=num_update)
+    if _watchdog is not None:
+        _watchdog.mark(None if num_update is None else "what follows it", num_update=num_update)
     elif _patience:
         faulthandler.dump_traceback_later(_patience, exit=True)
 
@@ -155,27 +155,27 @@ def alive(num_update: int | None = None) -> None:
 @contextlib.contextmanager
 def waiting(name: str) -> Iterator[None]:
     """Around what ends only when all ranks take part, such as ``all-gather features``."""
-    if _sentinel is None:
+    if _watchdog is None:
         yield
         return
-    before = _sentinel.doing
-    _sentinel.mark(name, waiting=True)
+    before = _watchdog.doing
+    _watchdog.mark(name, waiting=True)
     yield
     # Not after an error: what is told of it names the place.
-    _sentinel.mark(*before)
+    _watchdog.mark(*before)
 
 
 def stop_requested() -> bool:
     """Whether this rank was asked to save and end: by SIGUSR1, by SIGTERM, or because its launcher is gone."""
-    return _sentinel is not None and _sentinel.stop_requested
+    return _watchdog is not None and _watchdog.stop_requested
 
 
 def training_begun() -> None:
     """From now on an error ends the job with exit code 1, and a request to stop is one to save first."""
     global _exit_code
     _exit_code = FAILED
-    if _sentinel is not None:
-        _sentinel.training_begun()
+    if _watchdog is not None:
+        _watchdog.training_begun()
 
 
 def run(main: Callable[[], None]) -> None:
@@ -185,9 +185,9 @@ def run(main: Callable[[], None]) -> None:
     stop and is saved, 130 and one word for Ctrl-C. mpirun passes them on, horovodrun over Gloo makes each of them 1.
     """
     try:
-        if _sentinel is not None:
-            _sentinel.met()
-            _watch_hosts(_sentinel)
+        if _watchdog is not None:
+            _watchdog.met()
+            _watch_hosts(_watchdog)
         main()
     except Preempted as stop:
         _end_preempted(stop)
@@ -195,28 +195,28 @@ def run(main: Callable[[], None]) -> None:
         if _interrupted(error):
             _end_interrupted()
         _end_with(error)
-    if _sentinel is not None:
-        _sentinel.stand_down()
-        _sentinel.leave()
+    if _watchdog is not None:
+        _watchdog.stand_down()
+        _watchdog.leave()
     faulthandler.cancel_dump_traceback_later()
 
 
-def _watch_hosts(sentinel: Sentinel) -> None:
-    """Connects the hosts of the job, where there are several (all-gathers ``hosts``, ``host_watch``)."""
-    rank, own = sentinel.place.rank, sentinel.board.host
+def _watch_hosts(watchdog: Watchdog) -> None:
+    """Connects the hosts of the job, where there are several (all-gathers ``hosts``, ``heartbeat``)."""
+    rank, own = watchdog.place.rank, watchdog.board.host
     hosts = gather("hosts", own)
     center, *others = dict.fromkeys(hosts)
     if not others:
         return
     listener, contact = open_listener(_own_addresses()) if rank == 0 else (None, None)
-    contact = gather("host_watch", contact)[0]
+    contact = gather("heartbeat", contact)[0]
     if listener is not None:
-        watch = HostWatch.at_center(listener, contact, others)
+        watch = HostWatch.server(listener, contact, others)
     elif own != center and hosts.index(own) == rank:  # the first of its host
-        watch = HostWatch.at_edge(contact, own, center)
+        watch = HostWatch.client(contact, own, center)
     else:
         watch = None
-    sentinel.watch_hosts(watch, hosts)
+    watchdog.watch_hosts(watch, hosts)
     if watch is not None:
         watch.start()
 
@@ -245,14 +245,14 @@ def _end_preempted(stop: Preempted) -> NoReturn:
     """All ranks are here. Horovod's own ending takes seconds, which a launcher that has asked to stop may not give."""
     if hvd.rank() == 0:
         _tell(str(stop))
-    if _sentinel is not None:
-        _sentinel.stand_down()
+    if _watchdog is not None:
+        _watchdog.stand_down()
     # A rank that ends makes the launcher end the others: none shall be on its way here. But it may be dead.
     threading.Timer(MEETING, os._exit, [PREEMPTED]).start()
     if hvd.size() > 1:
         hvd.allgather(mx.nd.zeros((1,)), name="preempted")
-    if _sentinel is not None:
-        _sentinel.leave()
+    if _watchdog is not None:
+        _watchdog.leave()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(PREEMPTED)
@@ -285,38 +285,38 @@ def _connection_lost(error: BaseException) -> bool:
 
 def _tell_of_the_lost() -> None:
     """Another rank is to blame: leaves the word to it, or to who knows that it is dead."""
-    if _sentinel is None:
+    if _watchdog is None:
         _tell(f"error on rank {hvd.rank()}: lost the connection to another rank, which has failed or is gone")
         return
     end = time.monotonic() + LOST_WAIT
-    while time.monotonic() < end and not _sentinel.board.told():
+    while time.monotonic() < end and not _watchdog.board.told():
         time.sleep(0.1)  # the sentinel looks for the dead, and ends this process when it finds one
-    _tell(f"error: {connection_sentence(hvd.rank(), _sentinel.board.records())}")
+    _tell(f"error: {connection_sentence(hvd.rank(), _watchdog.board.records())}")
 
 
 def _leave_to_rank_0() -> None:
     end = time.monotonic() + (1 if hvd.rank() else 0)
-    while time.monotonic() < end and not (_sentinel is not None and _sentinel.board.told()):
+    while time.monotonic() < end and not (_watchdog is not None and _watchdog.board.told()):
         time.sleep(0.05)
 
 
 def _at_update() -> str:
-    return f" at update {_sentinel.num_update}" if _sentinel is not None and _sentinel.num_update >= 0 else ""
+    return f" at update {_watchdog.num_update}" if _watchdog is not None and _watchdog.num_update >= 0 else ""
 
 
 def _tell(text: str) -> None:
     """Tells how the job ends, unless another rank does; from then on the sentinel leaves the ending to this thread."""
-    if _sentinel is not None:
-        _sentinel.telling.acquire()
-        if not _sentinel.board.tell_once():
+    if _watchdog is not None:
+        _watchdog.telling.acquire()
+        if not _watchdog.board.claim_error_report():
             return
     with contextlib.suppress(OSError):  # who reads it may be gone
         print(text, file=sys.stderr, flush=True)
 
 
 def _mark(name: str) -> None:
-    if _sentinel is not None:
-        _sentinel.mark(name)
+    if _watchdog is not None:
+        _watchdog.mark(name)
 
 
 def _lines_of(error: BaseException) -> list[str]:
@@ -331,9 +331,9 @@ def _place(error: BaseException) -> str:
 def _end(code: int) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    if _sentinel is not None:
-        _sentinel.stand_down()
-        _sentinel.leave()
+    if _watchdog is not None:
+        _watchdog.stand_down()
+        _watchdog.leave()
     if hvd.size() > 1 and hvd.mpi_enabled():
         from mpi4py import MPI  # it would start MPI by itself in a job that runs over Gloo
 

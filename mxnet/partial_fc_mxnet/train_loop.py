@@ -7,14 +7,14 @@ from typing import Any, Callable, Sequence
 
 import mxnet as mx
 
-from . import job
+from . import collectives
 from .ops import module_arrays
 from .passes import passes
 
 Batch = Any  # (epoch, mx.io.DataBatch), or None after the last
 
 
-class Fitting:
+class TrainLoop:
     """Trains a module batch by batch, the next one fetched while MXNet still computes.
 
     Args:
@@ -58,7 +58,7 @@ class Fitting:
     def _wait_for_parameters(self) -> None:
         # The last gradients may still be on their way. A rank that left now would shut Horovod down under them.
         module = self.module._module
-        with job.waiting("gradients"):
+        with collectives.waiting("gradients"):
             for arrays in (module_arrays.parameters(module), module_arrays.statistics(module)):
                 for array in arrays.values():
                     array.wait_to_read()
