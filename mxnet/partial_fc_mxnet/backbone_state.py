@@ -7,14 +7,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator
+from collections.abc import Iterator
 
 import mxnet as mx
 import numpy as np
 
 from .ops import module_arrays
 
-Arrays = Dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
 
 def parameters(module: mx.mod.Module) -> Arrays:

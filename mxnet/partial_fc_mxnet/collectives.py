@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Iterator, NoReturn, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
 
 import horovod.mxnet as hvd
 import mxnet as mx

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Tuple
 
 import mxnet as mx
 import numpy as np
@@ -22,7 +21,7 @@ from partial_fc.distributed.env import decode_threads
 
 from .ops.host_memory import host_array
 
-Arrays = Tuple[mx.nd.NDArray, mx.nd.NDArray]
+Arrays = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 AHEAD = 2  # batches kept ready beyond those in the making
 

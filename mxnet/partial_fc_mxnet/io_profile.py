@@ -10,7 +10,7 @@ import math
 import os
 import platform
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 import horovod.mxnet as hvd
 import mxnet as mx

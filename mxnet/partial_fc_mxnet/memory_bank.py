@@ -6,7 +6,7 @@ Shapes: L classes of this rank, S sampled classes of this rank, E embedding, G g
 from __future__ import annotations
 
 import os
-from typing import Iterator, Union
+from collections.abc import Iterator
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -21,7 +21,7 @@ from .layer.center_storage import Centers, Piece, empty_arrays
 from .ops.device import rank_context
 from .ops.host_memory import host_view
 
-Index = Union[np.ndarray, mx.nd.NDArray]
+Index = np.ndarray | mx.nd.NDArray
 
 # Rows that are read from a file at once.
 ROWS = 1024

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections import namedtuple
-from typing import Union
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -33,7 +32,7 @@ from .train_loop import TrainLoop, take_parameters_of_rank_0
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
 
-Labels = Union[np.ndarray, mx.nd.NDArray]
+Labels = np.ndarray | mx.nd.NDArray
 
 
 class SampleDistributeModule:

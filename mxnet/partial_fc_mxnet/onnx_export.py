@@ -6,7 +6,7 @@ Shapes: N faces, H, W image size, E embedding.
 from __future__ import annotations
 
 import logging
-from typing import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import mxnet as mx
 import numpy as np

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 
 def passes(train_data, endless: bool, first: int = 0) -> Iterator[tuple[int, Any]]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.training.report import (

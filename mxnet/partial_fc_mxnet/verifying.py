@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Callable
 
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 

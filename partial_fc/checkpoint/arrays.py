@@ -13,8 +13,9 @@ import os
 import re
 import struct
 import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO
 
 import numpy as np
 

@@ -9,7 +9,7 @@ Shapes: C classes of the training.
 from __future__ import annotations
 
 from array import array
-from typing import Mapping
+from collections.abc import Mapping
 
 import numpy as np
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from typing import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Callable
+from collections.abc import Callable
 
 from partial_fc.utils.atomic_io import PART, Entry
 

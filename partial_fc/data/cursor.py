@@ -5,9 +5,7 @@ Shapes: N images of an epoch, G global batch.
 
 from __future__ import annotations
 
-from typing import Tuple
-
-Place = Tuple[int, int]  # (epoch, images of its order that all ranks together have been given)
+Place = tuple[int, int]  # (epoch, images of its order that all ranks together have been given)
 
 
 class Cursor:

@@ -16,8 +16,8 @@ Shapes: N images, C identities.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Iterable
 
 import numpy as np
 

@@ -6,8 +6,9 @@ Shapes: C identities.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import partial
-from typing import Iterator, NamedTuple
+from typing import NamedTuple
 
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map

@@ -6,7 +6,8 @@ ITU-R T.81, annex B, for the segments; the EXIF segment holds a TIFF directory (
 from __future__ import annotations
 
 import struct
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 UPRIGHT = 1  # EXIF orientation of a picture that is stored as it is to be seen
 ORIENTATION = 0x0112

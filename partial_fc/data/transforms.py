@@ -5,7 +5,8 @@ Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import cv2
 import numpy as np

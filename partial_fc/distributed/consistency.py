@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 from collections import Counter
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def differences(facts: Sequence[Mapping[str, Any]]) -> str | None:

@@ -5,7 +5,7 @@ Pure functions of records; times are seconds.
 
 from __future__ import annotations
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from .rank_status import Record
 

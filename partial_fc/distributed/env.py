@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from typing import Mapping, MutableMapping, NamedTuple, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import NamedTuple
 
 MAX_DECODE_THREADS = 8  # of an automatic choice: some 40,000 images/s, more than any one GPU takes
 

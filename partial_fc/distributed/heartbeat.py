@@ -14,7 +14,8 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 PERIOD = 1.0  # seconds between two bytes
 MEET = 5.0  # seconds to connect to an address, and to be answered there

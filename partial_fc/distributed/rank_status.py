@@ -11,8 +11,9 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Mapping, NamedTuple
+from typing import NamedTuple
 
 PREFIX = ".job-"
 TOLD = "told"

@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Callable, Mapping, NoReturn, Sequence, TypeVar
+from typing import NoReturn, TypeVar
 
 from .diagnosis import (
     absent_sentence,

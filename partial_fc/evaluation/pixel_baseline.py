@@ -5,7 +5,7 @@ Shapes: P pairs, H, W image size.
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 

@@ -6,7 +6,8 @@ Shapes: P pairs of the set, images 2p and 2p + 1 make pair p; H, W image size.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 

@@ -6,7 +6,7 @@ is to give it (x - 127.5) / 127.5.
 
 from __future__ import annotations
 
-from typing import Iterable
+from collections.abc import Iterable
 
 FIRST_NODES = 8
 SUBTRACTS, SCALES = ("Sub", "_minus"), ("Mul", "_mul", "Div")

@@ -5,7 +5,8 @@ Legend: N images, C channels; a Tensor is what a node gives, (N, C, H, W) or (N,
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx

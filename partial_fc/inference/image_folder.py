@@ -6,7 +6,8 @@ Shapes: N faces, H, W image size of the model.
 from __future__ import annotations
 
 import os
-from typing import Iterator, NamedTuple, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 

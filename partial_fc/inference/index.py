@@ -9,7 +9,8 @@ Shapes: N faces, E embedding.
 from __future__ import annotations
 
 import os
-from typing import IO, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import IO, NamedTuple
 
 import numpy as np
 

@@ -6,7 +6,8 @@ Shapes: N faces, H, W image size, E embedding.
 from __future__ import annotations
 
 import os
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import onnx

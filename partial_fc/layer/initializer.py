@@ -5,7 +5,7 @@ Shapes: L classes of one rank, E embedding.
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 

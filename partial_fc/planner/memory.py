@@ -10,7 +10,8 @@ of a tile.
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from .backbones import BACKBONES, IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer

@@ -13,7 +13,8 @@ Shapes: B local batch, R ranks, H hosts, G = B*R global batch, E embedding, S sa
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from . import Plan
 from .backbones import BACKBONES

@@ -9,7 +9,8 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of 
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from partial_fc.layer.label_encoding import DIGITS
 

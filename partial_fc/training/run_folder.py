@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import time
-from typing import Callable, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from tqdm import tqdm
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Callable, Iterable, NamedTuple, Union
+from typing import NamedTuple
 
 # Bytes that the disk may be behind: one wait for all of a large file would be a long one without a sign of life.
 UNWRITTEN = 256 << 20
 PART = 4 << 20  # bytes given to the disk at once, between two signs of life
 
-Chunk = Union[bytes, memoryview]
+Chunk = bytes | memoryview
 
 
 class Entry(NamedTuple):

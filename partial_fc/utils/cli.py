@@ -6,7 +6,8 @@ import io
 import os
 import signal
 import sys
-from typing import Callable, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells count the end by Ctrl-C and by SIGTERM

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class SettingsError(ValueError):

@@ -18,7 +18,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
-from typing import Callable, Iterable, Iterator, TypeVar
+from typing import TypeVar
 
 import cv2
 
@@ -58,18 +58,7 @@ def ordered_map(
             "a worker process died without a word (killed, or out of memory?): run again with fewer --workers"
         ) from None
     finally:
-        shut_down(executor, [future for _, future in waiting])
-
-
-def shut_down(executor: ProcessPoolExecutor, waiting: list[Future]) -> None:
-    """End the workers once they have done what they are at; what waits is not begun."""
-    if sys.version_info >= (3, 9):
-        # The pool cancels by itself: it complains of futures cancelled behind its back, should a worker die now.
         executor.shutdown(cancel_futures=True)
-        return
-    for future in waiting:
-        future.cancel()
-    executor.shutdown()
 
 
 def next_result(waiting: deque[tuple[Task, Future]]) -> tuple[Task, Result]:

@@ -6,8 +6,9 @@ import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Iterator, Sequence
+from typing import Any
 
 from tqdm import tqdm
 

@@ -46,7 +46,7 @@ for try in {1..200}; do if listens; then break; fi; sleep 0.05; done
 END = "kill $!; wait; for try in {1..200}; do if ! listens; then break; fi; sleep 0.05; done\n"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def unavailable():
     """Why this machine cannot make such a root; empty where it can."""
     tools = ("unshare", "chroot", "ip", "ssh", "ssh-keygen", "sshd")

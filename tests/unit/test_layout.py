@@ -1,9 +1,9 @@
 """The layout: the folder mxnet/ must never shadow the package, and imports go from higher levels to lower ones."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
-from graphlib import CycleError, TopologicalSorter
 
 from paths import ROOT
 

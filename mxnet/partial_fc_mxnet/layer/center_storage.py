@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Iterable, Iterator, NamedTuple
+from typing import NamedTuple
 
 import mxnet as mx
 import numpy as np

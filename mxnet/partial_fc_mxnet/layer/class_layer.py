@@ -5,7 +5,7 @@ Shapes: G global batch, R ranks, S sampled classes of this rank, E embedding.
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 import mxnet as mx
 import numpy as np

@@ -9,14 +9,14 @@ Shapes: G global batch, T centers of a tile, E embedding. A "vector" is what the
 
 from __future__ import annotations
 
-from typing import Sequence, Union
+from collections.abc import Sequence
 
 import mxnet as mx
 import numpy as np
 
 from .host_memory import memory_of
 
-Vector = Union[np.ndarray, mx.nd.NDArray]
+Vector = np.ndarray | mx.nd.NDArray
 
 # Under the root of a squared norm, so that a zero row has a norm; the same as L2Normalization's.
 NORM_EPSILON = 1e-10

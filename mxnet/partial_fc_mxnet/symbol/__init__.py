@@ -11,7 +11,8 @@ slopes at 0.25 by themselves.
 from __future__ import annotations
 
 import difflib
-from typing import Any, Callable, Iterable, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import mxnet as mx
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Iterator
 
 import numpy as np
 

@@ -6,11 +6,12 @@ See recordio.py for the layout of a record and its parts, and record_reader.py f
 from __future__ import annotations
 
 import os
-from typing import Iterator, NamedTuple, Tuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from .format import LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, WORDS
 
-Piece = Tuple[int, int]  # (offset, bytes) of a part's content
+Piece = tuple[int, int]  # (offset, bytes) of a part's content
 WHOLE, FIRST, MIDDLE, LAST = range(4)  # dmlc's continue flags
 
 

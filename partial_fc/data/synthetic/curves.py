@@ -6,15 +6,15 @@ most of the differences between two drawn faces away.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Sequence
+from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 SAMPLES = 5  # points per span between two control points: spans are at most some 15 pixels long
 
 
-@lru_cache(maxsize=None)
+@cache
 def _basis(count: int, closed: bool) -> np.ndarray:
     """Catmull-Rom weights (N, P): outline = weights @ control points."""
     spans = count if closed else count - 1
@@ -33,7 +33,7 @@ def _basis(count: int, closed: bool) -> np.ndarray:
     return weights
 
 
-@lru_cache(maxsize=None)
+@cache
 def _circle(count: int) -> np.ndarray:
     angle = np.arange(count) * (2 * np.pi / count)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -65,7 +65,7 @@ def ribbon(line: np.ndarray, width: float, taper: float = 0.7) -> np.ndarray:
     return np.concatenate([line + across, (line - across)[::-1]])
 
 
-@lru_cache(maxsize=None)
+@cache
 def _pen(count: int, taper: float) -> np.ndarray:
     """Relative width (N,) of a pen stroke along its way."""
     return 1 - taper * np.linspace(-1.0, 1.0, count) ** 2

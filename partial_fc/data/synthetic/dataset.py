@@ -11,9 +11,9 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Callable, Iterator
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import write_pairs

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple, Sequence, Union
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from .curves import closed_curve, mirrored, open_curve, oval, ribbon
 from .identity import Identity, mix
 from .nuisance import Nuisance
 
-Colour = Union[np.ndarray, Sequence[float]]
+Colour = np.ndarray | Sequence[float]
 INK = (24, 18, 18)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Tuple
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from .features import INK, Shape, mouth_height
 from .identity import Identity, mix
 from .nuisance import Nuisance
 
-Points = List[Tuple[float, float]]
+Points = list[tuple[float, float]]
 
 
 def behind(who: Identity, how: Nuisance) -> Iterator[Shape]:

@@ -6,7 +6,7 @@ to the right, y downwards, and the head reaches from about -1 (crown) to +1 (chi
 
 from __future__ import annotations
 
-from typing import Mapping
+from collections.abc import Mapping
 
 import numpy as np
 

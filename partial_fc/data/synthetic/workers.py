@@ -13,15 +13,15 @@ import pickle
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Sequence, Tuple
 
 import cv2
 
 from .draw import encode_face
 
-Task = Tuple[int, int]  # (identity, image)
+Task = tuple[int, int]  # (identity, image)
 LENGTH = struct.Struct("<I")
 
 

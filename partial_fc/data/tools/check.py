@@ -11,8 +11,9 @@ import argparse
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm

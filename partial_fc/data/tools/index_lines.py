@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, Iterator
+from typing import Any
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.utils.staging import plural, progress, staged_files

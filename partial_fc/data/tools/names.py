@@ -6,7 +6,7 @@ Names are the folders' that the set was packed from. Bytes that are no UTF-8 are
 from __future__ import annotations
 
 import os
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 FILE = "identities.txt"
 

@@ -12,8 +12,9 @@ import argparse
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, Iterator
+from typing import Any
 
 from partial_fc.data.encoding import ENCODED, RESIZED, ImageOptions
 from partial_fc.data.face_records import write_face_set

@@ -8,13 +8,13 @@ Shapes: P pairs, C identities; an image is (identity, number within it).
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Sequence, Tuple
 
 import numpy as np
 
-Image = Tuple[int, int]
-Pair = Tuple[Image, Image]
+Image = tuple[int, int]
+Pair = tuple[Image, Image]
 FOLDS = 10
 
 

@@ -6,7 +6,7 @@ Shapes: N images, C identities, M runs of neighbouring images with one label.
 from __future__ import annotations
 
 import os
-from typing import Iterator
+from collections.abc import Iterator
 
 import cv2
 import numpy as np

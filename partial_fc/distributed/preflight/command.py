@@ -17,8 +17,8 @@ import shlex
 import socket
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, Sequence
 
 from partial_fc.utils import tables
 from partial_fc.utils.tables import Row

@@ -21,7 +21,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 LIFE = 25  # seconds
 PATIENCE = 6  # seconds for all facts: a file server that is away must not take the others along
@@ -213,7 +214,7 @@ def reach(address: str, port: int, word: str) -> str:
         with socket.create_connection((address, port), REACH) as caller:
             caller.settimeout(REACH)
             return "" if caller.recv(100).decode() == word else "another machine answers"
-    except socket.timeout:
+    except TimeoutError:
         return f"no answer in {REACH} s"
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)

@@ -10,7 +10,8 @@ What is read as what was tried with Open MPI 4.1.8:
 from __future__ import annotations
 
 import re
-from typing import Iterable, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 SLOTS = ("slots", "cpu", "count")
 LIMITS = ("max_slots", "max-slots", "maxslots", "cpu_max", "cpu-max", "cpumax", "count_max", "count-max", "countmax")

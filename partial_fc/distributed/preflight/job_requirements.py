@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 # Runs in the clone with its own Python: only the project itself knows its settings. MXNet is not imported.
 PROGRAM = """

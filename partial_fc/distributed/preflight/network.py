@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from partial_fc.utils.tables import Row
 

@@ -15,7 +15,8 @@ import tempfile
 import threading
 import time
 import zlib
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from partial_fc.utils.tables import Row
 

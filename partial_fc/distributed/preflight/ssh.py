@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from typing import Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 # Nobody is there to answer; a host that is silent for so long (seconds) is away.
 QUIET = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5")

@@ -6,7 +6,8 @@ Shapes: P pairs, T templates; of a block, L lines.
 from __future__ import annotations
 
 import os
-from typing import BinaryIO, Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 

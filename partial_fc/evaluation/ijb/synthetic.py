@@ -15,7 +15,8 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import cv2
 import numpy as np

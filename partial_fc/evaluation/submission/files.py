@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Callable, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from partial_fc.inference.model import find_model
 

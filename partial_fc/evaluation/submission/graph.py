@@ -5,7 +5,7 @@ Shapes: N faces, H, W image size.
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 import onnx
 import onnxruntime

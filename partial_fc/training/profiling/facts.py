@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from partial_fc.distributed import env as launch
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Sequence, Tuple
+from collections.abc import Mapping, Sequence
 
-Points = Sequence[Tuple[int, float]]
+Points = Sequence[tuple[int, float]]
 
 
 def draw_curves(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from typing import Sequence
+from collections.abc import Sequence
 
 from partial_fc.utils.staging import plural
 

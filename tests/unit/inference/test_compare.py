@@ -7,11 +7,11 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from tiny_onnx import TinyModel
 
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference import compare
 from paths import ROOT
+from tiny_onnx import TinyModel
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tiny_onnx import TinyModel
 
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import cosine_distances, random_faces
+from tiny_onnx import TinyModel
 
 FACES = random_faces((112, 112), 5)
 

@@ -7,12 +7,12 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from tiny_onnx import TinyModel
 
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference import embed, search
 from partial_fc.inference.index import Index, read_index
 from paths import ROOT
+from tiny_onnx import TinyModel
 
 PEOPLE = 6
 

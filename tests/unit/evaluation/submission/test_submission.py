@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tiny_onnx import TinyModel
 
 import onnx_helper_sample
 from partial_fc.evaluation.submission.check import check_submission
 from partial_fc.evaluation.submission.rules import TRACKS
 from paths import ROOT
+from tiny_onnx import TinyModel
 
 EASY = TRACKS["ms1m"]._replace(milliseconds=10_000)  # the machine may be busy
 CFAT = TRACKS["cfat"]._replace(milliseconds=10_000)
