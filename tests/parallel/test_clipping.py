@@ -8,7 +8,7 @@ from layer import Batches, G, all_ranks, build_bank, build_module, initial_param
 
 from partial_fc_mxnet import MarginLoss, SampleDistributeModule
 from partial_fc_mxnet.layer.clipped_updater import ClippedUpdater
-from partial_fc_mxnet.ops.module_arrays import global_norm, parameters
+from partial_fc_mxnet.ops.module_arrays import backbone, global_norm, gradients, parameters
 
 CLASSES, LR = 12, 0.1
 
@@ -28,14 +28,13 @@ def first_step(folder, max_norm):
     """(gradient of the mean loss by name, float64 and summed over the ranks; parameters after one update)."""
     module = build(folder, max_norm)
     module.forward_backward(next(Batches(*random_batches(CLASSES, 1))))
-    group = module._module._exec_group
-    mine = {name: arrays[0].asnumpy() for name, arrays in zip(group.param_names, group.grad_arrays)}
+    local = {name: array.asnumpy().astype(np.float64) for name, array in gradients(module).items()}
     # rescale_grad is R / G, which turns the sum over the ranks into the mean over the images, times R / R.
-    total = {name: all_ranks(grad[np.newaxis].astype(np.float64), f"sum.{name}") for name, grad in mine.items()}
+    total = {name: all_ranks(grad[np.newaxis], f"sum.{name}") for name, grad in local.items()}
     module.update()
     return (
         {name: grads.sum(axis=0) * hvd.size() / G for name, grads in total.items()},
-        {name: array.asnumpy() for name, array in parameters(module._module).items()},
+        {name: array.asnumpy() for name, array in parameters(module).items()},
     )
 
 
@@ -62,19 +61,17 @@ def test_a_norm_that_is_not_reached_changes_no_bit(tmp_path):
 def test_gradients_of_zero_stay_zero(tmp_path):
     module = build(tmp_path, 1.0)
     module.forward_backward(next(Batches(*random_batches(CLASSES, 1))))
-    for arrays in module._module._exec_group.grad_arrays:
-        arrays[0][:] = 0
+    for gradient in gradients(module).values():
+        gradient[:] = 0
     module.update()
-    np.testing.assert_array_equal(
-        parameters(module._module)["fc1_bias"].asnumpy(), initial_params()["fc1_bias"].asnumpy()
-    )
+    np.testing.assert_array_equal(parameters(module)["fc1_bias"].asnumpy(), initial_params()["fc1_bias"].asnumpy())
 
 
 def test_the_updater_stays_when_the_optimizer_is_there_already(tmp_path):
     module = build(tmp_path, 1.0)
-    updater = module._module._updater
+    updater = backbone(module)._updater
     module.init_optimizer(optimizer_params={"learning_rate": 0.5})
-    assert module._module._updater is updater and isinstance(updater, ClippedUpdater)
+    assert backbone(module)._updater is updater and isinstance(updater, ClippedUpdater)
 
 
 @pytest.mark.world_size(1)

@@ -1,4 +1,4 @@
-"""The arrays of a Module that is bound to one device."""
+"""Arrays of a Module that is bound to one device."""
 
 from __future__ import annotations
 
@@ -8,38 +8,60 @@ from collections.abc import Sequence
 import mxnet as mx
 import numpy as np
 
-# multi_all_finite and multi_sum_sq take arrays of one type, and the former crashes the process at more than so many.
-_ARRAYS = 200
-_PIECE = 1 << 15
+# multi_all_finite and multi_sum_sq take arrays of one dtype; multi_all_finite crashes above about this many arrays.
+_MAX_ARRAYS = 200
+# Elements that multi_sum_sq adds up sequentially in float32.
+_CHUNK = 1 << 15
 
 
-def parameters(module: mx.mod.Module) -> dict[str, mx.nd.NDArray]:
-    """The parameters that its operators read, by name, on its device."""
-    group = module._exec_group
-    return {name: arrays[0] for name, arrays in zip(group.param_names, group.param_arrays)}
+def backbone(module) -> mx.mod.Module:
+    """Returns the ``mx.mod.Module`` inside a SampleDistributeModule, or ``module`` itself if it is a Module.
+
+    All other functions of this file accept both, so no caller reaches for a private attribute.
+    """
+    return getattr(module, "_module", module)
 
 
-def statistics(module: mx.mod.Module) -> dict[str, mx.nd.NDArray]:
-    """The running statistics, likewise, of all steps that have been begun."""
+def parameter_names(module) -> list[str]:
+    """Returns the names of the parameters in the order of the optimizer's indices."""
+    return backbone(module)._exec_group.param_names
+
+
+def parameters(module) -> dict[str, mx.nd.NDArray]:
+    """Returns the parameters that the operators read, by name, on their device."""
+    return _first_arrays(parameter_names(module), backbone(module)._exec_group.param_arrays)
+
+
+def gradients(module) -> dict[str, mx.nd.NDArray]:
+    """Returns the arrays to which the backward pass writes the gradients, by parameter name, on their device."""
+    return _first_arrays(parameter_names(module), backbone(module)._exec_group.grad_arrays)
+
+
+def statistics(module) -> dict[str, mx.nd.NDArray]:
+    """Returns the running statistics by name, on their device, after waiting for all steps started so far."""
     settle()
-    group = module._exec_group
-    return {name: arrays[0] for name, arrays in zip(group.aux_names, group.aux_arrays)}
+    group = backbone(module)._exec_group
+    return _first_arrays(group.aux_names, group.aux_arrays)
 
 
-def export(module: mx.mod.Module) -> tuple[dict[str, mx.nd.NDArray], dict[str, mx.nd.NDArray]]:
-    """Parameters and running statistics on the host, float32 whatever they are on the device."""
+def export(module) -> tuple[dict[str, mx.nd.NDArray], dict[str, mx.nd.NDArray]]:
+    """Returns (parameters, running statistics) on the host, as float32 whatever their dtype on the device."""
     settle()
-    arg_params, aux_params = module.get_params()
+    arg_params, aux_params = backbone(module).get_params()
     return _float32(arg_params), _float32(aux_params)
 
 
 def settle() -> None:
-    """Waits for all that was begun.
+    """Waits for all operations started so far.
 
-    oneDNN's BatchNorm changes the running statistics in its backward pass without telling MXNet's engine, so that
-    whoever reads them waits for nothing, and mostly finds those of the step before.
+    oneDNN's BatchNorm updates the running statistics in its backward pass without reporting the write to MXNet's
+    engine. A read then waits for nothing and usually returns the statistics of the previous step.
     """
     mx.nd.waitall()
+
+
+def _first_arrays(names: Sequence[str], arrays) -> dict[str, mx.nd.NDArray]:
+    return {name: copies[0] for name, copies in zip(names, arrays)}  # one copy, as there is one device
 
 
 def _float32(params):
@@ -47,27 +69,27 @@ def _float32(params):
 
 
 def global_norm(arrays: Sequence[mx.nd.NDArray]) -> mx.nd.NDArray:
-    """(1,) float32 Euclidean norm of all arrays together, on their device; waits for nothing.
+    """Returns the Euclidean norm of all arrays together, (1,) float32 on their device, without waiting.
 
-    In float32, as the squares of float16 numbers overflow from 256 on, and in pieces, as multi_sum_sq adds one square
-    after the other, which makes the sum of ten million of them two hundredths too low.
+    The squares are computed in float32, because in float16 they overflow from 256 on. They are added up in chunks,
+    because multi_sum_sq adds them sequentially, which makes a sum of ten million squares 2 % too low.
     """
     flat = [array.astype(np.float32, copy=False).reshape((-1,)) for array in arrays]
-    pieces = [array[start : start + _PIECE] for array in flat for start in range(0, array.size, _PIECE)]
-    parts = [pieces[i : i + _ARRAYS] for i in range(0, len(pieces), _ARRAYS)]
-    sums = [mx.nd.multi_sum_sq(*part, num_arrays=len(part)) for part in parts]
+    chunks = [array[start : start + _CHUNK] for array in flat for start in range(0, array.size, _CHUNK)]
+    groups = [chunks[i : i + _MAX_ARRAYS] for i in range(0, len(chunks), _MAX_ARRAYS)]
+    sums = [mx.nd.multi_sum_sq(*group, num_arrays=len(group)) for group in groups]
     return mx.nd.sqrt(mx.nd.sum(mx.nd.concat(*sums, dim=0)))
 
 
 def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
-    """Whether no array holds an infinity or a NaN; waits for all of them, once."""
+    """Returns whether no array contains an infinity or a NaN; waits once, for all of them."""
     flag = mx.nd.ones((1,), ctx=arrays[0].context)
-    alike = defaultdict(list)
+    # The operator runs as many iterations for every array as the largest one has elements.
+    similar = defaultdict(list)
     for array in arrays:
-        # The operator goes through as many numbers for each array as the largest one has.
-        alike[array.dtype, array.size.bit_length()].append(array)
-    for group in alike.values():
-        for i in range(0, len(group), _ARRAYS):
-            some = group[i : i + _ARRAYS]
-            mx.nd.multi_all_finite(*some, num_arrays=len(some), init_output=False, out=flag)
+        similar[array.dtype, array.size.bit_length()].append(array)
+    for group in similar.values():
+        for i in range(0, len(group), _MAX_ARRAYS):
+            part = group[i : i + _MAX_ARRAYS]
+            mx.nd.multi_all_finite(*part, num_arrays=len(part), init_output=False, out=flag)
     return bool(flag.asscalar())
