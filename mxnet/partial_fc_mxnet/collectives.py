@@ -124,6 +124,20 @@ def run_on_all_ranks(name: str, work: Callable[[], Result]) -> Result:
     return result
 
 
+def on_rank_zero(name: str, work: Callable[..., Result], *args: Any) -> Result | None:
+    """Runs ``work(*args)`` on rank 0 only; an error there is raised on all ranks.
+
+    Collectives: all-gather of the error, named ``together.<name>``.
+
+    Returns:
+        The result on rank 0; None on the other ranks.
+
+    Raises:
+        JobError: ``work`` failed on rank 0; raised on every rank.
+    """
+    return run_on_all_ranks(name, lambda: work(*args) if hvd.rank() == 0 else None)
+
+
 def watch(seconds: float, host_seconds: float) -> None:
     """Ends the job, showing where this rank stood, unless :func:`report_progress` is called within ``seconds``.
 

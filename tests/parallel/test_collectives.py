@@ -11,7 +11,7 @@ import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
 from partial_fc.distributed.timeline import read_timeline
-from partial_fc_mxnet import MarginLoss, MemoryBankSGDOptimizer, SampleDistributeModule
+from partial_fc_mxnet import MarginLoss, MemoryBankSGDOptimizer, SampleDistributeModule, collectives
 
 pytestmark = pytest.mark.world_size(2, 3)
 STEPS, FLOAT = 4, 4
@@ -45,10 +45,10 @@ def test_three_collectives_a_step_for_the_layer_and_what_they_move(ratio, timeli
         for batch in batches:
             module.forward_backward(batch)
             module.update()
-    collectives = timeline()
+    measured = timeline()
     if hvd.rank() > 0:
         return
-    layer = [one for one in collectives if not one.name.startswith(("grad.", *ONCE))]
+    layer = [one for one in measured if not one.name.startswith(("grad.", *ONCE))]
     assert [(one.kind, one.name, one.shape) for one in layer] == [
         ("allgather", "features", (G, E + 2)),
         ("allgather", "softmax_statistics", (3 * hvd.size(), G)),
@@ -59,7 +59,7 @@ def test_three_collectives_a_step_for_the_layer_and_what_they_move(ratio, timeli
         FLOAT * 3 * hvd.size() * G,
         FLOAT * G * E // hvd.size(),
     ]
-    gradients = [(one.kind, one.name, one.nbytes) for one in collectives if one.name.startswith("grad.")]
+    gradients = [(one.kind, one.name, one.nbytes) for one in measured if one.name.startswith("grad.")]
     assert sorted(gradients) == sorted(
         [("allreduce", "grad.fc1_weight", FLOAT * E * D), ("allreduce", "grad.fc1_bias", FLOAT * E)] * STEPS
     )
@@ -117,3 +117,9 @@ def test_sums_are_the_same_bits_whenever_each_gradient_comes():
             hvd.allreduce_(array, op=hvd.Sum, name=f"alike{number}", priority=-number)
         found.add(b"".join(array.asnumpy().tobytes() for array in arrays))
     assert len(found) == 1
+
+
+def test_on_rank_zero_runs_there_only_and_raises_its_error_on_all_ranks():
+    assert collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
+    with pytest.raises(collectives.JobError, match=rf"invalid literal .* 'x' \(rank 0 of {hvd.size()}\)"):
+        collectives.on_rank_zero("test", int, "x")
