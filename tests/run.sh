@@ -1,35 +1,47 @@
 #!/usr/bin/env bash
-# Installs what is missing and runs every test:  bash tests/run.sh
-# Fast ones first, then the same parallel tests under 2 and 3 ranks and both launchers, then the commands themselves.
+# Installs what is missing and runs the tests:
+#   bash tests/run.sh             about 7 minutes on 2 cores
+#   bash tests/run.sh --slow      the long ones only: several hosts, kills at random, collapse of the demo
+# Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+case ${1:-} in
+    '') speed='not slow' ;;
+    --slow) speed='slow' ;;
+    *) printf 'usage: bash tests/run.sh [--slow]\n' >&2; exit 2 ;;
+esac
 bash "$here/setup-utils/install.sh" --dev
 # shellcheck source=../setup-utils/env.sh
 . "$here/setup-utils/env.sh"
 cd "$here"
 export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-# The groups have more ranks than most machines have GPUs, and their figures are those of the CPU.
+# The groups have more ranks than most machines have GPUs, and their reference numbers are those of the CPU.
 export CUDA_VISIBLE_DEVICES=
 
-# A group that hangs ends here, loudly, after the given seconds.
+# group NAME LIMIT COMMAND...: stops a group that hangs after LIMIT seconds, with an error.
+times=()
 group() {
-    local seconds=$1
-    shift
-    printf '\n== %s\n' "$*"
-    timeout --kill-after=10 "$seconds" "$@" || {
-        local code=$?
-        [ "$code" -ne 124 ] || printf 'error: not finished after %s s: %s\n' "$seconds" "$*" >&2
-        exit "$code"
-    }
+    local name=$1 limit=$2 start=$SECONDS code=0
+    shift 2
+    printf '\n== %s: %s\n' "$name" "$*"
+    timeout --kill-after=10 "$limit" "$@" || code=$?
+    times+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
+    [ "$code" -ne 124 ] || printf 'error: group %s did not finish within %s s\n' "$name" "$limit" >&2
+    [ "$code" -eq 0 ] || exit "$code"
 }
 
-pytest=(python -m pytest -q)
-# Each process takes the next test: those of one process at a time compute, the commands mostly wait for others to start
-# and to end.
-group 400 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel
-group 180 mpirun -q -np 2 "${pytest[@]}" tests/parallel
-group 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel
-# Gloo is another way for the same bytes; each of its cycles takes a millisecond of both cores, so the tests that only
-# compute again and again are left to MPI.
-group 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel --ignore=tests/parallel/test_textbook.py
-group 900 "${pytest[@]}" -n 3 --dist worksteal tests/commands
+pytest=(python -m pytest -q --durations=10 --durations-min=1 -m "$speed")
+if [ "$speed" = slow ]; then
+    group slow 1500 "${pytest[@]}" -n 2 --dist worksteal tests/commands
+else
+    group 'one process' 400 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel
+    group '2 ranks, MPI' 180 mpirun -q -np 2 "${pytest[@]}" tests/parallel
+    group '3 ranks, MPI' 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel
+    # Gloo transports the same bytes, and each of its cycles takes a millisecond of both cores: tests that only compute
+    # run under MPI alone.
+    group '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel \
+        --ignore=tests/parallel/test_textbook.py
+    group commands 900 "${pytest[@]}" -n 3 --dist worksteal tests/commands
+fi
+printf '\n== seconds by group\n'
+printf '%s\n' "${times[@]}"

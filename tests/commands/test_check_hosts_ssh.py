@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(unavailable()), reason=unavailable())]
 
 # One of port, then what it does with whoever connects.
 SERVICES = {

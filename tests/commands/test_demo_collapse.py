@@ -9,6 +9,9 @@ import pytest
 import default
 from partial_fc.data.synthetic import ensure_demo
 
+pytestmark = pytest.mark.slow
+
+
 UPDATES = 300
 
 

@@ -12,7 +12,7 @@ from groups import checkpoints_in, processes_with, ranks_with, wait_until
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")]
 
 LIMIT = 120  # seconds after which a training that has not ended is killed, and its test fails
 SILENCE = 4  # seconds of the tests' host_timeout

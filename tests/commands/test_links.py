@@ -6,6 +6,8 @@ import pytest
 
 from virtual_hosts import unavailable
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
 def test_a_step_over_a_slow_link_takes_what_its_bytes_take(run):

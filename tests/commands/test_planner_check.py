@@ -3,6 +3,11 @@
 import json
 import re
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
 CASES = [
     {"classes": 40_000, "ratio": ratio, "logits_cache_mb": logits_cache_mb}
     for ratio in (1.0, 0.5)

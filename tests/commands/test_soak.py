@@ -2,9 +2,12 @@
 
 import sys
 
+import pytest
 from conftest import CLASSES
 
 from paths import ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_training_whose_ranks_are_killed_ends_like_one_left_alone(run, faces):
