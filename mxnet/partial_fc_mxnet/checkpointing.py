@@ -1,9 +1,9 @@
 """Writing checkpoints while the training goes on.
 
 A save goes through these phases: every rank takes a copy of what it holds (the only one that stops the training);
-a thread of low priority writes the copy to files aside; a rank that has finished says so in its word, which travels
-with the labels of a step; after the step in which all ranks have said so they tell each other sizes and hashes; rank
-0 writes the manifest, gives the folder its final name, and removes the oldest one.
+a thread of low priority writes the copy to files aside; a rank that has finished sets RankFlags.CHECKPOINT_WRITTEN,
+which is sent with the labels of its next step; after the step in which all ranks have set it they exchange sizes and
+hashes; rank 0 writes the manifest, gives the folder its final name, and removes the oldest one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ import mxnet as mx
 
 from partial_fc.checkpoint import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
 from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, statistics_file
+from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.utils.memory import free_memory
 
 from . import backbone_state, collectives
 from .layer.center_storage import Piece, empty_arrays
 from .ops.host_memory import host_view
-
-# Words of a rank, see SampleDistributeModule.word.
-WRITTEN, STOP = 1, 2
 
 LOSS_SCALE = ("scale", "good_steps", "skipped")  # the state of a LossScale
 
@@ -71,18 +69,25 @@ class CallBackCheckpoint:
         self._published: Future | None = None
 
     def __call__(self, param) -> None:
-        words = self.module.words
+        flags = self.module.all_rank_flags
         if self._published is not None and self._published.done():
             self._published.result()
-        if self._save is not None and (words & WRITTEN).all():
+        if self._save is not None and (flags & RankFlags.CHECKPOINT_WRITTEN).all():
             self._publish()
-        if (words & STOP).any():
+        if (flags & RankFlags.STOP_REQUESTED).any():
             self.save(param.num_update)
             raise collectives.Preempted(param.num_update)
         if self.frequent and param.num_update % self.frequent == 0 and param.num_update != self._saved_at:
             self._begin()
-        written = self._save is not None and self._save.written.done()
-        self.module.word = written * WRITTEN + collectives.stop_requested() * STOP
+        self.module.rank_flags = self._rank_flags()
+
+    def _rank_flags(self) -> RankFlags:
+        flags = RankFlags(0)
+        if self._save is not None and self._save.written.done():
+            flags |= RankFlags.CHECKPOINT_WRITTEN
+        if collectives.stop_requested():
+            flags |= RankFlags.STOP_REQUESTED
+        return flags
 
     def save(self, num_update: int) -> None:
         """Saves now, unless this update is saved already, and returns when the checkpoint is complete."""

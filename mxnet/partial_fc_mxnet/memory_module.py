@@ -14,7 +14,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.label_encoding import DIGITS, decode_labels, encode_labels
+from partial_fc.layer.label_encoding import DIGITS, RankFlags, decode_labels, encode_labels
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
@@ -63,8 +63,8 @@ class SampleDistributeModule:
         waited_for_data: seconds that fit has waited for the next batch so far.
         data_state: the ``state()`` of fit's iterator after the batch of the update that callbacks are told of, to go
             on from; fit has taken the next batch already. None for an iterator without one.
-        word: 0..7, what this rank has to tell the others; travels with the labels of the next step.
-        words: (R,) int64, the words of all ranks in the step that ran last.
+        rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
+        all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         memory_lr: learning rate of the class centers in the step that ran last.
         loss_scale: LossScale of a backbone with float16 parameters, from bind on; else None.
         loss_cache: (1,) float32, loss of the global batch of that step.
@@ -97,8 +97,8 @@ class SampleDistributeModule:
         self.num_epoch = 0
         self.waited_for_data = 0.0
         self.data_state = None
-        self.word = 0
-        self.words = np.zeros(self.size, np.int64)
+        self.rank_flags = RankFlags(0)
+        self.all_rank_flags = np.zeros(self.size, np.int64)
         self.memory_lr = None
         self.loss_scale = None
         self.grad_cache = None
@@ -372,15 +372,14 @@ class SampleDistributeModule:
             )
 
     def _gather_features(self, features, labels):
-        digits = encode_labels(_host(labels), self.num_classes, self.word)
+        digits = encode_labels(_host(labels), self.num_classes, self.rank_flags)
         batch, width = features.shape
         packed = self.get_ndarray(self.context, "features", (batch, width + DIGITS))
         packed[:, :width] = features
         packed[:, width:] = digits
         shape = (batch * self.size, width + DIGITS)
         total = self.allgather(packed, "features", shape, np.float32, self.context)
-        total_labels, words = decode_labels(total[:, width:].asnumpy())
-        self.words = words[::batch]
+        total_labels, self.all_rank_flags = decode_labels(total[:, width:].asnumpy(), self.size)
         return mx.nd.slice_axis(total, axis=1, begin=0, end=width), mx.nd.array(total_labels, dtype=np.int64)
 
     def _layer_step(self, total_feature, total_label, local_index):

@@ -1,38 +1,58 @@
-"""Labels as float32, to travel in one array with features, and a word of the rank that sends them.
+"""Labels and rank flags as float32, so that they travel in one array with the features.
 
-Shapes: B local batch, G global batch, C classes.
+Shapes: B local batch, R ranks, G = B*R global batch, C classes.
 """
 
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 
-# A label travels as two digits to this base, both exact in float32.
+# A label is sent as two digits in this base. float32 represents both exactly.
 BASE = 2**24
 DIGITS = 2
-# The upper digit has room for more than labels: its three highest bits are the word. Labels stay below 2^45.
-WORD_PLACE = 2**21
-WORDS = 8
+# The upper digit of a label below 2^45 leaves three bits of the 24 free. They hold the flags.
+FLAGS_UNIT = 2**21
 
 
-def encode_labels(labels: np.ndarray, num_classes: int, word: int = 0) -> np.ndarray:
-    """(B,) integers -> (B, 2) float32.
+class RankFlags(enum.IntFlag):
+    """What a rank reports to all ranks with the labels of its next step; at most three bits."""
+
+    CHECKPOINT_WRITTEN = 1
+    STOP_REQUESTED = 2
+
+
+def encode_labels(labels: np.ndarray, num_classes: int, flags: int = 0) -> np.ndarray:
+    """Packs the labels of this rank's batch together with its flags.
 
     Args:
-        labels: (B,) of the batch.
+        labels: (B,) integers.
         num_classes: C.
-        word: 0..7, what this rank has to tell the others; it costs no collective and no byte.
+        flags: RankFlags of this rank. They need no collective and no bytes of their own.
+
+    Returns:
+        (B, 2) float32: upper digit plus flags, lower digit.
 
     Raises:
-        ValueError: a label is not one of the C classes.
+        ValueError: A label is not in 0..C-1.
     """
-    wrong = labels[(labels < 0) | (labels >= num_classes)]
-    if len(wrong):
-        raise ValueError(f"label {wrong[0]} is not one of the {num_classes} classes 0..{num_classes - 1}")
-    return np.stack([labels // BASE + word * WORD_PLACE, labels % BASE], axis=1).astype(np.float32)
+    invalid = labels[(labels < 0) | (labels >= num_classes)]
+    if len(invalid):
+        raise ValueError(f"label {invalid[0]} is not one of the {num_classes} classes 0..{num_classes - 1}")
+    return np.stack([labels // BASE + int(flags) * FLAGS_UNIT, labels % BASE], axis=1).astype(np.float32)
 
 
-def decode_labels(digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(G, 2) float32 -> labels (G,) int64, and beside each the word (G,) int64 of the rank that sent it."""
-    high, low = digits.astype(np.int64).T
-    return high % WORD_PLACE * BASE + low, high // WORD_PLACE
+def decode_labels(digits: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unpacks the gathered labels and flags of all ranks.
+
+    Args:
+        digits: (G, 2) float32, the results of encode_labels in rank order.
+        ranks: R.
+
+    Returns:
+        (labels (G,) int64, flags (R,) int64). Compare the flags bitwise with RankFlags.
+    """
+    upper, lower = digits.astype(np.int64).T
+    labels = upper % FLAGS_UNIT * BASE + lower
+    return labels, upper[:: len(upper) // ranks] // FLAGS_UNIT
