@@ -210,16 +210,30 @@ class SampleDistributeModule:
             max_update: the number of updates there shall be in all, exactly; None means one pass over train_data.
             saved: SavedTraining to go on from.
         """
+        self.prepare_training(train_data, optimizer_params, initializer, arg_params, aux_params)
+        if saved is not None:
+            saved.restore(self, train_data)
+        callbacks = batch_end_callback or []
+        callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+        self.run_updates(train_data, callbacks, max_update)
+
+    def prepare_training(
+        self, train_data, optimizer_params, initializer=None, arg_params=None, aux_params=None
+    ) -> None:
+        """Does what fit does before the first update: binds, initializes, and gives every rank rank 0's parameters.
+
+        What is bound or initialized already stays as it is. A checkpoint is restored after this method, because each
+        rank restores its own running statistics. Arguments: see fit.
+        """
         if not self._module.binded:
             self.bind(train_data.provide_data, for_training=True)
         if not self._module.params_initialized:
             self.init_params(initializer, arg_params, aux_params, allow_missing=True)
         self.init_optimizer(optimizer_params=optimizer_params)
         take_parameters_of_rank_0(self._module, self.broadcast_parameters)
-        if saved is not None:
-            saved.restore(self, train_data)
-        callbacks = batch_end_callback or []
-        callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+
+    def run_updates(self, train_data, callbacks, max_update: int | None = None) -> None:
+        """Trains until ``num_update`` is ``max_update``, after prepare_training; None means one pass over the data."""
         TrainLoop(self, train_data, callbacks, max_update).run()
 
     def forward(self, data_batch, is_train: bool | None = None) -> tuple[mx.nd.NDArray, mx.nd.NDArray] | None:
