@@ -8,11 +8,6 @@ from pathlib import Path
 MARKS = "<!-- {}: made by {} -->", "<!-- end -->"
 
 
-def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table."""
-    return ["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)]
-
-
 def put(path: Path, name: str, program: str, lines: Sequence[str]) -> None:
     """Replaces what the file has under that name.
 

@@ -32,11 +32,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "tests")]
 
-from benchmarks.doc_tables import put, table  # noqa: E402
+from benchmarks.doc_tables import put  # noqa: E402
 from partial_fc.planner import Case, plan  # noqa: E402
 from partial_fc.planner.fitting import Measured, fit, predict  # noqa: E402
 from partial_fc.planner.machine import GIGABIT, Machine  # noqa: E402
 from partial_fc.planner.routes import open_mpi, spread  # noqa: E402
+from partial_fc.utils.tables import markdown_table  # noqa: E402
 from virtual_hosts import Hosts, unavailable  # noqa: E402
 
 PAGE = ROOT / "docs" / "scale.md"
@@ -214,7 +215,7 @@ def compared(found: list[dict], machine: Machine) -> list[str]:
             )
         )
     heading = ("ranks and link", "classes, images of a rank", "kB over a card: planned, counted")
-    return table((*heading, "fastest step, ms", "median", "model", "error"), rows)
+    return markdown_table((*heading, "fastest step, ms", "median", "model", "error"), rows)
 
 
 def errors(found: list[dict], machine: Machine) -> list[str]:

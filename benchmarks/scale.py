@@ -15,12 +15,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.doc_tables import put, table  # noqa: E402
+from benchmarks.doc_tables import put  # noqa: E402
 from partial_fc.planner import Case, Plan, plan  # noqa: E402
 from partial_fc.planner.fitting import Measured, fit, predict  # noqa: E402
 from partial_fc.planner.machine import CARDS, FITTED, V100  # noqa: E402
 from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED  # noqa: E402
 from partial_fc.planner.times import Time, seconds_of, step_times  # noqa: E402
+from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 PAGE, CHART = ROOT / "docs" / "scale.md", ROOT / "docs" / "scale.png"
 PROGRAM = "benchmarks/scale.py"
@@ -100,7 +101,7 @@ def published_table() -> list[str]:
             )
         )
     heading = ("table", "cards", "backbone", "classes", "B", "r", "published", "model", "error")
-    return table(heading, rows)
+    return markdown_table(heading, rows)
 
 
 def foretold(one, gigabits: float) -> float:
@@ -135,7 +136,7 @@ def prediction_table() -> list[str]:
             )
     heading = ("classes", "ranks", "bank", "GiB a GPU", "GiB a host")
     heading += tuple(f"samples/s, {gigabits} Gbit/s" for gigabits in GIGABITS)
-    return table((*heading, f"of a GPU, {MIDDLE} Gbit/s", f"most of the step, {MIDDLE} Gbit/s"), rows)
+    return markdown_table((*heading, f"of a GPU, {MIDDLE} Gbit/s", f"most of the step, {MIDDLE} Gbit/s"), rows)
 
 
 def parts_table(classes: int = CLASSES[0]) -> list[str]:
@@ -147,7 +148,7 @@ def parts_table(classes: int = CLASSES[0]) -> list[str]:
         parts = grouped(times_of(planned, MIDDLE))
         share = speed(planned, MIDDLE) / ranks
         rows.append((str(ranks), *(f"{1e3 * value:,.1f}" for value in parts.values()), f"{share:,.0f}"))
-    return table(("ranks", *parts, "samples/s of a GPU"), rows)
+    return markdown_table(("ranks", *parts, "samples/s of a GPU"), rows)
 
 
 def remedies() -> Iterator[tuple[str, Case, bool]]:
@@ -169,7 +170,7 @@ def remedies_table() -> list[str]:
         if reduced:
             planned = planned._replace(traffic=[reduced_statistics(planned, move) for move in planned.traffic])
         rows.append((what, *(f"{speed(planned, gigabits):,.0f}" for gigabits in GIGABITS)))
-    return table(("change", *(f"samples/s, {gigabits} Gbit/s" for gigabits in GIGABITS)), rows)
+    return markdown_table(("change", *(f"samples/s, {gigabits} Gbit/s" for gigabits in GIGABITS)), rows)
 
 
 def reduced_statistics(planned: Plan, move):

@@ -1,4 +1,4 @@
-"""The table of check.sh: what the stack finds on this machine, what is wrong with it, and the mend.
+"""The table of check.sh: what the stack finds on this machine, what is wrong with it, and the fix.
 
 Standard library only, for it must also run when nothing is installed. Whatever could crash (importing MXNet with the
 wrong CUDA, starting MPI) runs in a child process.
@@ -17,8 +17,7 @@ import sys
 import cuda
 
 from partial_fc.distributed.preflight import command
-from partial_fc.utils import tables
-from partial_fc.utils.tables import Row
+from partial_fc.distributed.preflight.row import Row, failed_checks, print_rows
 
 CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(CLONE, ".venv")
@@ -61,10 +60,10 @@ def check_python() -> Row:
 def check_compiler() -> Row:
     missing = [tool for tool in (os.environ.get("CXX", "g++"), "make") if not shutil.which(tool)]
     if missing:
-        mend = "apt-get install build-essential   or   dnf install gcc gcc-c++ make"
+        fix = "apt-get install build-essential   or   dnf install gcc gcc-c++ make"
         # A Horovod that is built already runs without them.
         mark = "warn" if os.path.exists(os.path.join(VENV, ".partial_fc", "horovod")) else "bad"
-        return Row(mark, "compiler", f"{' and '.join(missing)} missing: Horovod cannot be built", mend)
+        return Row(mark, "compiler", f"{' and '.join(missing)} missing: Horovod cannot be built", fix)
     return Row("ok", "compiler", run(os.environ.get("CXX", "g++"), "--version")[1].splitlines()[0])
 
 
@@ -102,8 +101,8 @@ def check_mxnet() -> Row:
     )
     if code:
         # A CUDA wheel needs the driver's library to be imported at all.
-        mend = "containers: docker run --gpus all" if "libcuda.so.1" in text else REBUILD
-        return Row("bad", "MXNet", f"does not import: {last_line(text)}", mend)
+        fix = "containers: docker run --gpus all" if "libcuda.so.1" in text else REBUILD
+        return Row("bad", "MXNet", f"does not import: {last_line(text)}", fix)
     return Row("ok", "MXNet", last_line(text))
 
 
@@ -118,9 +117,9 @@ def check_horovod() -> Row:
     shown = "  ".join(f"[{'X' if parts.get(name) else ' '}] {name}" for name in ("MXNet", "MPI", "Gloo", "NCCL"))
     row = Row("ok", "Horovod", f"{last_line(text)}  {shown}  (its [X] PyTorch is false)")
     if missing:
-        row = row._replace(mark="bad", mend=f"built without {', '.join(missing)}: {REBUILD}")
+        row = row._replace(mark="bad", fix=f"built without {', '.join(missing)}: {REBUILD}")
     elif "mxnet-cu" in recorded("cuda.env") and not parts.get("NCCL"):
-        row = row._replace(mark="warn", mend=f"GPUs are faster with NCCL: install it with headers, then {REBUILD}")
+        row = row._replace(mark="warn", fix=f"GPUs are faster with NCCL: install it with headers, then {REBUILD}")
     return row
 
 
@@ -194,8 +193,8 @@ def check_ssh() -> Row:
     folder = os.path.expanduser("~/.ssh")
     keys = glob.glob(os.path.join(folder, "id_*.pub"))
     if not keys and not os.environ.get("SSH_AUTH_SOCK"):
-        mend = "only for several machines: ssh-keygen, then ssh-copy-id to every host (each needs a running sshd)"
-        return Row("warn", "ssh", "client there, no key", mend)
+        fix = "only for several machines: ssh-keygen, then ssh-copy-id to every host (each needs a running sshd)"
+        return Row("warn", "ssh", "client there, no key", fix)
     server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
     return Row(
         "ok", "ssh", f"client and key there; sshd on this host: {server or 'none (other hosts cannot reach it)'}"
@@ -210,8 +209,8 @@ def check_host() -> list[Row]:
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free / 2**30
         small = free < 0.25  # of Docker's default, 64 MB, NCCL and Open MPI (4 MiB a rank) soon have not enough
-        mend = "containers: docker run --shm-size=8g" if small else ""
-        rows.append(Row("warn" if small else "ok", "/dev/shm", f"{free:.1f} GiB free", mend))
+        fix = "containers: docker run --shm-size=8g" if small else ""
+        rows.append(Row("warn" if small else "ok", "/dev/shm", f"{free:.1f} GiB free", fix))
     return rows
 
 
@@ -226,9 +225,9 @@ def main() -> int:
     if sys.argv[1:]:
         return command.main(sys.argv[1:])
     rows = collect()
-    tables.show(rows)
-    bad = tables.bad(rows)
-    print(f"\nNeeds mending: {', '.join(bad)}" if bad else "\nEverything that is needed is there.")
+    print_rows(rows)
+    bad = failed_checks(rows)
+    print(f"\nNeeds fixing: {', '.join(bad)}" if bad else "\nEverything that is needed is there.")
     return 1 if bad else 0
 
 

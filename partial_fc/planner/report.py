@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
+from partial_fc.utils.tables import format_table
+
 from . import Plan
 from .memory import MIB
 from .times import Time, seconds_of
@@ -12,6 +14,7 @@ from .verdict import Verdict
 
 CLOSE = 0.05  # share of the memory
 PLACES = ("device", "host", "file")
+WIDTHS = (56, *[10] * len(PLACES))  # columns of all tables, which stand below each other
 _COLUMNS = {
     "network": ("Sent to the other ranks and received", "sent", "received"),
     "bank": ("Of the bank's memory", "read", "written"),
@@ -73,14 +76,14 @@ def _memory_table(planned: Plan) -> list[str]:
             for part in parts
         ]
     rows.append(("in all", *(_mib(planned.memory(place)) for place in places)))
-    return _aligned(rows)
+    return format_table(rows, min_widths=WIDTHS)
 
 
 def _moves_tables(planned: Plan) -> list[str]:
     lines = ["Bytes that a rank moves in a step, MiB"]
     for way, moves in groupby(planned.traffic, key=lambda move: move.way):
         group = [(f"  {move.name}", _mib(move.out), _mib(move.back)) for move in moves]
-        lines += _aligned([_COLUMNS[way], *group])
+        lines += format_table([_COLUMNS[way], *group], min_widths=WIDTHS)
     return [*lines, ""]
 
 
@@ -91,7 +94,11 @@ def _times_table(planned: Plan, times: list[Time]) -> list[str]:
     rows += [(f"  {time.name}", _milliseconds(time.seconds), _milliseconds(time.hidden)) for time in times]
     rows.append(("in all, less what is hidden", _milliseconds(seconds_of(times)), ""))
     speed = planned.layer.batch / seconds_of(times)
-    return [*_aligned(rows), f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} of a GPU.", ""]
+    return [
+        *format_table(rows, min_widths=WIDTHS),
+        f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} of a GPU.",
+        "",
+    ]
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -118,12 +125,3 @@ def _mib(nbytes: int) -> str:
 
 def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:,.2f}" if seconds else ""
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    widths[0], widths[1:] = max(widths[0], 56), [max(width, 10) for width in widths[1:]]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]).rstrip()
-        for row in rows
-    ]

@@ -1,31 +1,42 @@
-"""Tables of what was looked at: a mark, what it is, what was found, and the mend where one is needed."""
+"""Tables of text: aligned columns for a terminal, and Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
-MARKS = {"ok": "[ok]", "warn": "[warn]", "bad": "[bad]"}
+from collections.abc import Sequence
+from itertools import zip_longest
 
 
-class Row(NamedTuple):
-    mark: str  # ok, warn or bad
-    what: str
-    found: str
-    mend: str = ""
+def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequence[int] = ()) -> list[str]:
+    """Align columns, the first one to the left and the others to the right.
+
+    Args:
+        rows: Cells by row, the heading first; every row has the same number of cells.
+        gap: Spaces between two columns.
+        min_widths: Minimum widths of the columns, for several tables that are printed below each other.
+
+    Returns:
+        The lines of the table, without trailing spaces.
+    """
+    needed = [max(map(len, column)) for column in zip(*rows)]
+    widths = [max(pair) for pair in zip_longest(needed, min_widths, fillvalue=0)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:]))]
+        lines.append((" " * gap).join(cells).rstrip())
+    return lines
 
 
-def lines(row: Row) -> list[str]:
-    """The row as it is printed; its mend stands on a line of its own."""
-    mend = [f"{'':20} -> {row.mend}"] if row.mend else []
-    return [f"{MARKS[row.mark]:7} {row.what:12} {row.found}", *mend]
+def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; columns of numbers are aligned to the right, the first column never is."""
+    columns = list(zip(*rows))[1:]
+    rules = [":---", *("---:" if all(map(_is_number, column)) else ":---" for column in columns)]
+    return [
+        "| " + " | ".join(heading) + " |",
+        "|" + "|".join(rules) + "|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
 
 
-def show(rows: Iterable[Row]) -> None:
-    for row in rows:
-        print(*lines(row), sep="\n")
-
-
-def bad(rows: Iterable[Row]) -> list[str]:
-    """What needs mending, by name."""
-    return [row.what for row in rows if row.mark == "bad"]
+def _is_number(cell: str) -> bool:
+    """Whether a cell starts with a number, or stands for a missing one."""
+    return cell in ("", "-") or cell.lstrip("+-")[:1].isdigit()

@@ -122,7 +122,7 @@ def test_no_clone(hosts, check, words, tmp_path):
         code, blocks, text = check(*words)
         assert code == 1, text
         assert has(blocks["hostb"], "bad", "clone", f"there is none at {ROOT}", "rsync .*install.sh"), text
-        assert "Needs mending: hostb (clone). 1 of 2 hosts are ready." in text
+        assert "Needs fixing: hostb (clone). 1 of 2 hosts are ready." in text
         told, code, text = result_of(hosts, tmp_path, "--hosts", "hosta:2,hostb:2", words=words)
         assert (told, code) == ("10.77.0.0/24|hosta:2", 1), text
 
@@ -180,7 +180,7 @@ def test_no_data(hosts, check, words, faces, named):
         code, blocks, text = check(*words, options=("--hosts", named))
     found = f"{faces}: No such file or directory"
     assert code == 1 and has(blocks["hostb"], "bad", "data", found, "on hosta: rsync .* or name the place"), text
-    assert "Needs mending: hostb (data). 1 of 2 hosts are ready." in text
+    assert "Needs fixing: hostb (data). 1 of 2 hosts are ready." in text
 
 
 def test_two_hosts_of_one_name(hosts, check, words):

@@ -230,7 +230,7 @@ def test_hosts_that_do_not_share_the_folder_are_told_before_training(hosts, sett
     hosts.run("hostb", ["mount", "-t", "tmpfs", "none", tmp_path / "models"])
     code, output = run(hosts, MPI, words, HOSTS="hosta:1,hostb:1")
     assert code == 2
-    assert "Needs mending: hostb (outputs)" in output
+    assert "Needs fixing: hostb (outputs)" in output
     code, output = run(hosts, MPI, words, HOSTS="hosta:1,hostb:1", CHECK_HOSTS="0", INTERFACE="net0", NP="2")
     assert code == 2
     assert "error: hostb and rank 0's host do not see the same folder" in output and "checkpoint_every=0" in output

@@ -1,4 +1,4 @@
-"""The table of `check.sh --hosts`: can these hosts train together? What is wrong with each, and the mend.
+"""The table of `check.sh --hosts`: can these hosts train together? What is wrong with each, and the fix.
 
     bash setup-utils/check.sh --hosts hosta:2,hostb:2
     bash setup-utils/check.sh --hostfile hosts/two_machines -- --dataset emore --network r100
@@ -20,14 +20,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from partial_fc.utils import tables
-from partial_fc.utils.tables import Row
-
 from . import compare, facts, job_requirements, network
 from .compare import Reference
 from .hostfile import Host, read_hostfile, read_list
 from .job_requirements import Training
 from .probe import RemoteProbe, side_by_side
+from .row import Row, failed_checks, print_rows
 
 CLONE = str(Path(__file__).resolve().parents[3])
 # Seconds from the start until all facts are there, and until all hosts have tried to reach each other.
@@ -60,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     show(found, visits, time.monotonic() - began, brief=bool(given.for_run))
     if given.for_run:
         write_result(given.for_run, here, visits, found)
-    return 1 if any(tables.bad(rows) for rows in found.values()) else 0
+    return 1 if any(failed_checks(rows) for rows in found.values()) else 0
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
@@ -114,8 +112,8 @@ def put_in_place(here: RemoteProbe, visits: list[RemoteProbe]) -> None:
     """Puts the visit to this machine where the list names it."""
     same = [number for number, visit in enumerate(visits) if visit.here]
     for number in same[1:]:
-        mend = "give it one name, with all its slots"
-        visits[number].trouble = Row("bad", "name", f"the same machine as {visits[same[0]].host.name}", mend)
+        fix = "give it one name, with all its slots"
+        visits[number].trouble = Row("bad", "name", f"the same machine as {visits[same[0]].host.name}", fix)
     if same:
         here.host = visits[same[0]].host
         visits[same[0]] = here
@@ -165,13 +163,15 @@ def show(found: dict[RemoteProbe, list[Row]], visits: Sequence[RemoteProbe], sec
     for visit, rows in found.items():
         if not brief or worst[visit] == "bad":
             print(f"{title(visit, visit in visits)}:")
-            tables.show(rows)
+            print_rows(rows)
             print()
         elif worst[visit] == "warn":
-            tables.show(row._replace(found=f"{visit.host.name}: {row.found}") for row in rows if row.mark == "warn")
-    bad = [f"{visit.host.name} ({', '.join(tables.bad(rows))})" for visit, rows in found.items() if tables.bad(rows)]
+            print_rows(row._replace(found=f"{visit.host.name}: {row.found}") for row in rows if row.mark == "warn")
+    bad = [
+        f"{visit.host.name} ({', '.join(failed_checks(rows))})" for visit, rows in found.items() if failed_checks(rows)
+    ]
     if bad:
-        print(f"Needs mending: {'; '.join(bad)}. {len(found) - len(bad)} of {len(found)} hosts are ready.")
+        print(f"Needs fixing: {'; '.join(bad)}. {len(found) - len(bad)} of {len(found)} hosts are ready.")
     else:
         print(f"Hosts: {len(visits)} checked in {seconds:.1f} s: {names}")
 
@@ -186,7 +186,7 @@ def write_result(
     path: str, here: RemoteProbe, visits: Sequence[RemoteProbe], found: dict[RemoteProbe, list[Row]]
 ) -> None:
     """Writes what run.sh is to know as assignments of the shell."""
-    usable = [f"{visit.host.name}:{slots_of(visit)}" for visit in visits if not tables.bad(found[visit])]
+    usable = [f"{visit.host.name}:{slots_of(visit)}" for visit in visits if not failed_checks(found[visit])]
     networks = network.networks(here, visits)
     with open(path, "w") as stream:
         stream.write(f"PFC_NETWORKS={shlex.quote(','.join(networks))}\nPFC_USABLE={shlex.quote(','.join(usable))}\n")

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from partial_fc.utils.tables import Row
-
 from .job_requirements import Training
+from .row import Row
 
 CODE = ("mxnet", "partial_fc", "setup-utils", "train_memory.py", "run.sh", "config.sh")
 SETTINGS = ("config.py", "default.py")
@@ -42,8 +41,8 @@ def rows(name: str, slots: int, facts: Facts, standard: Reference) -> list[Row]:
     """All rows of a host but those of ssh, clock and network: its name, its ranks, what it answered."""
     clone, here = standard.clone, standard.here
     if facts is not here and not facts.get("code") and "code" not in facts["failed"]:
-        mend = f"rsync -a --exclude .venv --exclude models {clone}/ {name}:{clone}/   then there: {_install(clone)}"
-        return [Row("bad", "clone", f"there is none at {clone}", mend), *_room(slots, facts)]
+        fix = f"rsync -a --exclude .venv --exclude models {clone}/ {name}:{clone}/   then there: {_install(clone)}"
+        return [Row("bad", "clone", f"there is none at {clone}", fix), *_room(slots, facts)]
     return [
         *_checkout(facts, here, name, clone),
         _venv(facts, here, clone),
@@ -94,8 +93,8 @@ def _checkout(facts: Facts, here: Facts, name: str, clone: str) -> list[Row]:
             continue
         unlike = sorted(path for path in {*own, *other} if own.get(path) != other.get(path))
         if unlike:
-            mend = f"git pull on both, or: cd {clone} && rsync -aR {' '.join(parts)} {name}:{clone}/"
-            found.append(Row("bad", what, f"not as here: {', '.join(unlike[:3])}{_more(unlike, 3)}", mend))
+            fix = f"git pull on both, or: cd {clone} && rsync -aR {' '.join(parts)} {name}:{clone}/"
+            found.append(Row("bad", what, f"not as here: {', '.join(unlike[:3])}{_more(unlike, 3)}", fix))
         else:
             text = f"{len(own)} files in {clone}" if fact == "code" else ", ".join(sorted(own))
             found.append(Row("ok", what, text if facts is here else f"{text}, as here"))
@@ -111,8 +110,8 @@ def _venv(facts: Facts, here: Facts, clone: str) -> Row:
     unlike = [name for name in own if own[name] != other.get(name)]
     if unlike:
         found = "; ".join(f"{name} {other.get(name) or 'unknown'}, here {own[name] or 'unknown'}" for name in unlike)
-        mend = f"the same Python and checkout on both, then there: rm -rf {clone}/.venv && {_install(clone)}"
-        return Row("bad", "versions", found, mend)
+        fix = f"the same Python and checkout on both, then there: rm -rf {clone}/.venv && {_install(clone)}"
+        return Row("bad", "versions", found, fix)
     named = ", ".join(f"{name} {version}" for name, version in other.items() if name != "wheel")
     wheel = "" if other["wheel"] == CPU_WHEEL else f" ({other['wheel']})"
     return Row("ok", "versions", f"{named}{wheel}{'' if facts is here else ', as here'}")
@@ -132,8 +131,8 @@ def _data(facts: Facts, name: str, standard: Reference) -> list[Row]:
         return [Row("ok", "data", f"{training.name}: drawn when training begins, which takes about a minute")]
     if missing:
         copy = f"{_copy(missing[0], name, standard)}, or " if own else ""
-        mend = f"{copy}name the place where it is: data_root= or rec="
-        return [Row("bad", "data", f"{missing[0]}: {found[missing[0]]['error']}", mend)]
+        fix = f"{copy}name the place where it is: data_root= or rec="
+        return [Row("bad", "data", f"{missing[0]}: {found[missing[0]]['error']}", fix)]
     assert own is not None  # this host has what is needed, so there is one
     unlike = [path for path in found if not _alike(found[path], own[path])]
     if unlike:
@@ -168,8 +167,8 @@ def _room(slots: int, facts: Facts) -> list[Row]:
         found.append(_failed(facts, "memory", "memory", "warn"))
     else:
         mark = "warn" if memory["free"] < LEAST_MEMORY else "ok"
-        mend = "end what else runs there" if mark == "warn" else ""
-        found.append(Row(mark, "memory", f"{size(memory['free'])} free of {size(memory['total'])}", mend))
+        fix = "end what else runs there" if mark == "warn" else ""
+        found.append(Row(mark, "memory", f"{size(memory['free'])} free of {size(memory['total'])}", fix))
     if disk is None:
         found.append(_failed(facts, "disk", "disk"))
     else:
@@ -211,5 +210,5 @@ def _shared(facts: Facts, here: Facts, training: Training | None) -> list[Row]:
     if facts["shared"]:
         return [Row("ok", "outputs", "in a folder that this host sees, too")]
     refused = training is not None and training.checkpoints
-    mend = "models_root=/a/folder/on/a/file/server, or no checkpoints to go on from: checkpoint_every=0"
-    return [Row("bad" if refused else "warn", "outputs", "in a folder of its own", mend)]
+    fix = "models_root=/a/folder/on/a/file/server, or no checkpoints to go on from: checkpoint_every=0"
+    return [Row("bad" if refused else "warn", "outputs", "in a folder of its own", fix)]

@@ -7,9 +7,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from partial_fc.utils.tables import Row
-
 from .probe import RemoteProbe, side_by_side
+from .row import Row
 
 NAMED = 3  # hosts named in a row; more are counted
 

@@ -18,10 +18,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from partial_fc.utils.tables import Row
-
 from . import facts, ssh, ssh_errors
 from .hostfile import Host
+from .row import Row
 
 SOURCE = facts.__file__
 

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from partial_fc.utils.staging import plural
+from partial_fc.utils.tables import markdown_table
 
 from .embedding import How
 from .evaluate import Results
@@ -67,11 +68,8 @@ def notes(results: Results) -> list[str]:
 
 def grid(head: list[str], rows: dict[str, Any]) -> list[str]:
     """A Markdown table of shares in percent."""
-    lines = ["| " + " | ".join(head) + " |", "|:---|" + "---:|" * (len(head) - 1)]
-    for name, values in rows.items():
-        cells = ["-" if value is None else f"{100 * value:.2f}" for value in values]
-        lines.append("| " + " | ".join([name, *cells]) + " |")
-    return lines
+    cells = [[name, *("-" if value is None else f"{100 * value:.2f}" for value in rows[name])] for name in rows]
+    return markdown_table(head, cells)
 
 
 def csv_text(results: Results) -> str:

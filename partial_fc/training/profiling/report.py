@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from partial_fc.utils import tables
+
 from .facts import Phase, Profile
 from .verdict import Verdict, percent
 
@@ -14,12 +16,7 @@ HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "asked MB/s",
 def format_table(profile: Profile) -> str:
     """The three phases, a line each, and the rank that waits longest, if it stands out."""
     rows = [HEADER, *(_row(profile, phase) for phase in profile.phases)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    lines = [
-        "   ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines + _worst_rank(profile) + [_LEGEND])
+    return "\n".join([*tables.format_table(rows, gap=3), *_worst_rank(profile), _LEGEND])
 
 
 _LEGEND = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partial_fc.distributed.preflight.hostfile import Host, HostListError, read_hostfile, read_list  # noqa: E402  # setup-utils is no package
+from partial_fc.distributed.preflight.hostfile import Host, HostListError, read_hostfile, read_list
 from paths import ROOT
 
 

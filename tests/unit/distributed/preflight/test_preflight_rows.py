@@ -9,15 +9,15 @@ import subprocess
 import pytest
 
 from partial_fc.distributed.preflight import (
-    compare,  # noqa: E402  # setup-utils is no package
-    facts,  # noqa: E402
+    compare,
+    facts,
 )
-from partial_fc.distributed.preflight.compare import Reference, size  # noqa: E402
-from partial_fc.distributed.preflight.hostfile import Host  # noqa: E402
-from partial_fc.distributed.preflight.job_requirements import Training  # noqa: E402
-from partial_fc.distributed.preflight.network import row, subnet  # noqa: E402
-from partial_fc.distributed.preflight.probe import RemoteProbe  # noqa: E402
-from partial_fc.utils import tables  # noqa: E402
+from partial_fc.distributed.preflight.compare import Reference, size
+from partial_fc.distributed.preflight.hostfile import Host
+from partial_fc.distributed.preflight.job_requirements import Training
+from partial_fc.distributed.preflight.network import row, subnet
+from partial_fc.distributed.preflight.probe import RemoteProbe
+from partial_fc.distributed.preflight.row import Row, failed_checks, format_row
 
 GIB = 2**30
 TRAINING = Training("faces", ["/data/train.rec", "/data/train.idx"], ["/data/property"], False, "/models", True)
@@ -56,7 +56,7 @@ GPUS = {"gpus": ["H"] * 4, "versions": {**FACTS["versions"], "wheel": "mxnet-cu1
 
 
 @pytest.mark.parametrize(
-    "what, mark, found, mend, changes",
+    "what, mark, found, fix, changes",
     [
         ("clone", "bad", "none at /clone", "hostb:/clone/", {"code": {}}),
         ("code", "bad", "run.sh", "git pull", {"code": {**FACTS["code"], "run.sh": "9"}}),
@@ -108,9 +108,9 @@ GPUS = {"gpus": ["H"] * 4, "versions": {**FACTS["versions"], "wheel": "mxnet-cu1
         ("processors", "bad", "4 x H, 8 CPUs, for 5 ranks", "GPU of its own", {"slots": 5, **GPUS}),
     ],
 )
-def test_what_is_wrong_with_a_host(what, mark, found, mend, changes):
+def test_what_is_wrong_with_a_host(what, mark, found, fix, changes):
     row = rows(**changes)[what]
-    assert row.mark == mark and found in row.found and mend in row.mend, row
+    assert row.mark == mark and found in row.found and fix in row.fix, row
 
 
 def test_as_many_ranks_as_gpus():
@@ -134,7 +134,7 @@ def test_clocks():
     assert compare.clock(7.0, 0.1).mark == "warn" and "7.0 s ahead" in compare.clock(7.0, 0.1).found
     assert "6.0 s behind" in compare.clock(-6.0, 0.5).found
     assert compare.clock(7.0, 3.0).mark == "ok"  # a slow answer tells little
-    assert compare.clock(0.02, 0.01) == tables.Row("ok", "clock", "as here")
+    assert compare.clock(0.02, 0.01) == Row("ok", "clock", "as here")
 
 
 INTERFACES = [
@@ -176,9 +176,9 @@ def test_who_is_blamed_for_a_wall_between_hosts():
 
 
 def test_a_row_as_it_is_printed():
-    row = tables.Row("bad", "data", "nothing", "copy it")
-    assert tables.lines(row) == ["[bad]   data         nothing", "                     -> copy it"]
-    assert tables.bad([row, tables.Row("warn", "disk", ""), tables.Row("ok", "ssh", "")]) == ["data"]
+    row = Row("bad", "data", "nothing", "copy it")
+    assert format_row(row) == ["[bad]   data         nothing", "                     -> copy it"]
+    assert failed_checks([row, Row("warn", "disk", ""), Row("ok", "ssh", "")]) == ["data"]
     assert [size(n) for n in (0, 999, 1536, 200 * 2**20, 5 * 2**40)] == [
         "0 bytes",
         "999 bytes",

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from partial_fc.distributed.preflight import job_requirements  # noqa: E402  # setup-utils is no package
+from partial_fc.distributed.preflight import job_requirements
 from paths import ROOT
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from partial_fc.distributed.preflight.ssh import Call, command_line, look_up  # noqa: E402  # setup-utils is no package
-from partial_fc.distributed.preflight.ssh_errors import explain, explain_settings, explain_silence, last_word  # noqa: E402
+from partial_fc.distributed.preflight.ssh import Call, command_line, look_up
+from partial_fc.distributed.preflight.ssh_errors import explain, explain_settings, explain_silence, last_word
 
 CALL = Call("hostb", "10.0.0.2", "me", "22", "the usual one", ["/home/me/.ssh/id_rsa"], False, [])
 FAR = CALL._replace(port="2222", port_from="from ~/.ssh/config")
@@ -12,7 +12,7 @@ GREETED = CONNECTED + "debug1: Remote protocol version 2.0, remote software vers
 
 
 @pytest.mark.parametrize(
-    "said, call, found, mend",
+    "said, call, found, fix",
     [
         # Some systems say "Permission denied" of a route that is prohibited: no matter of keys.
         ("ssh: connect to host hostb port 22: Permission denied\r\n", CALL, "no way to hostb port 22", "ip route"),
@@ -43,9 +43,9 @@ GREETED = CONNECTED + "debug1: Remote protocol version 2.0, remote software vers
         ("", CALL, "it says nothing", "ssh hostb true"),
     ],
 )
-def test_a_trouble(said, call, found, mend):
+def test_a_trouble(said, call, found, fix):
     trouble = explain(said, call)
-    assert found in trouble.found and mend in trouble.mend, trouble
+    assert found in trouble.found and fix in trouble.fix, trouble
 
 
 def test_a_silence():
@@ -57,7 +57,7 @@ def test_a_silence():
 
 def test_settings_that_ssh_refuses():
     trouble = explain_settings("Bad owner or permissions on /home/me/.ssh/config\r\n")
-    assert trouble.mend == "chmod 600 /home/me/.ssh/config"
+    assert trouble.fix == "chmod 600 /home/me/.ssh/config"
     line = "/home/me/.ssh/config: line 2: Bad configuration option: nonsense"
     assert (
         line in explain_settings(f"{line}\r\n/home/me/.ssh/config: terminating, 1 bad configuration options\r\n").found

@@ -1,0 +1,39 @@
+"""One result of a check, as a row: whether it passed, what was checked, what was found, and how to fix it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MARKS = {"ok": "[ok]", "warn": "[warn]", "bad": "[bad]"}
+
+
+class Row(NamedTuple):
+    """Attributes:
+    mark: "ok", "warn" or "bad"; only "bad" keeps a training from starting.
+    what: Name of the check.
+    found: What the check found.
+    fix: How to fix it; empty if there is nothing to fix.
+    """
+
+    mark: str
+    what: str
+    found: str
+    fix: str = ""
+
+
+def format_row(row: Row) -> list[str]:
+    """The lines of a row; the fix has its own line."""
+    fix = [f"{'':20} -> {row.fix}"] if row.fix else []
+    return [f"{MARKS[row.mark]:7} {row.what:12} {row.found}", *fix]
+
+
+def print_rows(rows: Iterable[Row]) -> None:
+    """Print the rows to the standard output."""
+    for row in rows:
+        print(*format_row(row), sep="\n")
+
+
+def failed_checks(rows: Iterable[Row]) -> list[str]:
+    """Names of the checks whose rows are marked "bad"."""
+    return [row.what for row in rows if row.mark == "bad"]
