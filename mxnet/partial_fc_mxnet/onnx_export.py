@@ -49,14 +49,14 @@ class OnnxExport:
                 1e-4; names the node, or tells the distance. A network whose embeddings in MXNet alone move as far
                 when pixels move by PIXEL_STEP cannot be compared with anything: that is a warning in the log.
         """
-        from partial_fc.inference.parity import OtherEmbeddings, check_onnx, random_faces
+        from partial_fc.inference.parity import EmbeddingMismatch, check_onnx, random_faces
 
         content = self._content(arg_params, aux_params, num_update)
         faces = np.concatenate([random_faces((self.image_size, self.image_size)), self.faces])
         expected = self._embed(arg_params, aux_params, faces)
         try:
             check_onnx(content, NAME, faces, expected)
-        except OtherEmbeddings as error:
+        except EmbeddingMismatch as error:
             self._excuse(error, expected, self._embed(arg_params, aux_params, faces + np.float32(PIXEL_STEP)))
         return content
 

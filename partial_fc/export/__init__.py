@@ -1,1 +1,1 @@
-"""Backbones as ONNX files."""
+"""Export of backbones to ONNX."""

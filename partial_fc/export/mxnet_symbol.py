@@ -1,8 +1,8 @@
-"""The network that MXNet describes in ``<prefix>-symbol.json``, read without MXNet.
+"""Reader of MXNet's network description ``<prefix>-symbol.json``. Does not need MXNet.
 
-Format: "nodes", each with "op" ("null" for what is given from outside: images and parameters), "name", "inputs" as
-[node, output, version], and attributes as text under "attrs", which older releases called "attr" or "param"; "heads"
-are the outputs, as inputs are.
+Format: "nodes", each with "op" ("null" for variables: images and parameters), "name", "inputs" as
+[node, output, version], and attributes as strings under "attrs" (older releases: "attr" or "param"); "heads" lists the
+outputs in the form of inputs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 from typing import Any, NamedTuple
 
 VARIABLE = "null"
-EMBEDDING = "fc1"  # the layer of the field whose output is the embedding, whatever a training had put behind it
+EMBEDDING = "fc1"  # conventional name of the embedding layer; training may add layers after it
 
 
 class Node(NamedTuple):
-    """One operator or variable; ``inputs`` are numbers of nodes before it."""
+    """One operator or variable; ``inputs`` are indices of earlier nodes."""
 
     op: str
     name: str
@@ -24,7 +24,7 @@ class Node(NamedTuple):
     inputs: list[int]
 
     def get(self, attribute: str, default: Any) -> Any:
-        """An attribute as a number, tuple, bool or word; where it is not there, MXNet's own default."""
+        """Returns an attribute as a number, tuple, bool or string; ``default`` (that of MXNet) if it is absent."""
         text = self.attributes.get(attribute)
         if text is None:
             return default
@@ -35,28 +35,28 @@ class Node(NamedTuple):
 
 
 def read_symbol(content: str | bytes, name: str) -> list[Node]:
-    """The nodes that the embedding is computed from, each after its inputs, the embedding last.
+    """Returns the nodes that the embedding depends on, in topological order; the embedding is the last one.
 
     Args:
-        content: of the file.
-        name: of the file, for messages.
+        content: Content of the file.
+        name: Name of the file for error messages.
 
     Raises:
-        ValueError: it is no such file, or has several outputs and none called ``fc1``.
+        ValueError: The file is not a network description, or it has several outputs and none is named ``fc1``.
     """
     try:
-        described = json.loads(content)
-        nodes = [_node(item) for item in described["nodes"]]
-        heads = [head[0] for head in described["heads"]]
-        sound = all(0 <= i < number for number, node in enumerate(nodes) for i in node.inputs)
+        network = json.loads(content)
+        nodes = [_node(item) for item in network["nodes"]]
+        heads = [head[0] for head in network["heads"]]
+        ordered = all(0 <= i < number for number, node in enumerate(nodes) for i in node.inputs)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{name} does not describe a network as MXNet does ({error!r})") from None
-    if not sound or not nodes or not all(0 <= head < len(nodes) for head in heads):
-        raise ValueError(f"{name} is damaged: a node has an input that is not before it")
-    named = [number for number, node in enumerate(nodes) if node.name == EMBEDDING]
-    if not named and len(heads) != 1:
-        raise ValueError(f"{name} has {len(heads)} outputs, none of them called {EMBEDDING}: which is the embedding?")
-    return _needed(nodes, named[0] if named else heads[0])
+        raise ValueError(f"{name} is not a network description of MXNet ({error!r})") from None
+    if not ordered or not nodes or not all(0 <= head < len(nodes) for head in heads):
+        raise ValueError(f"{name} is damaged: a node or output refers to a node that does not precede it")
+    embeddings = [number for number, node in enumerate(nodes) if node.name == EMBEDDING]
+    if not embeddings and len(heads) != 1:
+        raise ValueError(f"{name} has {len(heads)} outputs; expected one output, or a layer named {EMBEDDING}")
+    return _dependencies(nodes, embeddings[0] if embeddings else heads[0])
 
 
 def _node(item: dict) -> Node:
@@ -66,11 +66,11 @@ def _node(item: dict) -> Node:
     return Node(item["op"], item["name"], attributes, [entry[0] for entry in item["inputs"]])
 
 
-def _needed(nodes: list[Node], last: int) -> list[Node]:
-    """The node ``last`` and all it depends on, numbered anew."""
-    wanted = {last}
+def _dependencies(nodes: list[Node], last: int) -> list[Node]:
+    """Returns the node ``last`` and its transitive inputs, renumbered."""
+    needed = {last}
     for number in range(last, -1, -1):
-        if number in wanted:
-            wanted.update(nodes[number].inputs)
-    place = {number: new for new, number in enumerate(sorted(wanted))}
-    return [nodes[number]._replace(inputs=[place[i] for i in nodes[number].inputs]) for number in sorted(wanted)]
+        if number in needed:
+            needed.update(nodes[number].inputs)
+    new_index = {number: new for new, number in enumerate(sorted(needed))}
+    return [nodes[number]._replace(inputs=[new_index[i] for i in nodes[number].inputs]) for number in sorted(needed)]

@@ -1,7 +1,7 @@
-"""Whether a model normalises pixels itself, by the rule that the masked-face challenge, and others after it, go by.
+"""Detects whether a model normalizes pixels itself, by the rule of the masked-face challenge (ICCV 2021, InsightFace).
 
-A subtraction and a multiplication (or division) among the first nodes, by the nodes' names; else whoever runs the model
-is to give it (x - 127.5) / 127.5.
+The model does if its first nodes include, by name, a subtraction and a multiplication or division. Otherwise the caller
+must pass (x - 127.5) / 127.5.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ MEAN, SCALE = 127.5, 1 / 127.5
 
 
 def takes_raw_pixels(names: Iterable[str]) -> bool:
-    """Whether a model whose nodes, in their order, have these names takes pixels 0 .. 255."""
+    """Returns whether a model whose nodes have these names, in order, takes pixels 0..255."""
     first = list(names)[:FIRST_NODES]
     return any(name.startswith(SUBTRACTS) for name in first) and any(name.startswith(SCALES) for name in first)

@@ -1,7 +1,7 @@
-"""A backbone of MXNet as an ONNX file.
+"""Converts an MXNet backbone to ONNX.
 
-MXNet's own exporter is not used: it needs MXNet, writes wrong graphs for PReLU, fully connected layers and fixed
-gammas, asks for an opset and a version of the format newer than onnxruntime 1.6 reads, and fails with newer onnx.
+MXNet's exporter is not used: it requires MXNet, writes wrong graphs for PReLU, fully connected layers and fixed gammas,
+uses an opset and a format version that onnxruntime 1.6 cannot read, and fails with newer onnx packages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .mxnet_symbol import VARIABLE, Node, read_symbol
 from .normalization import takes_raw_pixels
 from .onnx_ops import Graph, Tensor, convert
 
-# What onnxruntime 1.6, of 2020, and everything since reads.
+# Readable by onnxruntime 1.6 (2020) and later.
 OPSET, IR_VERSION = 11, 6
 BATCH, INPUT = "batch", "data"
 SYMBOL_ENDING = "-symbol.json"
@@ -31,16 +31,19 @@ def to_onnx(
     image_size: tuple[int, int] = (112, 112),
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The ONNX file: float32 ``data`` (batch, 3, H, W), RGB 0..255, to float32 (batch, E), any batch; opset 11.
+    """Converts a network to the content of an ONNX file, opset 11.
+
+    The model maps float32 ``data`` (batch, 3, H, W), RGB 0..255, to float32 embeddings (batch, E). The batch size is
+    dynamic.
 
     Args:
-        nodes: of read_symbol.
-        parameters: name -> array, running statistics among them; float16 becomes float32.
+        nodes: Network as returned by :func:`read_symbol`.
+        parameters: Name -> array, including running statistics; float16 is converted to float32.
         image_size: (H, W).
-        metadata: what else the file tells of the model, by name.
+        metadata: Metadata properties of the ONNX file.
 
     Raises:
-        ValueError: an operator cannot be exported, or a parameter is missing; names it.
+        ValueError: An operator cannot be exported or a parameter is missing. The message names it.
     """
     graph = Graph(parameters)
     values: list[Tensor | str] = []
@@ -53,8 +56,8 @@ def to_onnx(
         graph.mark_raw_pixels(INPUT)
     output = values[-1]
     if not isinstance(output, Tensor) or output.dimensions != 2:
-        raise ValueError(f"{nodes[-1].name} gives no embeddings (N, E): the network ends elsewhere")
-    described = helper.make_graph(
+        raise ValueError(f"the output {nodes[-1].name} has no shape (N, E): it is not an embedding layer")
+    onnx_graph = helper.make_graph(
         graph.nodes,
         "backbone",
         [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [BATCH, 3, *image_size])],
@@ -62,7 +65,7 @@ def to_onnx(
         graph.initializers,
     )
     model = helper.make_model(
-        described, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="partial_fc"
+        onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="partial_fc"
     )
     helper.set_model_props(model, dict(metadata or {}))
     content: bytes = model.SerializeToString()
@@ -70,13 +73,14 @@ def to_onnx(
 
 
 def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.ndarray]]:
-    """Network and parameters that MXNet, or the original trainer, has saved.
+    """Reads a network and its parameters as saved by MXNet or the original trainer.
 
     Args:
         path: ``<prefix>-symbol.json``, ``<prefix>-<epoch>.params``, or the folder of one such pair.
 
     Raises:
-        OSError, ValueError: something is missing or damaged; names the file.
+        OSError: A file is missing.
+        ValueError: A file is damaged. The message names it.
     """
     symbol, params = find_checkpoint(path)
     with open(symbol, "rb") as file:
@@ -89,35 +93,38 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.n
 
 
 def find_checkpoint(path: str | os.PathLike) -> tuple[str, str]:
-    """The symbol file and the parameter file, of the last epoch, that a path names.
+    """Returns the paths of the symbol file and of the parameter file, that of the last epoch unless ``path`` names one.
 
     Raises:
-        OSError: one is missing.
+        FileNotFoundError: One of them is missing.
+        ValueError: The folder holds several networks.
     """
     path = os.fspath(path)
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     symbols = [name for name in names if name.endswith(SYMBOL_ENDING)]
     if not os.path.isdir(path):
-        named = os.path.basename(path)
-        symbols = [name for name in symbols if named == name or _epoch(name[: -len(SYMBOL_ENDING)], named) is not None]
+        file_name = os.path.basename(path)
+        symbols = [
+            name for name in symbols if file_name == name or _epoch(name[: -len(SYMBOL_ENDING)], file_name) is not None
+        ]
     if not symbols:
-        raise FileNotFoundError(f"there is no {'*' + SYMBOL_ENDING} at {path}: name what MXNet has saved")
+        raise FileNotFoundError(f"no *{SYMBOL_ENDING} at {path}: give the path of a model saved by MXNet")
     if len(symbols) > 1:
-        raise ValueError(f"{folder} holds {', '.join(symbols)}: name one of them")
+        raise ValueError(f"{folder} holds {', '.join(symbols)}: give the path of one of them")
     prefix = symbols[0][: -len(SYMBOL_ENDING)]
     params = [name for name in names if _epoch(prefix, name) is not None]
     if path.endswith(".params"):
         params = [name for name in params if name == os.path.basename(path)]
     if not params:
         raise FileNotFoundError(
-            f"there are no parameters {prefix}-<epoch>.params beside {os.path.join(folder, symbols[0])}"
+            f"no parameters {prefix}-<epoch>.params next to {os.path.join(folder, symbols[0])}: copy them there"
         )
     last = max(params, key=lambda name: _epoch(prefix, name) or 0)
     return os.path.join(folder, symbols[0]), os.path.join(folder, last)
 
 
 def _epoch(prefix: str, name: str) -> int | None:
-    """The epoch in the name of a file of parameters; None where it is none of this prefix."""
-    found = re.fullmatch(re.escape(prefix) + r"-(\d+)\.params", name)
-    return int(found[1]) if found else None
+    """Returns the epoch in the name of a parameter file; None if the name does not have this prefix."""
+    match = re.fullmatch(re.escape(prefix) + r"-(\d+)\.params", name)
+    return int(match[1]) if match else None

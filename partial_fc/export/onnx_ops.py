@@ -1,6 +1,6 @@
-"""What each operator of MXNet that the backbones use is in ONNX, opset 11, at inference.
+"""Converts the MXNet operators of the backbones to ONNX, opset 11, in inference mode.
 
-Legend: N images, C channels; a Tensor is what a node gives, (N, C, H, W) or (N, C).
+Shapes: N images, C channels; a Tensor is (N, C, H, W) or (N, C).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .mxnet_symbol import Node
 
 
 class Tensor(NamedTuple):
-    """A value in the graph: its name, its number of dimensions, and C, 0 where that is not known."""
+    """Output of a node: its name, its number of dimensions, and C, 0 if unknown."""
 
     name: str
     dimensions: int
@@ -24,13 +24,14 @@ class Tensor(NamedTuple):
 
 
 class Graph:
-    """ONNX nodes and weights as they are put together.
+    """An ONNX graph under construction.
 
     Args:
-        parameters: name -> array; those used are stored in float32.
+        parameters: Name -> array; those in use are stored as float32.
 
     Attributes:
-        nodes, initializers: of the ONNX graph.
+        nodes: Nodes of the ONNX graph.
+        initializers: Weights of the ONNX graph.
     """
 
     def __init__(self, parameters: dict[str, np.ndarray]):
@@ -40,13 +41,13 @@ class Graph:
         self._stored: set[str] = set()
 
     def add(self, op: str, node: Node, inputs: Sequence[str], suffix: str = "", **attributes: Any) -> str:
-        """Adds an ONNX node under MXNet's name of the layer, and ``suffix``; returns the name of its output."""
+        """Adds an ONNX node named after the MXNet layer plus ``suffix``; returns the name of its output."""
         name = node.name + suffix
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
     def mark_raw_pixels(self, data: str) -> None:
-        """Lets the graph begin with ``data - 0`` and ``* 1``: who runs it is not to normalise, see raw_pixels.py."""
+        """Inserts ``data - 0`` and ``* 1`` first: they mark a model that takes raw pixels, see normalization.py."""
         for node in self.nodes:
             node.input[:] = ["Mul_raw" if name == data else name for name in node.input]
         steps = []
@@ -56,18 +57,18 @@ class Graph:
         self.nodes[:0] = steps
 
     def parameter(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
-        """A parameter in float32, in another shape where one is given.
+        """Returns a parameter as float32, reshaped if ``shape`` is given.
 
         Raises:
-            ValueError: it is not there, or does not fit.
+            ValueError: The parameter is missing or has another size.
         """
         if name not in self._parameters:
-            raise ValueError(f"the parameters have no {name}, which the network needs: are they of another network?")
+            raise ValueError(f"the parameters lack {name}: they do not belong to this network")
         array = np.ascontiguousarray(self._parameters[name], np.float32)
         return array if shape is None else array.reshape(shape)
 
     def store(self, name: str, array: np.ndarray) -> str:
-        """Puts an array into the file, once; returns its name."""
+        """Adds an initializer unless it exists; returns its name."""
         if name not in self._stored:
             self.initializers.append(numpy_helper.from_array(array, name))
             self._stored.add(name)
@@ -78,15 +79,17 @@ Inputs = Sequence[Any]  # Tensors, and names of parameters
 
 
 def convert(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    """Adds what ``node`` is in ONNX.
+    """Adds the ONNX nodes of an MXNet node.
 
     Raises:
-        ValueError: it is an operator, or has an attribute, that no backbone uses; names the node.
+        ValueError: The operator or one of its attributes is not supported. The message names the node.
     """
     if node.op not in OPERATORS:
-        raise ValueError(f"{node.name} is the operator {node.op}, which cannot be exported: {', '.join(OPERATORS)} can")
-    if not any(isinstance(value, Tensor) for value in inputs[: 2 if node.op in OF_TWO else 1]):
-        raise ValueError(f"{node.name} computes with {inputs[0]} alone, and not with images: it cannot be exported")
+        raise ValueError(
+            f"{node.name}: operator {node.op} cannot be exported; supported operators: {', '.join(OPERATORS)}"
+        )
+    if not any(isinstance(value, Tensor) for value in inputs[: 2 if node.op in BINARY_OPERATORS else 1]):
+        raise ValueError(f"{node.name} depends on the parameter {inputs[0]} but not on images: it cannot be exported")
     return OPERATORS[node.op](graph, node, inputs)
 
 
@@ -103,21 +106,21 @@ def _binary(op: str) -> Callable[[Graph, Node, Inputs], Tensor]:
         names = [
             value.name if isinstance(value, Tensor) else graph.store(value, graph.parameter(value)) for value in inputs
         ]
-        computed = [value for value in inputs if isinstance(value, Tensor)]
-        return computed[0]._replace(name=graph.add(op, node, names))
+        tensor = next(value for value in inputs if isinstance(value, Tensor))
+        return tensor._replace(name=graph.add(op, node, names))
 
     return add
 
 
-def _nothing(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    """Dropout rests at inference; casts are left out, as all is float32; a copy is the same."""
+def _identity(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    """Skips the node: dropout has no effect at inference, and casts none because the graph is all float32."""
     return inputs[0]
 
 
 def _convolution(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     kernel, pads = node.get("kernel", ()), node.get("pad", (0, 0))
     if len(kernel) != 2 or node.get("layout", "NCHW") not in ("NCHW", "None", None):
-        raise ValueError(f"{node.name} is a convolution over {len(kernel)} axes, or not of (N, C, H, W)")
+        raise ValueError(f"{node.name}: only 2-D convolutions of (N, C, H, W) can be exported, got kernel {kernel}")
     weights = [graph.store(name, graph.parameter(name)) for name in inputs[1:]]
     output = graph.add(
         "Conv",
@@ -135,9 +138,9 @@ def _convolution(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 def _batch_norm(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     data, *names = inputs
     if node.get("axis", 1) != 1:
-        raise ValueError(f"{node.name} normalises axis {node.get('axis', 1)}, not the channels")
+        raise ValueError(f"{node.name} normalizes axis {node.get('axis', 1)}; only axis 1 (channels) can be exported")
     gamma, *rest = (graph.parameter(name) for name in names)
-    if node.get("fix_gamma", True):  # whatever is stored, MXNet computes with 1
+    if node.get("fix_gamma", True):  # MXNet ignores the stored gamma and uses 1
         gamma = np.ones_like(gamma)
     stored = [graph.store(name, array) for name, array in zip(names, (gamma, *rest))]
     epsilon = float(node.get("eps", 1e-3))
@@ -147,13 +150,13 @@ def _batch_norm(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 def _leaky_relu(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     data, kind = inputs[0], node.get("act_type", "leaky")
     if kind == "prelu":
-        # (C, 1, 1) for maps: ONNX lines shapes up at the right, so that (C,) would be slopes of columns.
+        # (C, 1, 1) for maps: ONNX broadcasts from the last axis, so (C,) would be one slope per column.
         shape = (-1,) + (1,) * (data.dimensions - 2)
         slope = graph.store(inputs[1], graph.parameter(inputs[1], shape))
         return data._replace(name=graph.add("PRelu", node, [data.name, slope]))
     onnx_name = {"leaky": "LeakyRelu", "elu": "Elu"}.get(kind)
     if onnx_name is None:
-        raise ValueError(f"{node.name} is a LeakyReLU of the kind {kind}, which cannot be exported")
+        raise ValueError(f"{node.name}: LeakyReLU with act_type={kind} cannot be exported")
     return data._replace(name=graph.add(onnx_name, node, [data.name], alpha=float(node.get("slope", 0.25))))
 
 
@@ -163,7 +166,7 @@ ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu":
 def _activation(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     kind = node.get("act_type", "")
     if kind not in ACTIVATIONS:
-        raise ValueError(f"{node.name} is the activation {kind}, which cannot be exported")
+        raise ValueError(f"{node.name}: activation {kind} cannot be exported")
     return inputs[0]._replace(name=graph.add(ACTIVATIONS[kind], node, [inputs[0].name]))
 
 
@@ -172,8 +175,9 @@ POOLS = {"avg": "AveragePool", "max": "MaxPool"}
 
 def _pooling(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     data, kind = inputs[0], node.get("pool_type", "max")
-    if kind not in POOLS or node.get("pooling_convention", "valid") != "valid":
-        raise ValueError(f"{node.name} pools by {kind} in a way that cannot be exported")
+    convention = node.get("pooling_convention", "valid")
+    if kind not in POOLS or convention != "valid":
+        raise ValueError(f"{node.name}: pooling {kind} with pooling_convention={convention} cannot be exported")
     if node.get("global_pool", False):
         return data._replace(name=graph.add(f"Global{POOLS[kind]}", node, [data.name]))
     pads = node.get("pad", (0, 0))
@@ -184,7 +188,7 @@ def _pooling(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 
 
 def _flatten(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    # Of one place or of many: only their number would tell how many channels (N, C) has.
+    # The number of features of a flattened map depends on H and W, which are unknown here.
     channels = inputs[0].channels if inputs[0].dimensions == 2 else 0
     return Tensor(graph.add("Flatten", node, [inputs[0].name], axis=1), 2, channels)
 
@@ -194,7 +198,7 @@ def _fully_connected(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     flat = data.name
     if data.dimensions != 2:
         if not node.get("flatten", True):
-            raise ValueError(f"{node.name} is a fully connected layer without flatten, which cannot be exported")
+            raise ValueError(f"{node.name}: a fully connected layer with flatten=False cannot be exported")
         flat = graph.add("Flatten", node, [flat], "_flatten", axis=1)
     weights = [graph.store(name, graph.parameter(name)) for name in names]
     return Tensor(graph.add("Gemm", node, [flat, *weights], transB=1), 2, node.get("num_hidden", 0))
@@ -208,14 +212,20 @@ OPERATORS: dict[str, Callable[[Graph, Node, Inputs], Tensor]] = {
     "Pooling": _pooling,
     "FullyConnected": _fully_connected,
     "Flatten": _flatten,
-    "Dropout": _nothing,
-    "Cast": _nothing,
-    "identity": _nothing,
-    "_copy": _nothing,
+    "Dropout": _identity,
+    "Cast": _identity,
+    "identity": _identity,
+    "_copy": _identity,
     "_minus_scalar": _scalar("Sub"),
     "_plus_scalar": _scalar("Add"),
     "_mul_scalar": _scalar("Mul"),
     "_div_scalar": _scalar("Div"),
 }
-OF_TWO = {"elemwise_add": "Add", "broadcast_add": "Add", "_Plus": "Add", "elemwise_mul": "Mul", "broadcast_mul": "Mul"}
-OPERATORS.update({name: _binary(op) for name, op in OF_TWO.items()})
+BINARY_OPERATORS = {
+    "elemwise_add": "Add",
+    "broadcast_add": "Add",
+    "_Plus": "Add",
+    "elemwise_mul": "Mul",
+    "broadcast_mul": "Mul",
+}
+OPERATORS.update({name: _binary(op) for name, op in BINARY_OPERATORS.items()})

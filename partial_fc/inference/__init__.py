@@ -1,1 +1,1 @@
-"""A trained backbone outside of MXNet: as an ONNX file, and in use. Needs onnx and onnxruntime, not MXNet."""
+"""Inference with ONNX face models: embed, compare, search. Needs onnx and onnxruntime, not MXNet."""

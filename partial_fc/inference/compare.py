@@ -1,9 +1,10 @@
-"""How alike two face images are, by an ONNX model, and whether they show the same person.
+"""Compares two face images with an ONNX model.
 
-Prints the cosine similarity (-1 to 1) and the squared distance of the embeddings (0 to 4). The verdict needs a
-threshold of the squared distance: --threshold, or the one that the model itself carries from its verification; without
-one there is none. The images must be aligned faces of the size that the model takes. As face verification has it, the
-embedding of an image is the sum of its own and that of its mirror image. The exit code is 0 whatever the verdict.
+Prints the cosine similarity (-1 to 1) and the squared distance (0 to 4) of the embeddings. With a threshold of the
+squared distance (--threshold, or the one in the model's metadata from its verification) it also prints whether the
+images show the same person. The images must be aligned faces of the model's input size. As in face verification, the
+embedding of an image is the sum of the embeddings of the image and its mirror image. The exit code does not depend on
+the verdict.
 """
 
 from __future__ import annotations
@@ -18,27 +19,31 @@ from .options import make_parser, recipe_of
 if TYPE_CHECKING:
     from .model import FaceModel
 
-THRESHOLD, SET = "verification_threshold", "verification_set"  # keys of the metadata of ONNX models
+THRESHOLD, SET = "verification_threshold", "verification_set"  # metadata keys of ONNX models
 
 
 class Threshold(NamedTuple):
-    """Of the squared distance, below which two images are of the same person; `origin`: where it comes from."""
+    """Two images show the same person if their squared distance is below ``value``; ``origin`` says who set it."""
 
     value: float
     origin: str
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `compare`."""
+    """Returns the argument parser."""
     parser = make_parser("compare", __doc__, "a.jpg b.jpg --model backbone.onnx")
-    parser.add_argument("first", metavar="A", help="an aligned face")
-    parser.add_argument("second", metavar="B", help="another")
-    parser.add_argument("--threshold", type=squared_distance, help="of the squared distance (default: the model's)")
+    parser.add_argument("first", metavar="A", help="image of an aligned face")
+    parser.add_argument("second", metavar="B", help="image of another aligned face")
+    parser.add_argument(
+        "--threshold",
+        type=squared_distance,
+        help="squared distance below which the images show the same person (default: the model's)",
+    )
     return parser
 
 
 def squared_distance(text: str) -> float:
-    """A type for argparse: a squared distance of unit vectors, above 0 and at most 4."""
+    """Parses a squared distance of unit vectors: above 0 and at most 4. For argparse."""
     try:
         number = float(text)
     except ValueError:
@@ -49,19 +54,23 @@ def squared_distance(text: str) -> float:
 
 
 def threshold_of(model: FaceModel) -> Threshold | None:
-    """What the model's metadata says. Raises ValueError if that is no squared distance."""
+    """Returns the threshold in the model's metadata, or None.
+
+    Raises:
+        ValueError: The metadata value is not a squared distance.
+    """
     metadata = model.session.get_modelmeta().custom_metadata_map
     if THRESHOLD not in metadata:
         return None
     try:
         value = squared_distance(metadata[THRESHOLD])
     except argparse.ArgumentTypeError as error:
-        raise ValueError(f"{model.name}: its metadata {THRESHOLD} {error}: give --threshold") from None
-    return Threshold(value, f"the model's, measured on {metadata.get(SET) or 'a set it does not name'}")
+        raise ValueError(f"{model.name}: metadata key {THRESHOLD} {error}: give --threshold") from None
+    return Threshold(value, f"the model's, measured on {metadata.get(SET) or 'an unnamed set'}")
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     import numpy as np
 
     from .distances import squared_distances
@@ -70,22 +79,22 @@ def run(args: argparse.Namespace) -> int:
     from .model import FaceModel
 
     model = FaceModel.open(args.model)
-    given = args.threshold
-    threshold = threshold_of(model) if given is None else Threshold(given, "given")
+    threshold = threshold_of(model) if args.threshold is None else Threshold(args.threshold, "from --threshold")
     paths = [args.first, args.second]
     faces = np.stack([read_face(path, model.input.image_size, args.resize) for path in paths])
     distance = float(squared_distances(embed_faces(model, faces, paths, recipe_of(args)))[0])
     print(f"similarity        {1 - distance / 2:.4f}")
     print(f"squared distance  {distance:.4f}")
     if threshold is not None:
-        same = distance < threshold.value
-        words = ("same person", "below") if same else ("different persons", "not below")
-        print(f"verdict           {words[0]}: the distance is {words[1]} {threshold.value:g} ({threshold.origin})")
+        verdict, relation = (
+            ("same person", "below") if distance < threshold.value else ("different persons", "not below")
+        )
+        print(f"verdict           {verdict}: the distance is {relation} {threshold.value:g} ({threshold.origin})")
     return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0, 2 for an error, 130 or 143."""
+    """Runs the command; returns the exit code: 0, 2 for an error, 130 or 143 when stopped."""
     args = build_parser().parse_args(arguments)
     return run_command(lambda: run(args))
 

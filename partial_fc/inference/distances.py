@@ -1,4 +1,7 @@
-"""Distances of embeddings, pair by pair. Shapes: P pairs, E embedding."""
+"""Distances between the embeddings of pairs.
+
+Shapes: P pairs, E embedding.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import numpy as np
 
 
 def squared_distances(embeddings: np.ndarray) -> np.ndarray:
-    """(P,) float64: the squared distance of embeddings 2i and 2i + 1 of (2P, E), each normalized to length 1.
+    """Returns (P,) float64: the squared distances of rows 2i and 2i + 1 of (2P, E), each normalized to length 1.
 
-    An embedding of zeros stays zero, at distance 1.
+    A zero embedding stays zero: its squared distance to a unit vector is 1. Values that are not finite give NaN.
     """
     left, right = embeddings[0::2], embeddings[1::2]
 
@@ -17,7 +20,7 @@ def squared_distances(embeddings: np.ndarray) -> np.ndarray:
 
     lengths = np.sqrt(inner(left, left)), np.sqrt(inner(right, right))
     product = lengths[0] * lengths[1]
-    with np.errstate(invalid="ignore"):  # what is not finite must show in the distance: 0 times it is not a number
+    with np.errstate(invalid="ignore"):  # 0 * length makes lengths that are not finite show as NaN in the distance
         squares = [(length > 0) + 0 * length for length in lengths]
         cosine = inner(left, right) / np.where(product == 0, 1.0, product)
     return np.clip(squares[0] + squares[1] - 2 * cosine, 0, 4)

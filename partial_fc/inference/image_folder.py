@@ -1,6 +1,6 @@
-"""Aligned face images in files, as a face model takes them.
+"""Reads aligned face images from files.
 
-Shapes: N faces, H, W image size of the model.
+Shapes: N faces, H, W input size of the model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from partial_fc.utils.decoder_messages import DecoderMessages
 
 
 class Faces(NamedTuple):
-    """`images` (N, H, W, 3) uint8 RGB of the files `names`; `skipped`: what is wrong with each of the others."""
+    """Faces of some files.
+
+    Attributes:
+        names: Names of the N usable files.
+        images: (N, H, W, 3) uint8 RGB.
+        skipped: Message for each of the other files.
+    """
 
     names: list[str]
     images: np.ndarray
@@ -25,44 +31,48 @@ class Faces(NamedTuple):
 
 
 def face_names(root: str | os.PathLike) -> list[str]:
-    """The image files in a folder and all folders below, sorted, relative to it; hidden ones do not count.
+    """Returns the image files in a folder and its subfolders, sorted, relative to the folder, without hidden ones.
 
     Raises:
-        OSError, ValueError: it is no folder, holds no images, or one whose name would be two lines of a list.
+        NotADirectoryError: ``root`` is not a folder.
+        ValueError: There are no images, or a name contains a line break.
     """
     root = os.fspath(root)
     if not os.path.isdir(root):
-        raise NotADirectoryError(f"{root} is no folder: name one that holds aligned face images")
+        raise NotADirectoryError(f"{root} is not a folder: give a folder of aligned face images")
     names = sorted(_names_below(root, "", []))
     if not names:
-        raise ValueError(f"{root} holds no images, and no folder below it does")
+        raise ValueError(f"{root} and its subfolders hold no images")
     for name in names:
-        if any(sign in name for sign in "\n\r"):
-            raise ValueError(f"{os.path.join(root, name)!r}: a name must not hold line ends: rename the file")
+        if "\n" in name or "\r" in name:
+            raise ValueError(f"{os.path.join(root, name)!r}: the name contains a line break: rename the file")
     return names
 
 
 def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarray:
-    """(H, W, 3) uint8 RGB of one image file, upright; grey becomes three equal channels, alpha is dropped.
+    """Reads one image file: (H, W, 3) uint8 RGB.
+
+    The EXIF orientation is applied, gray is expanded to three channels and alpha is dropped.
 
     Args:
-        path: of a JPEG, PNG, WebP or what else OpenCV reads.
-        size: (H, W) that the model takes.
-        scale: images of another size are scaled, not refused.
+        path: A JPEG, PNG, WebP or other format of OpenCV.
+        size: (H, W) of the model's input.
+        scale: Scale images of another size instead of refusing them.
 
     Raises:
-        OSError, ValueError: the file cannot be read, is damaged, or has another size; names it.
+        OSError: The file cannot be read.
+        ValueError: The image is damaged or has another size. The message names the file.
     """
     with DecoderMessages() as messages:
         return _decode(path, size, scale, messages)
 
 
 def read_faces(root: str | os.PathLike, names: Sequence[str], size: tuple[int, int], scale: bool = False) -> Faces:
-    """The faces of some files; those that read_face would refuse are skipped."""
+    """Reads the files ``names`` below ``root``; skips those that :func:`read_face` would refuse."""
     images, kept, skipped = [], [], []
     with DecoderMessages() as messages:
         for name in names:
-            messages.damage()  # what is left of a file before, which failed
+            messages.damage()  # discards the messages of an earlier file that failed
             try:
                 images.append(_decode(os.path.join(root, name), size, scale, messages))
                 kept.append(name)
@@ -74,15 +84,15 @@ def read_faces(root: str | os.PathLike, names: Sequence[str], size: tuple[int, i
 
 
 def _names_below(root: str, folder: str, above: list[str]) -> Iterator[str]:
-    """Image files below root/folder; `above`: the real folders on the way, where a link would lead back for ever."""
-    here = os.path.realpath(os.path.join(root, folder))
-    if here in above:
+    """Yields the image files below root/folder; ``above``: its real parent folders, to stop at loops of links."""
+    real = os.path.realpath(os.path.join(root, folder))
+    if real in above:
         return
     content = list_folder(os.path.join(root, folder))
     for name in content.images:
         yield os.path.join(folder, name)
     for name in content.folders:
-        yield from _names_below(root, os.path.join(folder, name), [*above, here])
+        yield from _names_below(root, os.path.join(folder, name), [*above, real])
 
 
 def _decode(path: str, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
@@ -92,15 +102,15 @@ def _decode(path: str, size: tuple[int, int], scale: bool, messages: DecoderMess
         check_whole(data)
         image = decode_bgr(data)
     except ValueError as error:
-        raise ValueError(f"{path} {error}: mend or remove it") from None
+        raise ValueError(f"{path} {error}: replace or remove it") from None
     damage = messages.damage()
     if damage is not None:
-        raise ValueError(f"{path} is damaged: {damage}: mend or remove it")
+        raise ValueError(f"{path} is damaged: {damage}: replace or remove it")
     if image.shape[:2] != size:
         if not scale:
             raise ValueError(
-                f"{path} has {image.shape[0]}x{image.shape[1]} pixels instead of {size[0]}x{size[1]}: give an aligned "
-                "crop of that size, or --resize to scale it"
+                f"{path} has {image.shape[0]}x{image.shape[1]} pixels instead of {size[0]}x{size[1]}: crop it to that "
+                "size, or use --resize to scale it"
             )
         image = resize(image, size)
     return np.ascontiguousarray(image[:, :, ::-1])

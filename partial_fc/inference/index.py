@@ -1,7 +1,7 @@
-"""Embeddings of many face images, and the two files that keep them: an index to search in.
+"""Index of face embeddings: computed from image files, stored in two files, searched by `search`.
 
-`<out>.npy` holds the embeddings, each of length 1, `<out>.txt` the name of each, one a line. They are only comparable
-with those of the same model.
+``<out>.npy`` holds the embeddings, each of length 1, and ``<out>.txt`` their names, one per line. Embeddings of
+different models cannot be compared.
 
 Shapes: N faces, E embedding.
 """
@@ -14,16 +14,22 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.staging import staged_files
+from partial_fc.utils.staging import plural, staged_files
 
 from .image_folder import read_faces
 from .model import FaceModel
 
-LENGTH_TOLERANCE = 1e-3  # of a length that should be 1: float16 files are within it, embeddings as models give them not
+LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is below it
 
 
 class Recipe(NamedTuple):
-    """How an image becomes an embedding: `mirrored`: that of its mirror image is added, `scale`: as in read_face."""
+    """How embeddings are computed.
+
+    Attributes:
+        mirrored: Add the embedding of the mirror image.
+        scale: Scale images of another size, see :func:`read_face`.
+        batch_size: Images per batch.
+    """
 
     mirrored: bool = True
     scale: bool = False
@@ -31,23 +37,23 @@ class Recipe(NamedTuple):
 
 
 class Index(NamedTuple):
-    """`embeddings` (N, E) float32, of length 1, of the images `names`."""
+    """Embeddings (N, E) float32 of length 1 and the N names of their images."""
 
     embeddings: np.ndarray
     names: list[str]
 
 
 def embed_faces(model: FaceModel, images: np.ndarray, names: Sequence[str], recipe: Recipe) -> np.ndarray:
-    """(N, E) float32 of length 1, of images (N, H, W, 3) uint8 RGB.
+    """Returns embeddings (N, E) float32 of length 1 of images (N, H, W, 3) uint8 RGB.
 
     Raises:
-        ValueError: an embedding is not finite, or zero, which has no direction; names the image.
+        ValueError: An embedding is zero or not finite. The message names the image of a zero embedding.
     """
     embed = model.embed_with_mirrored if recipe.mirrored else model.embed
     embeddings = embed(images, recipe.batch_size)
     lengths = np.sqrt(np.einsum("ne,ne->n", embeddings, embeddings, dtype=np.float64))
     if not lengths.all():
-        raise ValueError(f"{model.name} gives an embedding of zeros for {names[lengths.argmin()]}")
+        raise ValueError(f"{model.name} computes a zero embedding for {names[lengths.argmin()]}")
     return (embeddings / lengths[:, None]).astype(np.float32)
 
 
@@ -58,13 +64,20 @@ def embed_files(
     recipe: Recipe,
     advance: Callable[[int], object] = lambda files: None,
 ) -> tuple[Index, list[str]]:
-    """The embeddings of the files `names` below `root`, and what is wrong with those that are skipped.
+    """Computes the embeddings of the files ``names`` below ``root``.
 
     Args:
-        advance: called with the number of files that are done.
+        model: The model.
+        root: Folder of the images.
+        names: File names relative to ``root``.
+        recipe: How embeddings are computed.
+        advance: Called with the number of files of each finished batch.
+
+    Returns:
+        The index, and a message for each skipped file.
 
     Raises:
-        ValueError: none of them can be used, or as embed_faces.
+        ValueError: No file can be used, or an embedding is invalid, see :func:`embed_faces`.
     """
     size = model.input.batch or recipe.batch_size
     kept: list[str] = []
@@ -75,35 +88,39 @@ def embed_files(
         faces = read_faces(root, part, model.input.image_size, recipe.scale)
         if faces.names:
             rows = embed_faces(model, faces.images, faces.names, recipe)
-            if not kept:  # once for all, as a list of parts would need twice the memory when they are joined
+            if not kept:  # allocated once: joining a list of batches would need twice the memory
                 embeddings = np.empty((len(names), rows.shape[1]), np.float32)
             embeddings[len(kept) : len(kept) + len(rows)] = rows
         kept += faces.names
         skipped += faces.skipped
         advance(len(part))
     if not kept:
-        raise ValueError(f"none of {len(names)} images in {os.fspath(root)} can be used: {skipped[0]}")
+        raise ValueError(f"no usable image among {plural(len(names), 'image')} in {os.fspath(root)}: {skipped[0]}")
     return Index(embeddings[: len(kept)], kept), skipped
 
 
 def index_paths(path: str) -> tuple[str, str]:
-    """The two files of an index, named with or without the ending of the first. Raises ValueError for a folder."""
+    """Returns the paths of the two files of an index, given with or without ``.npy``.
+
+    Raises:
+        ValueError: The path names a folder.
+    """
     if not os.path.basename(path):
-        raise ValueError(f"{path or repr(path)} names a folder: name the files in it, without ending")
+        raise ValueError(f"{path or repr(path)} is a folder: give the path of the files in it, without extension")
     stem = path[: -len(".npy")] if path.endswith(".npy") else path
     return stem + ".npy", stem + ".txt"
 
 
-def write_index(path: str, make: Callable[[], Index], force: bool) -> Index:
-    """Write what `make` gives; it is only called where the files may be written.
+def write_index(path: str, compute: Callable[[], Index], force: bool) -> Index:
+    """Writes the index that ``compute`` returns. ``compute`` is called only if the files may be written.
 
     Raises:
-        OSError: they are there already and not `force`, or cannot be written.
+        OSError: The files exist and ``force`` is not set, or they cannot be written.
     """
     array, text = index_paths(path)
     folder = os.path.dirname(array)
     with staged_files(folder, [os.path.basename(array), os.path.basename(text)], force) as stage:
-        index = make()
+        index = compute()
         np.save(os.path.join(stage, os.path.basename(array)), index.embeddings)
         with _open_names(os.path.join(stage, os.path.basename(text)), "w") as file:
             file.writelines(name + "\n" for name in index.names)
@@ -111,18 +128,19 @@ def write_index(path: str, make: Callable[[], Index], force: bool) -> Index:
 
 
 def read_index(path: str) -> Index:
-    """The index that write_index has written.
+    """Reads an index written by :func:`write_index`.
 
     Raises:
-        OSError, ValueError: a file is missing or does not fit; names it.
+        OSError: A file is missing.
+        ValueError: A file is damaged, or the two do not belong together. The message names it.
     """
     array, text = index_paths(path)
     try:
         embeddings = np.load(array, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{array} is no array that numpy reads: {error}") from None
+        raise ValueError(f"{array} is not an array that NumPy can read: {error}") from None
     if embeddings.ndim != 2 or embeddings.dtype != np.float32:
-        raise ValueError(f"{array} holds {embeddings.dtype} {embeddings.shape}, not embeddings (N, E) of float32")
+        raise ValueError(f"{array} holds {embeddings.dtype} {embeddings.shape}, expected float32 embeddings (N, E)")
     lengths = np.sqrt(np.einsum("ne,ne->n", embeddings, embeddings))
     wrong = np.flatnonzero(~(np.abs(lengths - 1) <= LENGTH_TOLERANCE))
     if len(wrong):
@@ -138,5 +156,5 @@ def read_index(path: str) -> Index:
 
 
 def _open_names(path: str, mode: str) -> IO[str]:
-    """The file of names, which may be any bytes."""
+    """Opens the file of names, which may contain any bytes."""
     return open(path, mode, newline="\n", encoding="utf-8", errors="surrogateescape")

@@ -1,9 +1,8 @@
-"""Which face images of a folder, or of an index made by embed, are most like a query, by an ONNX model.
+"""Finds the face images most similar to a query in a folder or in an index made by embed, with an ONNX model.
 
-Prints a table: rank, cosine similarity (-1 to 1), name. The images must be aligned faces of the size that the model
-takes. As face verification has it, the embedding of an image is the sum of its own and that of its mirror image. An
-index must be made by the same model, with the same --no-flip. Images that cannot be used are named and skipped; the
-exit code is then 1.
+Prints a table: rank, cosine similarity (-1 to 1), name. The images must be aligned faces of the model's input size. As
+in face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image. An index
+must come from the same model and the same --no-flip. Unusable images are reported and skipped; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import run_command, start
 
-from .options import make_parser, recipe_of, tell_skipped
+from .options import make_parser, recipe_of, report_skipped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,27 +22,30 @@ if TYPE_CHECKING:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `search`."""
+    """Returns the argument parser."""
     from partial_fc.data.tools.options import whole_number
 
     parser = make_parser("search", __doc__, "query.jpg images/ --model backbone.onnx --top 10")
-    parser.add_argument("query", metavar="QUERY", help="an aligned face")
-    parser.add_argument("images", metavar="IMAGES", nargs="?", help="folder of aligned faces")
-    parser.add_argument("--index", help="embeddings made by python -m partial_fc.inference.embed, instead of a folder")
-    parser.add_argument("--top", type=whole_number(1), default=10, help="how many are shown (default: 10)")
-    parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images at a time (default: 32)")
+    parser.add_argument("query", metavar="QUERY", help="image of an aligned face")
+    parser.add_argument("images", metavar="IMAGES", nargs="?", help="folder of aligned faces to search in")
+    parser.add_argument("--index", help="index made by python -m partial_fc.inference.embed to search in")
+    parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")
+    parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
     return parser
 
 
 def most_similar(index: Index, query: np.ndarray, top: int) -> list[tuple[float, str]]:
-    """(cosine similarity, name) of the `top` embeddings nearest to `query` (E,), of length 1; of equals by name."""
+    """Returns (cosine similarity, name) of the ``top`` embeddings most similar to a unit ``query`` (E,), best first.
+
+    Equal similarities keep the order of the index.
+    """
     similarities = index.embeddings @ query
     order = (-similarities).argsort(kind="stable")[:top]
     return [(float(similarities[row]), index.names[row]) for row in order]
 
 
 def index_of(args: argparse.Namespace, model: FaceModel) -> tuple[Index, list[str]]:
-    """What is searched, and what is wrong with images that are skipped."""
+    """Returns the index to search in, and a message for each skipped image."""
     from partial_fc.utils.staging import progress
 
     from .image_folder import face_names
@@ -57,7 +59,7 @@ def index_of(args: argparse.Namespace, model: FaceModel) -> tuple[Index, list[st
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     from .image_folder import read_face
     from .index import embed_faces
     from .model import FaceModel
@@ -68,21 +70,21 @@ def run(args: argparse.Namespace) -> int:
     index, skipped = index_of(args, model)
     if index.embeddings.shape[1] != len(query):
         raise ValueError(
-            f"{args.index} holds embeddings of {index.embeddings.shape[1]} numbers, {model.name} gives {len(query)}: "
-            "make the index with the same model"
+            f"{args.index} holds embeddings of dimension {index.embeddings.shape[1]}, {model.name} computes dimension "
+            f"{len(query)}: make the index with the same model"
         )
     print("rank  similarity  name")
     for rank, (similarity, name) in enumerate(most_similar(index, query, args.top), 1):
         print(f"{rank:4}  {similarity:10.4f}  {name}")
-    return tell_skipped(skipped)
+    return report_skipped(skipped)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0, 1 where images were skipped, 2 for an error, 130 or 143."""
+    """Runs the command; returns the exit code: 0, 1 if images were skipped, 2 for an error, 130 or 143 when stopped."""
     parser = build_parser()
-    args = parser.parse_intermixed_args(arguments)  # else IMAGES could not stand behind an option
+    args = parser.parse_intermixed_args(arguments)  # parse_args would not accept IMAGES after an option
     if (args.images is None) == (args.index is None):
-        parser.error("give a folder of IMAGES or an --index to search in, one of the two")
+        parser.error("give either a folder of IMAGES or an --index to search in")
     return run_command(lambda: run(args))
 
 

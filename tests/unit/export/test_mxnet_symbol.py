@@ -1,4 +1,4 @@
-"""MXNet's description of a network, in its forms, and damaged."""
+"""MXNet's network description in its formats and damaged; the files of a checkpoint."""
 
 import json
 
@@ -9,8 +9,8 @@ from partial_fc.export.normalization import takes_raw_pixels
 from partial_fc.export.onnx import find_checkpoint, read_checkpoint, to_onnx
 
 
-def described(nodes, heads, key="attrs"):
-    """nodes: (op, name, attributes, inputs)."""
+def symbol_json(nodes, heads, key="attrs"):
+    """Returns the file content for nodes (op, name, attributes, inputs)."""
     rows = [
         {"op": op, "name": name, key: attributes, "inputs": [[i, 0, 0] for i in inputs]}
         for op, name, attributes, inputs in nodes
@@ -29,8 +29,8 @@ NODES = [
 
 @pytest.mark.parametrize("key", ["attrs", "attr", "param"])
 @pytest.mark.parametrize("heads", [[3], [4], [4, 3]])
-def test_it_ends_at_the_embedding(key, heads):
-    nodes = read_symbol(described(NODES, heads, key), "a.json")
+def test_network_ends_at_the_embedding(key, heads):
+    nodes = read_symbol(symbol_json(NODES, heads, key), "a.json")
     assert [node.name for node in nodes] == ["data", "fc1_weight", "fc1"]
     last = nodes[-1]
     assert last.inputs == [0, 1]
@@ -38,11 +38,11 @@ def test_it_ends_at_the_embedding(key, heads):
     assert last.get("act_type", "") == "relu" and last.get("absent", 7) == 7
 
 
-def test_the_only_output_is_the_embedding_where_none_is_called_so():
+def test_a_single_output_without_the_name_is_the_embedding():
     nodes = [(op, name.replace("fc1", "last"), attributes, inputs) for op, name, attributes, inputs in NODES]
-    assert read_symbol(described(nodes, [4]), "a.json")[-1].name == "behind"
-    with pytest.raises(ValueError, match="a.json has 2 outputs, none of them called fc1"):
-        read_symbol(described(nodes, [4, 3]), "a.json")
+    assert read_symbol(symbol_json(nodes, [4]), "a.json")[-1].name == "behind"
+    with pytest.raises(ValueError, match="a.json has 2 outputs; expected one output, or a layer named fc1"):
+        read_symbol(symbol_json(nodes, [4, 3]), "a.json")
 
 
 @pytest.mark.parametrize(
@@ -55,25 +55,25 @@ def test_the_only_output_is_the_embedding_where_none_is_called_so():
         b'{"nodes": [{"op": "null"}], "heads": [[0, 0, 0]]}',
         b'{"nodes": [], "heads": [[0, 0, 0]]}',
         b"\xff\xfe",
-        described([("null", "data", {}, []), ("Flatten", "fc1", {}, [1])], [1]).encode(),
-        described([("null", "data", {}, []), ("Flatten", "fc1", {}, [-1])], [1]).encode(),
-        described([("null", "data", {}, [])], [5]).encode(),
+        symbol_json([("null", "data", {}, []), ("Flatten", "fc1", {}, [1])], [1]).encode(),
+        symbol_json([("null", "data", {}, []), ("Flatten", "fc1", {}, [-1])], [1]).encode(),
+        symbol_json([("null", "data", {}, [])], [5]).encode(),
     ],
 )
-def test_what_is_no_network_is_refused(content):
+def test_invalid_network_descriptions_are_refused(content):
     with pytest.raises(ValueError, match=r"^a\.json "):
         read_symbol(content, "a.json")
 
 
-def test_a_missing_parameter_is_named():
-    nodes = read_symbol(described(NODES, [3]), "a.json")
-    with pytest.raises(ValueError, match="no fc1_weight, which the network needs"):
+def test_a_missing_parameter_is_reported():
+    nodes = read_symbol(symbol_json(NODES, [3]), "a.json")
+    with pytest.raises(ValueError, match="the parameters lack fc1_weight"):
         to_onnx(nodes, {})
 
 
 def test_a_network_must_end_in_embeddings():
     nodes = [Node("null", "data", {}, []), Node("Activation", "fc1", {"act_type": "relu"}, [0])]
-    with pytest.raises(ValueError, match=r"fc1 gives no embeddings \(N, E\)"):
+    with pytest.raises(ValueError, match=r"the output fc1 has no shape \(N, E\)"):
         to_onnx(nodes, {})
 
 
@@ -82,7 +82,7 @@ def touch(folder, *names):
         (folder / name).write_bytes(b"")
 
 
-def test_files_are_found(tmp_path):
+def test_find_checkpoint_returns_the_last_epoch(tmp_path):
     touch(tmp_path, "model-symbol.json", "model-0000.params", "model-0012.params", "model-2-0001.params", "x.log")
     symbol, last = (str(tmp_path / name) for name in ("model-symbol.json", "model-0012.params"))
     assert find_checkpoint(tmp_path) == (symbol, last)
@@ -90,7 +90,7 @@ def test_files_are_found(tmp_path):
     assert find_checkpoint(tmp_path / "model-0000.params") == (symbol, str(tmp_path / "model-0000.params"))
 
 
-def test_an_exact_name_is_never_in_doubt(tmp_path):
+def test_an_exact_name_selects_among_similar_prefixes(tmp_path):
     touch(tmp_path, "model-symbol.json", "model-best-symbol.json", "model-9999.params", "model-10000.params")
     touch(tmp_path, "model-best-0000.params")
     best = tuple(str(tmp_path / name) for name in ("model-best-symbol.json", "model-best-0000.params"))
@@ -99,17 +99,17 @@ def test_an_exact_name_is_never_in_doubt(tmp_path):
     assert find_checkpoint(tmp_path / "model-symbol.json") == (str(tmp_path / "model-symbol.json"), last)
 
 
-def test_what_is_missing_or_in_doubt_is_told(tmp_path):
+def test_missing_and_ambiguous_files_are_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \*-symbol.json at"):
         find_checkpoint(tmp_path)
     touch(tmp_path, "a-symbol.json")
-    with pytest.raises(FileNotFoundError, match="no parameters a-<epoch>.params beside"):
+    with pytest.raises(FileNotFoundError, match="no parameters a-<epoch>.params next to"):
         find_checkpoint(tmp_path)
     touch(tmp_path, "b-symbol.json", "b-0000.params", "a-0000.params")
-    with pytest.raises(ValueError, match="holds a-symbol.json, b-symbol.json: name one of them"):
+    with pytest.raises(ValueError, match="holds a-symbol.json, b-symbol.json: give the path of one of them"):
         find_checkpoint(tmp_path)
     assert find_checkpoint(tmp_path / "b-symbol.json")[1].endswith("b-0000.params")
-    (tmp_path / "a-symbol.json").write_text(described(NODES, [3]))
+    (tmp_path / "a-symbol.json").write_text(symbol_json(NODES, [3]))
     with pytest.raises(ValueError, match="cannot read the parameters in .*a-0000.params"):
         read_checkpoint(tmp_path / "a-symbol.json")
 
@@ -124,5 +124,5 @@ def test_what_is_missing_or_in_doubt_is_told(tmp_path):
         ([], False),
     ],
 )
-def test_who_normalises_pixels(names, raw):
+def test_takes_raw_pixels(names, raw):
     assert takes_raw_pixels(names) is raw

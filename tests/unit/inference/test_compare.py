@@ -1,4 +1,4 @@
-"""python -m partial_fc.inference.compare: figures against a slow computation, and whose threshold decides."""
+"""python -m partial_fc.inference.compare: output against a slow reference, and precedence of thresholds."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tiny_onnx import TinyModel
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """Two pictures of one person and one of another, without loss, and a model that knows no threshold."""
+    """Two lossless images of one person, one of another, and a model without a threshold."""
     monkeypatch.chdir(tmp_path)
     for name, (person, image) in {"a.png": (0, 0), "a2.png": (0, 1), "b.png": (1, 0)}.items():
         cv2.imwrite(name, draw_face(2, person, image)[:, :, ::-1])
@@ -35,8 +35,8 @@ def slow_distance(mirrored=True):
     return np.sum((first - second) ** 2), first @ second
 
 
-def run(*words):
-    return compare.main(["--model", "backbone.onnx", *words])
+def run(*arguments):
+    return compare.main(["--model", "backbone.onnx", *arguments])
 
 
 def test_end_to_end(place):
@@ -59,13 +59,13 @@ def test_without_mirror_images(place, capsys):
     assert abs(distance - slow_distance()[0]) > 1e-3
 
 
-def test_an_image_is_itself(place, capsys):
+def test_an_image_equals_itself(place, capsys):
     assert run("a.png", "a.png", "--threshold", "0.01") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "similarity        1.0000",
         "squared distance  0.0000",
-        "verdict           same person: the distance is below 0.01 (given)",
+        "verdict           same person: the distance is below 0.01 (from --threshold)",
     ]
 
 
@@ -76,39 +76,39 @@ def test_the_threshold_decides(place, capsys):
         assert f"verdict           {verdict}: the distance" in capsys.readouterr().out
 
 
-def test_the_model_knows_its_threshold(place, capsys):
+def test_threshold_from_the_metadata(place, capsys):
     with_metadata(place, verification_threshold="3.9", verification_set="lfw")
     assert run("a.png", "b.png") == 0
     assert "same person: the distance is below 3.9 (the model's, measured on lfw)" in capsys.readouterr().out
-    assert run("a.png", "b.png", "--threshold", "1e-6") == 0  # the user's word is the last
-    assert "different persons: the distance is not below 1e-06 (given)" in capsys.readouterr().out
+    assert run("a.png", "b.png", "--threshold", "1e-6") == 0  # the option takes precedence
+    assert "different persons: the distance is not below 1e-06 (from --threshold)" in capsys.readouterr().out
     with_metadata(place, verification_threshold="1e-6")
     assert run("a.png", "b.png") == 0
-    assert "not below 1e-06 (the model's, measured on a set it does not name)" in capsys.readouterr().out
+    assert "not below 1e-06 (the model's, measured on an unnamed set)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["high", "", "nan", "0", "-1", "4.1", "inf"])
-def test_a_threshold_that_is_none(place, capsys, text):
+def test_invalid_thresholds_are_refused(place, capsys, text):
     with_metadata(place, verification_threshold=text)
     assert run("a.png", "b.png") == 2
-    told = capsys.readouterr().err
-    assert "metadata verification_threshold must be a squared distance above 0 and at most 4" in told
-    assert "give --threshold" in told and repr(text) in told
+    error = capsys.readouterr().err
+    assert "metadata key verification_threshold must be a squared distance above 0 and at most 4" in error
+    assert "give --threshold" in error and repr(text) in error
     with pytest.raises(SystemExit) as ended:
         run("a.png", "b.png", "--threshold", text)
     assert ended.value.code == 2
 
 
-def test_images_that_cannot_be_used(place, capsys):
+def test_unusable_images_are_refused(place, capsys):
     cv2.imwrite("large.png", np.zeros((224, 200, 3), np.uint8))
     (place / "text.jpg").write_text("no image")
-    for name, said in (
+    for name, message in (
         ("absent.jpg", "absent.jpg: No such file or directory"),
         ("text.jpg", "text.jpg cannot be decoded"),
-        ("large.png", "large.png has 224x200 pixels instead of 112x112: give an aligned crop"),
+        ("large.png", "large.png has 224x200 pixels instead of 112x112: crop it to that size"),
     ):
         assert run("a.png", name) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert run("a.png", "large.png", "--resize") == 0
 
 
@@ -116,7 +116,7 @@ def test_options_may_stand_between_the_images(place):
     assert compare.main(["a.png", "--model", "backbone.onnx", "a2.png"]) == 0
 
 
-def test_a_model_of_a_fixed_batch(place, capsys):
+def test_a_model_with_a_fixed_batch_size(place, capsys):
     TinyModel(batch=5).write(place / "backbone.onnx")
     assert run("a.png", "b.png") == 0
     assert capsys.readouterr().out.splitlines()[0] == f"similarity        {slow_distance()[1]:.4f}"

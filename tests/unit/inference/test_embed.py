@@ -1,4 +1,4 @@
-"""python -m partial_fc.inference.embed, against a slow computation of what the model gives."""
+"""python -m partial_fc.inference.embed against a slow reference."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ RUN = (
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with a model and seven faces, some below; other things lie between."""
+    """A folder with a model, seven faces, some in subfolders, and files that are not images."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "faces" / "b" / "deep").mkdir(parents=True)
     for person, name in enumerate(NAMES):
@@ -45,8 +45,8 @@ def expected(place, model, names=NAMES, mirrored=True):
     return np.stack([model.slow_unit(pixels(place / "faces" / name), mirrored) for name in names])
 
 
-def run(*words):
-    return embed.main(["faces", "--model", "backbone.onnx", *words])
+def run(*arguments):
+    return embed.main(["faces", "--model", "backbone.onnx", *arguments])
 
 
 def test_end_to_end_without_mxnet(place):
@@ -59,8 +59,8 @@ def test_end_to_end_without_mxnet(place):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
-        "embeddings.npy: 7 embeddings of 16 numbers, each of an image plus its mirror image, scaled to length 1; "
-        "embeddings.txt: the names\n"
+        "embeddings.npy: 7 embeddings of dimension 16 and length 1, with mirror images; "
+        "embeddings.txt: names of the images\n"
     )
     assert (place / "embeddings.txt").read_text() == "".join(name + "\n" for name in NAMES)
     embeddings = np.load(place / "embeddings.npy")
@@ -70,7 +70,7 @@ def test_end_to_end_without_mxnet(place):
 
 
 @pytest.mark.parametrize("batch, size", [("batch", "1"), ("batch", "4"), ("batch", "100"), (1, "4"), (3, "4")])
-def test_neither_batch_size_nor_a_fixed_batch_matters(place, batch, size):
+def test_batch_size_does_not_change_the_embeddings(place, batch, size):
     model = TinyModel(batch=batch)
     model.write(place / "backbone.onnx")
     assert run("--batch-size", size) == 0
@@ -79,20 +79,20 @@ def test_neither_batch_size_nor_a_fixed_batch_matters(place, batch, size):
 
 def test_without_mirror_images(place, capsys):
     assert run("--no-flip", "--out", "sub/alone.npy") == 0
-    assert "sub/alone.npy: 7 embeddings of 16 numbers, each of an image alone" in capsys.readouterr().out
+    assert "sub/alone.npy: 7 embeddings of dimension 16 and length 1, without mirror" in capsys.readouterr().out
     alone = read_index("sub/alone").embeddings
     np.testing.assert_allclose(alone, expected(place, TinyModel(), mirrored=False), atol=1e-5)
     assert np.abs(alone - expected(place, TinyModel())).max() > 0.01
 
 
-def test_a_model_that_is_given_normalised_pixels(place):
+def test_a_model_that_takes_normalized_pixels(place):
     model = TinyModel(normalizes=False)
     model.write(place / "backbone.onnx")
     assert run() == 0
     np.testing.assert_allclose(np.load("embeddings.npy"), expected(place, model), atol=1e-5)
 
 
-def test_images_that_cannot_be_used_are_named_and_skipped(place, capsys):
+def test_unusable_images_are_reported_and_skipped(place, capsys):
     whole = encode_face(1, 20, 0)
     (place / "faces" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (place / "faces" / "empty.jpg").write_bytes(b"")
@@ -101,16 +101,16 @@ def test_images_that_cannot_be_used_are_named_and_skipped(place, capsys):
     (place / "faces" / "large.jpg").write_bytes(cv2.imencode(".jpg", np.zeros((120, 90, 3), np.uint8))[1].tobytes())
     os.symlink("nowhere.jpg", place / "faces" / "lost.jpg")
     assert run("--batch-size", "2") == 1
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split(" ")[1] for line in told] == [
+    messages = capsys.readouterr().err.splitlines()
+    assert [line.split(" ")[1] for line in messages] == [
         f"faces/{name}" for name in ("cut.jpg", "empty.jpg", "garbage.png", "large.jpg", "lost.jpg", "torn.jpg")
     ]
-    assert told[0].endswith(f"is cut short after {len(whole) // 2} bytes: mend or remove it")
-    assert told[3].endswith(
-        "has 120x90 pixels instead of 112x112: give an aligned crop of that size, or --resize to scale it"
+    assert messages[0].endswith(": replace or remove it") and f"{len(whole) // 2} bytes" in messages[0]
+    assert messages[3].endswith(
+        "has 120x90 pixels instead of 112x112: crop it to that size, or use --resize to scale it"
     )
-    assert told[4].endswith("cannot be read (No such file or directory)")
-    assert "is damaged: Corrupt JPEG data" in told[5]
+    assert messages[4].endswith("cannot be read (No such file or directory)")
+    assert "is damaged: Corrupt JPEG data" in messages[5]
     index = read_index("embeddings")
     assert index.names == NAMES
     np.testing.assert_allclose(index.embeddings, expected(place, TinyModel()), atol=1e-5)
@@ -121,7 +121,7 @@ def test_resize_scales(place, capsys):
     (place / "faces" / "large.png").write_bytes(cv2.imencode(".png", large[:, :, ::-1])[1].tobytes())
     assert run("--resize") == 0 and capsys.readouterr().err == ""
     index = read_index("embeddings")
-    # Scaling by half averages the four equal pixels that each one had become.
+    # Scaling by half averages four equal pixels.
     np.testing.assert_allclose(
         index.embeddings[index.names.index("large.png")], TinyModel().slow_unit(draw_face(1, 3, 1)), atol=1e-5
     )
@@ -134,19 +134,19 @@ def test_a_model_of_another_size(place):
     assert read_index("embeddings").embeddings.shape == (7, 16)
 
 
-def test_grey_and_alpha(place):
+def test_gray_and_alpha(place):
     face = draw_face(1, 2, 2)
-    grey = face[:, :, 1]
-    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", grey)[1].tobytes())
+    gray = face[:, :, 1]
+    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", gray)[1].tobytes())
     (place / "faces" / "y.png").write_bytes(
-        cv2.imencode(".png", np.dstack([face[:, :, ::-1], 255 - grey]))[1].tobytes()
+        cv2.imencode(".png", np.dstack([face[:, :, ::-1], 255 - gray]))[1].tobytes()
     )
     assert run() == 0
-    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([grey] * 3), face)):
+    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([gray] * 3), face)):
         np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
 
 
-def test_results_are_replaced_only_if_told(place, capsys):
+def test_results_are_replaced_only_with_force(place, capsys):
     assert run() == 0
     before = (place / "embeddings.npy").read_bytes()
     assert run("--no-flip") == 2
@@ -155,7 +155,7 @@ def test_results_are_replaced_only_if_told(place, capsys):
     assert run("--no-flip", "--force") == 0 and (place / "embeddings.npy").read_bytes() != before
 
 
-def test_a_folder_that_leads_back_to_itself(place):
+def test_links_that_form_a_loop(place):
     os.symlink("..", place / "faces" / "b" / "back")
     os.symlink(place / "faces" / "b" / "deep", place / "faces" / "other")  # the same images by another name: twice
     assert run() == 0
@@ -163,47 +163,50 @@ def test_a_folder_that_leads_back_to_itself(place):
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "arguments, message",
     [
-        (["absent", "--model", "backbone.onnx"], "absent is no folder"),
-        (["faces/a.jpg", "--model", "backbone.onnx"], "faces/a.jpg is no folder"),
-        (["empty", "--model", "backbone.onnx"], "empty holds no images"),
-        (["faces", "--model", "absent.onnx"], "absent.onnx is not there"),
-        (["faces", "--model", "faces/a.jpg"], "faces/a.jpg is no ONNX model"),
-        (["broken", "--model", "backbone.onnx"], "none of 1 images in broken can be used: broken/x.jpg cannot be"),
-        (["faces", "--model", "backbone.onnx", "--out", "results/"], "results/ names a folder: name the files in it"),
-        (["lines", "--model", "backbone.onnx"], "a name must not hold line ends: rename the file"),
+        (["absent", "--model", "backbone.onnx"], "absent is not a folder"),
+        (["faces/a.jpg", "--model", "backbone.onnx"], "faces/a.jpg is not a folder"),
+        (["empty", "--model", "backbone.onnx"], "empty and its subfolders hold no images"),
+        (["faces", "--model", "absent.onnx"], "absent.onnx does not exist"),
+        (["faces", "--model", "faces/a.jpg"], "faces/a.jpg: onnxruntime"),
+        (["broken", "--model", "backbone.onnx"], "no usable image among 1 image in broken: broken/x.jpg cannot be"),
+        (
+            ["faces", "--model", "backbone.onnx", "--out", "results/"],
+            "results/ is a folder: give the path of the files in it",
+        ),
+        (["lines", "--model", "backbone.onnx"], "the name contains a line break: rename the file"),
     ],
 )
-def test_errors_leave_nothing(place, capsys, words, said):
+def test_errors_leave_no_files(place, capsys, arguments, message):
     for name in ("empty", "broken", "lines"):
         (place / name).mkdir()
     (place / "broken" / "x.jpg").write_bytes(b"")
     (place / "lines" / "two\nlines.jpg").write_bytes(encode_face(1, 0, 0))
     there = sorted(os.listdir(place))
-    assert embed.main(words) == 2
-    assert said in capsys.readouterr().err
+    assert embed.main(arguments) == 2
+    assert message in capsys.readouterr().err
     assert sorted(os.listdir(place)) == there
 
 
-def test_embeddings_without_direction_or_number(place, capsys):
-    for change, said in ((0.0, "an embedding of zeros for a.jpg"), (np.nan, "not finite")):
+def test_zero_and_nonfinite_embeddings_are_refused(place, capsys):
+    for change, message in ((0.0, "a zero embedding for a.jpg"), (np.nan, "not finite")):
         model = TinyModel()
-        model.initializers[4].raw_data = np.float32(change).tobytes()  # what all is multiplied with
+        model.initializers[4].raw_data = np.float32(change).tobytes()  # a factor of all embeddings
         model.write(place / "backbone.onnx")
         assert run() == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not (place / "embeddings.npy").exists()
 
 
-def test_ctrl_c_leaves_nothing(place):
-    os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it: the command surely is still at work
+def test_ctrl_c_leaves_no_files(place):
+    os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it, so the command blocks
     child = subprocess.Popen(
         [sys.executable, "-m", "partial_fc.inference.embed", "faces", "--model", "backbone.onnx"],
         env={**os.environ, "PYTHONPATH": ROOT},
         stderr=subprocess.PIPE,
         text=True,
-        # Where the tests run in a shell's background, they and their children ignore the interrupt.
+        # Processes in the background of a shell ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:

@@ -1,4 +1,4 @@
-"""Models as they come: in one file or two, with any batch or one, for pixels as they are or normalised."""
+"""FaceModel with weights in one or two files, dynamic or fixed batch size, raw or normalized pixels."""
 
 import numpy as np
 import onnx
@@ -18,13 +18,13 @@ def expected(tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 32])
-def test_batches_of_any_size_give_the_same(expected, batch_size, tmp_path):
+def test_batch_size_does_not_change_the_embeddings(expected, batch_size, tmp_path):
     for batch in ("batch", 1, 3):
         model = FaceModel.open(TinyModel(batch=batch).write(tmp_path / "model.onnx"))
         np.testing.assert_allclose(model.embed(FACES, batch_size), expected, rtol=1e-5)
 
 
-def test_a_model_that_does_not_normalise_is_given_normalised_pixels(expected, tmp_path):
+def test_a_model_that_does_not_normalize_gets_normalized_pixels(expected, tmp_path):
     model = FaceModel.open(TinyModel(normalizes=False).write(tmp_path / "model.onnx"))
     assert not model.input.normalizes
     np.testing.assert_allclose(model.embed(FACES), expected, rtol=1e-4, atol=1e-4)
@@ -41,9 +41,9 @@ def test_mirror_images_are_added(expected, tmp_path):
     np.testing.assert_allclose(model.embed_with_mirrored(FACES), expected + model.embed(FACES[:, :, ::-1]), rtol=1e-5)
 
 
-def test_a_model_that_loads_and_does_not_run_is_named(tmp_path):
+def test_a_model_that_loads_but_fails_to_run_is_reported(tmp_path):
     model = TinyModel()
-    # onnxruntime only finds out when it runs: how many rows there are depends on the batch.
+    # The number of rows depends on the batch, so onnxruntime fails only at run time.
     model.replace_last(
         helper.make_node("Constant", [], ["shape"], "shape", value_ints=[7, 11]),
         helper.make_node("Reshape", ["double", "shape"], ["embedding"], "last"),
@@ -51,23 +51,23 @@ def test_a_model_that_loads_and_does_not_run_is_named(tmp_path):
     )
     path = model.write(tmp_path / "model.onnx")
     content = onnx.load(path)
-    content.opset_import[0].version = 12  # Constant of whole numbers
+    content.opset_import[0].version = 12  # Constant of integers
     onnx.save(content, path)
-    with pytest.raises(ValueError, match="model.onnx does not run: "):
+    with pytest.raises(ValueError, match="model.onnx fails to run: "):
         FaceModel.open(path).embed(FACES)
 
 
-def test_what_is_no_face_model_is_told(tmp_path):
+def test_files_that_are_not_face_models_are_refused(tmp_path):
     (tmp_path / "text.onnx").write_text("hello")
-    with pytest.raises(ValueError, match="text.onnx is no ONNX model that onnxruntime"):
+    with pytest.raises(ValueError, match="text.onnx: onnxruntime .* cannot load this as an ONNX model"):
         FaceModel.open(tmp_path / "text.onnx")
     model = TinyModel()
     model.inputs[0].type.tensor_type.elem_type = TensorProto.DOUBLE
-    with pytest.raises(ValueError, match="is no ONNX model|takes tensor"):
+    with pytest.raises(ValueError, match="cannot load this as an ONNX model|takes input of type"):
         FaceModel.open(model.write(tmp_path / "double.onnx"))
     with pytest.raises(ValueError, match=r"takes faces of \(112, 112\) pixels, not \(96, 96, 3\)"):
         FaceModel.open(TinyModel().write(tmp_path / "model.onnx")).embed(random_faces((96, 96)))
-    with pytest.raises(FileNotFoundError, match="is not there: name an .onnx file"):
+    with pytest.raises(FileNotFoundError, match="does not exist: give an .onnx file"):
         FaceModel.open(tmp_path / "none.onnx")
 
 

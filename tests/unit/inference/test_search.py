@@ -1,4 +1,4 @@
-"""python -m partial_fc.inference.search: the ranking against a slow one, in a folder and in an index."""
+"""python -m partial_fc.inference.search: the ranking in a folder and in an index against a slow reference."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ PEOPLE = 6
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A query, and a folder of pictures of six persons, without loss."""
+    """A query and a folder of lossless images of six persons."""
     monkeypatch.chdir(tmp_path)
     for person in range(PEOPLE):
         os.makedirs(f"faces/{person}")
@@ -30,20 +30,20 @@ def place(tmp_path, monkeypatch):
 
 
 def slow_ranking(mirrored=True):
-    """Lines of the table."""
+    """Returns the expected lines of the table."""
     model = TinyModel()
     query = model.slow_unit(draw_face(4, 2, 1), mirrored)
-    found = [
+    results = [
         (float(query @ model.slow_unit(draw_face(4, person, 0), mirrored)), f"{person}/0.png")
         for person in range(PEOPLE)
     ]
-    found.sort(reverse=True)
+    results.sort(reverse=True)
     lines = ["rank  similarity  name"]
-    return lines + [f"{rank:4}  {value:10.4f}  {name}" for rank, (value, name) in enumerate(found, 1)]
+    return lines + [f"{rank:4}  {value:10.4f}  {name}" for rank, (value, name) in enumerate(results, 1)]
 
 
-def run(*words):
-    return search.main(["query.png", "--model", "backbone.onnx", *words])
+def run(*arguments):
+    return search.main(["query.png", "--model", "backbone.onnx", *arguments])
 
 
 def test_end_to_end(place):
@@ -68,14 +68,14 @@ def test_end_to_end(place):
     assert done.stdout.splitlines() == slow_ranking()[:4]
 
 
-@pytest.mark.parametrize("words, mirrored", [([], True), (["--no-flip"], False), (["--batch-size", "2"], True)])
-def test_a_folder_and_its_index_give_the_same(place, capsys, words, mirrored):
-    assert run("faces", *words) == 0
+@pytest.mark.parametrize("options, mirrored", [([], True), (["--no-flip"], False), (["--batch-size", "2"], True)])
+def test_a_folder_and_its_index_rank_equally(place, capsys, options, mirrored):
+    assert run("faces", *options) == 0
     assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
-    assert embed.main(["faces", "--model", "backbone.onnx", "--out", "known", *words]) == 0
+    assert embed.main(["faces", "--model", "backbone.onnx", "--out", "known", *options]) == 0
     capsys.readouterr()
     for name in ("known", "known.npy"):
-        assert run("--index", name, *words) == 0
+        assert run("--index", name, *options) == 0
         assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
 
 
@@ -86,50 +86,52 @@ def test_equals_are_ordered_by_name():
     assert len(search.most_similar(index, np.array([0, 1], np.float32), 10)) == 4
 
 
-def test_skipped_images_are_named(place, capsys):
+def test_skipped_images_are_reported(place, capsys):
     (place / "faces" / "0" / "x.jpg").write_text("no image")
     assert run("faces") == 1
-    told = capsys.readouterr()
-    assert told.out.splitlines() == slow_ranking() and told.err.startswith("skipped: faces/0/x.jpg cannot be decoded")
+    output = capsys.readouterr()
+    assert output.out.splitlines() == slow_ranking()
+    assert output.err.startswith("skipped: faces/0/x.jpg cannot be decoded")
 
 
-def test_a_query_that_cannot_be_used(place, capsys):
+def test_an_unusable_query_is_refused(place, capsys):
     (place / "query.png").write_text("no image")
     assert run("faces") == 2
     assert "query.png cannot be decoded" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
-def test_wrong_words(place, words):
+@pytest.mark.parametrize("arguments", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
+def test_wrong_arguments(place, arguments):
     with pytest.raises(SystemExit) as ended:
-        run(*words)
+        run(*arguments)
     assert ended.value.code == 2
 
 
-def test_an_index_that_does_not_fit(place, capsys):
-    def refused(said, embeddings=None, names=None):
+def test_invalid_indexes_are_refused(place, capsys):
+    def refused(message, embeddings=None, names=None):
         np.save("known.npy", np.eye(3, 16, dtype=np.float32) if embeddings is None else embeddings)
         (place / "known.txt").write_text("a\nb\nc\n" if names is None else names)
         assert run("--index", "known") == 2
-        told = capsys.readouterr().err
-        assert said in told, told
+        error = capsys.readouterr().err
+        assert message in error, error
 
     assert run("--index", "known") == 2 and "known.npy: No such file" in capsys.readouterr().err
     refused("known.txt has 2 lines for the 3 embeddings of known.npy", names="a\nb\n")
-    refused("known.npy holds float64 (3, 16), not embeddings (N, E) of float32", embeddings=np.eye(3, 16))
-    refused("known.npy holds float32 (16,), not", embeddings=np.zeros(16, np.float32))
+    refused("known.npy holds float64 (3, 16), expected float32 embeddings (N, E)", embeddings=np.eye(3, 16))
+    refused("known.npy holds float32 (16,), expected", embeddings=np.zeros(16, np.float32))
     refused("known.npy: row 1 has length 2 instead of 1", embeddings=np.diag(np.float32([1, 2, 1])))
     refused("known.npy: row 2 has length nan", embeddings=np.diag(np.float32([1, 1, np.nan])))
-    refused("embeddings of 3 numbers, backbone.onnx gives 16: make the", embeddings=np.eye(3, dtype=np.float32))
-    refused("known.npy is no array", embeddings=np.array([{"not": "numbers"}]))
+    refused(
+        "embeddings of dimension 3, backbone.onnx computes dimension 16: make the",
+        embeddings=np.eye(3, dtype=np.float32),
+    )
+    refused("known.npy is not an array", embeddings=np.array([{"not": "numbers"}]))
     (place / "known.npy").write_bytes(b"")
-    assert run("--index", "known") == 2 and "known.npy is no array" in capsys.readouterr().err
+    assert run("--index", "known") == 2 and "known.npy is not an array" in capsys.readouterr().err
 
 
 def test_names_of_any_bytes(place):
-    os.rename(
-        b"faces/5/0.png", b"faces/5/\xff\xc3\xa4\xe2\x80\xa8.png"
-    )  # no UTF-8; then a sign that some split lines at
+    os.rename(b"faces/5/0.png", b"faces/5/\xff\xc3\xa4\xe2\x80\xa8.png")  # not UTF-8; then a line separator of Unicode
     assert embed.main(["faces", "--model", "backbone.onnx"]) == 0
     names = read_index("embeddings").names
     assert os.fsencode(names[-1]) == b"5/\xff\xc3\xa4\xe2\x80\xa8.png" and len(names) == PEOPLE
