@@ -52,8 +52,8 @@ def in_venv(code: str) -> tuple[int, str]:
 
 def check_python() -> Row:
     version = platform.python_version()
-    if not (3, 8) <= sys.version_info[:2] <= (3, 13):
-        return Row("bad", "Python", version, f"MXNet runs on 3.8 to 3.13: PYTHON=/path/to/one {INSTALL}")
+    if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+        return Row("bad", "Python", version, f"MXNet runs on 3.10 to 3.13: PYTHON=/path/to/one {INSTALL}")
     return Row("ok", "Python", f"{version} ({sys.executable})")
 
 

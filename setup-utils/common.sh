@@ -6,7 +6,7 @@
 MXNET_VERSION=1.9.1      # the last release
 HOROVOD_VERSION=0.28.1   # the last release with MXNet in it
 OPENMPI_VERSION=4.1.8    # 5.x needs other arguments from horovodrun ("--bind-to none")
-PIP_VERSION=25.0.1       # the last for Python 3.8; old ones do not know today's wheel tags, 25.3 cannot build Horovod
+PIP_VERSION=25.0.1       # knows today's wheel tags; 25.3 cannot build Horovod
 
 SETUP_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 CLONE=$(dirname "$SETUP_DIR")

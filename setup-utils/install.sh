@@ -63,11 +63,11 @@ check_compiler() {
         "Install them with:  $(package_command build-essential 'gcc gcc-c++ make')"
 }
 
-# Prints the interpreter behind $1 (not a shim, not a venv's link) when it is a CPython 3.8 to 3.13, 64 bit.
+# Prints the interpreter behind $1 (not a shim, not a venv's link) when it is a 64-bit CPython 3.10 to 3.13.
 usable_python() {
     "$1" - 2>/dev/null <<'PY'
 import os, sys, sysconfig
-good = sys.implementation.name == "cpython" and (3, 8) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32
+good = sys.implementation.name == "cpython" and (3, 10) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32
 if not good or sysconfig.get_config_var("Py_GIL_DISABLED"):
     sys.exit(1)
 base = getattr(sys, "_base_executable", None)
@@ -75,21 +75,21 @@ print(os.path.realpath(base if base and os.path.exists(base) else sys.executable
 PY
 }
 
-# Sets `python`. 3.8 to 3.11 run the stack without shims, so they come first, the newest of them at the head.
+# Sets `python`. 3.10 and 3.11 run the stack without shims, so they come first.
 find_python() {
     local candidate without_venv=""
     if [ -n "${PYTHON:-}" ]; then
-        python=$(usable_python "$PYTHON") || die "PYTHON=$PYTHON is not a 64-bit CPython 3.8 to 3.13."
+        python=$(usable_python "$PYTHON") || die "PYTHON=$PYTHON is not a 64-bit CPython 3.10 to 3.13."
         "$python" -c 'import venv, ensurepip' 2>/dev/null || die_without_venv "$python"
         return
     fi
-    for candidate in python3.11 python3.10 python3.9 python3.8 python3.12 python3.13 python3 python; do
+    for candidate in python3.11 python3.10 python3.12 python3.13 python3 python; do
         python=$(usable_python "$candidate") || continue
         if "$python" -c 'import venv, ensurepip' 2>/dev/null; then return; fi
         without_venv=${without_venv:-$python}
     done
     [ -z "$without_venv" ] || die_without_venv "$without_venv"
-    die "no Python 3.8 to 3.13 was found. Install one:  $(package_command 'python3 python3-venv' python3.11)  or set" \
+    die "no Python 3.10 to 3.13 was found. Install one:  $(package_command 'python3 python3-venv' python3.11)  or set" \
         "PYTHON=/path/to/python3."
 }
 
@@ -118,36 +118,25 @@ make_venv() {
     "$VENV/bin/python" -m pip install "pip==$PIP_VERSION"
 }
 
-requirements_file() {
-    case $("$VENV/bin/python" -c 'import sys; print(sys.version_info[1])') in
-        8 | 9 | 10 | 11) say "$SETUP_DIR/requirements/py38-311.txt" ;;
-        12) say "$SETUP_DIR/requirements/py312.txt" ;;
-        *) say "$SETUP_DIR/requirements/py313.txt" ;;
-    esac
-}
-
 # A .pth is read by every start of this Python, whoever starts it and from wherever (ssh, horovodrun, CMake), while
 # PYTHONPATH would have to be carried along. So the clone's two source roots stand in it, and the shims where needed.
 write_pth() {
     local site
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     printf '%s\n%s\n' "$CLONE" "$CLONE/mxnet" >"$site/partial_fc_stack.pth"
-    # protobuf's compiled form (3.8 to 3.10 have one) crashes beside libmxnet, which brings its own, and on 3.13 does not
-    # take mxboard's generated code. Whoever imports protobuf first decides, and MXNet itself does, through onnx.
+    # protobuf's compiled form (3.10 has one) crashes beside libmxnet, which contains another, and on 3.13 it rejects
+    # mxboard's generated code. The first import of protobuf decides, and MXNet itself imports it, through onnx.
     printf 'import os; os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")\n' \
         >>"$site/partial_fc_stack.pth"
-    case $(requirements_file) in
-        */py38-311.txt) ;;
-        *)
-            cp "$SETUP_DIR/stack_shims.py" "$site/stack_shims.py"
-            "$VENV/bin/python" -m py_compile "$site/stack_shims.py"   # every start of Python imports it
-            printf 'import stack_shims\n' >>"$site/partial_fc_stack.pth"
-            ;;
-    esac
+    if "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
+        cp "$SETUP_DIR/stack_shims.py" "$site/stack_shims.py"
+        "$VENV/bin/python" -m py_compile "$site/stack_shims.py"   # every start of Python imports it
+        printf 'import stack_shims\n' >>"$site/partial_fc_stack.pth"
+    fi
 }
 
 install_packages() {
-    pip_install -r "$(requirements_file)" "$PFC_WHEEL==$MXNET_VERSION"
+    pip_install -r "$SETUP_DIR/requirements/training.txt" "$PFC_WHEEL==$MXNET_VERSION"
     write_pth
 }
 
@@ -170,7 +159,7 @@ install_everything() {
     . "$STATE/cuda.env"
     say "  MXNet: $PFC_WHEEL $MXNET_VERSION ($PFC_REASON)"
     local pins
-    pins="$PFC_WHEEL $(cat "$(requirements_file)" "$SETUP_DIR"/{requirements/common.txt,stack_shims.py} | sha256sum)"
+    pins="$PFC_WHEEL $(cat "$SETUP_DIR"/{requirements/training.txt,stack_shims.py} | sha256sum)"
     phase packages "$pins" step "MXNet, numpy, OpenCV and the rest, at pinned versions" install_packages
     phase packages-checked "$pins" step "check: MXNet and its companions import and compute" check_packages
     bash "$SETUP_DIR/install-mpi.sh"

@@ -2,10 +2,10 @@
 
 install.sh copies this file into the site-packages of `.venv` and a `.pth` there imports it, so that it also works in
 programs that know nothing of this repository: Horovod's CMake, `horovodrun`, a user's script. At start-up it only puts
-one finder on `sys.meta_path`; numpy is touched when MXNet or mxboard is first imported. Python 3.8 to 3.11 need none
+one finder on `sys.meta_path`; numpy is touched when MXNet or mxboard is first imported. Python 3.10 and 3.11 need none
 of it, and their `.pth` does not import it.
 
-`distutils`, gone since 3.12, comes from setuptools (see requirements/common.txt), not from here.
+`distutils`, gone since 3.12, comes from setuptools (see requirements/training.txt), not from here.
 """
 
 from __future__ import annotations

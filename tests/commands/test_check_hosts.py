@@ -133,7 +133,7 @@ def test_no_clone_and_no_python(hosts, check, words, tmp_path):
     (tmp_path / "bashrc").write_text(f"PATH={tmp_path / 'bin'}\n")
     with instead(hosts, ROOT), instead(hosts, BASHRC, tmp_path / "bashrc"):
         code, blocks, text = check(*words)
-    assert code == 1 and has(blocks["hostb"], "bad", "Python", "no Python 3.8", "install python3"), text
+    assert code == 1 and has(blocks["hostb"], "bad", "Python", "no Python 3.10", "install python3"), text
 
 
 def test_no_venv(hosts, check, words):

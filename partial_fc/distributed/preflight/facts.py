@@ -1,6 +1,6 @@
 """What a host has to train with: run on every host by check_hosts.py, which sends this very text over ssh.
 
-So it needs nothing but Python 3.8, not even a clone. It prints a line of facts, reads a line that names the other
+So it needs nothing but Python 3.10, not even a clone. It prints a line of facts, reads a line that names the other
 hosts, tries to reach each, and prints what came of it. It is gone when its input ends, and after LIFE seconds at most.
 """
 

@@ -131,7 +131,7 @@ class RemoteProbe:
         if isinstance(answer, dict):
             self.facts = answer
         elif answer is not None:
-            found = f"no Python 3.8 or newer there, in {clone}/.venv or elsewhere"
+            found = f"no Python 3.10 or newer there, in {clone}/.venv or elsewhere"
             self.trouble = Row("bad", "Python", found, "install python3 and python3-venv there")
         elif self._process is not None and self._process.wait() != -signal.SIGKILL:  # not ended by end()
             self.trouble = self._failure()
@@ -183,7 +183,7 @@ def _script(asked: Mapping[str, Any]) -> str:
         program = base64.b64encode(zlib.compress(stream.read(), 9)).decode()
     python = shlex.quote(os.path.join(asked["clone"], ".venv", "bin", "python"))
     run = '"import base64, sys, zlib; exec(zlib.decompress(base64.b64decode(sys.argv.pop())))"'
-    recent = '"import sys; sys.exit(sys.version_info < (3, 8))"'
+    recent = '"import sys; sys.exit(sys.version_info < (3, 10))"'
     answer = f"exec $p -IS -c {run} {_request(asked)} {program}"
     none = f"echo {asked['word']} 0"
     return f"p={python}; test -x $p || p=python3; if $p -c {recent} 2>/dev/null; then {answer}; else {none}; fi"

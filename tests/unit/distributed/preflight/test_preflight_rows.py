@@ -26,7 +26,7 @@ FACTS = {
     "code": {"run.sh": "1", "partial_fc/a.py": "2"},
     "settings": {"config.py": "3", "default.py": "4"},
     "venv": "",
-    "versions": {"Python": "3.8.1", "mxnet": "1.9.1", "Open MPI": "4.1.8", "wheel": "mxnet"},
+    "versions": {"Python": "3.10.1", "mxnet": "1.9.1", "Open MPI": "4.1.8", "wheel": "mxnet"},
     "data": {
         "/data/train.rec": {"size": 2 * GIB, "digest": "5"},
         "/data/train.idx": {"size": 100, "digest": "6"},
