@@ -13,6 +13,7 @@ from partial_fc.distributed import env as launch
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.learning_rate import scaled_rate
 from partial_fc.utils import memory
+from partial_fc.utils.text import plural
 
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
@@ -120,9 +121,9 @@ def require_memory(settings, rank: int, size: int, local_rank: int, local_size: 
         free, _ = mx.context.gpu_memory_info(local_rank)
         memory.require_memory(needed, free, f"on GPU {local_rank}", "start more ranks, or set bank_on_gpu=False")
         return
-    remedy = "train on more hosts, or keep them in files: bank_folder=<folder of a fast disk>"
-    place = f"for the {local_size} rank{'s' if local_size > 1 else ''} of this host"
-    memory.require_memory(local_size * needed, memory.free_memory(), place, remedy)
+    hint = "train on more hosts, or keep them in files: bank_folder=<folder of a fast disk>"
+    place = f"for the {plural(local_size, 'rank')} of this host"
+    memory.require_memory(local_size * needed, memory.free_memory(), place, hint)
 
 
 def build_symbol(settings, fp16: bool):

@@ -13,11 +13,10 @@ import numpy as np
 
 from partial_fc.checkpoint import replace_file
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.data.tools.options import add_force, whole_number
 from partial_fc.evaluation.validation_set import decode_faces
 from partial_fc.export.mxnet_symbol import EMBEDDING
 from partial_fc.export.onnx import find_checkpoint
-from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.cli import add_force, run_command, start, whole_number
 
 from .errors import sentence
 from .onnx_export import OnnxExport

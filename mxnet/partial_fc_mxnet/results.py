@@ -21,6 +21,7 @@ from partial_fc.training.report import (
     write_page,
     write_summary,
 )
+from partial_fc.utils.text import plural
 
 from .callbacks import CallBackLogging
 from .verifying import CallBackVerification
@@ -77,7 +78,7 @@ def write_results(ended: TrainingResult) -> None:
     """
     summary = _summary(ended)
     write_summary(os.path.join(ended.folder, "summary.json"), summary)
-    title = f"{os.path.basename(ended.folder)}, {ended.ranks} rank{'s' if ended.ranks > 1 else ''}"
+    title = f"{os.path.basename(ended.folder)}, {plural(ended.ranks, 'rank')}"
     losses = [(point.num_update, point.loss) for point in ended.log.points]
     accuracies = {
         name: [(point.num_update, point.accuracy) for point in points]

@@ -21,6 +21,7 @@ from partial_fc.evaluation.collapse import find_problems, suggest_changes
 from partial_fc.evaluation.pixel_baseline import raw_pixel_distances
 from partial_fc.evaluation.verification import VerificationPoint, verify_distances
 from partial_fc.training.run_folder import Output, check_writable, prepare_folder
+from partial_fc.utils.text import plural
 
 from . import build, collectives, resume, sharing, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed
@@ -304,12 +305,11 @@ class _Run:
     def _tell_start(self) -> None:
         settings, shown = self.settings, ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
         logging.info(
-            "%s on %s with %s, %d rank%s on %s, %s",
+            "%s on %s with %s, %s on %s, %s",
             settings.network,
             settings.dataset,
             settings.loss,
-            self.size,
-            "s" if self.size > 1 else "",
+            plural(self.size, "rank"),
             self.module.context,
             ", ".join(f"{name} {settings[name]}" for name in shown),
         )

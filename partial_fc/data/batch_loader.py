@@ -14,6 +14,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from partial_fc.utils.text import plural
+
 from .bad_images import BadImages
 from .face_records import FaceRecords
 from .label_runs import KeptImages
@@ -137,8 +139,8 @@ class FaceBatches:
     def _decode(self, position: int, encoded: bytes) -> np.ndarray:
         try:
             channels = color_channels(encoded)
-            if channels not in (3, None):
-                raise ValueError(f"has {channels} channel{'s' if channels != 1 else ''} instead of 3")
+            if channels is not None and channels != 3:
+                raise ValueError(f"has {plural(channels, 'channel')} instead of 3")
             return decode_rgb(encoded, self.image_size)
         except ValueError as error:
             raise ValueError(f"{self.records.describe(position)} {error}; write or download the set again") from None

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from partial_fc.utils.atomic_io import replace_file
+
 BYTE_TYPES = ("u1", "uint8", "b1", "bool")
 
 
@@ -24,10 +26,7 @@ def write_pairs(path: str | os.PathLike, images: Sequence[bytes], issame: Sequen
     if len(images) != 2 * len(issame):
         raise ValueError(f"{path}: {len(issame)} pairs need {2 * len(issame)} images, got {len(images)}")
     content = ([bytes(image) for image in images], [bool(same) for same in issame])
-    part = os.fspath(path) + ".part"
-    with open(part, "wb") as file:
-        pickle.dump(content, file, protocol=4)
-    os.replace(part, path)
+    replace_file(os.fspath(path), [pickle.dumps(content, protocol=4)])
 
 
 def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:

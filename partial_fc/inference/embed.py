@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import argparse
 
-from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.cli import add_force, run_command, start, whole_number
 
 from .options import make_parser, recipe_of, report_skipped
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Returns the argument parser."""
-    from partial_fc.data.tools.options import add_force, whole_number
-
     parser = make_parser("embed", __doc__, "images/ --model backbone.onnx --out embeddings")
     parser.add_argument("images", metavar="IMAGES", help="folder of aligned faces")
     parser.add_argument("--out", default="embeddings", help="output path without extension (default: embeddings)")
@@ -29,7 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    from partial_fc.utils.staging import plural, progress
+    from partial_fc.utils.progress import progress
+    from partial_fc.utils.text import plural
 
     from .image_folder import face_names
     from .index import Index, embed_files, index_paths, write_index

@@ -14,7 +14,8 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.staging import plural, staged_files
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import plural
 
 from .image_folder import read_faces
 from .model import FaceModel

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.cli import run_command, start, whole_number
 
 from .options import make_parser, recipe_of, report_skipped
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """Returns the argument parser."""
-    from partial_fc.data.tools.options import whole_number
-
     parser = make_parser("search", __doc__, "query.jpg images/ --model backbone.onnx --top 10")
     parser.add_argument("query", metavar="QUERY", help="image of an aligned face")
     parser.add_argument("images", metavar="IMAGES", nargs="?", help="folder of aligned faces to search in")
@@ -46,7 +44,7 @@ def most_similar(index: Index, query: np.ndarray, top: int) -> list[tuple[float,
 
 def index_of(args: argparse.Namespace, model: FaceModel) -> tuple[Index, list[str]]:
     """Returns the index to search in, and a message for each skipped image."""
-    from partial_fc.utils.staging import progress
+    from partial_fc.utils.progress import progress
 
     from .image_folder import face_names
     from .index import embed_files, read_index

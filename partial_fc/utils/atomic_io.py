@@ -1,52 +1,54 @@
-"""Files that are on the disk when the function returns, with what was meant to be in them."""
+"""Single files written to disk completely or not at all; utils/staging.py writes groups of files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-# Bytes that the disk may be behind: one wait for all of a large file would be a long one without a sign of life.
-UNWRITTEN = 256 << 20
-PART = 4 << 20  # bytes given to the disk at once, between two signs of life
+# Bytes between two fsync calls: a single one at the end of a large file would block for long without calling `alive`.
+SYNC_INTERVAL = 256 << 20
+PART = 4 << 20  # bytes of one write, between two calls of `alive`
 
 Chunk = bytes | memoryview
 
 
 class Entry(NamedTuple):
-    """What is in a file: its size, and its SHA-256 in hexadecimal."""
+    """The content of a file: its size, and its SHA-256 in hexadecimal."""
 
     bytes: int
     sha256: str
 
 
 def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """Writes a file and waits until the disk has it.
+    """Writes a file and waits until it is on the disk.
 
     Args:
-        path: is written over; after an error the half file stays.
-        chunks: C-contiguous, of any size.
-        alive: called every few MB.
+        path: is overwritten; after an error the incomplete file stays.
+        chunks: the content, C-contiguous buffers of any size.
+        alive: called every few MB, to report that the process is making progress.
+
+    Returns:
+        Size and SHA-256 of what was written.
 
     Raises:
-        OSError: it could not be written to the last byte, with the path and the reason.
+        OSError: the file could not be written completely; names the path and the reason.
     """
-    digest, size, unwritten = hashlib.sha256(), 0, 0
+    digest, size, unsynced = hashlib.sha256(), 0, 0
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             for part in _parts(chunks):
                 alive()
                 digest.update(part)
-                size, unwritten = size + len(part), unwritten + len(part)
+                size, unsynced = size + len(part), unsynced + len(part)
                 _write(descriptor, part)
-                if unwritten >= UNWRITTEN:
+                if unsynced >= SYNC_INTERVAL:
                     os.fsync(descriptor)
-                    unwritten = 0
-            # Here, at the latest, is told what the disk had no room for.
-            os.fsync(descriptor)
+                    unsynced = 0
+            os.fsync(descriptor)  # a full disk may be reported only here
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -55,25 +57,32 @@ def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = l
 
 
 def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """As write_file, but writes aside and gives the file its name when it is on the disk.
+    """As write_file, but the file appears at `path` only when it is complete and on the disk.
 
     Raises:
-        OSError: likewise; the file that had the name before still has it.
+        OSError: as write_file; an older file at `path` is unchanged.
     """
-    aside = path + ".writing"
-    try:
-        entry = write_file(aside, chunks, alive)
-        os.replace(aside, path)
-    except BaseException:  # what makes the chunks may refuse too
-        with suppress(OSError):
-            os.remove(aside)
-        raise
+    with replacing(path) as temporary:
+        entry = write_file(temporary, chunks, alive)
     sync_folder(os.path.dirname(path) or ".")
     return entry
 
 
+@contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """Yields a temporary path to write to. The file is renamed to `path` at the end, or removed after an exception."""
+    temporary = path + ".writing"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(temporary)
+        raise
+
+
 def sync_folder(path: str) -> None:
-    """Waits until the names in a folder are on the disk."""
+    """Waits until the directory entries of a folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -91,5 +100,5 @@ def _parts(chunks: Iterable[Chunk]) -> Iterable[memoryview]:
 
 
 def _write(descriptor: int, part: memoryview) -> None:
-    while len(part):  # a full disk takes the beginning and says so at the next call
+    while len(part):  # a full disk takes the first bytes, and reports an error at the next call
         part = part[os.write(descriptor, part) :]

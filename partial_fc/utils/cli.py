@@ -1,13 +1,16 @@
-"""How commands end: with a sentence for an error, without a traceback or half a cleaning for Ctrl-C and SIGTERM."""
+"""Command lines: options that several commands share, and how a command ends after an error or a signal."""
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
+
+from .process_pool import usable_cores
 
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells count the end by Ctrl-C and by SIGTERM
@@ -64,3 +67,36 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
+
+
+def whole_number(lowest: int, highest: int | None = None):
+    """A type for argparse: a whole number within bounds."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = lowest - 1
+        if number < lowest or (highest is not None and number > highest):
+            bounds = f"{lowest} or more" if highest is None else f"from {lowest} to {highest}"
+            raise argparse.ArgumentTypeError(f"must be a whole number {bounds}, got {text!r}")
+        return number
+
+    return parse
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """How many processes share the work."""
+    parser.add_argument(
+        "--workers", type=whole_number(1), default=usable_cores(), metavar="N", help="processes (default: one a core)"
+    )
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Whether results may replace what is there."""
+    parser.add_argument("--force", action="store_true", help="replace what is there already")
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """What random choices start from."""
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="of the random choice (default: 0)")

@@ -1,42 +1,50 @@
-"""How much memory this host still has to give."""
+"""Free memory of this host."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# What a container may use and uses, cgroup v2 and v1; the kernel's number is that of the whole machine.
-_LIMITS = (
-    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
-    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+# Limit, usage and statistics of the container's control group, version 2 and 1; /proc/meminfo is that of the machine.
+_CONTAINERS = (
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
+# The page cache counts as usage, but the kernel gives it up when programs need memory; version 1 adds "total_".
+_CACHE = ("active_file", "inactive_file")
 
 
 def free_memory(root: str | Path = "/") -> int:
-    """Bytes that programs can still take without swapping, of the machine or of the container's share."""
+    """Bytes that programs can still allocate without swapping, of the machine or of the container if that has less.
+
+    preflight/facts.py measures the same by itself, as it runs on hosts without a clone.
+    """
     root = Path(root)
-    lines = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
-    free = 1024 * int(lines["MemAvailable"].split()[0])
-    for limit, used in _LIMITS:
+    free = 1024 * _table(root / "proc/meminfo")["MemAvailable"]
+    for limit, usage, statistics in _CONTAINERS:
+        folder = root / "sys/fs/cgroup"
         try:
-            free = min(free, int((root / limit).read_text()) - int((root / used).read_text()))
-        except (OSError, ValueError):  # no such group, or "max"
+            left = int((folder / limit).read_text()) - int((folder / usage).read_text())
+            table = _table(folder / statistics)
+        except (OSError, ValueError):  # no such control group, or its limit is "max"
             continue
-    return free
+        free = min(free, left + sum(table.get(f"total_{name}", table.get(name, 0)) for name in _CACHE))
+    return max(free, 0)
 
 
-def require_memory(needed: int, free: int, place: str, remedy: str) -> None:
-    """Refuses what would not fit, before it is allocated.
+def require_memory(needed: int, free: int, place: str, hint: str) -> None:
+    """Raises ValueError if class centers and momentum do not fit, before they are allocated.
 
     Args:
         needed, free: bytes.
-        place: where, for the message.
-        remedy: what to do.
-
-    Raises:
-        ValueError: it does not fit.
+        place: where they are allocated, for the message: "on GPU 0".
+        hint: how to make them fit, for the message.
     """
     if needed > free:
         raise ValueError(
-            f"class centers and momentum need {needed / 2**30:.1f} GiB {place}, {free / 2**30:.1f} GiB are free: "
-            f"{remedy}"
+            f"class centers and momentum need {needed / 2**30:.1f} GiB {place}, {free / 2**30:.1f} GiB are free: {hint}"
         )
+
+
+def _table(path: Path) -> dict[str, int]:
+    """The first number of each line under the line's name."""
+    return {name.rstrip(":"): int(number) for name, number, *_ in map(str.split, path.read_text().splitlines())}

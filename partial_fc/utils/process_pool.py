@@ -14,8 +14,6 @@ from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from typing import TypeVar
 
-import cv2
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -69,6 +67,8 @@ def next_result(waiting: deque[tuple[Task, Future]]) -> tuple[Task, Result]:
 
 def start_worker() -> None:
     """What a worker does first: OpenCV's own threads would fight for the cores that the workers share."""
+    import cv2  # here, as command lines import this module only for usable_cores
+
     cv2.setNumThreads(1)
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # see no_interrupt: it must end a worker

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
+
+from partial_fc.utils.atomic_io import replacing
 
 MAGIC = 0xCED7230A
 MAGIC_BYTES = struct.pack("<I", MAGIC)
@@ -80,9 +83,11 @@ class RecordWriter:
 
     def __init__(self, rec_path: str | os.PathLike, idx_path: str | os.PathLike):
         self.rec_path, self.idx_path = os.fspath(rec_path), os.fspath(idx_path)
-        # An interrupted run must not leave a short file that looks like a data set.
-        self._rec = open(self.rec_path + ".part", "wb")  # noqa: SIM115
-        self._idx = open(self.idx_path + ".part", "w", encoding="ascii", newline="\n")  # noqa: SIM115
+        self._files = ExitStack()
+        # An interrupted run must not leave a truncated file that looks like a data set.
+        idx_path, rec_path = (self._files.enter_context(replacing(path)) for path in (self.idx_path, self.rec_path))
+        self._rec = self._files.enter_context(open(rec_path, "wb"))
+        self._idx = self._files.enter_context(open(idx_path, "w", encoding="ascii", newline="\n"))
         self._offset = 0
 
     def write(self, key: int, payload: bytes) -> None:
@@ -106,13 +111,7 @@ class RecordWriter:
         return self
 
     def __exit__(self, kind, value, traceback) -> None:
-        self._rec.close()
-        self._idx.close()
-        for path in (self.rec_path, self.idx_path):
-            if kind is None:
-                os.replace(path + ".part", path)
-            else:
-                os.remove(path + ".part")
+        self._files.__exit__(kind, value, traceback)
 
 
 def continue_flag(number: int, pieces: int) -> int:

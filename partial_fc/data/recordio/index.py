@@ -15,12 +15,13 @@ Shapes: K records in the index; rows are in the order of the keys.
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
+
+from partial_fc.utils.staging import staged_files
 
 CHUNK = 8 << 20  # bytes of text parsed at once: bounds the memory, whatever the size of the set
 SHARE_FROM = 1 << 20  # records; below, parsing takes less than a tenth of a second
@@ -214,21 +215,14 @@ def read_shared(idx_path: str) -> RecordIndex | None:
 
 def write_shared(idx_path: str, file_stamp: np.ndarray, index: RecordIndex) -> None:
     """Write the file for others to map, whole or not at all; a folder that cannot be written to is no error."""
-    aside = None
-    try:
-        folder, name = os.path.split(idx_path)
-        with tempfile.NamedTemporaryFile(dir=folder or ".", prefix=name + ENDING + ".", delete=False) as file:
-            aside = file.name
-            parts = [index.offsets] if index._keys is None else [index.offsets, index._keys]
-            checksum = index.first + sum(int(part.sum()) for part in parts)
-            words = [*file_stamp, len(index), index.first, len(parts) == 2, checksum]
-            for part in (np.array(words, "<i8"), *parts):
-                part.tofile(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(aside, 0o644)  # other users of the set may read it
-        os.replace(aside, idx_path + ENDING)
-    except OSError:
-        if aside is not None:
-            with suppress(OSError):
-                os.remove(aside)
+    parts = [index.offsets] if index._keys is None else [index.offsets, index._keys]
+    checksum = index.first + sum(int(part.sum()) for part in parts)
+    words = [*file_stamp, len(index), index.first, len(parts) == 2, checksum]
+    folder, name = os.path.split(idx_path + ENDING)
+    # Other ranks may write it at the same time, each in a temporary folder of its own.
+    with suppress(OSError), staged_files(folder, [name], True) as stage, open(os.path.join(stage, name), "wb") as file:
+        for part in (np.array(words, "<i8"), *parts):
+            part.tofile(file)
+        file.flush()
+        os.fsync(file.fileno())
+        os.fchmod(file.fileno(), 0o644)  # other users of the set may read it

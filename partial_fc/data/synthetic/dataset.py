@@ -8,15 +8,14 @@ root/demo.json                        what was written, so that an up-to-date se
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.utils.process_pool import usable_cores
+from partial_fc.utils.staging import staged_folder
 
 from .identity import random_stream
 from .workers import Task, encode_faces
@@ -72,15 +71,13 @@ def write_demo(
     root = Path(root)
     meta = _meta(seed, identities, images_per_identity, held_out, pairs)
     _check(root, meta)
-    workers = len(os.sched_getaffinity(0)) if workers is None else workers
-    root.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+    workers = usable_cores() if workers is None else workers
     try:
-        partial.chmod(0o755)  # mkdtemp makes it private; a data set is for every user of the machine
-        _write_files(partial, meta, workers, progress)
-        _move_into_place(partial, root, meta)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with staged_folder(root, force=True) as stage:
+            _write_files(Path(stage), meta, workers, progress)
+    except OSError:
+        if not is_current(root, meta):  # else another process wrote the same set meanwhile: keep that one
+            raise
     return root
 
 
@@ -129,19 +126,6 @@ def _counted(pictures: Iterator[bytes], total: int, progress: Progress | None) -
         yield picture
         if progress is not None:
             progress(done, total)
-
-
-def _move_into_place(partial: Path, root: Path, meta: dict[str, int]) -> None:
-    """Renames `partial` to `root`; an older set there goes first."""
-    if root.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{root.name}-old-", dir=root.parent))
-        os.replace(root, old)
-        shutil.rmtree(old, ignore_errors=True)
-    try:
-        os.replace(partial, root)
-    except OSError:
-        if not is_current(root, meta):  # else another process wrote the same set meanwhile: take that one
-            raise
 
 
 def _meta(seed: int, identities: int, images_per_identity: int, held_out: int, pairs: int) -> dict[str, int]:

@@ -21,15 +21,16 @@ from tqdm import tqdm
 from partial_fc.data.face_records import index_path, read_property
 from partial_fc.data.recordio.format import require_file, unpack
 from partial_fc.data.recordio.scanner import BrokenRecordError, locate_record, read_payload
+from partial_fc.utils.cli import add_workers
 from partial_fc.utils.process_pool import ordered_map
-from partial_fc.utils.staging import plural, progress
+from partial_fc.utils.progress import progress
+from partial_fc.utils.text import plural
 
 from . import check_index
 from .check_index import FILE, IDENTITY, IMAGE, INDEX, Problem, at
 from .check_ranges import Identities, Records
 from .check_records import CHUNK, RANGES, Context, Task, look_at_chunk, look_at_gap
 from .index_lines import IndexLines
-from .options import add_workers
 from .source import decoded_size, rec_path_of
 
 HELP = "read a set from end to end and name what is wrong, record by record"

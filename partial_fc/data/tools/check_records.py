@@ -15,6 +15,7 @@ from partial_fc.data.recordio.format import HEADER, unpack
 from partial_fc.data.recordio.scanner import BrokenRecordError, Extent, locate_record, read_payload, walk_records
 from partial_fc.data.transforms import color_channels, decode_rgb
 from partial_fc.utils.decoder_messages import DecoderMessages
+from partial_fc.utils.text import plural
 
 BROKEN, IMAGE, RANGE = range(3)  # kinds of records
 RANGE_BYTES = HEADER.size + 8  # a range record's payload: a header and two labels, no image
@@ -120,8 +121,8 @@ class Look:
     def wrong_image(self, image: bytes, image_size: tuple) -> str | None:
         """Why an encoded image is not a sound one of (H, W, 3), None if it is."""
         channels = color_channels(image)
-        if channels not in (None, 3):
-            return f"has {channels} channel{'s' if channels != 1 else ''} instead of 3"
+        if channels is not None and channels != 3:
+            return f"has {plural(channels, 'channel')} instead of 3"
         self.messages.damage()  # what is left of an image before, which failed
         try:
             decode_rgb(image, image_size)
@@ -155,4 +156,4 @@ def look_at_gap(rec_path: str, start: int, stop: int) -> str:
         return f"{count} records that the index does not list, then {what}" if count else what
     finally:
         os.close(fd)
-    return f"{count} record{'s' if count != 1 else ''} that the index does not list"
+    return f"{plural(count, 'record')} that the index does not list"

@@ -18,7 +18,7 @@ from partial_fc.data.face_records import FaceRecords, index_path
 from partial_fc.data.identity_ranges import identity_keys
 from partial_fc.data.recordio.headers import read_headers
 from partial_fc.data.recordio.reader import RecordReader
-from partial_fc.utils.staging import amount
+from partial_fc.utils.text import amount
 
 from .source import decoded_size, open_set
 

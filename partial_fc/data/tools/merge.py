@@ -13,10 +13,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
-from partial_fc.utils.staging import plural, progress, staged_files
+from partial_fc.utils.cli import add_force
+from partial_fc.utils.progress import progress
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import plural
 
 from .names import check_names, padded, read_names, write_names
-from .options import add_force
 from .pack import FILES
 from .source import by_identity, image_size_of, open_set, read_identity, set_name
 

@@ -1,27 +1,11 @@
-"""Arguments that several subcommands share."""
+"""Options that several subcommands share."""
 
 from __future__ import annotations
 
 import argparse
 
 from partial_fc.data.encoding import ImageOptions
-from partial_fc.utils.process_pool import usable_cores
-
-
-def whole_number(lowest: int, highest: int | None = None):
-    """A type for argparse: a whole number within bounds."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = lowest - 1
-        if number < lowest or (highest is not None and number > highest):
-            bounds = f"{lowest} or more" if highest is None else f"from {lowest} to {highest}"
-            raise argparse.ArgumentTypeError(f"must be a whole number {bounds}, got {text!r}")
-        return number
-
-    return parse
+from partial_fc.utils.cli import whole_number
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
@@ -39,23 +23,6 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
 def image_options(args: argparse.Namespace) -> ImageOptions:
     """The ImageOptions of parsed arguments."""
     return ImageOptions(args.size, args.resize, args.quality, args.format)
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """How many processes share the work."""
-    parser.add_argument(
-        "--workers", type=whole_number(1), default=usable_cores(), metavar="N", help="processes (default: one a core)"
-    )
-
-
-def add_force(parser: argparse.ArgumentParser) -> None:
-    """Whether results may replace what is there."""
-    parser.add_argument("--force", action="store_true", help="replace what is there already")
-
-
-def add_seed(parser: argparse.ArgumentParser) -> None:
-    """What random choices start from."""
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="of the random choice (default: 0)")
 
 
 def label_range(text: str) -> tuple[int, int]:

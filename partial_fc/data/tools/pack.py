@@ -19,10 +19,13 @@ from typing import Any
 from partial_fc.data.encoding import ENCODED, RESIZED, ImageOptions
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.folder import complaint, encode_files, identity_folders, list_folder
-from partial_fc.utils.staging import amount, plural, progress, staged_files
+from partial_fc.utils.cli import add_force, add_workers
+from partial_fc.utils.progress import progress
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import amount, plural
 
 from . import names as identity_names
-from .options import add_force, add_image_options, add_workers, image_options
+from .options import add_image_options, image_options
 
 HELP = "folder per identity -> train.rec, train.idx, property"
 EXAMPLE = "python -m partial_fc.data.tools pack faces/aligned /train_tmp/mine --workers 16"

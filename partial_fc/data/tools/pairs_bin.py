@@ -20,10 +20,13 @@ from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.folder import complaint, encode_files, identity_folders, list_folder
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.transforms import decode_rgb
+from partial_fc.utils.cli import add_force, add_seed, add_workers, whole_number
 from partial_fc.utils.decoder_messages import DecoderMessages
-from partial_fc.utils.staging import amount, plural, progress, staged_files
+from partial_fc.utils.progress import progress
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import amount, plural
 
-from .options import add_force, add_image_options, add_seed, add_workers, image_options, label_range, whole_number
+from .options import add_image_options, image_options, label_range
 from .pairs_draw import draw_pairs
 from .pairs_list import read_pairs_list
 from .source import by_identity, image_size_of, open_set

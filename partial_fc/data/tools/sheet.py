@@ -16,11 +16,12 @@ import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.transforms import decode_rgb
+from partial_fc.utils.cli import add_force, add_seed, whole_number
 from partial_fc.utils.decoder_messages import DecoderMessages
-from partial_fc.utils.staging import plural, staged_files
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import plural
 
 from .names import read_names
-from .options import add_force, add_seed, whole_number
 from .source import image_size_of, open_set
 
 HELP = "a picture of some identities"

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from partial_fc.data.encoding import extension
 from partial_fc.data.face_records import FaceRecords
-from partial_fc.utils.staging import plural, progress, staged_folder
+from partial_fc.utils.progress import progress
+from partial_fc.utils.staging import staged_folder
+from partial_fc.utils.text import plural
 
 from .names import folder_names, read_names
 from .source import by_identity, open_set

@@ -20,6 +20,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from partial_fc.utils.text import plural
+
 from . import compare, facts, job_requirements, network
 from .compare import Reference
 from .hostfile import Host, read_hostfile, read_list
@@ -178,7 +180,7 @@ def show(found: dict[RemoteProbe, list[Row]], visits: Sequence[RemoteProbe], sec
 
 def title(visit: RemoteProbe, listed: bool) -> str:
     known = visit.host.slots or visit.facts
-    ranks = [f"{slots_of(visit)} rank{'s' if slots_of(visit) > 1 else ''}"] if known and listed else []
+    ranks = [plural(slots_of(visit), "rank")] if known and listed else []
     return ", ".join([visit.host.name, *ranks, *(["this machine"] if visit.here else [])])
 
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from partial_fc.utils.text import plural
+
 from .job_requirements import Training
 from .row import Row
 
@@ -193,7 +195,7 @@ def _processors(slots: int, facts: Facts) -> Row:
     if gpus is None or cores is None:
         return _failed(facts, "processors", "gpus" if gpus is None else "cores", "warn")
     text = f"{len(gpus)} x {gpus[0]}" if gpus else "no GPU"
-    text += f", {cores['processors']} CPUs, for {slots} rank{'s' if slots > 1 else ''}"
+    text += f", {cores['processors']} CPUs, for {plural(slots, 'rank')}"
     if wheel not in ("", CPU_WHEEL):
         if slots > len(gpus):
             return Row(

@@ -13,10 +13,10 @@ import sys
 import cv2
 import numpy as np
 
-from partial_fc.data.tools.options import whole_number
 from partial_fc.distributed import env as launch
-from partial_fc.utils.cli import run_command
-from partial_fc.utils.staging import plural, staged_files
+from partial_fc.utils.cli import run_command, whole_number
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import plural
 
 from . import tables
 from .embedding import How, check_size

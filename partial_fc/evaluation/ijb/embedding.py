@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from partial_fc.data.prefetch import Prefetcher
-from partial_fc.utils.staging import progress
+from partial_fc.utils.progress import progress
 
 from .alignment import SIZE, align, read_rgb, similarities
 from .image_list import ImageList

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.staging import progress
+from partial_fc.utils.progress import progress
 
 from .embedding import How, Model, template_embeddings
 from .identification import Identification, identify, mates_of, mean

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.staging import plural
+from partial_fc.utils.text import plural
 
 from .words import MAX_DIGITS, bad_line, is_id, read_words
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.staging import progress
+from partial_fc.utils.progress import progress
 
 from .words import MAX_DIGITS, bad_line, rows_of
 

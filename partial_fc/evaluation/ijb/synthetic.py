@@ -25,10 +25,11 @@ from partial_fc.data.synthetic.dataset import HELD_OUT_START
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.data.synthetic.landmarks import face_landmarks
 from partial_fc.data.synthetic.nuisance import draw_nuisance
-from partial_fc.data.tools.options import add_seed, add_workers, whole_number
-from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.cli import add_seed, add_workers, run_command, start, whole_number
 from partial_fc.utils.process_pool import ordered_map
-from partial_fc.utils.staging import plural, progress, staged_folder
+from partial_fc.utils.progress import progress
+from partial_fc.utils.staging import staged_folder
+from partial_fc.utils.text import plural
 
 from .alignment import ARCFACE, SIZE
 from .protocol import GALLERIES, files_of

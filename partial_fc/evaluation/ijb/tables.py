@@ -7,8 +7,8 @@ import io
 import json
 from typing import Any
 
-from partial_fc.utils.staging import plural
 from partial_fc.utils.tables import markdown_table
+from partial_fc.utils.text import plural
 
 from .embedding import How
 from .evaluate import Results

@@ -14,7 +14,7 @@ import onnxruntime
 
 from partial_fc.distributed import env as launch
 from partial_fc.inference.model import best_providers, first_line
-from partial_fc.utils.staging import plural
+from partial_fc.utils.text import plural
 
 from .files import OwnPixels, check_files, check_own_pixels
 from .graph import check_graph, check_signature, pixel_norm

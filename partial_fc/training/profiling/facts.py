@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from partial_fc.distributed import env as launch
+from partial_fc.utils.memory import free_memory
 
 
 class Tally(NamedTuple):
@@ -211,18 +212,12 @@ class Profile(NamedTuple):
 
 def place_of(threads: int) -> Place:
     """This process's Place, with so many decoding threads."""
-    return Place(socket.gethostname(), launch.cores_of_rank(1), threads, memory_available())
+    return Place(socket.gethostname(), launch.cores_of_rank(1), threads, free_memory())
 
 
 def disk_bytes(path: str = "/proc/self/io") -> int | None:
     """Bytes that the disk has read for this process so far; None where the system does not tell (only Linux does)."""
     return _number_in(path, "read_bytes:")
-
-
-def memory_available(path: str = "/proc/meminfo") -> int | None:
-    """Bytes of this host that programs, or a RAM disk, could take; None where the system does not tell."""
-    kibibytes = _number_in(path, "MemAvailable:")
-    return None if kibibytes is None else kibibytes * 1024
 
 
 def idle_seconds(path: str = "/proc/stat") -> float | None:

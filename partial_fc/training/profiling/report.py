@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from partial_fc.utils import tables
+from partial_fc.utils.atomic_io import replacing
 
 from .facts import Phase, Profile
 from .verdict import Verdict, percent
@@ -104,8 +104,8 @@ def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> Non
     _draw_speed(speed, profile)
     _draw_step(step, profile)
     _draw_threads(threads, profile)
-    figure.savefig(path + ".writing", dpi=120, format="png")
-    os.replace(path + ".writing", path)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
 
 
 def _draw_speed(axes, profile: Profile) -> None:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 from partial_fc.checkpoint import replace_file
-from partial_fc.utils.staging import plural
+from partial_fc.utils.text import plural
 
 from . import pictures, tables, wording
 from .charts import charts

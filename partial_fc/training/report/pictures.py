@@ -6,7 +6,7 @@ import base64
 import math
 from collections.abc import Sequence
 
-from partial_fc.utils.staging import plural
+from partial_fc.utils.text import plural
 
 from .markup import Markup, join, tag
 from .results import HardPair, SetResult

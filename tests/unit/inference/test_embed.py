@@ -150,7 +150,7 @@ def test_results_are_replaced_only_with_force(place, capsys):
     assert run() == 0
     before = (place / "embeddings.npy").read_bytes()
     assert run("--no-flip") == 2
-    assert "embeddings.npy is there already" in capsys.readouterr().err
+    assert "embeddings.npy already exists" in capsys.readouterr().err
     assert (place / "embeddings.npy").read_bytes() == before
     assert run("--no-flip", "--force") == 0 and (place / "embeddings.npy").read_bytes() != before
 
@@ -211,7 +211,7 @@ def test_ctrl_c_leaves_no_files(place):
     )
     try:
         deadline = time.time() + 30
-        while not any(name.startswith(".face_sets-") for name in os.listdir(place)) and time.time() < deadline:
+        while not any(name.startswith(".partial_fc-") for name in os.listdir(place)) and time.time() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)
         child.send_signal(signal.SIGINT)

@@ -91,7 +91,7 @@ def test_names_that_cannot_be_folders_are_replaced():
 def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(FileExistsError, match="full is there already and not empty"):
+    with pytest.raises(FileExistsError, match="full already exists and is not empty"):
         unpack_set(small, str(tmp_path / "full"))
     rec = os.path.join(small, "train.rec")
     with open(rec, "r+b") as file:

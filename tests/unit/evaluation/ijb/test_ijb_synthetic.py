@@ -119,6 +119,6 @@ def test_the_command(drawn, tmp_path, capsys):
     first = [read_rgb(os.path.join(folder, "1.jpg")) for folder in (ijb.folder, os.path.join(drawn[0], "loose_crop"))]
     assert (first[0] != first[1]).any()
     assert main([root, "--subjects", "4", "--workers", "1"]) == 2
-    assert "is there already and not empty" in capsys.readouterr().err
+    assert "already exists and is not empty" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([root, "--subjects", "3"])

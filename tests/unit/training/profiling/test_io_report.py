@@ -14,7 +14,6 @@ from partial_fc.training.profiling.facts import (
     Tally,
     disk_bytes,
     idle_seconds,
-    memory_available,
     place_of,
 )
 from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_lines, ram_disk_setting
@@ -142,7 +141,6 @@ def test_what_the_host_tells(tmp_path):
     io.write_text("rchar: 5\nread_bytes: 4096\ncancelled_write_bytes: 0\n")
     assert disk_bytes(str(io)) == 4096
     assert disk_bytes(str(tmp_path / "none")) is None
-    assert memory_available(str(io)) is None
     stat = tmp_path / "stat"
     stat.write_text("cpu  10 20 30 400 50 6 7\ncpu0 1 1 1 1 1\n")
     assert idle_seconds(str(stat)) == 450 / os.sysconf("SC_CLK_TCK")

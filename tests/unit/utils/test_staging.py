@@ -1,0 +1,95 @@
+"""Results that appear only when they are complete."""
+
+import os
+
+import pytest
+
+from partial_fc.utils.staging import staged_files, staged_folder
+
+
+def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
+    out = str(tmp_path / "new" / "out")
+
+    def write(text, force=False, fail=False):
+        with staged_files(out, ["b", "a"], force) as stage:
+            for name in "ab":
+                with open(os.path.join(stage, name), "w") as file:
+                    file.write(text)
+            if fail:
+                raise KeyboardInterrupt
+
+    def read():
+        return {name: open(os.path.join(out, name)).read() for name in os.listdir(out)}
+
+    with pytest.raises(KeyboardInterrupt):
+        write("0", fail=True)
+    assert not os.path.exists(out)
+    write("1")
+    assert read() == {"a": "1", "b": "1"}
+    with pytest.raises(FileExistsError, match="out/b already exists: .*--force"):
+        write("2")
+    with pytest.raises(KeyboardInterrupt):
+        write("2", force=True, fail=True)
+    assert read() == {"a": "1", "b": "1"}
+    write("2", force=True)
+    assert read() == {"a": "2", "b": "2"}
+
+
+def test_a_folder_appears_only_whole(tmp_path):
+    with pytest.raises(KeyboardInterrupt), staged_folder(tmp_path / "x") as stage:
+        open(os.path.join(stage, "a"), "w").close()
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == []
+    with staged_folder(tmp_path / "x") as stage:
+        open(os.path.join(stage, "a"), "w").close()
+    assert os.listdir(tmp_path / "x") == ["a"]
+
+
+def test_a_stage_is_its_makers_alone(tmp_path):
+    """Containers that share a folder have the same process ids: no stage may be taken for one's own and removed."""
+    other = tmp_path / f".partial_fc-{os.getpid()}"
+    other.mkdir()
+    (other / "train.rec.part").touch()
+    with staged_files(tmp_path, ["a"], False) as one, staged_files(tmp_path, ["b"], False) as two:
+        assert one != two
+        for stage, name in ((one, "a"), (two, "b")):
+            open(os.path.join(stage, name), "w").close()
+    with staged_folder(tmp_path / "tree"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == [other.name, "a", "b", "tree"] and os.listdir(other) == ["train.rec.part"]
+
+
+def test_results_have_the_permissions_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with staged_folder(tmp_path / "tree"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "tree").stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("staged", [lambda path: staged_files(path, ["a"], False), staged_folder])
+def test_a_full_disk_names_the_folder_and_the_mend(tmp_path, staged):
+    with pytest.raises(OSError, match="/out cannot be written: No space left on device: free space there, or name"):
+        with staged(str(tmp_path / "out")), open("/dev/full", "wb", buffering=0) as full:
+            full.write(b"x")
+    with pytest.raises(FileNotFoundError, match="elsewhere"):  # not of writing: left as it is
+        with staged(str(tmp_path / "out")):
+            open(tmp_path / "elsewhere")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_is_replaced_only_by_a_complete_one(tmp_path):
+    def write(text, fail=False):
+        with staged_folder(tmp_path / "x", force=True) as stage:
+            with open(os.path.join(stage, text), "w"):
+                pass
+            assert fail is False
+
+    write("old")
+    with pytest.raises(AssertionError):
+        write("new", fail=True)
+    assert os.listdir(tmp_path / "x") == ["old"]
+    write("new")
+    assert os.listdir(tmp_path / "x") == ["new"] and os.listdir(tmp_path) == ["x"]
