@@ -1,4 +1,4 @@
-"""Time and memory of a step of the classification layer under a trivial backbone, beside the textbook form.
+"""Time and memory of a step of the classification layer with a trivial backbone, compared with the textbook form.
 
 . setup-utils/env.sh
 mpirun -q -np 2 python benchmarks/layer.py                                  # the four cases of the README
@@ -38,15 +38,15 @@ CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
 BATCH, EMBEDDING, INPUTS = 64, 512, 16
 
 
-def build(kind, classes: int, ratio: float, folder: str | None = None, **walk):
-    """A module of the given class over one small FullyConnected; its bank is in memory, or in files in a folder."""
+def build(kind, classes: int, ratio: float, folder: str | None = None, **layer_options):
+    """A module of class ``kind`` with one small FullyConnected; its bank is in memory, or in files in a folder."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
-    sampled, place = num_sampled(shard.size, ratio), {"folder": folder, "class_start": shard.start}
-    bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), EMBEDDING, "", **place)
+    sampled, options = num_sampled(shard.size, ratio), {"folder": folder, "class_start": shard.start}
+    bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), EMBEDDING, "", **options)
     backbone, memory = get_scheduler([], 0.1, 0.1)
     symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (BATCH * hvd.size()))
-    module = kind(symbol, MarginLoss((1.0, 0.0, 0.4), 64, EMBEDDING), bank, optimizer, **walk)
+    module = kind(symbol, MarginLoss((1.0, 0.0, 0.4), 64, EMBEDDING), bank, optimizer, **layer_options)
     module.bind([mx.io.DataDesc("data", (BATCH, INPUTS))])
     module.init_params(mx.init.Xavier())
     module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone})
@@ -54,7 +54,7 @@ def build(kind, classes: int, ratio: float, folder: str | None = None, **walk):
 
 
 def batches(classes: int, steps: int):
-    """Batches of this rank, the same for every kind of module."""
+    """Yields batches of this rank, the same for every kind of module."""
     rng = np.random.default_rng(hvd.rank())
     for _ in range(steps):
         images, labels = rng.standard_normal((BATCH, INPUTS)), rng.integers(0, classes, BATCH)
@@ -62,13 +62,13 @@ def batches(classes: int, steps: int):
 
 
 def resident(field: str) -> int:
-    """VmRSS or VmHWM (the largest since it was reset) of this process, in bytes."""
+    """VmRSS, or VmHWM (its maximum since the last reset), of this process in bytes."""
     with open("/proc/self/status") as status:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith(field))
 
 
 def start_peak() -> int:
-    """Gives freed memory back, makes VmHWM start anew from VmRSS (proc(5), clear_refs), and returns that."""
+    """Releases freed memory, resets VmHWM to VmRSS (proc(5), clear_refs) and returns VmRSS in bytes."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/clear_refs", "w") as file:
@@ -77,7 +77,7 @@ def start_peak() -> int:
 
 
 def time_steps(module, data) -> float:
-    """Median seconds of a step on this rank, the first two left out."""
+    """Median seconds of a step on this rank, without the first two steps."""
     seconds = []
     for batch in data:
         if hvd.size() > 1:
@@ -90,13 +90,13 @@ def time_steps(module, data) -> float:
     return float(np.median(seconds[2:]))
 
 
-def measure(kind, classes: int, ratio: float, steps: int, **walk) -> tuple[float, int]:
-    """Seconds of a step, and the bytes that steps take beyond the module and its bank; of the slowest rank."""
-    module = build(kind, classes, ratio, **walk)
+def measure(kind, classes: int, ratio: float, steps: int, **layer_options) -> tuple[float, float]:
+    """Seconds of a step, and the bytes that steps need beyond the module and its bank; the maximum over the ranks."""
+    module = build(kind, classes, ratio, **layer_options)
     module.memory_bank.weight_mom.wait_to_read()
     before = start_peak()
-    mine = [time_steps(module, batches(classes, steps + 2)), float(resident("VmHWM") - before)]
-    return tuple(np.max(hvd.allgather_object(mine, name="measured"), axis=0)) if hvd.size() > 1 else tuple(mine)
+    local = time_steps(module, batches(classes, steps + 2)), float(resident("VmHWM") - before)
+    return tuple(np.max(hvd.allgather_object(local, name="measured"), axis=0)) if hvd.size() > 1 else local
 
 
 def main() -> None:
@@ -104,18 +104,18 @@ def main() -> None:
     parser.add_argument("--classes", type=int)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--kept-mb", type=int, default=256, help="0: the logits are computed twice")
-    words = parser.parse_args()
+    parser.add_argument("--logits-cache-mb", type=int, default=256, help="0 computes the logits twice")
+    args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()
-    for classes, ratio in [(words.classes, words.ratio)] if words.classes else CASES:
-        textbook = measure(TextbookModule, classes, ratio, words.steps)
-        ours = measure(SampleDistributeModule, classes, ratio, words.steps, logits_cache_mb=words.logits_cache_mb)
+    for classes, ratio in [(args.classes, args.ratio)] if args.classes else CASES:
+        textbook = measure(TextbookModule, classes, ratio, args.steps)
+        tiled = measure(SampleDistributeModule, classes, ratio, args.steps, logits_cache_mb=args.logits_cache_mb)
         if hvd.rank() == 0:
             print(
                 f"{classes} classes, r = {ratio}: textbook {textbook[0]:.3f} s, {textbook[1] / 1e6:.0f} MB; "
-                f"this {ours[0]:.3f} s, {ours[1] / 1e6:.0f} MB; {textbook[0] / ours[0]:.2f} x faster, "
-                f"memory 1/{textbook[1] / ours[1]:.1f}",
+                f"this {tiled[0]:.3f} s, {tiled[1] / 1e6:.0f} MB; {textbook[0] / tiled[0]:.2f} x faster, "
+                f"memory 1/{textbook[1] / tiled[1]:.1f}",
                 flush=True,
             )
 

@@ -28,11 +28,11 @@ from mxnet import nd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
-from partial_fc.layer.sgd import sgd_momentum  # noqa: E402
+from partial_fc.layer.sgd import SGDParams, sgd_momentum  # noqa: E402
 from partial_fc_mxnet.ops.host_memory import host_array, memory_of  # noqa: E402
 
 ROUNDS = 5
-# With a rate of 1 the gradient, which sgd_momentum overwrites, is the same in every call.
+# sgd_momentum multiplies the gradient by learning_rate * rescale_grad in place; 1 leaves it the same for every call.
 SGD = {"momentum": 0.9, "wd": 5e-4, "rescale_grad": 1.0}
 
 
@@ -112,7 +112,7 @@ def numpy_softmax(t: Tile) -> np.ndarray:
 
 
 def numpy_sgd(t: Tile) -> np.ndarray:
-    sgd_momentum(t.w, t.dw, t.m, learning_rate=1.0, **SGD)
+    sgd_momentum(t.w, t.dw, t.m, SGDParams(learning_rate=1.0, **SGD))
     return t.w
 
 

@@ -1,6 +1,6 @@
 """The optimizers: SGD of the memory bank's rows, and an MXNet optimizer that sums gradients over the ranks.
 
-Shapes: S sampled classes of this rank, E embedding.
+Shapes: S sampled classes of this rank, L classes of this rank, E embedding.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.sgd import sgd_momentum
+from partial_fc.layer.sgd import SGDParams, sgd_momentum
 
 from .ops.host_memory import memory_of
 
 
 class MemoryBankSGDOptimizer:
-    """SGD with momentum and weight decay on the rows of the memory bank that took part in a step.
+    """SGD with momentum and weight decay on the rows of the memory bank that take part in a step.
+
+    As MXNet's ``sgd_mom_update``: mom = momentum * mom - lr * (rescale_grad * grad + wd * weight); weight += mom.
 
     Args:
-        lr_scheduler: number of the update -> learning rate.
-        rescale_grad: 1 / (B * R) turns the summed gradient into that of the mean loss.
-        momentum, wd: of MXNet's ``sgd_mom_update``:
-            mom = momentum * mom - lr * (rescale_grad * grad + wd * weight); weight += mom.
+        lr_scheduler: callable, number of the update -> learning rate.
+        rescale_grad: 1 / (B * R), which turns the summed gradient into that of the mean loss.
+        momentum: factor of the momentum.
+        wd: weight decay.
     """
 
     def __init__(self, lr_scheduler, rescale_grad: float, momentum: float = 0.9, wd: float = 5e-4):
@@ -42,40 +44,43 @@ class MemoryBankSGDOptimizer:
         """Updates ``weight`` and its momentum ``state`` in place.
 
         Args:
-            weight, grad, state: (S, E) float32; ``grad`` may be overwritten.
+            weight: (S, E) float32.
+            grad: (S, E) float32, may be overwritten.
+            state: (S, E) float32; (L, E) with ``state_rows``.
             learning_rate: of this update.
-            inverse_norm, state_rows: on the CPU alone, see partial_fc/layer/sgd.py (there ``mom_rows``).
+            inverse_norm: (S,), on the CPU only, see ``sgd_momentum``.
+            state_rows: (S,), on the CPU only, ``mom_rows`` of ``sgd_momentum``.
         """
-        numbers = dict(momentum=self.momentum, wd=self.wd, rescale_grad=self.rescale_grad)
         if weight.context.device_type == "cpu":
-            arrays = map(memory_of, (weight, grad, state))
-            sgd_momentum(*arrays, learning_rate, **numbers, inverse_norm=inverse_norm, mom_rows=state_rows)
+            params = SGDParams(learning_rate, self.momentum, self.wd, self.rescale_grad)
+            sgd_momentum(memory_of(weight), memory_of(grad), memory_of(state), params, inverse_norm, state_rows)
         else:
-            mx.nd.sgd_mom_update(weight, grad, state, out=weight, lr=learning_rate, **numbers)
+            params = {"momentum": self.momentum, "wd": self.wd, "rescale_grad": self.rescale_grad}
+            mx.nd.sgd_mom_update(weight, grad, state, out=weight, lr=learning_rate, **params)
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
-    """Sums every gradient over the ranks, then lets the wrapped optimizer update.
+    """Sums every gradient over the ranks, then calls the wrapped optimizer.
 
-    Everything but the update belongs to the wrapped optimizer, its ``idx2name`` above all: MXNet tells
-    by the names which parameters see no weight decay (all but ``*_weight`` and ``*_gamma``) and which
-    have an ``lr_mult`` or ``wd_mult`` of their own in the symbol.
+    All attributes are those of the wrapped optimizer. The most important one is ``idx2name``: from the names MXNet
+    derives which parameters have no weight decay (all but ``*_weight`` and ``*_gamma``) and which have an
+    ``lr_mult`` or ``wd_mult`` in the symbol.
 
-    Collectives of an update: all-reduce ``<prefix>grad.<parameter name>`` for each parameter, sent in the
-    order of the indices, each as soon as backward has written its gradient; Horovod fuses them.
+    Collectives of an update: all-reduce ``<prefix>grad.<parameter name>`` for each parameter, submitted in the
+    order of the indices; each starts as soon as backward has written its gradient; Horovod fuses them.
 
     Args:
         optimizer: any MXNet optimizer; its ``rescale_grad`` is applied after the sum.
-        prefix: put before the names of the collectives; two optimizers in one program need two.
+        prefix: prefix of the names of the collectives; two optimizers in one program need different ones.
     """
 
-    # No super().__init__(): it would write its defaults over what the wrapped optimizer was given.
+    # No super().__init__(): it would overwrite the attributes of the wrapped optimizer with defaults.
     def __init__(self, optimizer: mx.optimizer.Optimizer, prefix: str = ""):
         self._optimizer = optimizer
         self._prefix = prefix
 
     def __getattr__(self, name):
-        if name == "_optimizer":  # not there yet, while a copy or an unpickled one is being made
+        if name == "_optimizer":  # not set yet while copy or pickle creates an instance
             raise AttributeError(name)
         return getattr(self._optimizer, name)
 
@@ -92,8 +97,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         inner = self._optimizer
         setattr(inner, name, value)
         if name == "idx2name":
-            # Module assigns the names after construction, when the wrapped optimizer has already worked out
-            # from none which parameters decay; it has to do so again, without losing what the user set.
+            # Module assigns the names after construction. The wrapped optimizer has already derived its multipliers
+            # without names, so it has to derive them again; the dicts keep what the user has set.
             inner.set_lr_mult(dict(inner.lr_mult))
             inner.set_wd_mult(dict(inner.wd_mult))
 
@@ -121,7 +126,12 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def sum_gradients(self, index, grad) -> None:
-        """Sends one gradient, or a list of them with their indices, to be summed in place; returns at once."""
+        """Starts to sum gradients over the ranks in place, and returns without waiting.
+
+        Args:
+            index: index of a parameter, or a list of them.
+            grad: its gradient, or the list of their gradients.
+        """
         if hvd.size() == 1:
             return
         many = isinstance(index, (tuple, list))

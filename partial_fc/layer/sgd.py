@@ -1,55 +1,85 @@
-"""SGD with momentum on rows that lie in the host's memory.
+"""SGD with momentum on rows in host memory.
 
-Shapes: S rows, E embedding.
+Shapes: S rows, L rows of the whole momentum, E embedding, T rows of a block.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-# Rows worked on at once: these, their momentum and gradient and what is between fit into a core's own cache.
-ROWS = 128
+# Rows of a block: with their momentum, their gradient and one temporary they fit into the L2 cache of a core.
+BLOCK_ROWS = 128
+
+
+@dataclass(frozen=True)
+class SGDParams:
+    """The hyperparameters of an update, named as those of MXNet's ``sgd_mom_update``.
+
+    Attributes:
+        learning_rate: of this update.
+        momentum: factor of the momentum.
+        wd: weight decay.
+        rescale_grad: factor of the gradient.
+    """
+
+    learning_rate: float
+    momentum: float
+    wd: float
+    rescale_grad: float
 
 
 def sgd_momentum(
     weight: np.ndarray,
     grad: np.ndarray,
     mom: np.ndarray,
-    learning_rate: float,
-    momentum: float,
-    wd: float,
-    rescale_grad: float,
+    params: SGDParams,
     inverse_norm: np.ndarray | None = None,
     mom_rows: np.ndarray | None = None,
 ) -> None:
     """mom = momentum * mom - learning_rate * (rescale_grad * grad + wd * weight); weight += mom.
 
-    As MXNet's ``sgd_mom_update``, and as fast (benchmarks/operators.py), with the gradient through the normalisation on
-    the same pass.
+    Computes what MXNet's ``sgd_mom_update`` does, equally fast (benchmarks/operators.py). It works block by block, so
+    that the projection of the gradient and the copies of gathered momentum find their rows in the cache.
 
     Args:
-        weight, mom: (S, E) float32, changed in place.
+        weight: (S, E) float32, updated in place.
         grad: (S, E) float32, overwritten.
-        inverse_norm: (S,) 1 / |weight| where the loss sees weight / |weight|, and ``grad`` lacks nothing but the part
-            along the weight that this takes away: grad - (grad . weight) inverse_norm^2 weight is what is meant.
-        mom_rows: (S,) where the momentum of these rows is the rows ``mom_rows`` of ``mom`` (L, E): they are taken and
-            written back some at a time, while they are in the cache.
+        mom: (S, E) float32, updated in place; (L, E) with ``mom_rows``.
+        params: the hyperparameters.
+        inverse_norm: (S,) 1 / |weight|, for a loss of the unit rows weight / |weight|: projects ``grad`` onto the
+            tangent space of each row, grad - (grad . weight) inverse_norm^2 weight, before the update.
+        mom_rows: (S,) unique rows of ``mom`` that belong to the rows of ``weight``.
     """
-    pulled, taken = np.empty((2, min(ROWS, len(weight)), weight.shape[1]), weight.dtype)
-    for row in range(0, len(weight), ROWS):
-        w, g = weight[row : row + ROWS], grad[row : row + ROWS]
-        if mom_rows is None:
-            m = mom[row : row + ROWS]
-        else:
-            m = np.take(mom, mom_rows[row : row + ROWS], axis=0, out=taken[: len(w)], mode="clip")
-        towards_zero = np.full((len(w), 1), learning_rate * wd, np.float32)
+    scratch, gathered = np.empty((2, min(BLOCK_ROWS, len(weight)), weight.shape[1]), weight.dtype)
+    for start in range(0, len(weight), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        w, g = weight[block], grad[block]
+        decay = np.float32(params.learning_rate * params.wd)
         if inverse_norm is not None:
-            along = np.einsum("te,te->t", g, w) * np.square(inverse_norm[row : row + ROWS])
-            towards_zero[:, 0] -= np.float32(learning_rate * rescale_grad) * along
-        g *= np.float32(learning_rate * rescale_grad)
-        m *= np.float32(momentum)
-        m -= g
-        m -= np.multiply(w, towards_zero, out=pulled[: len(w)])
-        w += m
-        if mom_rows is not None:
-            mom[mom_rows[row : row + ROWS]] = m
+            decay = _projected_decay(w, g, inverse_norm[block], decay, params)
+        if mom_rows is None:
+            _update_block(w, g, mom[block], decay, params, scratch[: len(w)])
+        else:
+            m = np.take(mom, mom_rows[block], axis=0, out=gathered[: len(w)], mode="clip")
+            _update_block(w, g, m, decay, params, scratch[: len(w)])
+            mom[mom_rows[block]] = m
+
+
+def _projected_decay(w, g, inverse_norm, decay: np.float32, params: SGDParams) -> np.ndarray:
+    """(T, 1) factors of the rows in the update: weight decay minus the part of the gradient along the row.
+
+    Both are multiples of the row, so the projection needs no pass over the gradient of its own.
+    """
+    along = np.einsum("te,te->t", g, w) * np.square(inverse_norm)
+    return (decay - np.float32(params.learning_rate * params.rescale_grad) * along)[:, None]
+
+
+def _update_block(w, g, m, decay, params: SGDParams, scratch: np.ndarray) -> None:
+    """Updates weight w and momentum m, all (T, E), in place; overwrites the gradient g."""
+    g *= np.float32(params.learning_rate * params.rescale_grad)
+    m *= np.float32(params.momentum)
+    m -= g
+    m -= np.multiply(w, decay, out=scratch)
+    w += m

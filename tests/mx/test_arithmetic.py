@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
-from partial_fc_mxnet.layer import tiled_softmax as tiled_softmax
+from partial_fc_mxnet.layer import tiled_softmax
 from partial_fc_mxnet.ops.arithmetic import DeviceArithmetic, HostArithmetic, product
 
 HOST, DEVICE = HostArithmetic(), DeviceArithmetic(mx.cpu())
@@ -55,6 +55,16 @@ def test_the_products_gradients_add_to_the_first_and_overwrite_the_second():
     np.testing.assert_allclose(gradients[1].asnumpy(), head.asnumpy().T @ data.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_take_waits_until_no_operator_reads_the_buffer_it_overwrites():
+    source, buffer, slow = mx.nd.ones((500, 500)), mx.nd.zeros((500, 500)), mx.nd.ones((1500, 1500))
+    mx.nd.waitall()
+    pending = mx.nd.dot(mx.nd.dot(slow, slow), slow)  # occupies MXNet's worker, so that the copy has to wait
+    copy = buffer.copy()
+    HOST.take(source, np.arange(500), buffer)
+    assert not copy.asnumpy().any(), "the copy must be of the content before take"
+    pending.wait_to_read()
+
+
 class OperatorSGD(MemoryBankSGDOptimizer):
     """As on a GPU, and as one of a user's own: with an ``update`` that knows nothing of normalised rows."""
 
@@ -70,12 +80,12 @@ def test_a_whole_step_with_each(sampled, logits_cache_bytes, tmp_path, monkeypat
     for arithmetic, optimizer in ((HOST, MemoryBankSGDOptimizer), (DEVICE, OperatorSGD)):
         monkeypatch.setattr(tiled_softmax, "arithmetic_on", lambda context, chosen=arithmetic: chosen)
         bank = MemoryBank(12, 12, 0, 0, E, str(tmp_path), class_start=0)
-        walk = tiled_softmax.TiledMarginSoftmax(MarginLoss(loss_s=8), bank, mx.cpu(), 5, logits_cache_bytes)
+        softmax = tiled_softmax.TiledMarginSoftmax(MarginLoss(loss_s=8), bank, mx.cpu(), 5, logits_cache_bytes)
         index = np.arange(12) if sampled is None else sampled
         column = np.array([0, 5, -1, 2, 2])
-        statistics = walk.statistics(rows(G, E), column, index)
+        statistics = softmax.forward(rows(G, E), column, index)
         log_sum_exp = statistics[0] + np.log(statistics[1])
-        d_features = walk.gradients(log_sum_exp, optimizer(None, 1 / G), 0.1)
+        d_features = softmax.backward(log_sum_exp, optimizer(None, 1 / G), 0.1)
         results.append([statistics, d_features.asnumpy(), bank.weight.asnumpy(), bank.weight_mom.asnumpy()])
     for one, other in zip(*results):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -31,14 +31,14 @@ def peak_of_a_step(classes, logits_cache_bytes):
 
 def measure(classes, logits_cache_bytes):
     bank = MemoryBank(classes, classes, 0, 0, E, "", class_start=0)
-    walk = TiledMarginSoftmax(MarginLoss(), bank, mx.cpu(), TILE, logits_cache_bytes)
+    softmax = TiledMarginSoftmax(MarginLoss(), bank, mx.cpu(), TILE, logits_cache_bytes)
     features = mx.nd.random.normal(shape=(G, E))
     features.wait_to_read()
     before = start_peak()
     for _ in range(2):
-        statistics = walk.statistics(features, np.arange(G), np.arange(classes))
+        statistics = softmax.forward(features, np.arange(G), np.arange(classes))
         log_sum_exp = statistics[0] + np.log(statistics[1])
-        walk.gradients(log_sum_exp, MemoryBankSGDOptimizer(None, 1 / G), 0.1).wait_to_read()
+        softmax.backward(log_sum_exp, MemoryBankSGDOptimizer(None, 1 / G), 0.1).wait_to_read()
     return resident("VmHWM") - before
 
 

@@ -1,9 +1,11 @@
-"""The classification layer's step with a user's own loss, which MXNet records and differentiates.
+"""The classification layer with a user's own loss, which MXNet records and differentiates.
 
 Shapes: G global batch, S sampled classes of this rank, E embedding.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import mxnet as mx
 import numpy as np
@@ -11,13 +13,35 @@ import numpy as np
 from partial_fc_mxnet.memory_bank import MemoryBank
 
 
-class RecordedLoss:
-    """Any object with ``forward(data, weight, mapping_label, depth)``, in the two calls of TiledMarginSoftmax.
+@dataclass
+class _StepState:
+    """The state of a step between its forward and its backward pass.
 
-    Its logits (G, S) and centers (S, E) exist as a whole, and each must fit into one MXNet array.
+    Attributes:
+        local_index: (S,) sorted local indices of the centers.
+        weight, momentum: (S, E) rows of the bank.
+        recorded_features: (G, E) that autograd recorded.
+        recorded_weight: (S, E) that autograd recorded.
+        columns: (G,) int32 column of each row's target, -1 if this rank does not hold it.
+        logits: (G, S) that the loss returned.
+    """
+
+    local_index: np.ndarray
+    weight: mx.nd.NDArray
+    momentum: mx.nd.NDArray
+    recorded_features: mx.nd.NDArray
+    recorded_weight: mx.nd.NDArray
+    columns: mx.nd.NDArray
+    logits: mx.nd.NDArray
+
+
+class AutogradLoss:
+    """Any object with ``forward(data, weight, mapping_label, depth)``, with the interface of TiledMarginSoftmax.
+
+    Its logits (G, S) and centers (S, E) are not tiled, and each must fit into one MXNet array.
 
     Args:
-        fc7_model: that object.
+        fc7_model: the object.
         bank: the centers.
         context: where the step computes.
     """
@@ -26,31 +50,32 @@ class RecordedLoss:
         self.fc7_model = fc7_model
         self.bank = bank
         self.context = context
-        self._step: tuple | None = None
+        self._state: _StepState | None = None
 
-    def statistics(self, features: mx.nd.NDArray, column: np.ndarray, local_index: np.ndarray) -> np.ndarray:
-        """As TiledMarginSoftmax.statistics."""
+    def forward(self, features: mx.nd.NDArray, columns: np.ndarray, local_index: np.ndarray) -> np.ndarray:
+        """As TiledMarginSoftmax.forward."""
         data = features.detach()
-        rows = tuple(rows.as_in_context(self.context) for rows in self.bank.get(local_index))
-        weight = rows[0].detach()
+        weight, momentum = (rows.as_in_context(self.context) for rows in self.bank.get(local_index))
+        recorded = weight.detach()
         data.attach_grad()
-        weight.attach_grad()
-        column = mx.nd.array(column, ctx=self.context, dtype="int32")
+        recorded.attach_grad()
+        column = mx.nd.array(columns, ctx=self.context, dtype="int32")
         with mx.autograd.record():
-            logits, _ = self.fc7_model.forward(data, weight, mapping_label=column, depth=len(local_index))
-        self._step = local_index, rows, data, weight, column, logits
+            logits, _ = self.fc7_model.forward(data, recorded, mapping_label=column, depth=len(local_index))
+        self._state = _StepState(local_index, weight, momentum, data, recorded, column, logits)
         target = mx.nd.pick(logits, mx.nd.maximum(column, 0), axis=1)
         target = mx.nd.where(column >= 0, target, mx.nd.full(target.shape, -np.inf, ctx=self.context))
-        largest = mx.nd.max(logits, axis=1, keepdims=True)
-        total = mx.nd.sum(mx.nd.exp(mx.nd.broadcast_sub(logits, largest)), axis=1)
-        return mx.nd.stack(largest.reshape((-1,)), total, target).asnumpy()
+        maximum = mx.nd.max(logits, axis=1, keepdims=True)
+        total = mx.nd.sum(mx.nd.exp(mx.nd.broadcast_sub(logits, maximum)), axis=1)
+        return mx.nd.stack(maximum.reshape((-1,)), total, target).asnumpy()
 
-    def gradients(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
-        """As TiledMarginSoftmax.gradients."""
-        (local_index, (weight, mom), data, recorded, column, logits), self._step = self._step, None
+    def backward(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
+        """As TiledMarginSoftmax.backward."""
+        state, self._state = self._state, None
         shift = mx.nd.array(log_sum_exp, ctx=self.context).reshape((-1, 1))
-        probability = mx.nd.exp(mx.nd.broadcast_sub(logits, shift))
-        logits.backward(out_grad=probability - mx.nd.one_hot(column, logits.shape[1]))
-        optimizer.update(weight=weight, grad=recorded.grad, state=mom, learning_rate=learning_rate)
-        self.bank.set(local_index, weight, mom)
-        return data.grad
+        probability = mx.nd.exp(mx.nd.broadcast_sub(state.logits, shift))
+        state.logits.backward(out_grad=probability - mx.nd.one_hot(state.columns, state.logits.shape[1]))
+        gradient = state.recorded_weight.grad
+        optimizer.update(weight=state.weight, grad=gradient, state=state.momentum, learning_rate=learning_rate)
+        self.bank.set(state.local_index, state.weight, state.momentum)
+        return state.recorded_features.grad

@@ -1,4 +1,4 @@
-"""The classification layer of one rank, which knows of the other ranks by an exchange of three numbers a row.
+"""The classification layer of one rank. It communicates with the other ranks only by an exchange of statistics (3, G).
 
 Shapes: G global batch, R ranks, S sampled classes of this rank, E embedding.
 """
@@ -15,7 +15,7 @@ from partial_fc.layer.softmax import GlobalSoftmax, combine_statistics
 from partial_fc_mxnet.memory_bank import MemoryBank
 from partial_fc_mxnet.memory_softmax import MarginLoss
 
-from .autograd_loss import RecordedLoss
+from .autograd_loss import AutogradLoss
 from .tiled_softmax import TiledMarginSoftmax
 
 
@@ -23,11 +23,11 @@ class ClassLayer:
     """Loss and gradients over the centers of a step.
 
     Args:
-        fc7_model: MarginLoss, whose gradients are written out, or any object with its ``forward``, which is recorded;
-            so is a subclass of MarginLoss with a ``forward`` of its own.
+        fc7_model: MarginLoss, which TiledMarginSoftmax computes; or any object with the same ``forward``, also a
+            subclass of MarginLoss that overrides it, which autograd differentiates.
         bank: the centers of this rank.
         context: where the step computes.
-        tile_classes, logits_cache_mb: of TiledMarginSoftmax.
+        tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
     """
 
     def __init__(self, fc7_model, bank: MemoryBank, context: mx.Context, tile_classes: int, logits_cache_mb: int):
@@ -36,7 +36,7 @@ class ClassLayer:
         if isinstance(fc7_model, MarginLoss) and type(fc7_model).forward is MarginLoss.forward:
             self._loss = TiledMarginSoftmax(fc7_model, bank, context, tile_classes, logits_cache_mb << 20)
         else:
-            self._loss = RecordedLoss(fc7_model, bank, context)
+            self._loss = AutogradLoss(fc7_model, bank, context)
 
     def forward(
         self,
@@ -45,30 +45,31 @@ class ClassLayer:
         local_index: np.ndarray,
         exchange: Callable[[np.ndarray], np.ndarray],
     ) -> GlobalSoftmax:
-        """The softmax over the centers of all ranks.
+        """Computes the softmax over the centers of all ranks.
 
         Args:
             features: (G, E) float32.
             labels: (G,) int64.
-            local_index: (S,) sorted local indices of the centers of the step, S = 0 where this rank holds none.
-            exchange: this rank's (3, G) statistics -> (3R, G), those of all ranks in their order.
+            local_index: (S,) sorted local indices of the centers of the step, S = 0 if this rank has none.
+            exchange: gathers this rank's statistics (3, G) and those of all other ranks in rank order: (3R, G).
 
         Raises:
-            MissingPositiveError: on every rank, where a label's center is not among those of the step.
+            MissingPositiveError: on every rank, if the center of a label is not among those of the step.
         """
         self.bank.centers.prefetch(local_index)
-        column = label_columns(labels, local_index, self.bank.class_start)
         self._empty = len(local_index) == 0
         if self._empty:
             statistics = np.repeat([[-np.inf], [0.0], [-np.inf]], len(labels), axis=1)
         else:
-            statistics = self._loss.statistics(features, column, local_index)
+            columns = label_columns(labels, local_index, self.bank.class_start)
+            statistics = self._loss.forward(features, columns, local_index)
         return combine_statistics(exchange(statistics).reshape(-1, 3, len(labels)), labels)
 
     def backward(self, softmax: GlobalSoftmax, optimizer, learning_rate: float) -> mx.nd.NDArray | None:
-        """Updates the centers of the last forward.
+        """Updates the centers of the last forward pass.
 
         Returns:
-            (G, E) float32, this rank's summand of the feature gradient of the summed loss; None without centers.
+            (G, E) float32, this rank's summand of the feature gradient of the summed loss; None if this rank has no
+            centers.
         """
-        return None if self._empty else self._loss.gradients(softmax.log_sum_exp, optimizer, learning_rate)
+        return None if self._empty else self._loss.backward(softmax.log_sum_exp, optimizer, learning_rate)

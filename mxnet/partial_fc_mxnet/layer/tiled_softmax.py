@@ -1,20 +1,23 @@
-"""The classification layer's step on one rank, tile by tile: its part of one softmax over the centers of all ranks.
+"""The classification layer of one rank, tile by tile: its part of one softmax over the centers of all ranks.
 
-Two walks over the centers with the exchange of the ranks' statistics between them. The first computes each tile's
-logits, their maximum and their sum of exponentials. The second turns them into probabilities of the whole layer,
-takes both gradients and updates the tile's centers. What the first walk computed is kept for the second where it fits
-into ``logits_cache_bytes``; else the second computes it again, and the memory of a step does not grow with the classes.
+The forward pass computes the logits of each tile, and of every row their maximum and their sum of exponentials. The
+ranks exchange these statistics. The backward pass turns the logits of each tile into probabilities of the undivided
+layer, computes both gradients and updates the centers of the tile. The logits are cached between the passes if they
+fit into ``logits_cache_bytes``. Otherwise the backward pass computes them again, and the memory of a step does not grow
+with the number of classes.
 
-With unit rows x of the features and w of the centers, a logit is s x.w, or that of the margin for the G targets. For
-p - onehot = D the gradients through the normalisation of a center W are dW = (g - (g.w) w) / |W| with g = s D^T x, and
-likewise for a feature.
+With the unit rows x = X / |X| of the features and w = W / |W| of the centers, a logit is s x.w; the margin changes only
+the G target logits. With the probabilities p, D = p - onehot and g = s D^T x, the gradient through the normalization
+of a center is dW = (g - (g.w) w) / |W|. The gradient of a feature has the same form.
 
 Shapes: G global batch, S centers of the step, T centers of a tile, E embedding.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import mxnet as mx
 import numpy as np
@@ -29,28 +32,50 @@ from partial_fc_mxnet.ops.buffers import Buffers
 from partial_fc_mxnet.optimizer import MemoryBankSGDOptimizer
 
 
-class _Scores(NamedTuple):
-    """A tile's logits, or what they have become, and what they were made of."""
+@dataclass
+class _TileLogits:
+    """The logits of one tile and the arrays they depend on.
 
-    weight: mx.nd.NDArray  # (T, E)
-    d_weight: mx.nd.NDArray  # (T, E) that backward of the logits writes to
-    inverse_norm: Vector  # (T,) of the weights
-    logits: mx.nd.NDArray  # (G, T)
+    Attributes:
+        weight: (T, E) centers.
+        d_weight: (T, E) gradient array that ``logits.backward`` overwrites.
+        inverse_norm: (T,) 1 / |W| of the centers.
+        logits: (G, T). The passes overwrite them in place with exponentials, probabilities and gradients.
+    """
+
+    weight: mx.nd.NDArray
+    d_weight: mx.nd.NDArray
+    inverse_norm: Vector
+    logits: mx.nd.NDArray
 
 
-class _Step(NamedTuple):
-    """What the second walk needs of the first."""
+@dataclass
+class _StepState:
+    """The state of a step between its forward and its backward pass.
 
-    unit: mx.nd.NDArray  # (G, E) normalised features
-    inverse_norm: Vector  # (G,)
-    scaled: mx.nd.NDArray  # (G, E) s times the normalised features
-    d_scaled: mx.nd.NDArray  # (G, E) their gradient, summed over the tiles
+    Attributes:
+        tiles: the tiles of the step.
+        tile_targets: for each tile the rows of the batch whose targets it contains, and their columns in the tile.
+        unit: (G, E) unit rows x of the features.
+        inverse_norm: (G,) 1 / |X| of the features.
+        scaled: (G, E) s x.
+        d_scaled: (G, E) gradient of ``scaled``, summed over the tiles.
+        target_logits: (G,) float64, -inf where another rank holds the target.
+        target_slope: (G,) float64, derivative of target logit / s with respect to the cosine.
+        cached: the tiles' exponentiated logits; empty if the backward pass computes the logits again.
+        maxima: (tiles, G) float32, the row maxima that were subtracted from the cached logits.
+    """
+
     tiles: list[Tile]
-    places: list  # rows and columns of the targets in each tile
-    target: np.ndarray  # (G,) float64 target logits, -inf where the target is on another rank
-    slope: np.ndarray  # (G,) float64 derivative of target logit / s by the cosine
-    kept: list[_Scores]  # empty where the second walk computes them again
-    largest: np.ndarray  # (tiles, G) float32 that the kept logits have been exponentiated with
+    tile_targets: list[tuple[np.ndarray, np.ndarray]]
+    unit: mx.nd.NDArray
+    inverse_norm: Vector
+    scaled: mx.nd.NDArray
+    d_scaled: mx.nd.NDArray
+    target_logits: np.ndarray
+    target_slope: np.ndarray
+    cached: deque[_TileLogits] = field(default_factory=deque)
+    maxima: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
 
 
 class TiledMarginSoftmax:
@@ -59,9 +84,9 @@ class TiledMarginSoftmax:
     Args:
         loss: its margins and scale.
         bank: the centers.
-        context: where the step computes; the bank may be elsewhere.
-        size: T, classes of a tile; 0 takes what suits the device.
-        logits_cache_bytes: the most that a step keeps from its first walk for its second.
+        context: where the step computes; the bank may be in another context.
+        size: T, classes of a tile; 0 selects a size that suits the device.
+        logits_cache_bytes: upper limit of what a step caches between its two passes.
     """
 
     def __init__(self, loss: MarginLoss, bank: MemoryBank, context: mx.Context, size: int, logits_cache_bytes: int):
@@ -72,151 +97,182 @@ class TiledMarginSoftmax:
         self.logits_cache_bytes = logits_cache_bytes
         self._arithmetic = arithmetic_on(context)
         self._buffers = Buffers()
-        self._step: _Step | None = None
+        self._state: _StepState | None = None
 
-    def statistics(self, features: mx.nd.NDArray, column: np.ndarray, local_index: np.ndarray) -> np.ndarray:
-        """The first walk.
+    def forward(self, features: mx.nd.NDArray, columns: np.ndarray, local_index: np.ndarray) -> np.ndarray:
+        """Computes the softmax statistics of this rank's centers.
 
         Args:
             features: (G, E) float32 in this context.
-            column: (G,) column of each row's target among the centers of the step, -1 where it is not here.
+            columns: (G,) column of each row's target among the centers of the step, -1 if it is not among them.
             local_index: (S,) sorted local indices of these centers, S at least 1.
 
         Returns:
-            (3, G) float64: largest logit of each row, sum of exp(logit - largest), target logit or -inf.
+            (3, G) float64: maximum logit of each row, sum of exp(logit - maximum), target logit or -inf.
         """
-        step = self._begin(features, column, local_index)
-        keeps = self._fits(len(column), step.tiles)
-        largest, total = [], []
-        for number in range(len(step.tiles)):
-            # Gathered centers that are kept need a buffer each.
-            scores = self._scores(step, number, buffer=f"weight{number}" if keeps else "weight", gradients=keeps)
-            for values, value in zip((largest, total), self._arithmetic.exponentiate(scores.logits)):
-                values.append(value)
-            if keeps:
-                step.kept.append(scores)
-        largest, total = (self._arithmetic.to_host(values) for values in (largest, total))
-        self._step = step._replace(largest=largest)
-        return np.stack([*combine_tiles(largest, total), step.target])
+        self._state = state = self._prepare(features, columns, local_index)
+        caching = self._fits_cache(len(columns), state.tiles)
+        maxima, sums = [], []
+        for number in range(len(state.tiles)):
+            # The centers of a cached tile are needed until the backward pass, so they get a buffer of their own.
+            buffer = f"weight{number}" if caching else "weight"
+            tile_logits = self._compute_logits(state, number, buffer, differentiable=caching)
+            maximum, total = self._arithmetic.exponentiate(tile_logits.logits)
+            maxima.append(maximum)
+            sums.append(total)
+            if caching:
+                state.cached.append(tile_logits)
+        state.maxima = self._arithmetic.to_host(maxima)
+        return np.stack([*combine_tiles(state.maxima, self._arithmetic.to_host(sums)), state.target_logits])
 
-    def gradients(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
-        """The second walk, which also updates the centers.
+    def backward(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
+        """Updates the centers of the last forward pass.
 
         Args:
-            log_sum_exp: (G,) of the logits of all ranks.
-            optimizer: of the centers, see MemoryBankSGDOptimizer.update.
-            learning_rate: for it.
+            log_sum_exp: (G,) over the logits of all ranks.
+            optimizer: updates the centers, see MemoryBankSGDOptimizer.update.
+            learning_rate: of this update.
 
         Returns:
             (G, E) float32, this rank's summand of the feature gradient of the summed loss.
         """
-        step, self._step = self._step, None
-        with np.errstate(invalid="ignore"):  # -inf - -inf, in rows whose target is elsewhere
-            target_gradient = step.slope * np.expm1(step.target - log_sum_exp)
-        step.d_scaled[:] = 0
-        for number, tile in enumerate(step.tiles):
-            scores = self._probabilities(step, number, log_sum_exp)
-            rows, columns = step.places[number]
-            self._arithmetic.put_entries(scores.logits, rows, columns, target_gradient[rows])
-            self._arithmetic.scale_columns(scores.logits, scores.inverse_norm)
-            scores.logits.backward(scores.logits)
-            self._update(tile, scores, optimizer, learning_rate)
-        return self._feature_gradient(step)
+        state, self._state = self._state, None
+        with np.errstate(invalid="ignore"):  # -inf - -inf in the rows whose target another rank holds
+            target_gradient = state.target_slope * np.expm1(state.target_logits - log_sum_exp)
+        state.d_scaled[:] = 0
+        update = self._select_update(optimizer)
+        for number, tile in enumerate(state.tiles):
+            tile_logits = self._probabilities(state, number, log_sum_exp)
+            rows, columns = state.tile_targets[number]
+            self._arithmetic.put_entries(tile_logits.logits, rows, columns, target_gradient[rows])
+            self._arithmetic.scale_columns(tile_logits.logits, tile_logits.inverse_norm)
+            tile_logits.logits.backward(tile_logits.logits)
+            update(tile, tile_logits, optimizer, learning_rate)
+        return self._feature_gradient(state)
 
-    def _begin(self, features, column, local_index) -> _Step:
-        bank, arithmetic = self.bank, self._arithmetic
+    def _prepare(self, features, columns, local_index) -> _StepState:
         batch, embedding_size = features.shape
         size = self.size or tile_classes(batch, embedding_size, self.context.device_type)
-        every = len(local_index) == bank.num_local
-        tiles = tiles_of(local_index, every, bank.centers.piece_rows, size)
-        unit, inverse_norm = features.copy(), arithmetic.inverse_norms(features)
-        arithmetic.scale_rows(unit, inverse_norm)
-        target, slope = self._targets(unit, column, local_index)
-        places = targets_by_tile(column, tiles)
-        scaled, d_scaled = unit * self.loss.loss_s, self._buffers.get(self.context, "d_scaled", unit.shape)
-        return _Step(unit, inverse_norm, scaled, d_scaled, tiles, places, target, slope, [], np.empty(0))
+        every = len(local_index) == self.bank.num_local
+        tiles = tiles_of(local_index, every, self.bank.centers.piece_rows, size)
+        unit, inverse_norm = features.copy(), self._arithmetic.inverse_norms(features)
+        self._arithmetic.scale_rows(unit, inverse_norm)
+        target_logits, target_slope = self._compute_targets(unit, columns, local_index)
+        return _StepState(
+            tiles=tiles,
+            tile_targets=targets_by_tile(columns, tiles),
+            unit=unit,
+            inverse_norm=inverse_norm,
+            scaled=unit * self.loss.loss_s,
+            d_scaled=self._buffers.get(self.context, "d_scaled", unit.shape),
+            target_logits=target_logits,
+            target_slope=target_slope,
+        )
 
-    def _targets(self, unit, column, local_index):
-        """Target logits and slopes of the rows whose target is here, from the centers of these alone."""
-        order = np.argsort(column, kind="stable")
-        here = order[np.searchsorted(column[order], 0) :]
-        target, slope = np.full(len(column), -np.inf), np.zeros(len(column))
-        if len(here):
+    def _compute_targets(self, unit, columns, local_index) -> tuple[np.ndarray, np.ndarray]:
+        """Target logits and slopes of the rows whose target this rank holds, from the target centers alone."""
+        order = np.argsort(columns, kind="stable")
+        rows = order[np.searchsorted(columns[order], 0) :]
+        target_logits, target_slope = np.full(len(columns), -np.inf), np.zeros(len(columns))
+        if len(rows):
             arithmetic = self._arithmetic
-            centers = self.bank.centers.gather(local_index[column[here]]).as_in_context(self.context)
-            features = arithmetic.take(unit, here, self._buffer(self.context, "target_features", len(here)))
-            products = [arithmetic.dot_rows(features, centers), arithmetic.inverse_norms(centers)]
-            dots, inverse_norm = arithmetic.to_host(products).astype(np.float64)
-            value, slope[here] = target_logit(dots * inverse_norm, self.loss.margins)
-            target[here] = self.loss.loss_s * value
-        return target, slope
+            centers = self.bank.centers.gather(local_index[columns[rows]]).as_in_context(self.context)
+            features = arithmetic.take(unit, rows, self._buffer(self.context, "target_features", len(rows)))
+            vectors = [arithmetic.dot_rows(features, centers), arithmetic.inverse_norms(centers)]
+            dots, inverse_norm = arithmetic.to_host(vectors).astype(np.float64)
+            value, target_slope[rows] = target_logit(dots * inverse_norm, self.loss.margins)
+            target_logits[rows] = self.loss.loss_s * value
+        return target_logits, target_slope
 
-    def _fits(self, batch: int, tiles: list[Tile]) -> bool:
+    def _fits_cache(self, batch: int, tiles: list[Tile]) -> bool:
         copied = tiles[0].gathered or self.bank.context != self.context
-        numbers_of_class = batch + (self.bank.embedding_size if copied else 0)
-        return 4 * numbers_of_class * tiles[-1].stop <= self.logits_cache_bytes
+        floats_per_class = batch + (self.bank.embedding_size if copied else 0)
+        return 4 * floats_per_class * tiles[-1].stop <= self.logits_cache_bytes
 
-    def _scores(self, step: _Step, number: int, buffer: str, gradients: bool) -> _Scores:
-        tile = step.tiles[number]
-        weight = self._weight(tile, buffer)
+    def _compute_logits(self, state: _StepState, number: int, buffer: str, differentiable: bool) -> _TileLogits:
+        """The logits of a tile with the margin; ``buffer`` holds its centers if they have to be copied."""
+        weight = self._weight(state.tiles[number], buffer)
         d_weight = self._buffer(self.context, "d_weight", len(weight))
         inverse_norm = self._arithmetic.inverse_norms(weight)
-        logits = product(step.scaled, weight, (step.d_scaled, d_weight) if gradients else None)
+        logits = product(state.scaled, weight, (state.d_scaled, d_weight) if differentiable else None)
         self._arithmetic.scale_columns(logits, inverse_norm)
-        rows, columns = step.places[number]
-        self._arithmetic.put_entries(logits, rows, columns, step.target[rows])
-        return _Scores(weight, d_weight, inverse_norm, logits)
+        rows, columns = state.tile_targets[number]
+        self._arithmetic.put_entries(logits, rows, columns, state.target_logits[rows])
+        return _TileLogits(weight, d_weight, inverse_norm, logits)
 
-    def _probabilities(self, step: _Step, number: int, log_sum_exp: np.ndarray) -> _Scores:
-        """A tile's logits turned into probabilities of the whole layer."""
-        if step.kept:
-            scores, step.kept[number] = step.kept[number], None  # its memory is free after this tile
-            factors = np.exp(step.largest[number] - log_sum_exp)
-            self._arithmetic.scale_rows(scores.logits, self._arithmetic.vector(factors))
+    def _probabilities(self, state: _StepState, number: int, log_sum_exp: np.ndarray) -> _TileLogits:
+        """A tile whose logits have become probabilities of the undivided layer."""
+        if state.cached:
+            tile_logits = state.cached.popleft()  # frees its memory after this tile
+            factors = np.exp(state.maxima[number] - log_sum_exp)
+            self._arithmetic.scale_rows(tile_logits.logits, self._arithmetic.vector(factors))
         else:
-            scores = self._scores(step, number, buffer="weight", gradients=True)
-            self._arithmetic.exp_minus(scores.logits, log_sum_exp)
-        return scores
+            tile_logits = self._compute_logits(state, number, "weight", differentiable=True)
+            self._arithmetic.exp_minus(tile_logits.logits, log_sum_exp)
+        return tile_logits
 
-    def _update(self, tile: Tile, scores: _Scores, optimizer, learning_rate: float) -> None:
+    def _select_update(self, optimizer) -> Callable:
+        """Selects how this backward pass updates the centers of a tile."""
+        if self.bank.centers.context != self.context:
+            return self._update_in_bank
+        return self._update_fused if _is_fused(optimizer, self.context) else self._update_in_place
+
+    def _update_fused(self, tile: Tile, tile_logits: _TileLogits, optimizer, learning_rate: float) -> None:
+        """Projects the gradient and updates centers and momentum in one pass over the rows, see layer/sgd.py."""
         centers = self.bank.centers
-        weight, d_weight = scores.weight, scores.d_weight
-        if centers.context == self.context and _in_one_pass(optimizer, centers.context):
-            rows = tile.rows if tile.gathered else None
-            mom = centers.pieces[tile.piece].weight_mom if tile.gathered else centers.read(tile, None, "weight_mom")
-            optimizer.update(weight, d_weight, mom, learning_rate, scores.inverse_norm, rows)
-            centers.write(tile, weight)
-            return
-        self._arithmetic.remove_component(d_weight, weight, scores.inverse_norm)
-        if centers.context != self.context:  # only the gradient travels
-            out = self._buffer(centers.context, "bank_weight", len(weight)) if tile.gathered else None
-            weight = centers.read(tile, out)
-            d_weight = d_weight.copyto(self._buffer(centers.context, "bank_d_weight", len(weight)))
-        out = self._buffer(centers.context, "mom", len(weight)) if tile.gathered else None
-        mom = centers.read(tile, out, "weight_mom")
-        optimizer.update(weight=weight, grad=d_weight, state=mom, learning_rate=learning_rate)
-        centers.write(tile, weight)
-        centers.write(tile, mom, "weight_mom")
+        if tile.gathered:
+            momentum, rows = centers.pieces[tile.piece].weight_mom, tile.rows
+        else:
+            momentum, rows = centers.read(tile, None, "weight_mom"), None
+        optimizer.update(
+            tile_logits.weight, tile_logits.d_weight, momentum, learning_rate, tile_logits.inverse_norm, rows
+        )
+        centers.write(tile, tile_logits.weight)
 
-    def _feature_gradient(self, step: _Step) -> mx.nd.NDArray:
+    def _update_in_place(self, tile: Tile, tile_logits: _TileLogits, optimizer, learning_rate: float) -> None:
+        """Updates centers that are in the context of the step."""
+        weight, d_weight = tile_logits.weight, tile_logits.d_weight
+        self._arithmetic.remove_component(d_weight, weight, tile_logits.inverse_norm)
+        self._apply(tile, weight, d_weight, optimizer, learning_rate)
+
+    def _update_in_bank(self, tile: Tile, tile_logits: _TileLogits, optimizer, learning_rate: float) -> None:
+        """Updates centers that are in another context; only the gradient is copied there."""
+        d_weight = tile_logits.d_weight
+        self._arithmetic.remove_component(d_weight, tile_logits.weight, tile_logits.inverse_norm)
+        weight = self._read(tile, "bank_weight")
+        d_weight = d_weight.copyto(self._buffer(self.bank.centers.context, "bank_d_weight", len(weight)))
+        self._apply(tile, weight, d_weight, optimizer, learning_rate)
+
+    def _apply(self, tile: Tile, weight, d_weight, optimizer, learning_rate: float) -> None:
+        momentum = self._read(tile, "mom", "weight_mom")
+        optimizer.update(weight=weight, grad=d_weight, state=momentum, learning_rate=learning_rate)
+        self.bank.centers.write(tile, weight)
+        self.bank.centers.write(tile, momentum, "weight_mom")
+
+    def _feature_gradient(self, state: _StepState) -> mx.nd.NDArray:
         arithmetic = self._arithmetic
-        arithmetic.remove_component(step.d_scaled, step.unit, arithmetic.vector(np.ones(len(step.unit))))
-        arithmetic.scale_rows(step.d_scaled, step.inverse_norm * self.loss.loss_s)
-        return step.d_scaled.copy()
+        arithmetic.remove_component(state.d_scaled, state.unit, arithmetic.vector(np.ones(len(state.unit))))
+        arithmetic.scale_rows(state.d_scaled, state.inverse_norm * self.loss.loss_s)
+        return state.d_scaled.copy()
 
     def _weight(self, tile: Tile, buffer: str) -> mx.nd.NDArray:
-        """The centers of a tile in this context: the bank's own memory where that can be."""
-        centers, rows = self.bank.centers, tile.stop - tile.start
-        if centers.context == self.context:
-            return centers.read(tile, self._buffer(self.context, buffer, rows) if tile.gathered else None)
-        staged = centers.read(tile, self._buffer(centers.context, "bank_weight", rows) if tile.gathered else None)
-        return staged.copyto(self._buffer(self.context, buffer, rows))
+        """The centers (T, E) of a tile in this context; the bank's own memory if possible."""
+        if self.bank.centers.context == self.context:
+            return self._read(tile, buffer)
+        weight = self._read(tile, "bank_weight")
+        return weight.copyto(self._buffer(self.context, buffer, len(weight)))
+
+    def _read(self, tile: Tile, buffer: str, name: str = "weight") -> mx.nd.NDArray:
+        """Centers or momentum (T, E) of a tile in the bank's context; only gathered rows are copied to the buffer."""
+        centers = self.bank.centers
+        out = self._buffer(centers.context, buffer, tile.stop - tile.start) if tile.gathered else None
+        return centers.read(tile, out, name)
 
     def _buffer(self, context: mx.Context, name: str, rows: int) -> mx.nd.NDArray:
         return self._buffers.get_rows(context, name, rows, self.bank.embedding_size)
 
 
-def _in_one_pass(optimizer, context: mx.Context) -> bool:
-    """Whether its update takes inverse_norm and state_rows; one of a user's own need not."""
-    own = isinstance(optimizer, MemoryBankSGDOptimizer) and type(optimizer).update is MemoryBankSGDOptimizer.update
-    return own and context.device_type == "cpu"
+def _is_fused(optimizer, context: mx.Context) -> bool:
+    """Whether ``optimizer.update`` takes inverse_norm and state_rows; a user's own optimizer need not."""
+    builtin = isinstance(optimizer, MemoryBankSGDOptimizer) and type(optimizer).update is MemoryBankSGDOptimizer.update
+    return builtin and context.device_type == "cpu"

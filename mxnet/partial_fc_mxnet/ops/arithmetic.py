@@ -1,10 +1,11 @@
-"""What a step does to a tile of centers and logits, on the device where they are.
+"""The operations of a step on a tile of centers and logits, on the device that holds them.
 
-The same calls twice: on a CPU NumPy's loops over the memory of MXNet's arrays, which are up to 30 times faster there
-than MXNet's operators (benchmarks/operators.py); on a GPU those operators. The products are MXNet's on both: on a CPU
-oneDNN's FullyConnected, where ``dot`` and NumPy depend on what their OpenBLAS knows of the CPU.
+There are two implementations with the same methods. On a CPU, NumPy works on the memory of MXNet's arrays, up to 30
+times faster than MXNet's operators (benchmarks/operators.py); on a GPU, MXNet's operators. Both use MXNet's
+FullyConnected for matrix products: on a CPU that is oneDNN, whereas the speed of ``dot`` and NumPy depends on whether
+their OpenBLAS knows the CPU.
 
-Shapes: G global batch, T centers of a tile, E embedding. A "vector" is what the same arithmetic returned.
+Shapes: G global batch, T centers of a tile, E embedding. A ``Vector`` comes from the same implementation.
 """
 
 from __future__ import annotations
@@ -14,21 +15,26 @@ from collections.abc import Sequence
 import mxnet as mx
 import numpy as np
 
-from .host_memory import memory_of
+from .host_memory import memory_of, wait_to_write
 
 Vector = np.ndarray | mx.nd.NDArray
 
-# Under the root of a squared norm, so that a zero row has a norm; the same as L2Normalization's.
+# Added to squared norms, so that a zero row has a finite inverse norm; the value of L2Normalization.
 NORM_EPSILON = 1e-10
 
 
 def product(data: mx.nd.NDArray, weight: mx.nd.NDArray, gradients=None) -> mx.nd.NDArray:
-    """Every row of data (G, E) times every row of weight (T, E): (G, T).
+    """data weight^T.
 
     Args:
-        gradients: arrays like data and weight. ``backward`` of what is returned then adds to the first and overwrites
-            the second. FullyConnected's own backward reads both in the layout they have, and nothing but autograd
-            reaches it.
+        data: (G, E).
+        weight: (T, E).
+        gradients: arrays with the shapes of data and weight. If given, the product is recorded by autograd, and its
+            ``backward`` adds to the first and overwrites the second. FullyConnected's backward operator reads both
+            inputs without transposing them, and only autograd can call it.
+
+    Returns:
+        (G, T).
     """
     if gradients is None:
         return mx.nd.FullyConnected(data, weight, no_bias=True, num_hidden=weight.shape[0], flatten=False)
@@ -38,10 +44,11 @@ def product(data: mx.nd.NDArray, weight: mx.nd.NDArray, gradients=None) -> mx.nd
 
 
 class HostArithmetic:
-    """NumPy on the memory of MXNet's CPU arrays; vectors are NumPy arrays."""
+    """NumPy on the memory of MXNet's CPU arrays. Vectors are NumPy arrays."""
 
     def take(self, array: mx.nd.NDArray, rows: np.ndarray, out: mx.nd.NDArray) -> mx.nd.NDArray:
-        """Copies rows (T,) of array into out (T, E) and returns it."""
+        """Copies rows (T,) of array to out (T, E), and returns out."""
+        wait_to_write(out)  # a pending operator may read the rows of the tile before, such as their copy to a GPU
         np.take(memory_of(array), rows, axis=0, out=memory_of(out), mode="clip")
         return out
 
@@ -50,60 +57,64 @@ class HostArithmetic:
         memory_of(array)[rows] = memory_of(values)
 
     def put_entries(self, logits: mx.nd.NDArray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
-        """Writes values to the given entries of logits."""
+        """Writes values (n,) to the entries (rows[i], columns[i]) of logits."""
         memory_of(logits)[rows, columns] = values
 
     def inverse_norms(self, rows: mx.nd.NDArray) -> Vector:
-        """1 / length of every row: (T,)."""
+        """1 / Euclidean norm of every row: (T,)."""
         memory = memory_of(rows)
         return 1 / np.sqrt(np.einsum("te,te->t", memory, memory) + np.float32(NORM_EPSILON))
 
     def dot_rows(self, left: mx.nd.NDArray, right: mx.nd.NDArray) -> Vector:
-        """Product of each row with its counterpart: (T,)."""
+        """Dot product of each row of left with the same row of right: (T,)."""
         return np.einsum("te,te->t", memory_of(left), memory_of(right))
 
     def remove_component(self, gradient: mx.nd.NDArray, rows: mx.nd.NDArray, inverse_norm: Vector) -> None:
-        """gradient -= (gradient . unit row) unit row, in place; unit row = inverse_norm * row."""
+        """gradient -= (gradient . w) w for each row, in place, with w = inverse_norm * row."""
         along = self.dot_rows(gradient, rows) * np.square(inverse_norm)
         memory = memory_of(gradient)
         memory -= memory_of(rows) * along[:, None]
 
     def scale_columns(self, logits: mx.nd.NDArray, factors: Vector) -> None:
-        """Multiplies each column of logits (G, T), in place."""
+        """Multiplies each column of logits (G, T) by its factor (T,), in place."""
         memory = memory_of(logits)
         memory *= factors
 
     def scale_rows(self, array: mx.nd.NDArray, factors: Vector) -> None:
-        """Multiplies each row, in place."""
+        """Multiplies each row by its factor, in place."""
         memory = memory_of(array)
         memory *= factors.astype(memory.dtype, copy=False)[:, None]
 
     def exponentiate(self, logits: mx.nd.NDArray) -> tuple[Vector, Vector]:
-        """Replaces logits (G, T) by exp(logits - largest of the row): (largest (G,), sum of what there is now (G,))."""
-        memory = memory_of(logits)
-        largest = memory.max(axis=1)
-        with np.errstate(invalid="ignore"):  # of infinite features; the loss will show it
-            memory -= largest[:, None]
-        np.exp(memory, out=memory)
-        return largest, memory.sum(axis=1)
+        """Replaces logits (G, T) by exp(logits - row maximum).
 
-    def exp_minus(self, logits: mx.nd.NDArray, less: np.ndarray) -> None:
-        """Replaces logits (G, T) by exp(logits - less (G,))."""
+        Returns:
+            (row maxima (G,), row sums of the exponentials (G,)).
+        """
         memory = memory_of(logits)
-        memory -= less.astype(memory.dtype)[:, None]
+        maximum = memory.max(axis=1)
+        with np.errstate(invalid="ignore"):  # inf - inf of infinite features; the check of the loss reports them
+            memory -= maximum[:, None]
+        np.exp(memory, out=memory)
+        return maximum, memory.sum(axis=1)
+
+    def exp_minus(self, logits: mx.nd.NDArray, shift: np.ndarray) -> None:
+        """Replaces logits (G, T) by exp(logits - shift), with shift (G,)."""
+        memory = memory_of(logits)
+        memory -= shift.astype(memory.dtype)[:, None]
         np.exp(memory, out=memory)
 
     def to_host(self, vectors: Sequence[Vector]) -> np.ndarray:
-        """n vectors of equal length as (n, length)."""
+        """Stacks n vectors of equal length: (n, length)."""
         return np.stack(vectors)
 
     def vector(self, values: np.ndarray) -> Vector:
-        """A vector of these values, float32."""
+        """Converts values to a float32 vector."""
         return values.astype(np.float32)
 
 
 class DeviceArithmetic:
-    """MXNet's operators; vectors are NDArrays. The calls are those of HostArithmetic."""
+    """MXNet's operators. Vectors are NDArrays. See HostArithmetic for the methods."""
 
     def __init__(self, context: mx.Context):
         self.context = context
@@ -135,13 +146,13 @@ class DeviceArithmetic:
         mx.nd.broadcast_mul(array, factors.reshape((-1, 1)), out=array)
 
     def exponentiate(self, logits):
-        largest = mx.nd.max(logits, axis=1)
-        mx.nd.broadcast_sub(logits, largest.reshape((-1, 1)), out=logits)
+        maximum = mx.nd.max(logits, axis=1)
+        mx.nd.broadcast_sub(logits, maximum.reshape((-1, 1)), out=logits)
         mx.nd.exp(logits, out=logits)
-        return largest, mx.nd.sum(logits, axis=1)
+        return maximum, mx.nd.sum(logits, axis=1)
 
-    def exp_minus(self, logits, less):
-        mx.nd.broadcast_sub(logits, self.vector(less).reshape((-1, 1)), out=logits)
+    def exp_minus(self, logits, shift):
+        mx.nd.broadcast_sub(logits, self.vector(shift).reshape((-1, 1)), out=logits)
         mx.nd.exp(logits, out=logits)
 
     def to_host(self, vectors):
@@ -155,5 +166,5 @@ class DeviceArithmetic:
 
 
 def arithmetic_on(context: mx.Context) -> HostArithmetic | DeviceArithmetic:
-    """The arithmetic for arrays of that context."""
+    """Returns the implementation for arrays of a context."""
     return HostArithmetic() if context.device_type == "cpu" else DeviceArithmetic(context)
