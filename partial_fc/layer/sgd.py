@@ -56,9 +56,9 @@ def sgd_momentum(
     for start in range(0, len(weight), BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
         w, g = weight[block], grad[block]
-        decay = np.float32(params.learning_rate * params.wd)
+        decay: np.float32 | np.ndarray = np.float32(params.learning_rate * params.wd)
         if inverse_norm is not None:
-            decay = _projected_decay(w, g, inverse_norm[block], decay, params)
+            decay = decay - _radial_step(w, g, inverse_norm[block], params)
         if mom_rows is None:
             _update_block(w, g, mom[block], decay, params, scratch[: len(w)])
         else:
@@ -67,13 +67,14 @@ def sgd_momentum(
             mom[mom_rows[block]] = m
 
 
-def _projected_decay(w, g, inverse_norm, decay: np.float32, params: SGDParams) -> np.ndarray:
-    """(T, 1) factors of the rows in the update: weight decay minus the part of the gradient along the row.
+def _radial_step(w, g, inverse_norm, params: SGDParams) -> np.ndarray:
+    """(T, 1) multiples of the rows w by which the gradient moves them along themselves.
 
-    Both are multiples of the row, so the projection needs no pass over the gradient of its own.
+    Subtracted from the weight decay, which is also a multiple of the row, they project the gradient without a pass of
+    their own.
     """
     along = np.einsum("te,te->t", g, w) * np.square(inverse_norm)
-    return (decay - np.float32(params.learning_rate * params.rescale_grad) * along)[:, None]
+    return (np.float32(params.learning_rate * params.rescale_grad) * along)[:, None]
 
 
 def _update_block(w, g, m, decay, params: SGDParams, scratch: np.ndarray) -> None:
