@@ -1,14 +1,13 @@
-"""The planner's figures beside those of a run on CPUs.
+"""Compares the planner with a run on CPUs.
 
 . setup-utils/env.sh
 mpirun -q -np 2 python benchmarks/planner_check.py      # a minute; the bank of the largest case takes 2 GB of each rank
-mpirun -q -np 2 python benchmarks/planner_check.py '{"classes": 40000, "ratio": 0.5}'         # cases of your own
+mpirun -q -np 2 python benchmarks/planner_check.py '{"classes": 40000, "ratio": 0.5}'         # your own cases
 
-Memory is what the process has resident (proc(5)), the most of a few steps, less what it had before the module was
-built. Freed arrays of 128 KiB and more go back to the system at once; left alone, glibc keeps 3 to 14 MB of them in
-these cases, which the planner does not count. Bytes between ranks are what the kernel counted on this rank's own TCP
-connections (tcp(7), TCP_INFO), for which the ranks talk over TCP here; next to them, what Horovod's timeline tells of
-each collective.
+Memory is the peak resident memory of the process (proc(5)) over a few steps, less that before the module is built.
+Freed arrays of 128 KiB and more are returned to the system at once; by default glibc keeps 3 to 14 MB of them in these
+cases, which the planner does not count. Bytes between ranks are those that the kernel counts on this rank's TCP
+connections (tcp(7), TCP_INFO), as ranks communicate over TCP here, and those of each collective in Horovod's timeline.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ CASES = (
     {"classes": 100_000, "logits_cache_mb": 0},
     {"classes": 10_000, "network": "r18", "batch": 8},
 )
-INPUTS, STEPS = 16, 5  # numbers of an "image" where there is no network but one small FullyConnected
+INPUTS, STEPS = 16, 5  # size of an "image" for the small FullyConnected in place of a network
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 _TCP_BYTES_ACKED = 120  # offset in struct tcp_info of linux/tcp.h, before tcpi_bytes_received
 
 
 class Measured(NamedTuple):
-    """Of this rank; bytes.
+    """Measurements of this rank, in bytes.
 
     Attributes:
-        bank: that class centers and momentum take.
-        beyond: that steps take beyond the bank.
-        sent, received: by TCP in a step, the median of some; 0 where ranks talk otherwise.
-        collectives: of one step, on rank 0.
+        bank: memory of class centers and momentum.
+        beyond: memory of steps beyond the bank.
+        sent, received: by TCP in a step, the median of several; 0 for other transports.
+        collectives: those of one step, on rank 0.
     """
 
     bank: int
@@ -71,13 +70,13 @@ class Measured(NamedTuple):
     collectives: list[Collective]
 
 
-def give_back_at_once() -> None:
-    """Has malloc return every freed array of 128 KiB and more to the system, for the rest of the process."""
+def return_freed_memory() -> None:
+    """Makes malloc return freed arrays of 128 KiB and more to the system at once."""
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
 
 
 def build_bank(case: Case) -> MemoryBank:
-    """This rank's bank."""
+    """Returns the bank of this rank."""
     shard = shard_of(case.classes, hvd.rank(), hvd.size())
     sampled = num_sampled(shard.size, case.ratio)
     return MemoryBank(
@@ -86,7 +85,7 @@ def build_bank(case: Case) -> MemoryBank:
 
 
 def build_module(case: Case, bank: MemoryBank) -> SampleDistributeModule:
-    """The layer over the network, or over one small FullyConnected."""
+    """Returns a module of the layer on the network, or on one small FullyConnected."""
     backbone, memory = get_scheduler([], 0.1, 0.1)
     if case.network:
         symbol = get_symbol(case.network, case.embedding)
@@ -94,8 +93,8 @@ def build_module(case: Case, bank: MemoryBank) -> SampleDistributeModule:
         symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=case.embedding, name="fc1")
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (case.batch * hvd.size()))
     loss = MarginLoss((1.0, 0.0, 0.4), 64, case.embedding)
-    walk = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
-    module = SampleDistributeModule(symbol, loss, bank, optimizer, **walk)
+    tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
+    module = SampleDistributeModule(symbol, loss, bank, optimizer, **tiling)
     module.bind([mx.io.DataDesc("data", (case.batch, *image_shape(case)))])
     module.init_params(mx.init.Xavier())
     module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone, "momentum": 0.9})
@@ -107,7 +106,7 @@ def image_shape(case: Case) -> tuple[int, ...]:
 
 
 def step(module: SampleDistributeModule, case: Case, rng: np.random.Generator) -> None:
-    """One step with random images and labels."""
+    """Trains one step with random images and labels."""
     images = rng.standard_normal((case.batch, *image_shape(case)), np.float32)
     labels = rng.integers(0, case.classes, case.batch)
     batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels, dtype="int64")])
@@ -117,8 +116,8 @@ def step(module: SampleDistributeModule, case: Case, rng: np.random.Generator) -
 
 
 def measure(case: Case) -> Measured:
-    """Runs a case. The first step of a process also loads code, so take another case before this."""
-    give_back_at_once()
+    """Runs a case. The first step of a process also loads code, so run another case first."""
+    return_freed_memory()
     rng = np.random.default_rng(hvd.rank())
     before = start_peak()
     bank = build_bank(case)
@@ -137,7 +136,7 @@ def measure(case: Case) -> Measured:
 
 
 def collectives_of(call) -> list[Collective]:
-    """What Horovod's timeline tells of a call; it needs HOROVOD_TIMELINE=DYNAMIC from the start."""
+    """Reads the collectives of a call from Horovod's timeline; needs HOROVOD_TIMELINE=DYNAMIC from the start."""
     if hvd.size() == 1:
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +149,7 @@ def collectives_of(call) -> list[Collective]:
 
 
 def tcp_bytes() -> tuple[int, int]:
-    """Bytes this process has sent and received on its TCP connections."""
+    """Returns bytes that this process has sent and received on its TCP connections."""
     counts = [(0, 0)]
     for descriptor in Path("/proc/self/fd").iterdir():
         if not descriptor.is_socket():
@@ -164,19 +163,19 @@ def tcp_bytes() -> tuple[int, int]:
 
 
 def expected(planned: Plan) -> tuple[int, int]:
-    """(bank, beyond it), bytes of the host without those of a process that does nothing."""
+    """Returns bytes on the host of (bank, everything else), without those of an idle process."""
     sizes = {part.name: part.nbytes for part in planned.parts if part.place == "host"}
     bank = sizes["class centers"] + sizes["their momentum"]
     return bank, sum(sizes.values()) - bank - PROCESS
 
 
 def compare(name: str, predicted: float, measured: float) -> None:
-    """A line of the table, in kB."""
+    """Prints a line of the table, in kB."""
     print(f"  {name:52}{predicted / 1e3:14,.1f}{measured / 1e3:14,.1f}{measured / predicted - 1:+9.1%}", flush=True)
 
 
 def report(planned: Plan, measured: Measured) -> None:
-    """The planned figures beside the measured ones, as a table."""
+    """Prints planned and measured figures as a table."""
     case = planned.case
     cache = f"logits_cache_mb = {case.logits_cache_mb}"
     title = f"{case.classes:,} classes, r = {case.ratio}, {cache}, {case.network or 'no network'}; kB"
@@ -184,15 +183,16 @@ def report(planned: Plan, measured: Measured) -> None:
     bank, beyond = expected(planned)
     compare("class centers and momentum", bank, measured.bank)
     compare("beyond them", beyond, measured.beyond)
-    for move in planned.traffic:
-        for one in measured.collectives:
-            if move.way == "network" and f"({one.name})" in move.name:
-                compare(move.name, move.out, one.received(hvd.size()))
-    network = sum(move.out for move in planned.traffic if move.way == "network")
+    transfers = [transfer for transfer in planned.traffic if transfer.way == "network"]
+    for transfer in transfers:
+        for collective in measured.collectives:
+            if f"({collective.name})" in transfer.name:
+                compare(transfer.name, transfer.out, collective.received(hvd.size()))
+    network = sum(transfer.out for transfer in transfers)
     if not case.network:
         network += 2 * (case.ranks - 1) * 4 * case.embedding * (INPUTS + 1) // case.ranks
     if measured.sent:
-        compare("sent by TCP, with the backbone's", network, measured.sent)
+        compare("sent by TCP, including the backbone's", network, measured.sent)
         compare("received", network, measured.received)
 
 
@@ -201,7 +201,7 @@ def main() -> None:
     os.environ["OMPI_MCA_btl"] = "tcp,self"
     hvd.init()
     measure(Case(2000, hvd.size(), ratio=0.5))
-    for changes in [json.loads(word) for word in sys.argv[1:]] or CASES:
+    for changes in [json.loads(argument) for argument in sys.argv[1:]] or CASES:
         case = Case(ranks=hvd.size(), device="cpu", **changes)
         measured = measure(case)
         if hvd.rank() == 0:

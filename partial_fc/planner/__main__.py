@@ -1,7 +1,8 @@
-"""Prints what a training needs: the memory of a rank by part, the bytes that a step moves, and whether it fits. With
---network-gbit also how long a step takes on V100 cards, by what was published of them (docs/scale.md).
+"""Prints the memory of a rank by part, the bytes that a training step moves, and whether the training fits into the
+memory of the GPUs. With --network-gbit also predicts the time of a step on V100 cards, from published figures
+(docs/scale.md).
 
-The class centers are spread over the ranks; the backbone is on each.
+The class centers are divided among the ranks; every rank has the whole backbone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EXAMPLE = (
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser; what the user leaves out is Case's default."""
+    """Returns the argument parser; defaults are those of Case."""
     parser = argparse.ArgumentParser(
         prog="python -m partial_fc.planner",
         description=__doc__,
@@ -32,45 +33,59 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument("--classes", type=int, required=True, help="of the whole training")
-    parser.add_argument("--ranks", type=int, help="processes, one on each GPU (1)")
-    parser.add_argument("--batch", type=int, help="images of a rank (64)")
-    parser.add_argument("--embedding", type=int, help="numbers of an embedding (512)")
-    parser.add_argument("--ratio", type=float, help="share r of the class centers that take part in a step (1)")
-    parser.add_argument("--network", choices=sorted(BACKBONES), help="the backbone (none: the layer alone)")
-    parser.add_argument("--fp16", action="store_true", help="the backbone in float16")
-    parser.add_argument("--device", choices=DEVICES, help="what the ranks compute on (gpu)")
-    parser.add_argument("--bank", choices=BANKS, help="where centers and momentum lie (gpu: where the rank computes)")
-    parser.add_argument("--tile-classes", type=int, help="classes worked on at once (0: what suits the device)")
-    parser.add_argument("--kept-mb", type=int, help="the most that a step keeps of its logits, MiB (256)")
-    parser.add_argument("--gpu-memory", type=float, metavar="GIB", default=None, help="of each GPU, to judge by")
+    parser.add_argument("--classes", type=int, required=True, help="number of classes of the training")
+    parser.add_argument("--ranks", type=int, help="number of processes, one per GPU (default: 1)")
+    parser.add_argument("--batch", type=int, help="batch size of a rank (default: 64)")
+    parser.add_argument("--embedding", type=int, help="embedding size (default: 512)")
+    parser.add_argument("--ratio", type=float, help="sample ratio r of the class centers (default: 1)")
+    parser.add_argument("--network", choices=sorted(BACKBONES), help="backbone (default: none, the layer alone)")
+    parser.add_argument("--fp16", action="store_true", help="train the backbone in float16")
+    parser.add_argument("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
+    parser.add_argument("--bank", choices=BANKS, help="where centers and momentum are stored (default: gpu)")
+    parser.add_argument("--tile-classes", type=int, help="classes of a tile (default: 0, chosen for the device)")
     parser.add_argument(
-        "--network-gbit", type=float, metavar="GBIT", default=None, help="of a host's card: asks for times"
+        "--logits-cache-mb", type=int, help="MiB of logits to keep for the backward pass (default: 256)"
     )
-    parser.add_argument("--gpus-per-host", type=int, default=8, help="ranks that share the card (8)")
-    parser.add_argument("--json", action="store_true", default=False, help="numbers, in bytes, instead of tables")
+    parser.add_argument(
+        "--gpu-memory", type=float, metavar="GIB", default=None, help="memory of a GPU, to check against"
+    )
+    parser.add_argument(
+        "--network-gbit",
+        type=float,
+        metavar="GBIT",
+        default=None,
+        help="of a host's network card; predicts step times",
+    )
+    parser.add_argument("--gpus-per-host", type=int, default=8, help="ranks that share the card (default: 8)")
+    parser.add_argument("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
     return parser
 
 
 def published_times(planned: Plan, gigabits: float, of_host: int) -> list[Time]:
-    """Of a step on V100 cards.
+    """Predicts the times of a step on V100 cards.
+
+    Args:
+        planned: the case.
+        gigabits: speed of a host's network card, Gbit/s.
+        of_host: ranks of a host.
 
     Raises:
-        ValueError: the ranks have no GPUs, or the network or its hosts are none.
+        ValueError: the ranks have no GPUs, or a number is out of range.
     """
     if planned.case.device != "gpu":
-        raise ValueError("step times are known of GPUs; benchmarks/links.py measures those of this host's CPU")
+        raise ValueError("step times are predicted for GPUs only; benchmarks/links.py measures those of a CPU")
     return step_times(planned, V100.on(gigabits), of_host)
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
     parser = build_parser()
-    words = vars(parser.parse_args(arguments))
-    given, as_json = words.pop("gpu_memory"), words.pop("json")
-    gigabits, of_host = words.pop("network_gbit"), words.pop("gpus_per_host")
+    options = vars(parser.parse_args(arguments))
+    gpu_memory, as_json = options.pop("gpu_memory"), options.pop("json")
+    gigabits, of_host = options.pop("network_gbit"), options.pop("gpus_per_host")
     try:
-        planned = plan(Case(**words))
-        verdict = None if given is None else judge(planned, int(given * 2**30))
+        planned = plan(Case(**options))
+        verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))
         times = [] if gigabits is None else published_times(planned, gigabits, of_host)
     except ValueError as error:
         parser.error(str(error))

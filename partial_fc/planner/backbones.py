@@ -1,13 +1,13 @@
-"""What the backbones hold: parameters, and what a training step keeps of each image.
+"""Sizes of the backbones: parameters, and the activations that a training step keeps of each image.
 
 The numbers follow from the published architectures at 112 x 112 (arXiv 1801.07698 and 1804.07573; 1611.05431 for the
-grouped ones), and tests/parallel/test_planner.py compares them with the symbols in mxnet/partial_fc_mxnet/symbol.
+grouped ones), and tests/mx/test_planner_backbones.py compares them with the symbols in mxnet/partial_fc_mxnet/symbol.
 
-MXNet keeps the output of every layer until the backward pass has used it, but for those that it overwrites (additions,
-ReLU). Gradients of maps take the room of maps that are no longer needed, but for the first, the size of the largest.
-For r18 to r200 that sum is within 0.3 % of what MXNet's own memory plan allocates, for the grouped ones 2 % above it,
-and steps of r18 on a CPU without oneDNN take 1 % more. With oneDNN, whose convolutions want maps in another layout than
-PReLU, a CPU holds them in both: steps of r18 and r50 take as much as is planned with that, those of mbf 12 % more.
+MXNet keeps the output of every layer until the backward pass has used it, except those that it overwrites (additions,
+ReLU). Gradients of maps reuse the memory of maps that are no longer needed, except the first, as large as the largest
+map. For r18 to r200 that sum is within 0.3 % of MXNet's own memory plan, for the grouped backbones 2 % above it, and
+steps of r18 on a CPU without oneDNN take 1 % more. With oneDNN, whose convolutions use another layout than PReLU, a CPU
+holds maps in both layouts: steps of r18 and r50 then take what is planned, those of mbf 12 % more.
 
 Shapes: B images, E embedding.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# Behind its weights the head has a bias, and a scale and an offset of the last batch norm.
+# Besides its weights the head has a bias, and scale and offset of the last batch norm.
 _HEAD_VECTORS = 3
 IMAGE_NUMBERS = 3 * 112 * 112
 
@@ -25,15 +25,15 @@ class Backbone(NamedTuple):
     """Counts of numbers, not bytes.
 
     Attributes:
-        half: parameters that float16 training has in float16, those of convolutions and PReLUs.
+        half: parameters that are float16 in float16 training: those of convolutions and PReLUs.
         full: the others, without the head's FullyConnected and what follows it.
-        head_inputs: numbers that this FullyConnected makes an embedding of.
-        running: statistics of the batch norms, without those behind the head.
-        kept: outputs that a step keeps of an image.
-        largest: the largest of them.
-        convolved: multiplications of its convolutions for an image.
-        operators: of the symbol, what the framework has to start one by one.
-        prelu: its activation, which oneDNN does not compute in its own layout.
+        head_inputs: inputs of that FullyConnected.
+        running: statistics of the batch norms, without the one after the head.
+        kept: activations that a step keeps of an image.
+        largest: the largest activation of an image.
+        convolved: multiplications of the convolutions for an image.
+        operators: operators of the symbol, which the framework starts one by one.
+        prelu: the activation is PReLU, which oneDNN does not compute in its own layout.
     """
 
     half: int
@@ -47,19 +47,19 @@ class Backbone(NamedTuple):
     prelu: bool = True
 
     def parameters(self, embedding: int) -> tuple[int, int]:
-        """Those that float16 training has in float16, and those that stay float32."""
+        """(parameters that are float16 in float16 training, parameters that stay float32)."""
         return self.half, self.full + embedding * (self.head_inputs + _HEAD_VECTORS)
 
     def statistics(self, embedding: int) -> int:
-        """Running means and variances."""
+        """Number of running means and variances."""
         return self.running + 2 * embedding
 
     def multiplications(self, embedding: int) -> int:
-        """Of a forward pass over one image, as the literature counts "FLOPs"; their additions not counted."""
+        """Multiplications of a forward pass over one image, as the literature counts "FLOPs", without additions."""
         return self.convolved + embedding * self.head_inputs
 
     def activations(self, batch: int) -> int:
-        """Numbers that a step over B images keeps."""
+        """Activations that a step over B images keeps."""
         return batch * (self.kept + self.largest)
 
 

@@ -1,4 +1,4 @@
-"""What is planned, and the sizes of the classification layer that follow from it.
+"""A training to be planned, and the sizes of its classification layer.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes of a rank, S of them in a step,
 T classes of a tile.
@@ -19,20 +19,20 @@ BANKS = ("gpu", "host", "file")
 
 
 class Case(NamedTuple):
-    """A training.
+    """The sizes of a training.
 
     Attributes:
         classes: C.
         ranks: R.
         batch: B.
         embedding: E.
-        ratio: r, share of a rank's centers that take part in a step.
-        fp16: the backbone in float16, with float32 head and master weights.
-        device: gpu or cpu, what the ranks compute on.
-        bank: where centers and momentum lie: gpu (where the rank computes), host, or file.
-        network: of the table of backbones; empty leaves the backbone out.
-        tile_classes: T; 0 takes what suits the device.
-        logits_cache_mb: the most that a step keeps from its first walk through the centers for its second, in MiB.
+        ratio: r, the share of a rank's centers that is sampled in a step.
+        fp16: the backbone is float16, with float32 head and master weights.
+        device: gpu or cpu, the device that the ranks compute on.
+        bank: where centers and momentum are stored: gpu (the device that computes), host, or file.
+        network: name of a backbone; empty leaves the backbone out.
+        tile_classes: T; 0 chooses it for the device.
+        logits_cache_mb: most that the forward pass keeps of logits and centers for the backward pass, in MiB.
     """
 
     classes: int
@@ -49,18 +49,18 @@ class Case(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """How the layer of the rank with the most classes goes through its centers, see tiled_softmax.py.
+    """Sizes of the layer of the rank with the most classes, see tiled_softmax.py.
 
     Attributes:
         batch: G.
         classes: L.
         sampled: S.
         tile: T.
-        tiles: how many.
-        computes, bank: the places where the rank computes and where its bank lies: device, host or file.
-        elsewhere: the bank is not on the GPU that computes, so centers have to travel.
-        gathered: the rows of a tile have to be brought together.
-        keeps: logits, and the centers unless they are the bank's own memory, stay between the two walks.
+        tiles: number of tiles.
+        computes, bank: where the rank computes and where its bank is stored: device, host or file.
+        elsewhere: the bank is not on the GPU that computes, so centers are copied to it.
+        gathered: the rows of a tile are gathered from the bank, as classes are sampled.
+        keeps: logits, and copied centers, are kept from the forward pass for the backward pass.
     """
 
     batch: int
@@ -76,10 +76,10 @@ class Layer(NamedTuple):
 
 
 def lay_out(case: Case) -> Layer:
-    """The sizes of a case.
+    """Computes the sizes of the layer.
 
     Raises:
-        ValueError: a number or a name is out of range.
+        ValueError: a value of the case is out of range.
     """
     _check(case)
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
@@ -96,13 +96,13 @@ def lay_out(case: Case) -> Layer:
 def _check(case: Case) -> None:
     for name in ("classes", "ranks", "batch", "embedding"):
         if getattr(case, name) < 1:
-            raise ValueError(f"{name} is {getattr(case, name)}, but must be at least 1")
+            raise ValueError(f"{name} is {getattr(case, name)}, expected at least 1")
     for name in ("tile_classes", "logits_cache_mb"):
         if getattr(case, name) < 0:
-            raise ValueError(f"{name} is {getattr(case, name)}, but must not be negative")
+            raise ValueError(f"{name} is {getattr(case, name)}, expected at least 0")
     for name, known in (("device", DEVICES), ("bank", BANKS), ("network", ("", *BACKBONES))):
         if getattr(case, name) not in known:
             names = ", ".join(filter(None, known))
-            raise ValueError(f"{name} is {getattr(case, name)!r}, but must be one of {names}")
+            raise ValueError(f"{name} is {getattr(case, name)!r}, expected one of {names}")
     if case.fp16 and case.device == "cpu":
         raise ValueError("MXNet has no float16 convolutions on the CPU: plan fp16 with GPUs")

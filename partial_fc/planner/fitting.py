@@ -1,4 +1,4 @@
-"""Finds the figures of a machine that explain measured step times."""
+"""Fits the constants of a machine (rates, delays) to measured step times."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .case import Case
 from .machine import Machine
 from .times import seconds_of, step_times
 
-_STARTS = 8  # of the search: what hides behind what makes valleys with walls
-_ROUNDS = 60
-_NUDGE = 1e-4  # of a logarithm, to see where a figure leads to
-_DAMPING, _MOST_DAMPING = 1e-3, 1e6
-_FARTHEST = 1.0  # of a logarithm in one round
-_LEAST = 1e-15  # so that a figure on which nothing depends stays where it is
+_STARTS = 8  # starting points: the sum of squares has several minima, as one part of a step can hide another
+_ITERATIONS = 60
+_DIFFERENCE = 1e-4  # step of the numerical derivative, of a logarithm
+_DAMPING, _MAX_DAMPING = 1e-3, 1e6
+_MAX_STEP = 1.0  # of a logarithm in one iteration
+_REGULARIZATION = 1e-15  # keeps a constant that nothing depends on where it is
 
 
 class Measured(NamedTuple):
-    """A step that was measured.
+    """A measured step.
 
     Attributes:
         case: what it computed and moved.
         of_host: ranks of a host.
-        seconds: it took.
-        sharing: ranks that took turns on a core.
-        gigabits, latency: of the network, where it is not the machine's own.
+        seconds: time of the step.
+        sharing: ranks that shared a core.
+        gigabits, latency: of the network, where it is not the machine's own: Gbit/s and seconds.
     """
 
     case: Case
@@ -39,54 +39,55 @@ class Measured(NamedTuple):
     latency: float | None = None
 
 
-def predict(machine: Machine, one: Measured) -> float:
-    """Seconds of such a step."""
-    machine = machine.shared(one.sharing)
-    if one.gigabits is not None:
-        machine = machine.on(one.gigabits, one.latency)
-    return seconds_of(step_times(plan(one.case), machine, one.of_host))
+def predict(machine: Machine, step: Measured) -> float:
+    """Predicts the seconds of a step; its measured time is not used."""
+    machine = machine.shared(step.sharing)
+    if step.gigabits is not None:
+        machine = machine.on(step.gigabits, step.latency)
+    return seconds_of(step_times(plan(step.case), machine, step.of_host))
 
 
 def fit(machine: Machine, names: Sequence[str], measured: Sequence[Measured]) -> Machine:
-    """The machine with those of its figures that make the sum of squared logarithms of predicted / measured least.
+    """Minimizes the sum of squared log(predicted / measured) over constants of a machine.
 
-    Steps of Gauss and Newton in the logarithms of the figures, so that none becomes negative, damped as Marquardt did.
+    Levenberg-Marquardt in the logarithms of the constants, so that none becomes negative.
 
     Args:
-        machine: where to begin; what is not named stays.
-        names: of the figures to find, not more than there are measured steps.
-        measured: steps.
+        machine: the starting point; constants that are not named are fixed.
+        names: the constants to fit, at most as many as measured steps.
+        measured: the steps.
 
     Raises:
-        ValueError: there are too few measured steps.
+        ValueError: there are fewer measured steps than constants.
     """
     if len(measured) < len(names):
-        raise ValueError(f"{len(measured)} measured steps cannot tell {len(names)} figures: measure more, or fit fewer")
+        raise ValueError(f"{len(measured)} measured steps cannot determine {len(names)} constants: measure more steps")
     logs = np.log([getattr(machine, name) for name in names])
 
-    def errors(at: np.ndarray) -> np.ndarray:
-        tried = machine._replace(**dict(zip(names, np.exp(at).tolist())))
-        return np.log([predict(tried, one) / one.seconds for one in measured])
+    def errors(point: np.ndarray) -> np.ndarray:
+        candidate = machine._replace(**dict(zip(names, np.exp(point).tolist())))
+        return np.log([predict(candidate, step) / step.seconds for step in measured])
 
     rng = np.random.default_rng(0)
     starts = [logs, *(logs + rng.standard_normal((_STARTS - 1, len(logs))))]
-    best = min((_descend(errors, start) for start in starts), key=lambda at: float(np.sum(errors(at) ** 2)))
+    best = min((_minimize(errors, start) for start in starts), key=lambda point: float(np.sum(errors(point) ** 2)))
     return machine._replace(**dict(zip(names, np.exp(best).tolist())))
 
 
-def _descend(errors: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """The lowest point near ``at`` of the sum of squared errors."""
-    left, damping = errors(at), _DAMPING
-    for _ in range(_ROUNDS):
-        slopes = np.stack([(errors(at + _NUDGE * row) - left) / _NUDGE for row in np.eye(len(at))], axis=1)
-        square = slopes.T @ slopes
-        square += np.diag(damping * square.diagonal() + _LEAST)
-        there = at - np.clip(np.linalg.solve(square, slopes.T @ left), -_FARTHEST, _FARTHEST)
-        then = errors(there)
-        if then @ then < left @ left:
-            at, left, damping = there, then, damping / 3
+def _minimize(errors: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> np.ndarray:
+    """A local minimum of the sum of squared errors near `point`."""
+    residual, damping = errors(point), _DAMPING
+    for _ in range(_ITERATIONS):
+        columns = [(errors(point + _DIFFERENCE * row) - residual) / _DIFFERENCE for row in np.eye(len(point))]
+        jacobian = np.stack(columns, axis=1)
+        normal = jacobian.T @ jacobian
+        normal += np.diag(damping * normal.diagonal() + _REGULARIZATION)
+        candidate = point - np.clip(np.linalg.solve(normal, jacobian.T @ residual), -_MAX_STEP, _MAX_STEP)
+        candidate_residual = errors(candidate)
+        if candidate_residual @ candidate_residual < residual @ residual:
+            point, residual, damping = candidate, candidate_residual, damping / 3
         else:
             damping *= 4
-        if damping > _MOST_DAMPING:
+        if damping > _MAX_DAMPING:
             break
-    return at
+    return point

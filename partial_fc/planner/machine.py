@@ -1,7 +1,7 @@
-"""What a step's time depends on besides its sizes: how fast the ranks compute and how fast they talk.
+"""Constants of a machine that the time of a step depends on: rates of computing and of communication.
 
-The figures of a graphics card are fitted to what was published of it (published.py, ``python benchmarks/scale.py``),
-where they are not those of its data sheet. Those of a CPU differ from host to host: benchmarks/links.py measures them.
+Those of a GPU are fitted to published step times (published.py, ``python benchmarks/scale.py``), or are taken from its
+data sheet. Those of a CPU differ from host to host: benchmarks/links.py measures them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ GIGABIT = 1e9 / 8  # bytes
 
 
 class Machine(NamedTuple):
-    """One kind of host, and the network between hosts. Rates are of a rank, but for the card that a host's ranks share.
+    """One kind of host, and the network between hosts. Rates are those of one rank, except the network card's.
 
     Attributes:
-        backbone_flops: flop/s in the products of the backbone in float32.
-        half_flops: flop/s in those in float16.
-        operator_seconds: seconds that an operator of the backbone takes in a step whatever its size: to be started,
-            forward and backward, and to have its parameters updated.
-        layer_flops: flop/s in the products of the layer.
-        memory_bandwidth: bytes/s of the memory that it computes in.
-        draw_seconds: seconds to draw a class of the sample and to bring its row together with the others.
-        bus_bandwidth: bytes/s between host and GPU, and of the host's memory where a bank lies there.
+        backbone_flops: flop/s of the backbone's matrix products in float32.
+        half_flops: flop/s of the backbone's matrix products in float16.
+        operator_seconds: seconds that an operator of the backbone takes in a step whatever its size: its launches,
+            forward and backward, and the update of its parameters.
+        layer_flops: flop/s of the layer's matrix products.
+        memory_bandwidth: bytes/s of the memory of the device that computes.
+        draw_seconds: seconds to sample a class and to gather its row.
+        bus_bandwidth: bytes/s between host and GPU, and of the host's memory for a bank that is stored there.
         inside_bandwidth: bytes/s to another rank of the host.
-        inside_latency: seconds until a message to another rank of the host is there.
+        inside_latency: seconds of latency of a message to another rank of the host.
         network_bandwidth: bytes/s of a host's network card, in each direction.
-        network_latency: seconds until a message to another host is there.
-        eager_bytes: a longer message first asks its receiver, and waits for the answer.
-        cycle: seconds from one of Horovod's looks for finished work to the next.
-        rings: NCCL moves the messages, in rings and beside what is computed; else Open MPI does, with the core that
+        network_latency: seconds of latency of a message to another host.
+        eager_bytes: longer messages use a rendezvous with the receiver first.
+        cycle: seconds of Horovod's cycle.
+        rings: NCCL transports messages, in rings and concurrently with computing; else Open MPI does, on the core that
             computes.
     """
 
@@ -50,18 +50,22 @@ class Machine(NamedTuple):
     rings: bool = True
 
     def on(self, gigabits: float, latency: float | None = None) -> Machine:
-        """This machine on another network: Gbit/s of a host's card and, unless it is the same, seconds of a message.
+        """Returns this machine on another network.
+
+        Args:
+            gigabits: speed of a host's network card, Gbit/s.
+            latency: seconds of a message; None keeps the machine's.
 
         Raises:
-            ValueError: it is not a network that moves anything.
+            ValueError: a number is out of range.
         """
         latency = self.network_latency if latency is None else latency
         if not gigabits > 0 or latency < 0:
-            raise ValueError(f"a network of {gigabits} Gbit/s and {latency} s: they must be above 0, and not below 0")
+            raise ValueError(f"network of {gigabits} Gbit/s and {latency} s latency: expected above 0 and at least 0")
         return self._replace(network_bandwidth=gigabits * GIGABIT, network_latency=latency)
 
     def shared(self, ranks: float) -> Machine:
-        """Of a rank, where so many take turns on its core."""
+        """Returns the machine as one rank sees it where `ranks` ranks share a core."""
         return self._replace(
             backbone_flops=self.backbone_flops / ranks,
             half_flops=self.half_flops / ranks,
@@ -73,10 +77,10 @@ class Machine(NamedTuple):
         )
 
 
-# Two kinds of trainers on one kind of card differ: what is fitted, and to what, is told by published.py. The rest is of
-# data sheets (memory), or assumed: 12 GB/s of PCIe 3.0 x16, 100 GB/s of NVLink in a ring, 5 and 30 microseconds. The
-# layer's rate includes what its trainer does besides the products; none of them is this project's, which has not been
-# measured on such cards.
+# Two trainers on the same card differ: published.py lists what is fitted, and to what. The rest is from data sheets
+# (memory), or assumed: 12 GB/s of PCIe 3.0 x16, 100 GB/s of NVLink in a ring, latencies of 5 and 30 microseconds. The
+# layer's rate includes what its trainer does besides the products; none of the trainers is this project's, which has
+# not been measured on such cards.
 V100_PYTORCH = Machine(
     backbone_flops=15.7e12,
     half_flops=41.3e12,
@@ -91,7 +95,7 @@ V100_PYTORCH = Machine(
     network_latency=30e-6,
 )
 V100 = V100_PYTORCH._replace(backbone_flops=17.8e12, half_flops=43.7e12, operator_seconds=99.8e-6)
-# Its ranks talk over PCIe.
+# Its ranks communicate over PCIe.
 RTX_2080_TI = V100._replace(half_flops=14.3e12, layer_flops=7.13e12, memory_bandwidth=616e9, inside_bandwidth=10e9)
 CARDS = {"V100": V100, "V100, PyTorch": V100_PYTORCH, "2080 Ti": RTX_2080_TI}
 FITTED = {

@@ -1,8 +1,8 @@
 """The memory of a rank by part.
 
-Arrays that a step holds at its peak, counted in the code that makes them (layer/tiled_softmax.py and
-memory_module.py of partial_fc_mxnet). On the host benchmarks/planner_check.py measures them; what glibc's malloc
-keeps of memory that has been freed is not counted. On GPUs they have not been measured.
+Arrays that a step holds at its peak, counted in the code that allocates them (layer/tiled_softmax.py and
+memory_module.py of partial_fc_mxnet). benchmarks/planner_check.py measures them on a host; freed memory that glibc's
+malloc keeps is not counted. On GPUs they have not been measured.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of a rank, S of them in a step, T classes
 of a tile.
@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from partial_fc.utils.text import plural
+
 from .backbones import BACKBONES, IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer
 
@@ -20,32 +22,32 @@ MIB = 1 << 20
 
 # Assumptions. The first two add up to what the four published figures of Partial FC on 2080 Ti leave beside weights,
 # activations and logits, about 1.6 GiB (tests/unit/planner/test_planner.py).
-CUDA_CONTEXT = 512 * MIB  # with the kernels of MXNet, cuDNN and NCCL and what the driver keeps for itself
-CONVOLUTION_WORKSPACE = 1024 * MIB  # the most that MXNet lets cuDNN have, shared by all layers
-# Horovod 0.28 allocates it whole; on a CPU only what is used of it becomes memory.
+CUDA_CONTEXT = 512 * MIB  # with the kernels of MXNet, cuDNN and NCCL and the driver's own memory
+CONVOLUTION_WORKSPACE = 1024 * MIB  # MXNet's limit for cuDNN, shared by all layers
+# Horovod 0.28 allocates it at once; on a CPU only the pages in use become resident.
 FUSION_BUFFER = 128 * MIB
 # Measured after the first step: Python 3.11, the CPU wheel of MXNet, Horovod and MPI. CUDA's wheels take more.
 PROCESS = 180 * MIB
 
-# Arrays (G, E) and (B, E) at the peak, which is the end of the second walk: the gathered features, their unit rows,
-# those times s, their gradient, that of the step before, and a product that is about to be taken away from it; of the
-# rank's own batch the features, these with their labels, the rows with a target here, and two of the gradient.
-_GATHERED_ARRAYS, _OWN_ARRAYS = 6, 5
-# Of each row and tile two float32 maxima and sums, once in a list and once stacked; the same in float64, and two
-# intermediate results.
+# Arrays (G, E) and (B, E) at the peak, which is the end of the backward pass: gathered features, their unit rows, those
+# times s, their gradient, the gradient of the step before, and a product that is subtracted from it; of the local batch
+# the features, the features with labels, the rows with a target on this rank, and two arrays of the gradient.
+_GATHERED_ARRAYS, _LOCAL_ARRAYS = 6, 5
+# Of each row and tile two float32 maxima and sums, in a list and stacked; the same in float64, and two intermediate
+# results.
 _STATISTICS_BYTES = 2 * 2 * 4 + 4 * 8
-# What an operator on a GPU writes before the next one takes it up, and its predecessor that is just being freed.
+# The output of an operator on a GPU until the next one has read it, and the one before, which is being freed.
 _INTERMEDIATE_TILES = 2
 
 
 class Part(NamedTuple):
-    """Some of the memory of a rank.
+    """A part of the memory of a rank.
 
     Attributes:
         group: layer, backbone or process.
-        name: what it holds.
+        name: what it contains.
         place: device, host or file.
-        nbytes: bytes.
+        nbytes: size in bytes.
     """
 
     group: str
@@ -55,7 +57,7 @@ class Part(NamedTuple):
 
 
 def memory_parts(case: Case, layer: Layer) -> list[Part]:
-    """All parts that are not empty."""
+    """Returns all parts that are not empty."""
     parts = [*_layer_parts(case, layer), *_backbone_parts(case, layer), *_process_parts(case, layer)]
     return [part for part in parts if part.nbytes]
 
@@ -67,28 +69,28 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
     center_rows = case.embedding * layer.tile
     yield part("class centers", layer.bank, case.embedding * layer.classes)
     yield part("their momentum", layer.bank, case.embedding * layer.classes)
-    # With the 1 / |center| of each column. Unless they are kept, the next tile's are made before the last are freed.
+    # With 1 / |center| of each column. Unless they are kept, two tiles exist while the next one is computed.
     if layer.keeps:
-        yield part("logits, kept for the second walk", layer.computes, (layer.batch + 1) * layer.sampled)
+        yield part("logits, kept for the backward pass", layer.computes, (layer.batch + 1) * layer.sampled)
     else:
         tiles = min(2, layer.tiles)
-        yield part(f"logits of {tiles} tile{'s' * (tiles > 1)}", layer.computes, tiles * (layer.batch + 1) * layer.tile)
-    # A bank in the memory of the host or in a file is read by the CPU.
+        yield part(f"logits of {plural(tiles, 'tile')}", layer.computes, tiles * (layer.batch + 1) * layer.tile)
+    # The CPU reads a bank in the memory of the host or in a file.
     near = layer.computes if layer.bank == layer.computes else "host"
     if layer.gathered or layer.elsewhere:
         kept = case.embedding * layer.sampled if layer.keeps else center_rows
         yield part("sampled centers" if layer.gathered else "centers on the GPU", layer.computes, kept)
     yield part("gradient of a tile's centers", layer.computes, center_rows)
-    # A CPU takes the momentum of its own bank some rows at a time.
+    # A CPU reads the momentum of a bank in its own memory some rows at a time.
     if layer.gathered and (layer.computes == "device" or layer.elsewhere):
         yield part("momentum of a tile's centers", near, center_rows)
     if layer.elsewhere:
         yield part("a tile between host and GPU", near, center_rows * (1 + layer.gathered))
     if layer.computes == "device":
         yield part("intermediate results of a tile", layer.computes, _INTERMEDIATE_TILES * center_rows)
-    rows = _GATHERED_ARRAYS * layer.batch + _OWN_ARRAYS * case.batch
+    rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch
     yield part("features and their gradients", layer.computes, case.embedding * rows)
-    # int64; those that are sampled once more, tile by tile.
+    # int64; sampled indices are held a second time, tile by tile.
     index = 8 * layer.sampled * (1 + layer.gathered)
     yield Part("layer", "indices and statistics", "host", index + _STATISTICS_BYTES * layer.tiles * layer.batch)
 
@@ -129,7 +131,7 @@ def _process_parts(case: Case, layer: Layer) -> Iterator[Part]:
 
 
 def gradient_bytes(case: Case) -> int:
-    """Bytes of the backbone's gradients."""
+    """Returns the bytes of the backbone's gradients."""
     if not case.network:
         return 0
     half, full = BACKBONES[case.network].parameters(case.embedding)

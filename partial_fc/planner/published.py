@@ -1,15 +1,15 @@
-"""Step times that others have published, as samples a second, and the cases that they are of.
+"""Published step times, in samples/s, and their cases.
 
 In github.com/deepinsight/insightface:
 - recognition/partial_fc/README.md, the original trainer on MXNet: "Train Glint360K Using MXNET" (8 V100 of 32 GB) and
-  "Performance On Million Identities" (RTX 2080 Ti). The first does not tell r; 1 is what its settings have.
-- recognition/arcface_torch/README.md, "Speed Benchmark" on 8 V100 of 32 GB. It does not tell backbone and batch; r50,
-  float16 and 64 are those of configs/3millions.py for that test, and fit the memory in its second table.
-- recognition/arcface_torch/docs/speed_benchmark.md: 3 million identities, 1024 images, on the same.
-- recognition/arcface_torch/README.md, "Training on Multi-Host GPU": WebFace42M, 2,059,906 identities. It tells neither
-  cards nor network; the speed of a card is a V100's.
+  "Performance On Million Identities" (RTX 2080 Ti). The first does not state r; its settings have 1.
+- recognition/arcface_torch/README.md, "Speed Benchmark" on 8 V100 of 32 GB. It does not state backbone and batch; r50,
+  float16 and 64 are those of configs/3millions.py for that test, and match the memory in its second table.
+- recognition/arcface_torch/docs/speed_benchmark.md: 3 million identities, 1024 images, on the same cards.
+- recognition/arcface_torch/README.md, "Training on Multi-Host GPU": WebFace42M, 2,059,906 identities. It states neither
+  cards nor network; the speed of a card is that of a V100.
 
-The original trainer and the later one on PyTorch are two machines: their backbones differ by a tenth.
+The original trainer and the later one on PyTorch count as two machines: their backbones differ by a tenth.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .case import Case
 
 GPUS_PER_HOST = 8
 _GLINT, _WEBFACE = 360_232, 2_059_906
-_WHOLE = 1 << 20  # logits_cache_mb of these trainers, whose logits always are whole
+_ALL_LOGITS = 1 << 20  # logits_cache_mb of these trainers, which keep all logits
 
 
 class Published(NamedTuple):
     """A published figure.
 
     Attributes:
-        table: which of them.
-        card: GPU and, unless it is MXNet, trainer; of machine.CARDS.
-        case: what was trained.
+        table: its table.
+        card: GPU and, unless it is MXNet, trainer; a key of machine.CARDS.
+        case: the training.
         speed: samples/s of all ranks.
-        fitted: the constants of the card are fitted to it; else they have to predict it.
+        fitted: the constants of the card are fitted to it; else it tests their prediction.
     """
 
     table: str
@@ -42,45 +42,45 @@ class Published(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of a step."""
+        """Seconds of a step."""
         return self.case.batch * self.case.ranks / self.speed
 
 
-def _one(table: str, card: str, words: tuple, speed: float, fitted: bool = False) -> Published:
-    classes, ranks, batch, ratio, network, fp16 = words
-    case = Case(classes, ranks, batch, ratio=ratio, network=network, fp16=fp16, logits_cache_mb=_WHOLE)
+def _row(table: str, card: str, sizes: tuple, speed: float, fitted: bool = False) -> Published:
+    classes, ranks, batch, ratio, network, fp16 = sizes
+    case = Case(classes, ranks, batch, ratio=ratio, network=network, fp16=fp16, logits_cache_mb=_ALL_LOGITS)
     return Published(table, card, case, speed, fitted)
 
 
 PUBLISHED = (
-    _one("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r50", False), 2921, True),
-    _one("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r50", False), 3045),
-    _one("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r100", False), 1748),
-    _one("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r100", False), 1847),
-    _one("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r50", True), 5428, True),
-    _one("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r50", True), 6112, True),
-    _one("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r100", True), 3357),
-    _one("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r100", True), 3867),
-    _one("PyTorch", "V100, PyTorch", (125_000, 8, 64, 1.0, "r50", True), 4824),
-    _one("PyTorch", "V100, PyTorch", (1_400_000, 8, 64, 1.0, "r50", True), 3043),
-    _one("PyTorch", "V100, PyTorch", (5_500_000, 8, 64, 1.0, "r50", True), 1389, True),
-    _one("PyTorch", "V100, PyTorch", (125_000, 8, 64, 0.1, "r50", True), 5004, True),
-    _one("PyTorch", "V100, PyTorch", (1_400_000, 8, 64, 0.1, "r50", True), 4738),
-    _one("PyTorch", "V100, PyTorch", (5_500_000, 8, 64, 0.1, "r50", True), 3975),
-    _one("PyTorch", "V100, PyTorch", (8_000_000, 8, 64, 0.1, "r50", True), 3565),
-    _one("PyTorch", "V100, PyTorch", (16_000_000, 8, 64, 0.1, "r50", True), 2679),
-    _one("PyTorch", "V100, PyTorch", (29_000_000, 8, 64, 0.1, "r50", True), 1855, True),
-    _one("PyTorch", "V100, PyTorch", (3_000_000, 8, 128, 1.0, "r50", True), 2271),
-    _one("PyTorch", "V100, PyTorch", (3_000_000, 8, 128, 0.1, "r50", True), 5300, True),
-    _one("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 8, 512, 0.2, "r50", True), 5900),
-    _one("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 512, 0.2, "r50", True), 11000),
-    _one("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 128, 0.2, "r50", True), 17000),
-    _one("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 128, 0.2, "r100", True), 5200),
-    _one("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 256, 0.2, "r100", True), 5200),
-    _one("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 512, 0.0018, "r100", True), 10000),
-    _one("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 128, 0.2, "r100", True), 9800),
-    _one("MXNet, millions", "2080 Ti", (1_000_000, 8, 128, 1.0, "r50", True), 2390, True),
-    _one("MXNet, millions", "2080 Ti", (1_000_000, 8, 128, 0.1, "r50", True), 2780, True),
-    _one("MXNet, millions", "2080 Ti", (10_000_000, 64, 32, 1.0, "r50", True), 4483),
-    _one("MXNet, millions", "2080 Ti", (10_000_000, 64, 64, 0.1, "r50", True), 12600),
+    _row("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r50", False), 2921, True),
+    _row("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r50", False), 3045),
+    _row("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r100", False), 1748),
+    _row("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r100", False), 1847),
+    _row("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r50", True), 5428, True),
+    _row("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r50", True), 6112, True),
+    _row("MXNet", "V100", (_GLINT, 8, 64, 1.0, "r100", True), 3357),
+    _row("MXNet", "V100", (_GLINT, 8, 128, 1.0, "r100", True), 3867),
+    _row("PyTorch", "V100, PyTorch", (125_000, 8, 64, 1.0, "r50", True), 4824),
+    _row("PyTorch", "V100, PyTorch", (1_400_000, 8, 64, 1.0, "r50", True), 3043),
+    _row("PyTorch", "V100, PyTorch", (5_500_000, 8, 64, 1.0, "r50", True), 1389, True),
+    _row("PyTorch", "V100, PyTorch", (125_000, 8, 64, 0.1, "r50", True), 5004, True),
+    _row("PyTorch", "V100, PyTorch", (1_400_000, 8, 64, 0.1, "r50", True), 4738),
+    _row("PyTorch", "V100, PyTorch", (5_500_000, 8, 64, 0.1, "r50", True), 3975),
+    _row("PyTorch", "V100, PyTorch", (8_000_000, 8, 64, 0.1, "r50", True), 3565),
+    _row("PyTorch", "V100, PyTorch", (16_000_000, 8, 64, 0.1, "r50", True), 2679),
+    _row("PyTorch", "V100, PyTorch", (29_000_000, 8, 64, 0.1, "r50", True), 1855, True),
+    _row("PyTorch", "V100, PyTorch", (3_000_000, 8, 128, 1.0, "r50", True), 2271),
+    _row("PyTorch", "V100, PyTorch", (3_000_000, 8, 128, 0.1, "r50", True), 5300, True),
+    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 8, 512, 0.2, "r50", True), 5900),
+    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 512, 0.2, "r50", True), 11000),
+    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 128, 0.2, "r50", True), 17000),
+    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 128, 0.2, "r100", True), 5200),
+    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 256, 0.2, "r100", True), 5200),
+    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 512, 0.0018, "r100", True), 10000),
+    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 128, 0.2, "r100", True), 9800),
+    _row("MXNet, millions", "2080 Ti", (1_000_000, 8, 128, 1.0, "r50", True), 2390, True),
+    _row("MXNet, millions", "2080 Ti", (1_000_000, 8, 128, 0.1, "r50", True), 2780, True),
+    _row("MXNet, millions", "2080 Ti", (10_000_000, 64, 32, 1.0, "r50", True), 4483),
+    _row("MXNet, millions", "2080 Ti", (10_000_000, 64, 64, 0.1, "r50", True), 12600),
 )

@@ -1,4 +1,4 @@
-"""A plan as tables for people, and as numbers for programs."""
+"""Formats a plan as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -6,46 +6,53 @@ from itertools import groupby
 from typing import Any
 
 from partial_fc.utils.tables import format_table
+from partial_fc.utils.text import plural
 
 from . import Plan
 from .memory import MIB
 from .times import Time, seconds_of
 from .verdict import Verdict
 
-CLOSE = 0.05  # share of the memory
+ESTIMATE_ERROR = 0.05  # share of the memory
 PLACES = ("device", "host", "file")
-WIDTHS = (56, *[10] * len(PLACES))  # columns of all tables, which stand below each other
+WIDTHS = (56, *[10] * len(PLACES))  # common columns of all tables
 _COLUMNS = {
-    "network": ("Sent to the other ranks and received", "sent", "received"),
-    "bank": ("Of the bank's memory", "read", "written"),
+    "network": ("Between ranks", "sent", "received"),
+    "bank": ("Memory of the bank", "read", "written"),
     "bus": ("Between host and GPU", "to the GPU", "from it"),
-    "file": ("Of the bank's files", "read", "written"),
+    "file": ("Files of the bank", "read", "written"),
 }
-_NAMES = {"ranks": "--ranks", "batch": "--batch", "ratio": "--ratio", "logits_cache_mb": "--kept-mb", "bank": "--bank"}
+_NAMES = {
+    "ranks": "--ranks",
+    "batch": "--batch",
+    "ratio": "--ratio",
+    "logits_cache_mb": "--logits-cache-mb",
+    "bank": "--bank",
+}
 
 
 def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time]) -> str:
-    """Everything as text; memory is in MiB, 2^20 bytes, time in milliseconds."""
+    """Returns the plan as text, memory in MiB and time in milliseconds."""
     lines = [
         *_heading(planned),
         "",
         *_memory_table(planned),
         "",
-        *_moves_tables(planned),
+        *_traffic_tables(planned),
         *_times_table(planned, times),
     ]
-    return "\n".join([*lines, *([] if verdict is None else [_sentence(verdict)])])
+    return "\n".join([*lines, *([] if verdict is None else [_verdict_text(verdict)])])
 
 
 def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[str, Any]:
-    """Everything for JSON; numbers are bytes and seconds."""
+    """Returns the plan for JSON, in bytes and seconds."""
     seconds = seconds_of(times)
     return {
         "case": planned.case._asdict(),
         "layer": planned.layer._asdict(),
         "memory": [part._asdict() for part in planned.parts],
         "memory_total": {place: planned.memory(place) for place in PLACES},
-        "moves": [move._asdict() for move in planned.traffic],
+        "moves": [transfer._asdict() for transfer in planned.traffic],
         "times": [time._asdict() for time in times],
         "step_seconds": seconds or None,
         "samples_per_second": planned.layer.batch / seconds if times else None,
@@ -56,13 +63,13 @@ def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[s
 def _heading(planned: Plan) -> list[str]:
     case, layer = planned.case, planned.layer
     backbone = f"{case.network} in float{16 if case.fp16 else 32}" if case.network else "no backbone"
-    where = {"device": "on the GPU", "host": "in the host's memory", "file": "in a file"}[layer.bank]
-    walk = "logits kept between the two walks" if layer.keeps else "logits computed in both walks"
+    bank = {"device": "on the GPU", "host": "in the host's memory", "file": "in a file"}[layer.bank]
+    logits = "are kept for" if layer.keeps else "are computed again in"
     return [
         f"{case.classes:,} classes, embedding {case.embedding}, {case.ranks} ranks x {case.batch} images, "
-        f"r = {case.ratio:g}, bank {where}, {backbone}",
-        f"A rank has {layer.classes:,} classes, {layer.sampled:,} of them in a step, "
-        f"in {layer.tiles} tile{'s' * (layer.tiles > 1)} of {layer.tile:,}; {walk}.",
+        f"r = {case.ratio:g}, bank {bank}, {backbone}",
+        f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
+        f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
     ]
 
 
@@ -75,14 +82,14 @@ def _memory_table(planned: Plan) -> list[str]:
             (f"  {part.name}", *(_mib(part.nbytes) if part.place == place else "" for place in places))
             for part in parts
         ]
-    rows.append(("in all", *(_mib(planned.memory(place)) for place in places)))
+    rows.append(("total", *(_mib(planned.memory(place)) for place in places)))
     return format_table(rows, min_widths=WIDTHS)
 
 
-def _moves_tables(planned: Plan) -> list[str]:
+def _traffic_tables(planned: Plan) -> list[str]:
     lines = ["Bytes that a rank moves in a step, MiB"]
-    for way, moves in groupby(planned.traffic, key=lambda move: move.way):
-        group = [(f"  {move.name}", _mib(move.out), _mib(move.back)) for move in moves]
+    for way, transfers in groupby(planned.traffic, key=lambda transfer: transfer.way):
+        group = [(f"  {transfer.name}", _mib(transfer.out), _mib(transfer.back)) for transfer in transfers]
         lines += format_table([_COLUMNS[way], *group], min_widths=WIDTHS)
     return [*lines, ""]
 
@@ -90,33 +97,38 @@ def _moves_tables(planned: Plan) -> list[str]:
 def _times_table(planned: Plan, times: list[Time]) -> list[str]:
     if not times:
         return []
-    rows: list[tuple[str, ...]] = [("Time of a step on V100 cards, ms", "takes", "hidden")]
+    rows: list[tuple[str, ...]] = [("Time of a step on V100 cards, ms", "time", "hidden")]
     rows += [(f"  {time.name}", _milliseconds(time.seconds), _milliseconds(time.hidden)) for time in times]
-    rows.append(("in all, less what is hidden", _milliseconds(seconds_of(times)), ""))
+    rows.append(("total without hidden time", _milliseconds(seconds_of(times)), ""))
     speed = planned.layer.batch / seconds_of(times)
     return [
         *format_table(rows, min_widths=WIDTHS),
-        f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} of a GPU.",
+        f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} per GPU.",
         "",
     ]
 
 
-def _sentence(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     needed, given = verdict.needed / 2**30, verdict.given / 2**30
-    close = ", by less than the error of this estimate: try it" if abs(needed - given) < CLOSE * given else ""
+    close = (
+        "; the difference is below the error of this estimate: try it"
+        if abs(needed - given) < ESTIMATE_ERROR * given
+        else ""
+    )
     if verdict.fits:
-        return f"It fits: {needed:.2f} of {given:.2f} GiB of a GPU, {1 - needed / given:.0%} to spare{close}."
-    told = ", or ".join(_told(name, value) for name, value in verdict.remedies.items())
-    remedy = f"It would fit with {told}." if told else "No single change makes it fit."
+        return f"It fits: {needed:.2f} of {given:.2f} GiB of a GPU, {1 - needed / given:.0%} free{close}."
+    options = ", or ".join(_option(name, value) for name, value in verdict.remedies.items())
+    hint = f"It would fit with {options}." if options else "No single change makes it fit."
     largest = f"{verdict.largest.group}: {verdict.largest.name} ({verdict.largest.nbytes / 2**30:.2f} GiB)"
     return (
-        f"It does not fit: {needed:.2f} GiB are more than a GPU's {given:.2f}{close}. The largest part is {largest}. "
-        f"{remedy}"
+        f"It does not fit: it needs {needed:.2f} of {given:.2f} GiB of a GPU{close}. The largest part is {largest}. "
+        f"{hint}"
     )
 
 
-def _told(name: str, value: Any) -> str:
-    return f"--{name}" if value is True else f"{_NAMES[name]} {value}"
+def _option(name: str, value: Any) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value is True else f"{option} {value}"
 
 
 def _mib(nbytes: int) -> str:

@@ -1,8 +1,8 @@
-"""The ways that collectives take between the ranks: bytes over each link, and how often a message waits for another.
+"""The algorithms of collectives: bytes over each link, and the number of messages that wait for each other.
 
-NCCL's rings, and what Open MPI 4.1 does by itself for the sizes of a step on 2 to 8 ranks: neighbour exchange for the
-all-gather, recursive halving for the reduce-scatter, both after each other (Rabenseifner) for the all-reduce. Of the
-latter the counts of a network card's driver differ by the headers of TCP/IP alone (benchmarks/links.py).
+NCCL's rings, and the algorithms that Open MPI 4.1 chooses for the sizes of a step on 2 to 8 ranks: neighbor exchange
+for the all-gather, recursive halving for the reduce-scatter, both in sequence (Rabenseifner) for the all-reduce. The
+counts of a network card's driver differ from those of Open MPI by the headers of TCP/IP only (benchmarks/links.py).
 
 Shapes: R ranks, H hosts, k = R / H ranks of a host.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Spread(NamedTuple):
-    """Where the ranks are. Those of a host follow one another.
+    """The placement of the ranks. Ranks of a host are consecutive.
 
     Attributes:
         ranks: R.
@@ -26,13 +26,13 @@ class Spread(NamedTuple):
 
 
 class Route(NamedTuple):
-    """What one collective asks of the links.
+    """The load of one collective on the links.
 
     Attributes:
         sent: bytes that a rank sends.
-        crossing: bytes that leave a host, which is as many as enter it.
-        message: bytes of its longest message.
-        inside, between: messages within hosts and between them that wait for each other.
+        crossing: bytes that leave a host; as many enter it.
+        message: bytes of the longest message.
+        inside, between: sequential messages within hosts and between them.
     """
 
     sent: float
@@ -43,22 +43,22 @@ class Route(NamedTuple):
 
 
 def spread(ranks: int, of_host: int) -> Spread:
-    """R ranks on hosts of so many.
+    """Returns the placement of R ranks on hosts of `of_host` ranks.
 
     Raises:
-        ValueError: a host has no rank.
+        ValueError: `of_host` is below 1.
     """
     if of_host < 1:
-        raise ValueError(f"{of_host} ranks on a host: it must be at least 1")
+        raise ValueError(f"{of_host} ranks on a host, expected at least 1")
     return Spread(ranks, -(-ranks // of_host))
 
 
 def ring(kind: str, sent: float, where: Spread) -> Route:
-    """Once round all ranks, twice for the all-reduce.
+    """Returns the load of NCCL's ring: one round over all ranks, two for the all-reduce.
 
-    The ring goes through the ranks of a host and on to the next host. Each of its links carries what each rank sends,
-    so that a host's card carries it once, however many ranks share the card. A part of the result passes R - 1 links,
-    H - 1 of them between hosts, one after the other.
+    The ring visits the ranks of a host and then the next host. Each of its links carries what each rank sends, so that
+    a host's card carries it once, however many ranks share the card. A part of the result passes R - 1 links, H - 1 of
+    them between hosts, in sequence.
     """
     rounds = 2 if kind == "all-reduce" else 1
     message = sent / max(1, rounds * (where.ranks - 1))
@@ -67,12 +67,12 @@ def ring(kind: str, sent: float, where: Spread) -> Route:
 
 
 def open_mpi(kind: str, sent: float, where: Spread) -> Route:
-    """What Open MPI takes, which for two ranks is one message each way, as a ring's.
+    """Returns the load of Open MPI's algorithms. For two ranks they are one message each way, like a ring.
 
-    Neighbour exchange: pairs swap what they have, one block first, then two with the neighbour on the other side, and
-    so on in turn: R / 2 rounds, in which R blocks leave a host of two ranks or more. Halving: in round i a rank swaps
-    half of what is left with the rank R / 2^i further, so that all ranks of a host send their largest messages out.
-    The all-reduce halves with the nearest rank first, and goes back the same way.
+    Neighbor exchange: pairs exchange one block first, then two blocks with the neighbor on the other side, and so on
+    alternately: R / 2 rounds, in which R blocks leave a host of two ranks or more. Halving: in round i a rank exchanges
+    half of the remaining data with the rank at distance R / 2^i, so that all ranks of a host send their largest
+    messages to other hosts. The all-reduce halves with the nearest rank first, and returns along the same path.
     """
     ranks, of_host = where.ranks, where.ranks / where.hosts
     inside, between = doublings(of_host), doublings(where.hosts)
@@ -84,10 +84,10 @@ def open_mpi(kind: str, sent: float, where: Spread) -> Route:
         return Route(sent, crossing, min(sent, 2 * block), rounds - between, between)
     if kind == "reduce-scatter":
         return Route(sent, block * of_host * (ranks - of_host), block * ranks / 2, inside, between)
-    whole = block * ranks / 2
-    return Route(sent, 2 * whole * (1 - of_host / ranks), whole / 2, 2 * inside, 2 * between)
+    total = block * ranks / 2
+    return Route(sent, 2 * total * (1 - of_host / ranks), total / 2, 2 * inside, 2 * between)
 
 
 def doublings(number: float) -> int:
-    """How often 1 has to be doubled to reach a number."""
+    """Number of doublings from 1 to at least `number`."""
     return math.ceil(math.log2(max(1, number)))

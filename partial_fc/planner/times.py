@@ -1,12 +1,12 @@
-"""How long a step takes, part by part.
+"""The time of a step, part by part.
 
-    step = backbone + layer + drawing + start and transport of each collective - what of the all-reduce is hidden
+    step = backbone + layer + sampling + start and transport of each collective - hidden part of the all-reduce
 
 Nothing of the layer overlaps: its products need the gathered features, its gradients the statistics of all ranks, the
-backward pass of the backbone the reduced gradient. Only the all-reduce of the backbone's gradients runs beside
-something, the backward pass that makes them.
+backward pass of the backbone the reduced gradient. Only the all-reduce of the backbone's gradients overlaps, with the
+backward pass that computes them.
 
-A rank is taken to be as fast as any other: what ranks wait for a slow one is not in here, nor is reading.
+All ranks are assumed to be equally fast; waiting for slow ranks and reading images are not included.
 
 Shapes: B local batch, R ranks, H hosts, G = B*R global batch, E embedding, S sampled classes of a rank.
 """
@@ -22,24 +22,24 @@ from .case import FLOAT
 from .machine import Machine
 from .routes import Route, Spread, doublings, open_mpi, ring, spread
 
-# Of a product of two matrices: a multiplication and an addition for each. Backward multiplies twice, for the gradients
-# of both factors.
+# A product of two matrices takes a multiplication and an addition per term. Its backward pass takes two products, for
+# the gradients of both factors.
 FLOPS, BACKWARD = 2, 2
 # Reads and writes of a logit in tiled_softmax.py. Forward: written, scaled by column (2), maximum, exp (2), sum.
 # Backward: scaled by row (2) and by column (2), read by two products.
 LOGIT_PASSES = 13
-AGAIN_PASSES = 3  # where it is computed again: written, scaled by column
-# MXNet hands on what its engine has done by so many operators at once (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN).
+RECOMPUTE_PASSES = 3  # where it is computed again: written, scaled by column
+# Operators that MXNet's engine runs in bulk (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN).
 BULK = 15
 
 
 class Time(NamedTuple):
-    """Some of the seconds of a step.
+    """A part of the time of a step.
 
     Attributes:
-        name: what takes them; collectives of the layer bear their own name in brackets, as in Transfer.
-        seconds: that it takes.
-        hidden: those of them that pass beside something else.
+        name: the operation; collectives of the layer have their name in parentheses, as in Transfer.
+        seconds: its time.
+        hidden: the seconds of it that overlap with another part.
     """
 
     name: str
@@ -48,32 +48,32 @@ class Time(NamedTuple):
 
 
 def step_times(planned: Plan, machine: Machine, of_host: int) -> list[Time]:
-    """All parts of a step that take time, of the rank with the most classes.
+    """Returns all parts of a step that take time, for the rank with the most classes.
 
     Args:
         planned: what the step computes and moves.
-        machine: on which it does.
+        machine: the host and its network.
         of_host: ranks of a host.
 
     Raises:
-        ValueError: a host has no rank, or the bank is in files, of which no time is known.
+        ValueError: `of_host` is below 1, or the bank is in files, whose times are not modeled.
     """
     if planned.layer.bank == "file":
-        raise ValueError("no step time is known of a bank in files: ask without the network, or with another bank")
+        raise ValueError("step times of a bank in files are not modeled: leave out --network-gbit, or change --bank")
     where = spread(planned.case.ranks, of_host)
-    times = [*_computing(planned, machine), *_talking(planned, machine, where)]
+    times = [*_compute_times(planned, machine), *_communication_times(planned, machine, where)]
     return [time for time in times if time.seconds]
 
 
 def seconds_of(times: list[Time]) -> float:
-    """Of the whole step."""
+    """Seconds of the whole step."""
     return sum(time.seconds - time.hidden for time in times)
 
 
-# Computing --------------------------------------------------------------------------------------------
+# Computation -----------------------------------------------------------------------------------------
 
 
-def _computing(planned: Plan, machine: Machine) -> Iterator[Time]:
+def _compute_times(planned: Plan, machine: Machine) -> Iterator[Time]:
     case, layer = planned.case, planned.layer
     forward, backward = backbone_seconds(planned, machine)
     yield Time("backbone, forward", forward)
@@ -81,18 +81,18 @@ def _computing(planned: Plan, machine: Machine) -> Iterator[Time]:
     products = 1 + BACKWARD + (not layer.keeps)
     flops = FLOPS * products * layer.batch * layer.sampled * case.embedding
     yield Time(f"layer: {products} products", flops / machine.layer_flops)
-    passes = LOGIT_PASSES + AGAIN_PASSES * (not layer.keeps)
+    passes = LOGIT_PASSES + RECOMPUTE_PASSES * (not layer.keeps)
     yield Time("layer: passes over its logits", FLOAT * passes * layer.batch * layer.sampled / machine.memory_bandwidth)
     bandwidth = machine.bus_bandwidth if layer.elsewhere else machine.memory_bandwidth
     yield Time("layer: centers and momentum", _moved(planned, "bank") / bandwidth)
     yield Time("between host and GPU", _moved(planned, "bus") / machine.bus_bandwidth)
-    yield Time("layer: drawing the sample", layer.gathered * layer.sampled * machine.draw_seconds)
+    yield Time("layer: sampling", layer.gathered * layer.sampled * machine.draw_seconds)
 
 
 def backbone_seconds(planned: Plan, machine: Machine) -> tuple[float, float]:
-    """(forward, backward with the update): B images of so many products, and what each operator takes anyway.
+    """Returns seconds of (forward, backward with the update): products of B images, and the overhead of operators.
 
-    An operator runs once forward and about twice as long backward, so a third of its own time is forward's.
+    The backward pass of an operator takes about twice its forward pass, so a third of its overhead is the forward's.
     """
     case = planned.case
     if not case.network:
@@ -105,33 +105,33 @@ def backbone_seconds(planned: Plan, machine: Machine) -> tuple[float, float]:
 
 
 def _moved(planned: Plan, way: str) -> int:
-    return sum(move.out + move.back for move in planned.traffic if move.way == way)
+    return sum(transfer.out + transfer.back for transfer in planned.traffic if transfer.way == way)
 
 
-# Talking ----------------------------------------------------------------------------------------------
+# Communication -----------------------------------------------------------------------------------------
 
 
-def _talking(planned: Plan, machine: Machine, where: Spread) -> Iterator[Time]:
-    beside = seconds_beside(planned, machine)
-    for move in planned.traffic:
-        if move.way != "network":
+def _communication_times(planned: Plan, machine: Machine, where: Spread) -> Iterator[Time]:
+    overlap = overlap_seconds(planned, machine)
+    for transfer in planned.traffic:
+        if transfer.way != "network":
             continue
-        kind = move.name.split()[0]
-        route = (ring if machine.rings else open_mpi)(kind, move.out, where)
+        kind = transfer.name.split()[0]
+        route = (ring if machine.rings else open_mpi)(kind, transfer.out, where)
         transport = transport_seconds(route, machine)
         waits = start_seconds(machine, where) + delay_seconds(route, machine)
         if kind != "all-reduce":
-            yield Time(move.name, waits + transport)
+            yield Time(transfer.name, waits + transport)
             continue
-        # Gradients leave as backward makes them, some operators' at once, first those of the last operators, which have
-        # the most parameters. What becomes ready while the first are on their way waits for a second start.
-        ahead = transport + waits * (beside > 0)
+        # Gradients are sent as the backward pass computes them, first those of the last operators, which have the most
+        # parameters. Those that become ready meanwhile are sent by a second collective.
+        first = transport + waits * (overlap > 0)
         copying = 0.0 if machine.rings else route.sent / machine.inside_bandwidth
-        yield Time(move.name, ahead + waits, min(beside, ahead - copying))
+        yield Time(transfer.name, first + waits, min(overlap, first - copying))
 
 
-def seconds_beside(planned: Plan, machine: Machine) -> float:
-    """From the first gradient to the last."""
+def overlap_seconds(planned: Plan, machine: Machine) -> float:
+    """Seconds of the backward pass from the first gradient to the last."""
     if not planned.case.network:
         return 0.0
     _, backward = backbone_seconds(planned, machine)
@@ -139,23 +139,23 @@ def seconds_beside(planned: Plan, machine: Machine) -> float:
 
 
 def start_seconds(machine: Machine, where: Spread) -> float:
-    """From ready to begun: half a cycle until Horovod looks, and its question whether all ranks are ready.
+    """Seconds until a ready collective starts: half a cycle of Horovod, and its negotiation.
 
-    All ranks ask in every cycle, by an all-reduce of some bits in log2 rounds, and the next cycle does not begin before
-    that is done (horovod/common/controller.cc, with every name in its cache).
+    All ranks negotiate in every cycle, by an all-reduce of some bits in log2 rounds, and the next cycle does not begin
+    before that is done (horovod/common/controller.cc, with every name in its cache).
     """
-    asking = _delay(doublings(where.ranks / where.hosts), doublings(where.hosts), machine)
-    return max(machine.cycle, asking) / 2 + asking
+    negotiation = _delay(doublings(where.ranks / where.hosts), doublings(where.hosts), machine)
+    return max(machine.cycle, negotiation) / 2 + negotiation
 
 
 def delay_seconds(route: Route, machine: Machine) -> float:
-    """Of messages that wait for each other. One that is not eager is on its way three times: asked, answered, sent."""
+    """Seconds of latency of the sequential messages. A rendezvous adds a request and an answer to each."""
     ways = 1 if route.message <= machine.eager_bytes else 3
     return ways * _delay(route.inside, route.between, machine)
 
 
 def transport_seconds(route: Route, machine: Machine) -> float:
-    """Of the bytes over the slowest link."""
+    """Seconds of the bytes over the slowest link."""
     return max(route.sent / machine.inside_bandwidth, route.crossing / machine.network_bandwidth)
 
 

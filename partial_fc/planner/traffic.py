@@ -1,8 +1,7 @@
 """The bytes that a rank moves in a step.
 
-Between ranks as ring algorithms do it: each sends as much as it receives, and no algorithm has less to receive. What
-Horovod tells the ranks besides, some 20 kB a second, is not counted. The rest is what a step reads and
-writes of the bank.
+Between ranks those of ring algorithms: each rank sends as much as it receives, and no algorithm receives less.
+Horovod's own messages, some 20 kB a second, are not counted. The rest is what a step reads and writes of the bank.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of a rank, S of them in a step.
 """
@@ -18,16 +17,16 @@ from .backbones import IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer
 from .memory import gradient_bytes
 
-PAGE = 4096  # what a file is read and written in
+PAGE = 4096  # bytes; the unit in which a file is read and written
 _STATISTICS = 3  # numbers of a row: maximum, sum, target logit
 
 
 class Transfer(NamedTuple):
-    """Some of the bytes that a step moves.
+    """Bytes that a step moves.
 
     Attributes:
         way: network, bank (its memory), bus (between host and GPU) or file.
-        name: what is moved; collectives of the layer bear their own name in brackets.
+        name: what is moved; collectives of the layer have their name in parentheses.
         out: sent, read, or moved to the GPU.
         back: received, written, or moved from the GPU.
     """
@@ -39,9 +38,9 @@ class Transfer(NamedTuple):
 
 
 def moved_bytes(case: Case, layer: Layer) -> list[Transfer]:
-    """All moves that are not of nothing."""
-    moves = [*_collectives(case, layer), *_bank(case, layer), *_bus(case, layer), *_file(case, layer)]
-    return [move for move in moves if move.out or move.back]
+    """Returns all transfers that are not empty."""
+    transfers = [*_collectives(case, layer), *_bank(case, layer), *_bus(case, layer), *_file(case, layer)]
+    return [transfer for transfer in transfers if transfer.out or transfer.back]
 
 
 def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
@@ -58,7 +57,7 @@ def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
     rows = FLOAT * case.embedding * layer.sampled
     copied = layer.gathered or layer.elsewhere
-    # Once for each walk, unless the first has kept a copy; and to be updated, where the copy is on the GPU.
+    # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
     reads = (1 if copied and layer.keeps else 2) + layer.elsewhere
     targets = FLOAT * case.embedding * min(case.batch, layer.sampled)
     yield Transfer("bank", "class centers", reads * rows + targets, rows)
@@ -78,12 +77,12 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
 def _file(case: Case, layer: Layer) -> Iterator[Transfer]:
     if layer.bank == "file":
         pages = _touched_pages(case.embedding * FLOAT, layer) * PAGE
-        yield Transfer("file", "class centers, where no page is in memory", pages, pages)
-        yield Transfer("file", "momentum, where no page is in memory", pages, pages)
+        yield Transfer("file", "class centers, without cached pages", pages, pages)
+        yield Transfer("file", "momentum, without cached pages", pages, pages)
 
 
 def _touched_pages(row_bytes: int, layer: Layer) -> int:
-    """Pages that hold a row of a uniform sample, on average."""
+    """Expected number of pages that contain a row of a uniform sample."""
     rows_of_page = max(1, PAGE // row_bytes)
     share = 1 - (1 - layer.sampled / layer.classes) ** rows_of_page
     return round(share * layer.classes * max(1, row_bytes / PAGE) / rows_of_page)

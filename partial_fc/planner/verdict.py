@@ -1,4 +1,4 @@
-"""Whether a training fits into the memory of its GPUs, and what would make it fit."""
+"""Decides whether a training fits into the memory of its GPUs, and which changes would make it fit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ MOST_RANKS = 4096
 
 
 class Verdict(NamedTuple):
-    """Whether it fits.
+    """Whether a training fits.
 
     Attributes:
-        fits: it does.
-        needed, given: bytes of a GPU.
-        largest: the part that needs most.
-        remedies: changes of the case each of which alone makes it fit, by the name of what is changed; empty where it
-            fits as it is.
+        fits: whether it fits.
+        needed, given: bytes of a GPU that are needed and available.
+        largest: the largest part on the GPU.
+        remedies: changes of the case, by field, each of which alone makes it fit; empty if it fits.
     """
 
     fits: bool
@@ -31,10 +30,10 @@ class Verdict(NamedTuple):
 
 
 def judge(planned: Plan, given: int) -> Verdict:
-    """Judges a plan.
+    """Compares a plan with the memory of a GPU.
 
     Args:
-        planned: of a case with GPUs.
+        planned: a plan with GPUs.
         given: bytes of each GPU.
 
     Raises:
@@ -42,24 +41,24 @@ def judge(planned: Plan, given: int) -> Verdict:
     """
     case = planned.case
     if case.device != "gpu":
-        raise ValueError("there is no GPU memory to fit into with device cpu: ask for one of the two")
+        raise ValueError("device cpu has no GPU memory: leave out --gpu-memory, or use --device gpu")
     needed = planned.memory("device")
     largest = max((part for part in planned.parts if part.place == "device"), key=lambda part: part.nbytes)
     return Verdict(needed <= given, needed, given, largest, {} if needed <= given else _remedies(case, given))
 
 
 def _remedies(case: Case, given: int) -> dict[str, Any]:
-    found = {}
+    remedies = {}
     for name, values in _changes(case):
         for value in values:
             if plan(case._replace(**{name: value})).memory("device") <= given:
-                found[name] = value
+                remedies[name] = value
                 break
-    return found
+    return remedies
 
 
 def _changes(case: Case) -> list[tuple[str, Iterable[Any]]]:
-    """For each quantity the values to try, the least change first."""
+    """For each field the values to try, the smallest change first."""
     return [
         ("ranks", range(case.ranks + 1, min(case.classes, MOST_RANKS) + 1)),
         ("batch", range(case.batch - 1, 0, -1)),

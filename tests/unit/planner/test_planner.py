@@ -13,22 +13,22 @@ from partial_fc.planner.memory import MIB
 from partial_fc.planner.verdict import judge
 
 GIB = 1 << 30
-RTX_2080_TI = int(10.76 * GIB)  # an 11 GB card, as nvidia-smi and cudaMemGetInfo have it
+RTX_2080_TI = int(10.76 * GIB)  # an 11 GB card, as reported by nvidia-smi and cudaMemGetInfo
 
 
 def nbytes(planned, name, place=None):
-    """Bytes of the parts whose name begins so."""
+    """Bytes of the parts whose name starts with `name`."""
     return sum(part.nbytes for part in planned.parts if part.name.startswith(name) and place in (None, part.place))
 
 
 def moved(planned, name):
-    """(out, back) of the one move whose name begins so."""
-    (move,) = [move for move in planned.traffic if move.name.startswith(name)]
-    return move.out, move.back
+    """(out, back) of the transfer whose name starts with `name`."""
+    (transfer,) = [transfer for transfer in planned.traffic if transfer.name.startswith(name)]
+    return transfer.out, transfer.back
 
 
 def ways(planned):
-    return {move.way for move in planned.traffic}
+    return {transfer.way for transfer in planned.traffic}
 
 
 def test_sums_by_hand():
@@ -45,32 +45,32 @@ def test_sums_by_hand():
     assert moved(planned, "momentum") == (50 * 8 * 4, 50 * 8 * 4)
 
 
-def test_one_rank_talks_to_nobody():
+def test_one_rank_sends_nothing():
     assert ways(plan(Case(1000))) == {"bank"}
 
 
-def test_with_every_center_nothing_is_gathered():
+def test_without_sampling_nothing_is_gathered():
     planned = plan(Case(100_000, 2))
     assert planned.layer.keeps and not nbytes(planned, "sampled centers") and not nbytes(planned, "momentum of a")
     assert nbytes(planned, "logits, kept") == (128 + 1) * 50_000 * 4
 
 
 @pytest.mark.parametrize("case", [Case(4000, 2, 8, 16), Case(4000, 2, 8, 16, 0.5), Case(4000, 2, 8, 16, bank="host")])
-def test_kept_are_logits_and_copied_centers_where_both_fit(case):
-    """The limit is what the two take together, to the byte: tiled_softmax.py decides the same way."""
+def test_logits_and_copied_centers_are_kept_if_both_fit(case):
+    """The limit is exact to the byte; tiled_softmax.py has the same one."""
     copied = case.ratio < 1 or case.bank == "host"
     needed = 4 * (16 + 16 * copied) * int(2000 * case.ratio)
-    classes = case.classes * MIB // needed  # that fill one MiB
+    classes = case.classes * MIB // needed  # fill one MiB
     fits, exceeds = (plan(case._replace(classes=count // 4 * 4, logits_cache_mb=1)) for count in (classes, classes + 8))
     assert fits.layer.keeps and not exceeds.layer.keeps
 
 
-def test_a_bank_on_the_host_travels_once_where_it_is_kept_and_twice_where_not():
+def test_a_bank_on_the_host_is_copied_once_if_logits_are_kept_and_twice_if_not():
     case = Case(1_000_000, 8, ratio=0.1, bank="host")
-    kept, again = plan(case), plan(case._replace(logits_cache_mb=0))
+    kept, recomputed = plan(case), plan(case._replace(logits_cache_mb=0))
     rows = 12_500 * 512 * 4
     assert moved(kept, "centers to the GPU") == (rows, rows)
-    assert moved(again, "centers to the GPU") == (2 * rows, rows)
+    assert moved(recomputed, "centers to the GPU") == (2 * rows, rows)
     assert not nbytes(kept, "class centers", "device") and nbytes(kept, "class centers", "host") == 125_000 * 2048
     assert "bus" not in ways(plan(case._replace(bank="gpu")))
     assert "bus" not in ways(plan(case._replace(device="cpu")))
@@ -78,18 +78,18 @@ def test_a_bank_on_the_host_travels_once_where_it_is_kept_and_twice_where_not():
 
 @pytest.mark.parametrize("embedding", [128, 512, 1024, 2048])
 @pytest.mark.parametrize("ratio", [0.01, 0.3, 1.0])
-def test_a_file_moves_the_pages_that_hold_a_sampled_row(embedding, ratio):
+def test_a_file_moves_the_pages_that_contain_a_sampled_row(embedding, ratio):
     planned = plan(Case(40_000, embedding=embedding, ratio=ratio, bank="file"))
     rows = np.random.default_rng(0).choice(40_000, int(40_000 * ratio), replace=False).astype(np.int64)
     first, last = rows * embedding * 4 // 4096, ((rows + 1) * embedding * 4 - 1) // 4096
     pages = len(np.unique(np.concatenate([first, last])))
-    read, written = moved(planned, "class centers, where")
+    read, written = moved(planned, "class centers, without")
     # The counted sample is one of many: its spread is below the root of the number of pages.
     assert abs(read / 4096 - pages) < 4 * pages**0.5 and written == read
     assert planned.memory("file") == 2 * 40_000 * embedding * 4
 
 
-def test_float16_halves_maps_and_convolutions_gradients_but_no_parameter_gets_cheaper():
+def test_float16_halves_activations_and_gradients_of_convolutions_but_not_parameters():
     full, half = (plan(Case(1000, 8, network="r50", fp16=fp16)) for fp16 in (False, True))
     states = ("parameters and", "gradients", "momentum", "float32 master")
     assert sum(nbytes(full, name, "device") for name in states) == sum(nbytes(half, name, "device") for name in states)
@@ -107,8 +107,8 @@ def test_parameters_are_those_of_the_published_models(network, size):
 # Published cases --------------------------------------------------------------------------------------
 #
 # Partial FC's first paper (arXiv 2010.05222, ICCVW 2021) trains "tens of millions of identities" on 8 RTX 2080 Ti, 100
-# million on 64 of them, and 29 million on 8 V100 (of 32 GB). The batch of these is not told; here it is 64 a card for
-# the first and 32 for the second. Embeddings of 512, r = 0.1, r50 in mixed precision are those of its README.
+# million on 64 of them, and 29 million on 8 V100 (of 32 GB). It does not state the batch; here it is 64 a card for the
+# first and 32 for the second. Embeddings of 512, r = 0.1, r50 in mixed precision are those of its README.
 
 
 def test_ten_million_identities_on_eight_11_gb_cards():
@@ -121,7 +121,7 @@ def test_ten_million_identities_on_eight_11_gb_cards():
 def test_a_hundred_million_on_sixty_four():
     case = Case(100_000_000, 64, batch=32, ratio=0.1, network="r50", fp16=True)
     assert judge(plan(case), RTX_2080_TI).fits
-    # 64 images a card are 2 % too many, which is less than the estimate is good for.
+    # 64 images a card need 2 % too much, which is below the error of the estimate.
     at_64 = judge(plan(case._replace(batch=64)), RTX_2080_TI)
     assert not at_64.fits and at_64.needed < 1.03 * RTX_2080_TI
 
@@ -131,7 +131,7 @@ def test_29_million_on_eight_v100():
 
 
 def with_textbook_layer(planned):
-    """Device memory were the layer that of the original and of benchmarks/textbook.py.
+    """Device memory with the layer of the original and of benchmarks/textbook.py.
 
     Logits, one-hot, exponentials, probabilities and gradient (G, S); unit centers and their gradient (S, E), and copies
     of centers and momentum where they are sampled.
@@ -139,8 +139,8 @@ def with_textbook_layer(planned):
     layer, embedding = planned.layer, planned.case.embedding
     ours = sum(part.nbytes for part in planned.parts if part.place == "device" and part.group == "layer")
     bank = nbytes(planned, "class centers") + nbytes(planned, "their momentum")
-    whole = 4 * layer.sampled * (5 * layer.batch + (4 if layer.gathered else 2) * embedding)
-    return planned.memory("device") - ours + bank + whole
+    textbook = 4 * layer.sampled * (5 * layer.batch + (4 if layer.gathered else 2) * embedding)
+    return planned.memory("device") - ours + bank + textbook
 
 
 @pytest.mark.parametrize(
@@ -160,18 +160,18 @@ def test_memory_published_for_2080_ti(classes, ranks, batch, ratio, published):
 
 
 def test_without_sampling_ten_million_do_not_fit_the_textbook_but_this_layer():
-    """Logits need not be whole here, so that it is time that sampling saves."""
+    """This layer never holds all logits, so that sampling saves time rather than memory."""
     planned = plan(Case(10_000_000, 8, ratio=1.0, network="r50", fp16=True))
     assert with_textbook_layer(planned) > 2 * RTX_2080_TI
     assert judge(planned, RTX_2080_TI).fits
-    # One whole copy of the logits would already be too much.
+    # A single copy of all logits would already be too much.
     assert not judge(plan(planned.case._replace(logits_cache_mb=4096)), RTX_2080_TI).fits
 
 
 # Verdicts and output ----------------------------------------------------------------------------------
 
 
-def test_remedies_are_the_least_change_that_makes_it_fit():
+def test_remedies_are_the_smallest_changes_that_make_it_fit():
     case = Case(2_000_000, 2, ratio=0.5, network="r18", logits_cache_mb=4096)
     given = plan(case).memory("device") - 300 * MIB
     verdict = judge(plan(case), given)
@@ -182,7 +182,7 @@ def test_remedies_are_the_least_change_that_makes_it_fit():
         assert plan(case._replace(**{name: verdict.remedies[name] + less})).memory("device") > given, name
 
 
-def test_what_cannot_be_helped():
+def test_no_remedies():
     assert judge(plan(Case(1000, network="r50")), MIB).remedies == {}
 
 
@@ -197,41 +197,46 @@ def test_what_cannot_be_helped():
         ({"device": "cpu", "fp16": True}, "float16"),
     ],
 )
-def test_refuses_what_cannot_be(changes, message):
+def test_invalid_cases_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         plan(Case(**{"classes": 1000, **changes}))
 
 
-def test_the_table_shows_every_part_and_its_sum(capsys):
-    words = "--classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76"
-    main(words.split())
+def test_the_table_shows_all_parts_and_their_sum(capsys):
+    main("--classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76".split())
     shown = capsys.readouterr().out
     planned = plan(Case(10_000_000, 8, ratio=0.1, network="r50", fp16=True))
     for part in planned.parts:
         assert any(part.name in line and f"{part.nbytes / MIB:,.1f}" in line for line in shown.splitlines()), part
-    total = next(line.split() for line in shown.splitlines() if line.startswith("in all"))
-    assert total[2:] == [f"{planned.memory(place) / MIB:,.1f}" for place in ("device", "host")]
-    assert shown.endswith("It fits: 9.73 of 10.76 GiB of a GPU, 10% to spare.\n")
+    total = next(line.split() for line in shown.splitlines() if line.startswith("total"))
+    assert total[1:] == [f"{planned.memory(place) / MIB:,.1f}" for place in ("device", "host")]
+    assert shown.endswith("It fits: 9.73 of 10.76 GiB of a GPU, 10% free.\n")
 
 
-def test_says_what_does_not_fit_and_what_would(capsys):
+def test_the_command_reports_what_does_not_fit_and_what_would(capsys):
     main("--classes 100000000 --ranks 32 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76".split())
     last = capsys.readouterr().out.splitlines()[-1]
     assert "does not fit" in last and "layer: class centers" in last and "--ranks" in last and "--bank host" in last
 
 
-def test_json_is_the_plan(capsys):
+def test_json_has_the_plan(capsys):
     main("--classes 1000000 --ranks 2 --bank file --device cpu --ratio 0.1 --json".split())
     read = json.loads(capsys.readouterr().out)
     planned = plan(Case(1_000_000, 2, ratio=0.1, bank="file", device="cpu"))
     assert read["memory"] == [part._asdict() for part in planned.parts]
     assert read["memory_total"]["file"] == 2 * 500_000 * 2048 and read["verdict"] is None
-    assert read["moves"] == [move._asdict() for move in planned.traffic]
+    assert read["moves"] == [transfer._asdict() for transfer in planned.traffic]
 
 
-@pytest.mark.parametrize("words", ["", "--classes 10 --network r51", "--classes 10 --device cpu --gpu-memory 11"])
-def test_the_command_refuses_in_one_line(words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(words.split())
-    assert ended.value.code == 2
+def test_every_option_reaches_the_case(capsys):
+    main("--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --json".split())
+    case = plan(Case(1000, batch=3, embedding=64, tile_classes=10, logits_cache_mb=5)).case
+    assert json.loads(capsys.readouterr().out)["case"] == case._asdict()
+
+
+@pytest.mark.parametrize("options", ["", "--classes 10 --network r51", "--classes 10 --device cpu --gpu-memory 11"])
+def test_the_command_refuses_with_one_line(options, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main(options.split())
+    assert exit_info.value.code == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]
