@@ -3,9 +3,9 @@
 . setup-utils/env.sh
 python benchmarks/ijb.py        # needs 260 MB in the folder of temporary files
 
-Templates are random vectors, and so are pairs; the searches have as many probes and gallery templates as IJB-C. In the
-real list neighbouring lines have a template in common, which is faster. One process does one thing, so that its
-peak of memory is its own; beside it stands the peak before, of the imports.
+Templates are random vectors and pairs are random; the searches have as many probes and gallery templates as IJB-C. In
+the real list adjacent lines share a template, which is faster. Each step runs in its own process, which prints its peak
+memory and, for comparison, the peak after the imports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 IMAGES, PAIRS, TEMPLATES, EMBEDDING = 469_375, 15_658_489, 23_124, 512
 GENUINE = 19_557  # of the pairs
-CHUNK = 1 << 20  # lines made at once
+CHUNK = 1 << 20  # lines written at once
 
 START = f"""
 import sys, time
@@ -36,8 +36,8 @@ class Bar:
     def update(self, count): pass
 def status(name):
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith(name))) / 1024
-def tell(what):
-    print(f"{{what}}: {{time.perf_counter() - start:.1f}} s, peak {{status('VmHWM'):.0f}} MB ({{before:.0f}} before)")
+def report(step):
+    print(f"{{step}}: {{time.perf_counter() - start:.1f}} s, peak {{status('VmHWM'):.0f}} MB ({{before:.0f}} before)")
 def unit(rows):
     vectors = rng.standard_normal((rows, {EMBEDDING}), np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -47,33 +47,33 @@ before, start = status("VmHWM"), time.perf_counter()
 LISTS = """
 images = read_images(sys.argv[1] + "/name_5pts_score.txt", sys.argv[1] + "/face_tid_mid.txt")
 similarities(images.landmarks)
-tell(f"reading both lists of {{len(images.names):,}} images, and how each is aligned")
+report(f"reading both lists of {{len(images.names):,}} images and computing their alignment")
 """
 READ = """
 pairs = read_pairs(sys.argv[1] + "/template_pair_label.txt", np.arange(1, {templates} + 1, dtype=np.int32))
-tell(f"reading {{len(pairs.left):,}} pairs, {{pairs.issame.sum():,}} of them true")
+report(f"reading {{len(pairs.left):,}} pairs, {{pairs.issame.sum():,}} of them genuine")
 """
 VERIFY = """
 templates = unit({templates})
 pairs = read_pairs(sys.argv[1] + "/template_pair_label.txt", np.arange(1, {templates} + 1, dtype=np.int32))
 start = time.perf_counter()
 scores = pair_scores(templates, pairs.left, pairs.right, Bar())
-tell("and scoring them")
+report("scoring them")
 start = time.perf_counter()
 roc = Roc(scores, pairs.issame)
 tars = [reading(far) for reading in (roc.at_most, roc.nearest) for far in FARS]
 curve = roc.curve()
-tell("and TAR at FAR 1e-6 .. 0.1 by both readings, and the curve")
+report("TAR at FAR 1e-6 .. 0.1 by both readings, and the curve")
 """
 SEARCH = """
 for gallery in 1772, 1759:
     identify(unit(19593), unit(gallery), rng.integers(-gallery, gallery, 19593), Bar())
-tell("1:N of 19,593 probes in both galleries")
+report("1:N of 19,593 probes in both galleries")
 """
 
 
 def write_pairs(path: Path) -> None:
-    """A list of random pairs, of which the first GENUINE are true."""
+    """Writes a list of random pairs; the first GENUINE are labeled as genuine."""
     rng = np.random.default_rng(0)
     with open(path, "w") as file:
         for begin in range(0, PAIRS, CHUNK):
@@ -84,7 +84,7 @@ def write_pairs(path: Path) -> None:
 
 
 def write_images(folder: Path) -> None:
-    """The two lists of images, twenty to a template."""
+    """Writes the two lists of images, twenty per template."""
     rng = np.random.default_rng(0)
     points = rng.uniform(20, 200, (1000, 10)).tolist()
     texts = [" ".join(f"{number:.3f}" for number in row) for row in points]

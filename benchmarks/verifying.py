@@ -1,11 +1,11 @@
-"""What a verification while training costs: time, memory of a rank, and bytes between the ranks.
+"""Measures the cost of a verification during training: time, memory of a rank, and bytes sent between ranks.
 
 . setup-utils/env.sh
 python benchmarks/verifying.py
 mpirun -q -np 2 python benchmarks/verifying.py --pairs 6000 --network small
 
-The pairs are those of the demo, over and over. Beside it stands what the textbook way holds: every image and every
-mirror image of the set as float32, on each rank.
+The pairs of the demo data set are repeated. For comparison it prints the memory of the textbook implementation, which
+holds every image and every mirror image of the set as float32 on each rank.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ROUNDS = 3
 
 
 def write_set(path: str, pairs: int) -> None:
-    """A set of that many pairs out of the demo's."""
+    """Writes a set of ``pairs`` pairs, repeated from the demo data set."""
     images, issame = read_pairs(ensure_demo(ROOT / "data" / "demo") / VALIDATION)
     write_pairs(path, list(islice(cycle(images), 2 * pairs)), list(islice(cycle(issame), pairs)))
 
 
 def build_module(settings):
-    """The module, bound, as training has it."""
+    """Returns the bound module, as in training."""
     import horovod.mxnet as hvd
     import mxnet as mx
 
@@ -52,7 +52,7 @@ def build_module(settings):
 
 
 def peak() -> int:
-    """The most memory this process has had, in bytes."""
+    """Returns the peak memory of this process in bytes."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

@@ -1,1 +1,1 @@
-"""How good embeddings are: verification, IJB, challenge submissions."""
+"""Evaluation of embeddings: face verification, IJB-B and IJB-C, challenge submissions."""

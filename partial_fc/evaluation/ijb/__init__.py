@@ -1,1 +1,1 @@
-"""IJB-B and IJB-C, 1:1 and 1:N, by any model that makes embeddings of faces. Needs neither MXNet nor Horovod."""
+"""IJB-B and IJB-C, 1:1 and 1:N, for any face embedding model. Needs neither MXNet nor Horovod."""

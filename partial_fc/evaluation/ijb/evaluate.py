@@ -1,4 +1,4 @@
-"""A protocol from its images to its figures.
+"""Evaluates a model on a protocol: 1:1 verification and 1:N identification.
 
 Shapes: P pairs, T templates, E embedding.
 """
@@ -12,15 +12,25 @@ import numpy as np
 
 from partial_fc.utils.progress import progress
 
-from .embedding import How, Model, template_embeddings
+from .embedding import EmbeddingOptions, Model, template_embeddings
 from .identification import Identification, identify, mates_of, mean
 from .protocol import IjbSet, Search
 from .verification import FARS, Roc, pair_scores
 
 
 class Results(NamedTuple):
-    """`scores` (P,) float32 in the order of the pairs; `curve`: FAR and TAR; `at_most` and `nearest`: TAR by FAR, see
-    verification.py; `searches`: by gallery and "mean", empty without lists for 1:N; `seconds` by part of the work."""
+    """Results of an evaluation.
+
+    Attributes:
+        scores: (P,) float32 in the order of the pairs.
+        genuine: Number of pairs of the same person.
+        impostor: Number of pairs of different persons.
+        curve: ROC: FAR and TAR.
+        at_most: TAR by FAR, see :mod:`.verification`.
+        nearest: TAR by FAR as insightface reads it, see :mod:`.verification`.
+        searches: 1:N results by gallery and "mean"; empty without 1:N lists.
+        seconds: Duration by part of the work.
+    """
 
     scores: np.ndarray
     genuine: int
@@ -32,10 +42,10 @@ class Results(NamedTuple):
     seconds: dict[str, float]
 
 
-def evaluate(model: Model, ijb: IjbSet, how: How) -> Results:
-    """1:1, and 1:N where the protocol has it. Raises what template_embeddings raises."""
+def evaluate(model: Model, ijb: IjbSet, options: EmbeddingOptions) -> Results:
+    """Runs 1:1, and 1:N if the protocol has its lists. Raises the errors of :func:`template_embeddings`."""
     start = time.monotonic()
-    templates = template_embeddings(model, ijb.folder, ijb.images, how)
+    templates = template_embeddings(model, ijb.folder, ijb.images, options)
     embedded = time.monotonic()
     with progress(len(ijb.pairs.left), "pair", "scoring pairs") as bar:
         scores = pair_scores(templates, ijb.pairs.left, ijb.pairs.right, bar)
@@ -53,7 +63,7 @@ def evaluate(model: Model, ijb: IjbSet, how: How) -> Results:
 
 
 def search_galleries(templates: np.ndarray, search: Search) -> dict[str, Identification]:
-    """The results of every gallery, and their mean; `templates` (T, E) float32."""
+    """Searches every gallery; returns the results by gallery and their mean. ``templates``: (T, E) float32."""
     probes = templates[search.probes.templates]
     results = {}
     with progress(len(probes) * len(search.galleries), "probe", "searching") as bar:

@@ -1,4 +1,4 @@
-"""The images of a protocol: landmarks and detector score from one file, template and media from the other.
+"""Reads the image lists of a protocol: landmarks and detector scores, templates and media.
 
 Shapes: N images, T templates.
 """
@@ -13,16 +13,24 @@ import numpy as np
 
 from partial_fc.utils.text import plural
 
-from .words import MAX_DIGITS, bad_line, is_id, read_words
+from .text_files import MAX_DIGITS, bad_line, is_id, read_columns
 
 LANDMARK_COLUMNS = "name x1 y1 x2 y2 x3 y3 x4 y4 x5 y5 score"
 MEDIA_COLUMNS = "name template media"
 
 
 class ImageList(NamedTuple):
-    """`names` (N); `landmarks` (N, 5, 2) float64: x, y in pixels of eyes, nose and corners of the mouth, each pair with
-    the one at the left of the image first; `detector_scores` (N,) float32; `templates` (N,) int32: rows of
-    `template_ids` (T,) int32, which ascends; `media` (N,) int32."""
+    """Images of a protocol.
+
+    Attributes:
+        names: N file names.
+        landmarks: (N, 5, 2) float64, (x, y) in pixels: eyes, nose, corners of the mouth; the one further left in the
+            image first.
+        detector_scores: (N,) float32.
+        templates: (N,) int32 rows of ``template_ids``.
+        media: (N,) int32 media ids.
+        template_ids: (T,) int32, ascending.
+    """
 
     names: list[str]
     landmarks: np.ndarray
@@ -33,16 +41,17 @@ class ImageList(NamedTuple):
 
 
 def read_images(landmarks_path: str | os.PathLike, media_path: str | os.PathLike) -> ImageList:
-    """The images of `*_name_5pts_score.txt` and `*_face_tid_mid.txt`.
+    """Reads ``*_name_5pts_score.txt`` and ``*_face_tid_mid.txt``.
 
-    Raises ValueError naming file and line where a line is malformed or the files differ in their images or their order
-    (the originals join them by the line number alone, so a difference would quietly give faces to others), and OSError
-    if a file cannot be read.
+    Raises:
+        ValueError: A line is invalid, or the files differ in their images or the order of these (insightface joins them
+            by line number alone, so faces would silently get the templates of others). The message names file and line.
+        OSError: A file cannot be read.
     """
     names, numbers = read_landmarks(landmarks_path)
     media_names, ids = read_media(media_path)
     if names != media_names:
-        raise difference(names, media_names, os.fspath(landmarks_path), os.fspath(media_path))
+        raise difference_error(names, media_names, os.fspath(landmarks_path), os.fspath(media_path))
     template_ids, templates = np.unique(ids[:, 0], return_inverse=True)
     return ImageList(
         names,
@@ -55,25 +64,24 @@ def read_images(landmarks_path: str | os.PathLike, media_path: str | os.PathLike
 
 
 def read_landmarks(path: str | os.PathLike) -> tuple[list[str], np.ndarray]:
-    """Names (N) and ten coordinates and the score (N, 11) float64."""
+    """Returns the N names, and ten coordinates and the score of each, (N, 11) float64."""
     names: list[str] = []
     numbers = array("d")
-    for number, words in read_words(path, LANDMARK_COLUMNS):
+    for line, (name, *values) in read_columns(path, LANDMARK_COLUMNS):
         try:
-            values = list(map(float, words[1:]))
+            numbers.extend(list(map(float, values)))
         except ValueError:
-            raise bad_line(path, number, "landmarks and score must be numbers", " ".join(words)) from None
-        names.append(words[0])
-        numbers.extend(values)
+            raise bad_line(path, line, "landmarks and score must be numbers", " ".join([name, *values])) from None
+        names.append(name)
     table = np.frombuffer(numbers, np.float64).reshape(-1, 11) if names else np.empty((0, 11))
     check_numbers(path, names, table)
     return names, table
 
 
 def check_numbers(path: str | os.PathLike, names: list[str], table: np.ndarray) -> None:
-    """Raise ValueError for no image, numbers that are not finite, and landmarks that all lie on one point."""
+    """Raises ValueError if there are no images, values are not finite, or all landmarks of a face coincide."""
     if not names:
-        raise ValueError(f"{os.fspath(path)} names no image")
+        raise ValueError(f"{os.fspath(path)} lists no images")
     finite = np.isfinite(table).all(axis=1)
     if not finite.all():
         row = int(finite.argmin())
@@ -82,46 +90,47 @@ def check_numbers(path: str | os.PathLike, names: list[str], table: np.ndarray) 
     spread = np.ptp(points, axis=1).max(axis=1)
     if not spread.all():
         row = int(spread.argmin())
-        raise bad_line(path, row + 1, "the five landmarks are one point, which gives a face no size", names[row])
+        raise bad_line(path, row + 1, "the five landmarks coincide, so the face has no size", names[row])
 
 
 def read_media(path: str | os.PathLike) -> tuple[list[str], np.ndarray]:
-    """Names (N) and template and media ids (N, 2) int32."""
+    """Returns the N names, and the template and media ids (N, 2) int32."""
     names: list[str] = []
     ids = array("i")
-    for number, words in read_words(path, MEDIA_COLUMNS):
-        if not (is_id(words[1]) and is_id(words[2])):
-            what = f"template and media must be whole numbers of at most {MAX_DIGITS} digits"
-            raise bad_line(path, number, what, " ".join(words))
-        names.append(words[0])
-        ids.extend((int(words[1]), int(words[2])))
+    for line, (name, template, media) in read_columns(path, MEDIA_COLUMNS):
+        if not (is_id(template) and is_id(media)):
+            problem = f"template and media must be whole numbers of at most {MAX_DIGITS} digits"
+            raise bad_line(path, line, problem, f"{name} {template} {media}")
+        names.append(name)
+        ids.extend((int(template), int(media)))
     return names, np.array(ids, np.int32).reshape(-1, 2)
 
 
-def difference(left: list[str], right: list[str], left_path: str, right_path: str) -> ValueError:
-    """The error for two lists that differ: an image that only one of them has, else the first change of the order."""
+def difference_error(left: list[str], right: list[str], left_path: str, right_path: str) -> ValueError:
+    """Returns the error for lists that differ: an image in only one of them, or the first difference in order."""
     for names, others, path, other_path in ((left, right, left_path, right_path), (right, left, right_path, left_path)):
-        there = set(others)
+        other_names = set(others)
         for number, name in enumerate(names, start=1):
-            if name not in there:
+            if name not in other_names:
                 return ValueError(f"{path}, line {number}: image {name!r} is not in {other_path}")
     for number, (name, other) in enumerate(zip(left, right), start=1):
         if name != other:
             return ValueError(
-                f"{left_path}, line {number}: image {name!r}, where {right_path} has {other!r}: both lists must have "
-                "the same order"
+                f"{left_path}, line {number}: image {name!r}, but {right_path} has {other!r}: both lists must have the "
+                "same order"
             )
     return ValueError(
-        f"{left_path} has {plural(len(left), 'line')} and {right_path} {len(right):,}: both must name the same images"
+        f"{left_path} has {plural(len(left), 'line')} and {right_path} {len(right):,}: both must list the same images"
     )
 
 
 def check_files(folder: str | os.PathLike, names: list[str]) -> None:
-    """Raise OSError naming the first image that `folder` lacks: before hours of embedding, not after."""
-    there = set(os.listdir(folder))
-    # Names within subfolders are not in the listing, so what is not there is asked for once more.
-    missing = [name for name in names if name not in there and not os.path.isfile(os.path.join(folder, name))]
+    """Raises FileNotFoundError if ``folder`` lacks images: before hours of embedding, not after."""
+    listed = set(os.listdir(folder))
+    # Names in subfolders are not in the listing; isfile finds them.
+    missing = [name for name in names if name not in listed and not os.path.isfile(os.path.join(folder, name))]
     if missing:
         raise FileNotFoundError(
-            f"{os.path.join(folder, missing[0])} is missing, {plural(len(missing), 'image')} of {len(names):,} in all"
+            f"{os.path.join(folder, missing[0])} does not exist; {len(missing):,} of "
+            f"{plural(len(names), 'image')} are missing"
         )

@@ -1,11 +1,13 @@
-"""IJB-B or IJB-C on the disk, as insightface hands it out.
+"""Files of IJB-B and IJB-C in the layout that insightface distributes.
 
-ROOT/loose_crop/                        the images, faces with some room around
+ROOT/loose_crop/                        images: faces with a margin
 ROOT/meta/ijbc_name_5pts_score.txt      image, five landmarks, detector score
 ROOT/meta/ijbc_face_tid_mid.txt         image, template, media; the same images in the same order
-ROOT/meta/ijbc_template_pair_label.txt  1:1: template, template, same person or not
+ROOT/meta/ijbc_template_pair_label.txt  1:1: template, template, 1 for the same person or 0
 ROOT/meta/ijbc_1N_gallery_G1.csv, ijbc_1N_gallery_G2.csv, ijbc_1N_probe_mixed.csv    1:N: template, subject
 IJB-B: ijbb instead of ijbc, and galleries S1 and S2.
+
+Shapes: M templates of a list, T templates of the protocol.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ import numpy as np
 
 from .image_list import ImageList, check_files, read_images
 from .pairs import Pairs, read_pairs
-from .subjects import SubjectList, read_subjects
+from .text_files import bad_line, is_id, rows_of
 
 GALLERIES = {"IJBB": ("S1", "S2"), "IJBC": ("G1", "G2")}
 
 
 class Files(NamedTuple):
-    """Paths of a protocol's files; `galleries` by name."""
+    """Paths of a protocol's files; ``galleries`` by name."""
 
     images: str
     landmarks: str
@@ -33,15 +35,36 @@ class Files(NamedTuple):
     probes: str
 
 
+class SubjectList(NamedTuple):
+    """Templates of a gallery or of the probes, each once, and their subjects.
+
+    Attributes:
+        templates: (M,) int32 rows of the protocol's templates.
+        subjects: (M,) int32 subject ids.
+    """
+
+    templates: np.ndarray
+    subjects: np.ndarray
+
+
 class Search(NamedTuple):
-    """1:N: the galleries by name, and the probes that all of them are searched for."""
+    """Lists for 1:N: the galleries by name, and the probes searched for in each of them."""
 
     galleries: dict[str, SubjectList]
     probes: SubjectList
 
 
 class IjbSet(NamedTuple):
-    """A protocol that has been read. `search` is None where the lists for 1:N are absent."""
+    """A protocol without its image contents.
+
+    Attributes:
+        target: IJBB or IJBC.
+        folder: Folder of the images.
+        images: Images and their templates.
+        pairs: Pairs of templates for 1:1.
+        search: Lists for 1:N; None if a file is missing.
+        absent: Paths of the missing 1:N files.
+    """
 
     target: str
     folder: str
@@ -52,52 +75,107 @@ class IjbSet(NamedTuple):
 
 
 def files_of(root: str | os.PathLike, target: str) -> Files:
-    """Where the files of `target`, IJBB or IJBC, lie."""
+    """Returns the paths of the files of ``target``, IJBB or IJBC."""
     root = os.fspath(root)
-    start = os.path.join(root, "meta", target.lower())
+    prefix = os.path.join(root, "meta", target.lower())
     return Files(
         os.path.join(root, "loose_crop"),
-        f"{start}_name_5pts_score.txt",
-        f"{start}_face_tid_mid.txt",
-        f"{start}_template_pair_label.txt",
-        {name: f"{start}_1N_gallery_{name}.csv" for name in GALLERIES[target]},
-        f"{start}_1N_probe_mixed.csv",
+        f"{prefix}_name_5pts_score.txt",
+        f"{prefix}_face_tid_mid.txt",
+        f"{prefix}_template_pair_label.txt",
+        {name: f"{prefix}_1N_gallery_{name}.csv" for name in GALLERIES[target]},
+        f"{prefix}_1N_probe_mixed.csv",
     )
 
 
 def find_target(root: str | os.PathLike) -> str:
-    """Which protocol lies in a folder. Raises OSError if there is none, ValueError if both are there."""
-    there = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
-    if not there:
+    """Returns the protocol in a folder, IJBB or IJBC.
+
+    Raises:
+        FileNotFoundError: The folder holds neither.
+        ValueError: The folder holds both.
+    """
+    targets = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
+    if not targets:
         raise FileNotFoundError(
-            f"{os.fspath(root)} is no IJB folder: it has neither meta/ijbc_name_5pts_score.txt nor "
+            f"{os.fspath(root)} is not an IJB folder: it has neither meta/ijbc_name_5pts_score.txt nor "
             "meta/ijbb_name_5pts_score.txt"
         )
-    if len(there) > 1:
-        raise ValueError(f"{os.fspath(root)} holds both IJBB and IJBC: say which with --target")
-    return there[0]
+    if len(targets) > 1:
+        raise ValueError(f"{os.fspath(root)} holds both IJBB and IJBC: select one with --target")
+    return targets[0]
 
 
 def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
-    """Everything but the images; `target` is IJBB, IJBC, or None for the one that is there.
+    """Reads all files of a protocol except the images.
 
-    Raises OSError for files that are missing, images too, and ValueError naming file and line for what is malformed.
+    Args:
+        root: Folder of the protocol.
+        target: IJBB or IJBC; None for the one in the folder.
+
+    Raises:
+        OSError: A file is missing. Includes images.
+        ValueError: A line is invalid. The message names file and line.
     """
     target = target or find_target(root)
     files = files_of(root, target)
     images = read_images(files.landmarks, files.media)
     check_files(files.images, images.names)
-    lists = [*files.galleries.values(), files.probes]
-    absent = [path for path in lists if not os.path.exists(path)]
+    absent = [path for path in (*files.galleries.values(), files.probes) if not os.path.exists(path)]
     search = None if absent else read_search(files, images)
     return IjbSet(target, files.images, images, read_pairs(files.pairs, images.template_ids), search, absent)
 
 
 def read_search(files: Files, images: ImageList) -> Search:
-    """The lists for 1:N. Raises ValueError for a gallery without any probe's subject, too."""
+    """Reads the lists for 1:N.
+
+    Raises:
+        ValueError: A line is invalid, or a gallery contains no subject of the probes.
+    """
     galleries = {name: read_subjects(path, images.template_ids, True) for name, path in files.galleries.items()}
     probes = read_subjects(files.probes, images.template_ids, False)
     for name, gallery in galleries.items():
         if not np.isin(probes.subjects, gallery.subjects).any():
             raise ValueError(f"no probe of {files.probes} has its subject in {files.galleries[name]}")
     return Search(galleries, probes)
+
+
+def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bool) -> SubjectList:
+    """Reads a list of templates and subjects: a header, then lines that begin with template,subject.
+
+    The official lists have a line per image, so templates repeat; they count once.
+
+    Args:
+        path: The file.
+        template_ids: (T,) ids of the protocol's templates, ascending.
+        gallery: Whether each subject must have a single template, as in insightface's IJB_1N.
+
+    Raises:
+        ValueError: A line has no two numbers, an unknown template, a template with two subjects or, in a gallery, a
+            second template of a subject; or the list is empty. The message names file and line.
+        OSError: The file cannot be read.
+    """
+    known = set(template_ids.tolist())
+    subject_of: dict[int, int] = {}
+    template_of: dict[int, int] = {}
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for number, line in enumerate(file, start=1):
+            values = [value.strip() for value in line.split(",", 2)[:2]]
+            if number == 1 or not line.strip():
+                continue
+            if len(values) != 2 or not all(map(is_id, values)):
+                raise bad_line(path, number, "a line must begin with the numbers template,subject", line)
+            template, subject = map(int, values)
+            if template not in known:
+                raise bad_line(path, number, f"unknown template {template}: it has no faces", line)
+            if subject_of.setdefault(template, subject) != subject:
+                problem = f"template {template} has subject {subject_of[template]} in an earlier line"
+                raise bad_line(path, number, problem, line)
+            if template_of.setdefault(subject, template) != template and gallery:
+                problem = f"subject {subject} of a gallery has a second template, the first is {template_of[subject]}"
+                raise bad_line(path, number, problem, line)
+    if not subject_of:
+        raise ValueError(f"{os.fspath(path)} lists no templates")
+    templates = np.fromiter(subject_of, np.int32, len(subject_of))
+    subjects = np.fromiter(subject_of.values(), np.int32, len(subject_of))
+    return SubjectList(rows_of(templates, template_ids), subjects)

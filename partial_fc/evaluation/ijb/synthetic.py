@@ -1,11 +1,10 @@
-"""A small protocol of drawn faces in the layout of IJB-B and IJB-C, to try an evaluation without the real ones.
+"""Writes a small protocol of synthetic faces in the layout of IJB-B and IJB-C, to try an evaluation without the data.
 
-Every subject has one gallery template and some probe templates, of photos and of videos with a few frames. Half of the
-subjects are in each gallery, so half of the probes have no mate in it. 1:1 compares every gallery template with every
-probe. The people are none of the embedded data set's. Pictures are turned, moved and scaled, so that a model sees
-little without alignment. --framing says where the landmarks lie: "face", on the eyes, the nose and the mouth, as in
-the real ones; "demo", where they bring the face to the place it has in the embedded data set, which models that
-were trained on that have seen.
+Every subject has one gallery template and several probe templates of photos and of videos with a few frames. Each
+gallery contains half of the subjects, so half of the probes have no mate in it. 1:1 compares every gallery template
+with every probe. No person is in the demo data set. Images are rotated, shifted and scaled, so that a model needs the
+alignment. --framing selects the landmarks: "face" puts them on eyes, nose and mouth, as in IJB; "demo" puts them where
+alignment produces the framing of the demo data set, for models trained on it.
 
 Shapes: N images.
 """
@@ -15,7 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import cv2
@@ -34,26 +33,34 @@ from partial_fc.utils.text import plural
 from .alignment import ARCFACE, SIZE
 from .protocol import GALLERIES, files_of
 
-SIDE = 160  # pixels of a picture
+SIDE = 160  # pixels, width and height of an image
 FRAMINGS = ("face", "demo")
-GALLERY_MEDIA, PROBE_MEDIA, FRAMES = (3, 5), (1, 3), (1, 4)  # from, to: media of a template, frames of a video
-PROBES = (2, 4)  # of a subject
+GALLERY_MEDIA, PROBE_MEDIA, FRAMES = (3, 5), (1, 3), (1, 4)  # min, max: media of a template, frames of a video
+PROBES = (2, 4)  # min, max: probe templates of a subject
 VIDEOS = 0.4  # share of the media
-TURN, ZOOM, MOVE = 0.6, (0.65, 0.95), 12.0  # radians either way; times; pixels either way
+MAX_ROTATION, SCALES, MAX_SHIFT = 0.6, (0.65, 0.95), 12.0  # radians; factors; pixels
 
 
 class Image(NamedTuple):
-    """A picture: `number` among those of its subject, and the `move` (2, 3) of the drawn picture."""
+    """An image of the protocol.
+
+    Attributes:
+        subject: Number of the person.
+        number: Number among the images of the subject.
+        template: Template id.
+        media: Media id.
+        transform: (2, 3) float64, applied to the drawn face.
+    """
 
     subject: int
     number: int
     template: int
     media: int
-    move: np.ndarray
+    transform: np.ndarray
 
 
 class Plan(NamedTuple):
-    """`galleries` and `probes`: (template, subject) of each."""
+    """The content of a protocol; ``galleries`` and ``probes`` hold (template, subject)."""
 
     images: list[Image]
     galleries: list[list[tuple[int, int]]]
@@ -61,7 +68,7 @@ class Plan(NamedTuple):
 
 
 def draw_plan(subjects: int, seed: int) -> Plan:
-    """Who is in which template. Ids are shuffled, as in the real protocols nothing follows from their order."""
+    """Draws the templates and their images. Template ids are shuffled so that their order carries no information."""
     rng = np.random.default_rng(seed)
     probes_each = rng.integers(PROBES[0], PROBES[1] + 1, subjects)
     template_ids = iter((1 + rng.permutation(int(subjects + probes_each.sum()))).tolist())
@@ -70,29 +77,29 @@ def draw_plan(subjects: int, seed: int) -> Plan:
     for subject in range(subjects):
         ranges = [GALLERY_MEDIA, *[PROBE_MEDIA] * int(probes_each[subject])]
         number = 0
-        for turn, (low, high) in enumerate(ranges):
+        for position, (low, high) in enumerate(ranges):
             template = next(template_ids)
-            (plan.probes if turn else plan.galleries[subject % 2]).append((template, subject))
+            (plan.probes if position else plan.galleries[subject % 2]).append((template, subject))
             for _ in range(rng.integers(low, high + 1)):
                 media += 1
                 frames = rng.integers(FRAMES[0], FRAMES[1] + 1) if rng.random() < VIDEOS else 1
                 for _ in range(frames):
-                    plan.images.append(Image(subject, number, template, media, draw_move(rng)))
+                    plan.images.append(Image(subject, number, template, media, draw_transform(rng)))
                     number += 1
     return plan
 
 
-def draw_move(rng: np.random.Generator) -> np.ndarray:
-    """(2, 3) float64: a random turn and zoom about the middle of a picture, and a shift."""
-    angle, zoom = rng.uniform(-TURN, TURN), rng.uniform(*ZOOM)
-    a, b = zoom * np.cos(angle), zoom * np.sin(angle)
-    turn = np.array([[a, -b], [b, a]])
-    middle = np.full(2, SIDE / 2)
-    return np.column_stack([turn, middle - turn @ middle + rng.uniform(-MOVE, MOVE, 2)])
+def draw_transform(rng: np.random.Generator) -> np.ndarray:
+    """Returns (2, 3) float64: a random rotation and scale about the center of an image, and a shift."""
+    angle, scale = rng.uniform(-MAX_ROTATION, MAX_ROTATION), rng.uniform(*SCALES)
+    a, b = scale * np.cos(angle), scale * np.sin(angle)
+    rotation = np.array([[a, -b], [b, a]])
+    center = np.full(2, SIDE / 2)
+    return np.column_stack([rotation, center - rotation @ center + rng.uniform(-MAX_SHIFT, MAX_SHIFT, 2)])
 
 
 class Task(NamedTuple):
-    """What a drawing process is told."""
+    """Arguments of a drawing process."""
 
     seed: int
     framing: str
@@ -100,7 +107,7 @@ class Task(NamedTuple):
 
 
 def draw_image(task: Task) -> tuple[bytes, np.ndarray, float]:
-    """The JPEG file, its landmarks (5, 2) in pixels and its detector score, which is lower for a blurred picture."""
+    """Returns a JPEG, its landmarks (5, 2) in pixels and its detector score, which is lower for a blurred image."""
     image = task.image
     person = HELD_OUT_START + image.subject
     picture = draw_face(task.seed, person, image.number, SIDE)
@@ -108,17 +115,27 @@ def draw_image(task: Task) -> tuple[bytes, np.ndarray, float]:
         points = face_landmarks(task.seed, person, image.number, SIDE)
     else:
         points = ARCFACE * (SIDE / SIZE)
-    moved = cv2.warpAffine(picture, image.move, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT)
-    how = draw_nuisance(task.seed, person, image.number)
-    done, encoded = cv2.imencode(".jpg", moved[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(how.jpeg)])
-    assert done
-    return encoded.tobytes(), points @ image.move[:, :2].T + image.move[:, 2], 1 - 0.1 * how.blur
+    transformed = cv2.warpAffine(picture, image.transform, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT)
+    nuisance = draw_nuisance(task.seed, person, image.number)
+    success, encoded = cv2.imencode(".jpg", transformed[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(nuisance.jpeg)])
+    assert success
+    landmarks = points @ image.transform[:, :2].T + image.transform[:, 2]
+    return encoded.tobytes(), landmarks, 1 - 0.1 * nuisance.blur
 
 
 def write_protocol(root: str, subjects: int, seed: int, target: str, framing: str, workers: int) -> Plan:
-    """Draw and write a protocol into the folder `root`, which appears when it is whole.
+    """Writes a protocol into the folder ``root``, which appears only when it is complete.
 
-    Raises OSError if the folder is there and not empty, or cannot be written.
+    Args:
+        root: Folder to create.
+        subjects: Number of persons.
+        seed: Seed of the random choices.
+        target: IJBB or IJBC.
+        framing: One of FRAMINGS.
+        workers: Number of processes.
+
+    Raises:
+        OSError: The folder exists and is not empty, or cannot be written.
     """
     plan = draw_plan(subjects, seed)
     with staged_folder(root) as stage:
@@ -126,9 +143,9 @@ def write_protocol(root: str, subjects: int, seed: int, target: str, framing: st
         os.makedirs(files.images)
         os.makedirs(os.path.dirname(files.pairs))
         write_images(files.images, files.landmarks, plan, seed, framing, workers)
-        write_lines(files.media, (f"{name} {image.template} {image.media}" for name, image in named(plan)))
-        everyone = sorted(plan.galleries[0] + plan.galleries[1])
-        pairs = ((left, right) for left in everyone for right in sorted(plan.probes))
+        write_lines(files.media, (f"{name} {image.template} {image.media}" for name, image in named_images(plan)))
+        gallery_templates = sorted(plan.galleries[0] + plan.galleries[1])
+        pairs = ((left, right) for left in gallery_templates for right in sorted(plan.probes))
         write_lines(files.pairs, (f"{left[0]} {right[0]} {int(left[1] == right[1])}" for left, right in pairs))
         for path, gallery in zip(files.galleries.values(), plan.galleries):
             write_subjects(path, plan, gallery)
@@ -136,18 +153,18 @@ def write_protocol(root: str, subjects: int, seed: int, target: str, framing: st
     return plan
 
 
-def named(plan: Plan) -> Iterator[tuple[str, Image]]:
-    """Every image with its name."""
+def named_images(plan: Plan) -> Iterator[tuple[str, Image]]:
+    """Yields every image with its file name."""
     return ((f"{number}.jpg", image) for number, image in enumerate(plan.images, start=1))
 
 
 def write_images(folder: str, landmarks_path: str, plan: Plan, seed: int, framing: str, workers: int) -> None:
-    """The pictures and the list of their landmarks."""
+    """Writes the images and the list of their landmarks."""
     tasks = (Task(seed, framing, image) for image in plan.images)
     drawn = ordered_map(draw_image, tasks, workers)
     lines = []
     with progress(len(plan.images), "image", "drawing") as bar:
-        for (name, _), (_, (encoded, points, score)) in zip(named(plan), drawn):
+        for (name, _), (_, (encoded, points, score)) in zip(named_images(plan), drawn):
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(encoded)
             lines.append(" ".join([name, *(f"{number:.3f}" for number in points.ravel()), f"{score:.3f}"]))
@@ -156,41 +173,41 @@ def write_images(folder: str, landmarks_path: str, plan: Plan, seed: int, framin
 
 
 def write_subjects(path: str, plan: Plan, templates: list[tuple[int, int]]) -> None:
-    """A list of templates as the official ones: a header, and a line for every image."""
+    """Writes a list of templates like the official ones: a header, and a line per image."""
     subject_of = dict(templates)
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["TEMPLATE_ID", "SUBJECT_ID", "FILENAME"])
-        for name, image in named(plan):
+        for name, image in named_images(plan):
             if image.template in subject_of:
                 writer.writerow([image.template, subject_of[image.template], name])
 
 
-def write_lines(path: str, lines) -> None:
-    """A text file."""
+def write_lines(path: str, lines: Iterable[str]) -> None:
+    """Writes a text file."""
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Returns the argument parser."""
     parser = argparse.ArgumentParser(
         prog="python -m partial_fc.evaluation.ijb.synthetic",
         description=(__doc__ or "").partition("\nShapes:")[0].strip(),
         epilog="example:\n  python -m partial_fc.evaluation.ijb.synthetic /tmp/IJBC --subjects 40",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("root", metavar="ROOT", help="the folder that is made")
-    parser.add_argument("--subjects", type=whole_number(4), default=40, help="people (default: 40)")
-    parser.add_argument("--target", choices=sorted(GALLERIES), default="IJBC", help="names of files (default: IJBC)")
-    parser.add_argument("--framing", choices=FRAMINGS, default="face", help="landmarks, see above (default: face)")
+    parser.add_argument("root", metavar="ROOT", help="folder to create")
+    parser.add_argument("--subjects", type=whole_number(4), default=40, help="number of persons (default: 40)")
+    parser.add_argument("--target", choices=sorted(GALLERIES), default="IJBC", help="protocol (default: IJBC)")
+    parser.add_argument("--framing", choices=FRAMINGS, default="face", help="see above (default: face)")
     add_seed(parser)
     add_workers(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     plan = write_protocol(args.root, args.subjects, args.seed, args.target, args.framing, args.workers)
     templates = args.subjects + len(plan.probes)
     pairs = plural(args.subjects * len(plan.probes), "pair")
@@ -199,7 +216,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write a protocol; returns the exit code."""
+    """Runs the command; returns the exit code: 0, 2 for an error, 130 or 143 when stopped."""
     args = build_parser().parse_args(arguments)
     return run_command(lambda: run(args))
 

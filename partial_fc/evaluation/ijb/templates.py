@@ -1,9 +1,9 @@
-"""From embeddings of images to embeddings of templates.
+"""Pools image embeddings into template embeddings.
 
-A template is what is known of a person at one occasion: some media, each a photo or some frames of a video. Frames of a
-video say nearly the same, so the images of a media are averaged; the media are then added up, and the sum is brought
-to length 1. As every image counts by 1 / (images of its media), a template is a weighted sum over images, and
-no embedding of an image has to be kept: 95 MB for IJB-C's 23,124 templates instead of 961 MB.
+A template is a set of media of one person, each a photo or some frames of a video. Frames of a video are nearly equal,
+so the images of a media are averaged; the media are summed, and the sum is normalized to length 1. Each image therefore
+has the weight 1 / (images of its media), a template is a weighted sum over images, and image embeddings need not be
+kept: 95 MB for the 23,124 templates of IJB-C instead of 961 MB.
 
 Shapes: N images, T templates, E embedding.
 """
@@ -14,9 +14,9 @@ import numpy as np
 
 
 def media_shares(templates: np.ndarray, media: np.ndarray) -> np.ndarray:
-    """(N,) float64: 1 / (number of images that share template and media with this one).
+    """Returns (N,) float64: 1 / (number of images with the same template and media).
 
-    Media are told apart within a template only, as in the original: two templates may show the same video.
+    Media ids are compared within a template only, as in insightface: two templates may contain the same video.
     """
     keys = templates.astype(np.int64) << 32 | media
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
@@ -25,12 +25,12 @@ def media_shares(templates: np.ndarray, media: np.ndarray) -> np.ndarray:
 
 
 class TemplateSums:
-    """Weighted sums of embeddings, a row a template; images in the order they are added, so any batches give the same.
+    """Weighted sums of embeddings, one row per template. The result does not depend on the batches.
 
     Args:
         count: T.
-        norm_score: embeddings count by their length, which a network makes short for images without a clear face;
-            else they are brought to length 1 first.
+        norm_score: Weight embeddings by their length, which is small for images without a clear face; otherwise they
+            are normalized to length 1 first.
     """
 
     def __init__(self, count: int, norm_score: bool):
@@ -38,7 +38,7 @@ class TemplateSums:
         self.sums: np.ndarray | None = None
 
     def add(self, embeddings: np.ndarray, templates: np.ndarray, weights: np.ndarray) -> None:
-        """Add `weights` (N,) times `embeddings` (N, E) to the rows `templates` (N,)."""
+        """Adds ``weights`` (N,) times ``embeddings`` (N, E) to the rows ``templates`` (N,)."""
         rows = embeddings.astype(np.float64)
         if not self.norm_score:
             rows = normalized(rows)
@@ -49,12 +49,12 @@ class TemplateSums:
             self.sums[template] += row
 
     def normalized(self) -> np.ndarray:
-        """(T, E) float32 of length 1."""
+        """Returns the template embeddings (T, E) float32 of length 1."""
         assert self.sums is not None
         return normalized(self.sums).astype(np.float32)
 
 
 def normalized(rows: np.ndarray) -> np.ndarray:
-    """Rows of length 1; a row of zeros stays (as in scikit-learn's `normalize`, which the original uses)."""
+    """Returns rows of length 1; zero rows stay zero, as in scikit-learn's ``normalize``, which insightface uses."""
     lengths = np.sqrt(np.einsum("ne,ne->n", rows, rows))
     return rows / np.where(lengths > 0, lengths, 1.0)[:, None]

@@ -1,1 +1,1 @@
-"""The rules of the masked-face challenge (ICCV 2021, InsightFace track), checked on a folder that is submitted."""
+"""Checks a submission folder by the rules of the masked-face challenge (ICCV 2021, InsightFace track)."""

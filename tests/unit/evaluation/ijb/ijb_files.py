@@ -1,4 +1,4 @@
-"""A protocol of a few random pictures, and a small ONNX model, for the tests of partial_fc.evaluation.ijb."""
+"""A protocol of a few random images and a small ONNX model for the tests of partial_fc.evaluation.ijb."""
 
 import os
 
@@ -11,13 +11,15 @@ NAME = "ijbc"
 
 
 def write(path, lines):
-    """A text file of lines."""
+    """Writes a text file of lines."""
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def write_protocol(root, pictures=True, seed=0, templates=12, subjects=6):
-    """A protocol in `root`, a pathlib.Path: three images a template in two media, subjects 0 .. in both galleries.
-    Without `pictures` the images are empty files."""
+    """Writes a protocol into the Path ``root``: three images per template in two media, two galleries.
+
+    Without ``pictures`` the images are empty files.
+    """
     rng = np.random.default_rng(seed)
     (root / "meta").mkdir(parents=True)
     (root / "loose_crop").mkdir()
@@ -57,7 +59,7 @@ def edit(path, line, text):
 
 
 def write_model(folder, seed=0, size=112):
-    """folder/model.onnx: pixels to -1 .. 1, means of 16x16 pixels, random projection to E. Opset 11, IR 6."""
+    """Writes folder/model.onnx: pixels to -1..1, means of 16x16 pixels, random projection to E. Opset 11, IR 6."""
     os.makedirs(folder, exist_ok=True)
     rng = np.random.default_rng(seed)
     cells = 3 * (size // 16) ** 2
@@ -68,8 +70,8 @@ def write_model(folder, seed=0, size=112):
         "bias": rng.normal(size=E).astype(np.float32),
     }
     nodes = [
-        helper.make_node("Sub", ["data", "mean"], ["centred"], name="Sub_0"),
-        helper.make_node("Mul", ["centred", "scale"], ["pixels"], name="Mul_0"),
+        helper.make_node("Sub", ["data", "mean"], ["centered"], name="Sub_0"),
+        helper.make_node("Mul", ["centered", "scale"], ["pixels"], name="Mul_0"),
         helper.make_node("AveragePool", ["pixels"], ["cells"], kernel_shape=[16, 16], strides=[16, 16]),
         helper.make_node("Flatten", ["cells"], ["flat"]),
         helper.make_node("Gemm", ["flat", "weight", "bias"], ["embedding"]),
@@ -89,7 +91,7 @@ def write_model(folder, seed=0, size=112):
 
 
 def slow_embedding(face, constants):
-    """(E,) float64 of what the model computes from a face (H, W, 3) uint8."""
+    """Returns (E,) float64: the embedding that the model computes for a face (H, W, 3) uint8."""
     pixels = (face.astype(np.float64) - 127.5) / 127.5
     size = len(face) // 16
     cells = [
@@ -102,7 +104,7 @@ def slow_embedding(face, constants):
 
 
 class Bar:
-    """A progress bar's place: counts."""
+    """Progress bar that only counts."""
 
     def __init__(self):
         self.done = 0

@@ -1,4 +1,4 @@
-"""Alignment against general least squares, and on a picture whose points are known."""
+"""Alignment against general least squares, and on an image with known points."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ from partial_fc.evaluation.ijb.alignment import ARCFACE, SIZE, align, read_rgb, 
 
 
 def slow_similarity(points):
-    """Least squares over (a, b, tx, ty) of x' = a x - b y + tx, y' = b x + a y + ty, by the general solver."""
+    """Solves x' = a x - b y + tx, y' = b x + a y + ty for (a, b, tx, ty) with the general least-squares solver."""
     rows, values = [], []
     for (x, y), (to_x, to_y) in zip(points, ARCFACE):
         rows += [[x, -y, 1, 0], [y, x, 0, 1]]
@@ -18,7 +18,7 @@ def slow_similarity(points):
 
 
 def umeyama(points):
-    """The published method: singular values of the covariance, with the sign that forbids mirroring."""
+    """Umeyama's method: singular values of the covariance, with the sign that excludes reflections."""
     middle, target = points.mean(axis=0), ARCFACE.mean(axis=0)
     covariance = (ARCFACE - target).T @ (points - middle) / 5
     u, d, vt = np.linalg.svd(covariance)
@@ -33,21 +33,21 @@ def test_similarities_are_the_least_squares_solution():
     turns = [np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]) for t in rng.uniform(-3, 3, 40)]
     points = np.stack([ARCFACE @ turn.T * rng.uniform(0.2, 5) + rng.normal(0, 90, 2) for turn in turns])
     points += rng.normal(0, 6, points.shape)
-    points[0] = points[0, ::-1] * (-1, 1)  # a mirror image, which no turn can undo
+    points[0] = points[0, ::-1] * (-1, 1)  # a reflection, which no rotation can undo
     points[1, :, 1] = 7.0  # on a line
-    found = similarities(points)
-    assert found.shape == (40, 2, 3)
+    transforms = similarities(points)
+    assert transforms.shape == (40, 2, 3)
     for row in range(40):
-        np.testing.assert_allclose(found[row], slow_similarity(points[row]), atol=1e-9)
-        np.testing.assert_allclose(found[row], umeyama(points[row]), atol=1e-9)
+        np.testing.assert_allclose(transforms[row], slow_similarity(points[row]), atol=1e-9)
+        np.testing.assert_allclose(transforms[row], umeyama(points[row]), atol=1e-9)
 
 
-def test_arcface_itself_is_left_alone():
+def test_the_template_maps_to_itself():
     np.testing.assert_allclose(similarities(ARCFACE[None])[0], [[1, 0, 0], [0, 1, 0]], atol=1e-12)
 
 
-def test_landmarks_come_where_arcface_has_them():
-    """Five spots in a picture that is turned by 160 degrees and twice as large come out at the template's places."""
+def test_landmarks_map_to_the_template():
+    """Five spots in an image rotated by 160 degrees and scaled by two are mapped to the landmarks of the template."""
     turn = 2 * np.array([[np.cos(2.8), -np.sin(2.8)], [np.sin(2.8), np.cos(2.8)]])
     points = ARCFACE @ turn.T + (330, 260)
     picture = np.zeros((400, 480, 3), np.uint8)
@@ -62,7 +62,7 @@ def test_landmarks_come_where_arcface_has_them():
         np.testing.assert_allclose(middle, (x - int(x) + 5, y - int(y) + 5), atol=0.5)  # half of the points' rounding
 
 
-def test_pixels_from_outside_are_black():
+def test_pixels_outside_the_image_are_black():
     face = align(np.full((112, 112, 3), 200, np.uint8), np.array([[1.0, 0, 30], [0, 1, 0]]))
     assert (face[:, :30] == 0).all() and (face[:, 30:] == 200).all()
 
@@ -74,7 +74,7 @@ def test_images_are_read_as_rgb(tmp_path):
     assert np.array_equal(read_rgb(path), picture)
 
 
-def test_damaged_images_are_named(tmp_path):
+def test_damaged_images_are_reported(tmp_path):
     path = str(tmp_path / "a.jpg")
     cv2.imwrite(path, np.random.default_rng(0).integers(0, 256, (50, 60, 3), dtype=np.uint8))
     whole = open(path, "rb").read()

@@ -1,4 +1,4 @@
-"""The whole command on a protocol of random pictures, against a loop that shares no code with it."""
+"""The command on a protocol of random images, against a loop that shares no code with it."""
 
 import csv
 import json
@@ -15,8 +15,8 @@ import pytest
 from ijb_files import edit, slow_embedding, write_model, write_protocol
 from test_ijb_alignment import umeyama
 
-from partial_fc.evaluation.ijb.command import build_parser, how_of, main
-from partial_fc.evaluation.ijb.embedding import How
+from partial_fc.evaluation.ijb.command import build_parser, embedding_options, main
+from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
 from partial_fc.evaluation.ijb.evaluate import evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.inference.model import FaceModel
@@ -34,12 +34,12 @@ def place(tmp_path_factory):
 
 
 def run(folder, out, *options):
-    words = ["--model-root", f"{folder}/model", "--image-path", f"{folder}/IJBC", "--result-dir", str(out), *options]
-    return main(words)
+    paths = ["--model-root", f"{folder}/model", "--image-path", f"{folder}/IJBC", "--result-dir", str(out)]
+    return main([*paths, *options])
 
 
 def slow_scores(folder, constants, flip, detector_score, norm_score):
-    """(scores, labels) of the pairs, from the files alone."""
+    """Returns (scores, labels) of the pairs, computed from the files alone."""
     meta = folder / "IJBC" / "meta"
     groups = defaultdict(lambda: defaultdict(list))
     for line, place in zip((meta / "ijbc_name_5pts_score.txt").open(), (meta / "ijbc_face_tid_mid.txt").open()):
@@ -62,22 +62,22 @@ def slow_scores(folder, constants, flip, detector_score, norm_score):
     return np.array([templates[a] @ templates[b] for a, b, _ in pairs]), np.array([c for _, _, c in pairs])
 
 
-def results_of(folder, **how):
-    return evaluate(FaceModel.open(folder / "model"), read_protocol(folder / "IJBC"), How(**how))
+def results_of(folder, **options):
+    return evaluate(FaceModel.open(folder / "model"), read_protocol(folder / "IJBC"), EmbeddingOptions(**options))
 
 
 @pytest.mark.parametrize(
     "flip, detector_score, norm_score",
     [(True, True, True), (False, True, True), (True, False, True), (True, True, False), (False, False, False)],
 )
-def test_scores_are_the_definition(place, flip, detector_score, norm_score):
+def test_scores_match_the_definition(place, flip, detector_score, norm_score):
     folder, constants = place
     results = results_of(folder, flip=flip, detector_score=detector_score, norm_score=norm_score)
     slow, labels = slow_scores(folder, constants, flip, detector_score, norm_score)
     assert results.scores.dtype == np.float32
     np.testing.assert_allclose(results.scores, slow, atol=1e-5)  # float32 sums of 147 numbers against float64
     others = slow_scores(folder, constants, not flip, detector_score, norm_score)[0]
-    assert np.abs(others - slow).max() > 1e-3  # so the tolerance tells options apart
+    assert np.abs(others - slow).max() > 1e-3  # the tolerance above distinguishes the options
     genuine, impostor = results.scores[labels == 1], np.sort(results.scores[labels == 0])
     assert len(impostor) == 30  # so that FAR 1e-2 allows none of them and 0.1 three
     assert results.at_most[0.01] == pytest.approx(np.mean(genuine > impostor[-1]))
@@ -85,7 +85,7 @@ def test_scores_are_the_definition(place, flip, detector_score, norm_score):
 
 
 @pytest.mark.parametrize(
-    "words, changed",
+    "arguments, changed",
     [
         ([], {}),
         (["--no-flip"], {"flip": False}),
@@ -94,18 +94,19 @@ def test_scores_are_the_definition(place, flip, detector_score, norm_score):
         (["--workers", "3", "--batch-size", "7"], {"workers": 3, "batch_size": 7}),
     ],
 )
-def test_words_become_options(words, changed):
-    needed = ["--model-root", "a", "--image-path", "b", "--result-dir", "c"]
-    assert how_of(build_parser().parse_args([*needed, "--workers", "1", *words])) == How()._replace(**changed)
+def test_arguments_become_options(arguments, changed):
+    required = ["--model-root", "a", "--image-path", "b", "--result-dir", "c", "--workers", "1"]
+    options = embedding_options(build_parser().parse_args([*required, *arguments]))
+    assert options == EmbeddingOptions()._replace(**changed)
 
 
-def test_options_reach_the_results_and_without_the_lists_there_is_no_search(tmp_path, capsys):
+def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys):
     write_protocol(tmp_path / "IJBC")
     write_model(str(tmp_path / "model"))
     (tmp_path / "IJBC/meta/ijbc_1N_probe_mixed.csv").unlink()
     assert run(tmp_path, tmp_path / "out", "--no-flip", "--no-norm-score", "--batch-size", "7") == 0
     error = capsys.readouterr().err
-    assert error.startswith("warning: no 1:N, as ") and "ijbc_1N_probe_mixed.csv cannot be found" in error
+    assert error.startswith("warning: no 1:N evaluation, missing files: ") and "ijbc_1N_probe_mixed.csv\n" in error
     assert "1:N" not in (tmp_path / "out" / "IJBC.md").read_text()
     results = results_of(tmp_path, flip=False, norm_score=False)
     np.testing.assert_allclose(np.load(tmp_path / "out" / "IJBC_scores.npy"), results.scores, atol=1e-6)
@@ -114,12 +115,12 @@ def test_options_reach_the_results_and_without_the_lists_there_is_no_search(tmp_
     assert facts["identification"] == {}
 
 
-def test_all_files_say_the_same(place, tmp_path, capsys):
-    """Results of before are replaced, and other files left."""
+def test_all_files_agree(place, tmp_path, capsys):
+    """Earlier results are replaced, other files are kept."""
     (tmp_path / "IJBC.md").write_text("old")
-    (tmp_path / "mine.txt").write_text("kept")
+    (tmp_path / "other.txt").write_text("kept")
     assert run(place[0], tmp_path) == 0
-    assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "mine.txt"])
+    assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "other.txt"])
     printed = capsys.readouterr().out
     markdown = (tmp_path / "IJBC.md").read_text()
     assert (
@@ -133,11 +134,11 @@ def test_all_files_say_the_same(place, tmp_path, capsys):
     assert list(rows) == ["1:1", "1:1 (nearest point)", "1:N G1", "1:N G2", "1:N mean"]
     for far, tar in facts["tar_at_far"].items():
         assert float(rows["1:1"][f"TAR@FAR={far}"]) == pytest.approx(tar, abs=1e-6)
-    for name, found in facts["identification"].items():
+    for name, search in facts["identification"].items():
         for rank in ("rank-1", "rank-5", "rank-10"):
-            assert float(rows[f"1:N {name}"][rank]) == pytest.approx(found[rank], abs=1e-6)
-            assert f"{100 * found[rank]:.2f}" in markdown
-        for fpir, rate in found["tpir_at_fpir"].items():
+            assert float(rows[f"1:N {name}"][rank]) == pytest.approx(search[rank], abs=1e-6)
+            assert f"{100 * search[rank]:.2f}" in markdown
+        for fpir, rate in search["tpir_at_fpir"].items():
             assert float(rows[f"1:N {name}"][f"TPIR@FPIR={fpir}"]) == pytest.approx(rate, abs=1e-6)
     assert facts["identification"]["G1"]["mated_probes"] == facts["identification"]["G1"]["unmated_probes"] == 3
     picture = cv2.imread(str(tmp_path / "IJBC_roc.png"))
@@ -145,8 +146,8 @@ def test_all_files_say_the_same(place, tmp_path, capsys):
     assert (tmp_path / "IJBC_roc.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_ranks_are_the_definition(place):
-    """Gallery and probe templates are pairs of 1:1 too, so those scores give the ranks."""
+def test_ranks_match_the_definition(place):
+    """Gallery and probe templates are also pairs of 1:1, whose scores give the ranks."""
     meta = place[0] / "IJBC" / "meta"
     results = results_of(place[0])
     pairs = [list(map(int, line.split())) for line in (meta / "ijbc_template_pair_label.txt").open()]
@@ -162,17 +163,17 @@ def test_ranks_are_the_definition(place):
         assert results.searches[name].rank(1) == pytest.approx(np.mean(hits))
 
 
-def test_workers_and_batches_make_no_difference(place):
-    ways = (1, 128), (3, 5), (2, 1), (4, 36)
-    results = [results_of(place[0], workers=workers, batch_size=size).scores for workers, size in ways]
+def test_workers_and_batch_size_do_not_change_the_scores(place):
+    cases = (1, 128), (3, 5), (2, 1), (4, 36)
+    results = [results_of(place[0], workers=workers, batch_size=size).scores for workers, size in cases]
     for scores in results[1:]:
         # onnxruntime's matrix product sums in an order that depends on the number of rows.
         np.testing.assert_allclose(scores, results[0], atol=1e-6)
     assert (results_of(place[0], workers=4, batch_size=5).scores == results[1]).all()
 
 
-@pytest.mark.parametrize("kind", ["damaged", "gone while it runs"])
-def test_an_image_that_cannot_be_read_is_named(tmp_path, capsys, kind):
+@pytest.mark.parametrize("kind", ["damaged", "removed during the run"])
+def test_an_unreadable_image_is_reported(tmp_path, capsys, kind):
     write_protocol(tmp_path / "IJBC")
     write_model(str(tmp_path / "model"))
     image = tmp_path / "IJBC" / "loose_crop" / "20.png"
@@ -180,30 +181,30 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path, capsys, kind):
         image.write_bytes(image.read_bytes()[:50])
     else:
         image.unlink()
-        image.symlink_to("nowhere.png")  # in the folder's listing, and not to be opened
+        image.symlink_to("nowhere.png")  # listed in the folder, but cannot be opened
     assert run(tmp_path, tmp_path / "out", "--batch-size", "4", "--workers", "2") == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "20.png" in error and error.count("\n") == 1
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_errors_of_the_user(place, tmp_path, capsys):
+def test_user_errors(place, tmp_path, capsys):
     folder, _ = place
     write_model(str(tmp_path / "small"), size=96)
     (tmp_path / "none").mkdir()
     paths = {"--model-root": f"{folder}/model", "--image-path": f"{folder}/IJBC", "--result-dir": str(tmp_path / "out")}
     for change, message in [
         ({"--model-root": str(tmp_path / "none")}, "holds no .onnx file"),
-        ({"--model-root": str(tmp_path / "small")}, "takes faces of 96x96 pixels: IJB's are aligned to 112x112"),
-        ({"--image-path": str(tmp_path / "none")}, "is no IJB folder"),
+        ({"--model-root": str(tmp_path / "small")}, "takes faces of 96x96 pixels, IJB faces are aligned to 112x112"),
+        ({"--image-path": str(tmp_path / "none")}, "is not an IJB folder"),
         ({"--target": "IJBB"}, "ijbb_name_5pts_score.txt: No such file"),
     ]:
-        assert main([word for item in {**paths, **change}.items() for word in item]) == 2
+        assert main([argument for item in {**paths, **change}.items() for argument in item]) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
-def test_a_malformed_line_ends_the_command(tmp_path, capsys):
+def test_an_invalid_line_stops_the_command(tmp_path, capsys):
     write_protocol(tmp_path / "IJBC")
     write_model(str(tmp_path / "model"))
     edit(tmp_path / "IJBC/meta/ijbc_template_pair_label.txt", 9, "1 2")
@@ -212,24 +213,24 @@ def test_a_malformed_line_ends_the_command(tmp_path, capsys):
 
 
 def test_ctrl_c(place, tmp_path):
-    """The command as users run it. One of its images is a pipe, so it is surely at work until somebody writes to it."""
+    """The command as a user runs it. One image is a pipe, so the command blocks until the test writes to it."""
     root = write_protocol(tmp_path / "IJBC")
     pipe = root / "loose_crop" / "30.png"
     image = pipe.read_bytes()
     pipe.unlink()
     os.mkfifo(pipe)
-    words = ["--model-root", f"{place[0]}/model", "--image-path", str(root), "--result-dir", str(tmp_path / "out")]
+    paths = ["--model-root", f"{place[0]}/model", "--image-path", str(root), "--result-dir", str(tmp_path / "out")]
     child = subprocess.Popen(
-        [sys.executable, os.path.join(ROOT, "onnx_ijbc.py"), *words, "--batch-size", "4"],
+        [sys.executable, os.path.join(ROOT, "onnx_ijbc.py"), *paths, "--batch-size", "4"],
         stderr=subprocess.PIPE,
         text=True,
-        # Where the tests run in a shell's background, they and their children ignore the interrupt.
+        # Processes in the background of a shell ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         with open(opened_by_reader(pipe), "wb") as file:
             child.send_signal(signal.SIGINT)
-            file.write(image)  # an interrupt ends what is being read only when it has been read
+            file.write(image)  # the interrupt takes effect only after the blocking read returns
         _, error = child.communicate(timeout=30)
     finally:
         child.kill()
@@ -239,7 +240,7 @@ def test_ctrl_c(place, tmp_path):
 
 
 def opened_by_reader(pipe):
-    """The writing end of a pipe, once somebody has opened the other."""
+    """Returns the write end of a pipe once a reader has opened the other end."""
     deadline = time.time() + 60
     while True:
         try:

@@ -1,4 +1,4 @@
-"""1:N against a loop over probes, and by hand."""
+"""1:N identification against a loop over probes, and by hand."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def unit(rows):
 
 
 def slow_identify(probes, gallery, mates):
-    """The definitions, probe by probe: (rank-1, 5, 10), (TPIR at each FPIR, or None)."""
+    """Returns (rank-1, 5, 10), (TPIR at each FPIR, or None) by their definitions, probe by probe."""
     hits, genuine, alarms = [0] * len(RANKS), [], []
     for probe, mate in zip(probes, mates):
         scores = [float(score) for score in probe @ gallery.T]
@@ -20,12 +20,12 @@ def slow_identify(probes, gallery, mates):
             alarms.append(max(scores))
             continue
         others = [score for column, score in enumerate(scores) if column != mate]
-        place = 1 + sum(score >= scores[mate] for score in others)
-        hits = [count + (place <= rank) for count, rank in zip(hits, RANKS)]
-        genuine.append(scores[mate] if place == 1 else -9)
+        mate_rank = 1 + sum(score >= scores[mate] for score in others)
+        hits = [count + (mate_rank <= rank) for count, rank in zip(hits, RANKS)]
+        genuine.append(scores[mate] if mate_rank == 1 else -9)
     rates = []
     for fpir in FPIRS:
-        # Every score may be the threshold, and one above all of them.
+        # Candidate thresholds: every score, and one above all scores.
         good = [
             sum(score >= threshold for score in genuine) / len(genuine)
             for threshold in [*genuine, *alarms, 9.0]
@@ -48,74 +48,74 @@ def random_search(probes, gallery, known, noise, seed):
     "probes, gallery, known, noise", [(60, 20, 0.5, 0.4), (230, 30, 0.6, 0.2), (150, 12, 0.05, 0.5), (40, 15, 1.1, 0.5)]
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_the_definition(probes, gallery, known, noise, seed):
+def test_identification_matches_the_definition(probes, gallery, known, noise, seed):
     rows, templates, mates = random_search(probes, gallery, known, noise, seed)
     bar = Bar()
-    found = identify(rows, templates, mates, bar)
+    result = identify(rows, templates, mates, bar)
     ranks, rates = slow_identify(rows, templates, mates)
-    assert [found.rank(rank) for rank in RANKS] == pytest.approx(ranks)
-    assert (found.mated, found.unmated) == (np.sum(mates >= 0), np.sum(mates < 0))
+    assert [result.rank(rank) for rank in RANKS] == pytest.approx(ranks)
+    assert (result.mated, result.unmated) == (np.sum(mates >= 0), np.sum(mates < 0))
     if rates is None:
-        assert found.tpir is None
+        assert result.tpir is None
     else:
-        assert [found.tpir[fpir] for fpir in FPIRS] == pytest.approx(rates)
+        assert [result.tpir[fpir] for fpir in FPIRS] == pytest.approx(rates)
     assert bar.done == probes
 
 
 def test_many_probes_in_chunks():
     rows, templates, mates = random_search(2 * CHUNK + 3, 9, 0.5, 0.4, 7)
-    found = identify(rows, templates, mates, Bar())
+    result = identify(rows, templates, mates, Bar())
     ranks, rates = slow_identify(rows, templates, mates)
-    assert [found.rank(rank) for rank in RANKS] == pytest.approx(ranks)
-    assert [found.tpir[fpir] for fpir in FPIRS] == pytest.approx(rates)
+    assert [result.rank(rank) for rank in RANKS] == pytest.approx(ranks)
+    assert [result.tpir[fpir] for fpir in FPIRS] == pytest.approx(rates)
 
 
-def axis(*places):
-    """Embeddings along axes of a space of three."""
-    return np.eye(3, dtype=np.float32)[list(places)]
+def axis(*axes):
+    """Returns unit vectors along axes of a three-dimensional space."""
+    return np.eye(3, dtype=np.float32)[list(axes)]
 
 
 def test_one_probe():
-    found = identify(axis(1), axis(0, 1, 2), np.array([1]), Bar())
-    assert [found.rank(rank) for rank in RANKS] == [1, 1, 1] and found.tpir is None
-    found = identify(axis(1), axis(0, 1, 2), np.array([2]), Bar())
-    assert [found.rank(rank) for rank in RANKS] == [0, 1, 1]
+    result = identify(axis(1), axis(0, 1, 2), np.array([1]), Bar())
+    assert [result.rank(rank) for rank in RANKS] == [1, 1, 1] and result.tpir is None
+    result = identify(axis(1), axis(0, 1, 2), np.array([2]), Bar())
+    assert [result.rank(rank) for rank in RANKS] == [0, 1, 1]
 
 
 def test_a_gallery_of_one():
-    found = identify(axis(0, 1), axis(0), np.array([0, -1]), Bar())
-    assert found.rank(1) == 1 and found.tpir == {0.01: 1.0, 0.1: 1.0}
+    result = identify(axis(0, 1), axis(0), np.array([0, -1]), Bar())
+    assert result.rank(1) == 1 and result.tpir == {0.01: 1.0, 0.1: 1.0}
 
 
-def test_a_model_that_gives_the_same_to_all_finds_nobody():
+def test_a_constant_model_has_rank_1_zero():
     gallery, probes = axis(*[0] * 12), axis(0, 0, 0)
-    found = identify(probes, gallery, np.array([0, 11, -1]), Bar())
-    assert [found.rank(rank) for rank in RANKS] == [0, 0, 0] and found.tpir == {0.01: 0.0, 0.1: 0.0}
+    result = identify(probes, gallery, np.array([0, 11, -1]), Bar())
+    assert [result.rank(rank) for rank in RANKS] == [0, 0, 0] and result.tpir == {0.01: 0.0, 0.1: 0.0}
 
 
 def test_false_alarms_are_counted():
-    """Ten probes without mate score 0.05 .. 0.95 at best; FPIR 0.1 allows one of them, 0.01 none."""
+    """The best scores of ten unmated probes are 0.05 .. 0.95; FPIR 0.1 allows one of them, 0.01 none."""
     alarms = np.linspace(0.05, 0.95, 10)
     mated = np.array([0.99, 0.9, 0.5])
     cosines = np.concatenate([mated, alarms])
     probes = np.stack([cosines, np.sqrt(1 - cosines**2), 0 * cosines], axis=1).astype(np.float32)
     gallery = np.float32([[1, 0, 0], [0, -1, 0]])
-    found = identify(probes, gallery, np.array([0, 0, 0] + [-1] * 10), Bar())
-    assert found.rank(1) == 1
-    assert found.tpir == {0.01: pytest.approx(1 / 3), 0.1: pytest.approx(2 / 3)}
+    result = identify(probes, gallery, np.array([0, 0, 0] + [-1] * 10), Bar())
+    assert result.rank(1) == 1
+    assert result.tpir == {0.01: pytest.approx(1 / 3), 0.1: pytest.approx(2 / 3)}
 
 
-def test_no_mate_at_all_is_refused():
+def test_probes_without_any_mate_are_refused():
     with pytest.raises(ValueError, match="no probe has its subject in the gallery"):
         identify(axis(0), axis(0), np.array([-1]), Bar())
 
 
-def test_mates_are_found_by_subject():
+def test_mates_are_result_by_subject():
     assert mates_of(np.array([5, 9, 7, 5]), np.array([7, 5])).tolist() == [1, -1, 0, 1]
 
 
 def test_the_mean_of_galleries():
-    """Three of four mated probes of the first, none of the one of the second: 3 of 5, as insightface has it."""
+    """Three of four mated probes in the first gallery, none of one in the second: 3 of 5, as in insightface."""
     first = identify(axis(0, 1, 2, 0, 1), axis(0, 1, 2), np.array([0, 1, 2, 1, -1]), Bar())
     second = identify(axis(0, 1), axis(2, 0, 1), np.array([0, -1]), Bar())
     both = mean([first, second])

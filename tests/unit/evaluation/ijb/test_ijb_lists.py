@@ -1,4 +1,4 @@
-"""The text files of a protocol: read as written, and refused by line."""
+"""Reading the text files of a protocol; errors name the line."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ from ijb_files import edit, write, write_protocol
 
 from partial_fc.evaluation.ijb.image_list import read_images
 from partial_fc.evaluation.ijb.pairs import BLOCK, read_pairs
-from partial_fc.evaluation.ijb.protocol import files_of, find_target, read_protocol
-from partial_fc.evaluation.ijb.subjects import read_subjects
+from partial_fc.evaluation.ijb.protocol import files_of, find_target, read_protocol, read_subjects
 
 LANDMARKS, MEDIA, PAIRS = "ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt", "ijbc_template_pair_label.txt"
 GALLERY, PROBES = "ijbc_1N_gallery_G1.csv", "ijbc_1N_probe_mixed.csv"
@@ -23,29 +22,29 @@ def slow_rows(path, known):
     return [[known.index(int(a)), known.index(int(b)), int(c)] for a, b, c in map(str.split, path.open())]
 
 
-def test_a_protocol_is_read_as_it_is_written(root):
+def test_a_protocol_is_read_as_written(root):
     ijb = read_protocol(root)
     lines = [line.split() for line in (root / "meta" / LANDMARKS).open()]
     media = [line.split() for line in (root / "meta" / MEDIA).open()]
     assert (ijb.target, ijb.absent) == ("IJBC", [])
-    assert ijb.images.names == [words[0] for words in lines]
-    for row, words in enumerate(lines):
+    assert ijb.images.names == [values[0] for values in lines]
+    for row, values in enumerate(lines):
         assert ijb.images.landmarks[row].tolist() == [
-            [float(x), float(y)] for x, y in zip(words[1:11:2], words[2:11:2])
+            [float(x), float(y)] for x, y in zip(values[1:11:2], values[2:11:2])
         ]
-        assert ijb.images.detector_scores[row] == np.float32(words[11])
+        assert ijb.images.detector_scores[row] == np.float32(values[11])
         assert ijb.images.template_ids[ijb.images.templates[row]] == int(media[row][1])
         assert ijb.images.media[row] == int(media[row][2])
     known = ijb.images.template_ids.tolist()
-    assert known == sorted({int(words[1]) for words in media})
+    assert known == sorted({int(values[1]) for values in media})
     rows = np.stack([ijb.pairs.left, ijb.pairs.right, ijb.pairs.issame], axis=1)
     assert rows.tolist() == slow_rows(root / "meta" / PAIRS, known)
     assert ijb.pairs.left.dtype == ijb.pairs.right.dtype == np.int32 and ijb.pairs.issame.dtype == bool
     assert [len(gallery.subjects) for gallery in ijb.search.galleries.values()] == [3, 3]
-    assert len(ijb.search.probes.subjects) == 6  # each stands there twice
+    assert len(ijb.search.probes.subjects) == 6  # each is listed twice
     lines = [line.split(",") for line in (root / "meta" / PROBES).open()][1::2]
-    assert ijb.search.probes.subjects.tolist() == [int(words[1]) for words in lines]
-    assert [known[row] for row in ijb.search.probes.templates] == [int(words[0]) for words in lines]
+    assert ijb.search.probes.subjects.tolist() == [int(values[1]) for values in lines]
+    assert [known[row] for row in ijb.search.probes.templates] == [int(values[0]) for values in lines]
 
 
 @pytest.mark.parametrize(
@@ -53,11 +52,11 @@ def test_a_protocol_is_read_as_it_is_written(root):
     [
         (LANDMARKS, 3, f"2.png {POINTS}", "line 3: 11 columns instead of 12"),
         (LANDMARKS, 3, f"2.png {POINTS} 11 12", "line 3: 13 columns instead of 12"),
-        (LANDMARKS, 3, "", "line 3: a blank line before the end"),
+        (LANDMARKS, 3, "", "line 3: blank line before the end of the file"),
         (LANDMARKS, 7, f"6.png {POINTS} high", "line 7: landmarks and score must be numbers"),
         (LANDMARKS, 36, "35.png 1 2 3 4 nan 6 7 8 9 10 0.5", "line 36: landmarks and score must be finite"),
         (LANDMARKS, 2, f"1.png {POINTS} inf", "line 2: landmarks and score must be finite"),
-        (LANDMARKS, 2, "1.png 4 4 4 4 4 4 4 4 4 4 0.5", "line 2: the five landmarks are one point"),
+        (LANDMARKS, 2, "1.png 4 4 4 4 4 4 4 4 4 4 0.5", "line 2: the five landmarks coincide"),
         (LANDMARKS, 2, None, r"face_tid_mid.txt, line 2: image '1.png' is not in .*_name_5pts_score.txt"),
         (LANDMARKS, 2, f"new.png {POINTS} 1", r"score.txt, line 2: image 'new.png' is not in .*_face_tid_mid.txt"),
         (LANDMARKS, 2, f"5.png {POINTS} 1", r"tid_mid.txt, line 2: image '1.png' is not in .*score.txt"),
@@ -69,20 +68,20 @@ def test_a_protocol_is_read_as_it_is_written(root):
         (PAIRS, 5, "100 107", r"line 5: 2 columns instead of 3 .*: '100 107'"),
         (PAIRS, 5, "100 107 1 1", "line 5: 4 columns instead of 3"),
         (PAIRS, 5, "", "line 5: 0 columns instead of 3"),
-        (PAIRS, 5, "100 1o7 1", "line 5: a pair is three whole numbers"),
-        (PAIRS, 5, "100 -107 1", "line 5: a pair is three whole numbers"),
-        (PAIRS, 5, "100 107 0.5", "line 5: a pair is three whole numbers"),
-        (PAIRS, 5, "100 1234567890 1", "line 5: a pair is three whole numbers of at most 9 digits"),
+        (PAIRS, 5, "100 1o7 1", "line 5: a pair must be three whole numbers"),
+        (PAIRS, 5, "100 -107 1", "line 5: a pair must be three whole numbers"),
+        (PAIRS, 5, "100 107 0.5", "line 5: a pair must be three whole numbers"),
+        (PAIRS, 5, "100 1234567890 1", "line 5: a pair must be three whole numbers of at most 9 digits"),
         (PAIRS, 5, "100 107 2", "line 5: the label must be 1 for the same person or 0"),
-        (PAIRS, 36, "100 101 0", "line 36: the list of faces has no template 101"),
-        (PAIRS, 1, "999999999 100 0", "line 1: the list of faces has no template 999999999"),
-        (GALLERY, 2, "100", "line 2: a line begins with the numbers template,subject"),
-        (GALLERY, 3, "100,Ann,x.png", "line 3: a line begins with the numbers template,subject"),
-        (GALLERY, 3, "101,3,x.png", "line 3: the list of faces has no template 101"),
-        (PROBES, 12, "x,3,x.png", "line 12: a line begins with the numbers template,subject"),
+        (PAIRS, 36, "100 101 0", "line 36: unknown template 101"),
+        (PAIRS, 1, "999999999 100 0", "line 1: unknown template 999999999"),
+        (GALLERY, 2, "100", "line 2: a line must begin with the numbers template,subject"),
+        (GALLERY, 3, "100,Ann,x.png", "line 3: a line must begin with the numbers template,subject"),
+        (GALLERY, 3, "101,3,x.png", "line 3: unknown template 101"),
+        (PROBES, 12, "x,3,x.png", "line 12: a line must begin with the numbers template,subject"),
     ],
 )
-def test_a_malformed_line_is_named(root, name, line, text, message):
+def test_an_invalid_line_is_reported(root, name, line, text, message):
     path = root / "meta" / name
     edit(path, line, text)
     with pytest.raises(ValueError, match=message) as error:
@@ -95,14 +94,14 @@ def test_lists_in_another_order_are_refused(root):
     lines = path.read_text().splitlines()
     lines[7], lines[8] = lines[8], lines[7]
     write(path, lines)
-    with pytest.raises(ValueError, match=r"score.txt, line 8: image '7.png', where .*tid_mid.txt has '8.png'"):
+    with pytest.raises(ValueError, match=r"score.txt, line 8: image '7.png', but .*tid_mid.txt has '8.png'"):
         read_protocol(root)
 
 
 def test_an_image_twice_in_one_list_only(root):
     path = root / "meta" / MEDIA
     write(path, [*path.read_text().splitlines(), "35.png 100 5"])
-    with pytest.raises(ValueError, match="score.txt has 36 lines and .*tid_mid.txt 37: both must name the same images"):
+    with pytest.raises(ValueError, match="score.txt has 36 lines and .*tid_mid.txt 37: both must list the same images"):
         read_protocol(root)
 
 
@@ -110,20 +109,20 @@ def test_a_subject_has_one_template_in_a_gallery_and_any_number_of_probes(tmp_pa
     path = tmp_path / "list.csv"
     path.write_bytes(b"T,S\r\n5,1,a\r\n5,1,b\r\n 9 , 1 ,c\r\n\r\n")
     known = np.array([2, 5, 9], np.int32)
-    found = read_subjects(path, known, gallery=False)
-    assert (found.templates.tolist(), found.subjects.tolist()) == ([1, 2], [1, 1])
-    with pytest.raises(ValueError, match="list.csv, line 4: subject 1 has template 5 already"):
+    subjects = read_subjects(path, known, gallery=False)
+    assert (subjects.templates.tolist(), subjects.subjects.tolist()) == ([1, 2], [1, 1])
+    with pytest.raises(ValueError, match="list.csv, line 4: subject 1 .* second template, the first is 5"):
         read_subjects(path, known, gallery=True)
     path.write_text("T,S\n5,1\n9,2\n5,2\n")
-    with pytest.raises(ValueError, match="list.csv, line 4: template 5 has subject 1 in a line before"):
+    with pytest.raises(ValueError, match="list.csv, line 4: template 5 has subject 1 in an earlier line"):
         read_subjects(path, known, gallery=False)
     path.write_text("T,S\n")
-    with pytest.raises(ValueError, match="list.csv names no template"):
+    with pytest.raises(ValueError, match="list.csv lists no templates"):
         read_subjects(path, known, gallery=False)
 
 
 def test_pairs_in_blocks(tmp_path):
-    """More than a block, of numbers of all lengths; the same as a loop over the lines, and errors by line."""
+    """More than one block, with numbers of all lengths, equals a loop over the lines; errors name the line."""
     rng = np.random.default_rng(3)
     known = np.unique((10 ** rng.uniform(0, 9, 2000)).astype(np.int32))
     picks = known[rng.integers(0, len(known), (270_000, 2))].tolist()
@@ -144,7 +143,7 @@ def test_pairs_in_blocks(tmp_path):
 def test_white_space_in_pairs(tmp_path):
     path = tmp_path / "pairs.txt"
     known = np.array([3, 10], np.int32)
-    path.write_bytes(b" 3\t10  1 \r\n0010 3 00\n3 3 1\n \n\n")  # no matter at the end of a line or of the file
+    path.write_bytes(b" 3\t10  1 \r\n0010 3 00\n3 3 1\n \n\n")  # allowed at the end of a line and of the file
     pairs = read_pairs(path, known)
     assert (pairs.left.tolist(), pairs.right.tolist(), pairs.issame.tolist()) == ([0, 1, 0], [1, 0, 0], [1, 0, 1])
     path.write_bytes(b"3 10 1\n3 3 0")
@@ -152,35 +151,35 @@ def test_white_space_in_pairs(tmp_path):
     path.write_bytes(b"3 10 1\n\n\n3 3 0\n")
     with pytest.raises(ValueError, match="line 2: 0 columns"):
         read_pairs(path, known)
-    path.write_bytes(b"3 10\n1 3 3 0\n3 3 1\n")  # three a line on average, but not in each
+    path.write_bytes(b"3 10\n1 3 3 0\n3 3 1\n")  # three per line on average, but not in each
     with pytest.raises(ValueError, match="line 1: 2 columns"):
         read_pairs(path, known)
     path.write_bytes(b"3 10 1 3\n3 0\n3 3 1\n")
     with pytest.raises(ValueError, match="line 1: 4 columns"):
         read_pairs(path, known)
     path.write_bytes(b"3 10 1\n3 3 0\x0b\n3 \xff 1\n")
-    with pytest.raises(ValueError, match="line 2: a pair is three whole numbers"):
+    with pytest.raises(ValueError, match="line 2: a pair must be three whole numbers"):
         read_pairs(path, known)
 
 
 @pytest.mark.parametrize("content, count", [(b"", 0), (b"\n\n", 0), (b"3 3 1\n3 10 1\n", 2), (b"3 10 0\n", 1)])
-def test_pairs_of_one_kind_say_nothing(tmp_path, content, count):
+def test_pairs_with_equal_labels_are_refused(tmp_path, content, count):
     path = tmp_path / "pairs.txt"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"must have pairs with label 1 and with label 0: its {count} are of one kind"):
+    with pytest.raises(ValueError, match=f"pairs with label 1 and pairs with label 0: all {count} are equal"):
         read_pairs(path, np.array([3, 10], np.int32))
 
 
 def test_no_images(root):
     write(root / "meta" / LANDMARKS, [])
-    with pytest.raises(ValueError, match="names no image"):
+    with pytest.raises(ValueError, match="lists no images"):
         read_protocol(root)
 
 
-def test_missing_images_are_named_before_any_is_read(root):
+def test_missing_images_are_reported_before_any_is_read(root):
     (root / "loose_crop" / "4.png").unlink()
     (root / "loose_crop" / "9.png").unlink()
-    with pytest.raises(OSError, match=r"loose_crop/4.png is missing, 2 images of 36 in all"):
+    with pytest.raises(OSError, match=r"loose_crop/4.png does not exist; 2 of 36 images are missing"):
         read_protocol(root)
 
 
@@ -199,17 +198,17 @@ def test_names_in_another_encoding(tmp_path):
     assert read_images(tmp_path / "a", tmp_path / "b").names[0].encode("utf-8", "surrogateescape") == b"caf\xe9.jpg"
 
 
-def test_the_target_is_what_is_there(root):
+def test_the_target_is_detected(root):
     assert find_target(root) == "IJBC"
     with pytest.raises(OSError, match="neither meta/ijbc_name_5pts_score.txt nor meta/ijbb_name_5pts_score.txt"):
         find_target(root / "meta")
     (root / "meta" / "ijbb_name_5pts_score.txt").touch()
-    with pytest.raises(ValueError, match="holds both IJBB and IJBC: say which with --target"):
+    with pytest.raises(ValueError, match="holds both IJBB and IJBC: select one with --target"):
         find_target(root)
     assert read_protocol(root, "IJBC").target == "IJBC"
 
 
-def test_a_gallery_that_no_probe_is_in(root):
+def test_a_gallery_without_subjects_of_probes(root):
     lines = (root / "meta" / GALLERY).read_text().splitlines()
     write(
         root / "meta" / GALLERY, [lines[0], *(f"{line.split(',')[0]},{90 + row}" for row, line in enumerate(lines[1:]))]
@@ -218,7 +217,7 @@ def test_a_gallery_that_no_probe_is_in(root):
         read_protocol(root)
 
 
-def test_without_one_of_the_lists_there_is_no_search(root):
+def test_no_search_without_all_lists(root):
     path = files_of(root, "IJBC").galleries["G2"]
     (root / "meta" / "ijbc_1N_gallery_G2.csv").unlink()
     ijb = read_protocol(root)

@@ -1,4 +1,4 @@
-"""The drawn protocol: complete, the same for the same seed, and with landmarks where the faces are."""
+"""The synthetic protocol is complete and reproducible, and its landmarks match the faces."""
 
 import os
 
@@ -26,7 +26,7 @@ def aligned_faces(root):
     return np.stack([align(read_rgb(os.path.join(ijb.folder, n)), m) for n, m in zip(ijb.images.names, matrices)])
 
 
-def test_the_protocol_has_all_that_the_real_ones_have(drawn):
+def test_the_protocol_is_complete(drawn):
     root, plan = drawn
     ijb = read_protocol(root)
     probes = ijb.search.probes
@@ -44,7 +44,7 @@ def test_the_protocol_has_all_that_the_real_ones_have(drawn):
     assert read_rgb(os.path.join(ijb.folder, "1.jpg")).shape == (160, 160, 3)
 
 
-def test_nothing_is_left_to_chance(drawn, tmp_path):
+def test_equal_seeds_give_equal_bytes(drawn, tmp_path):
     root, again = drawn[0], str(tmp_path / "again")
     write_protocol(again, 6, 1, "IJBC", "face", 2)
 
@@ -55,9 +55,9 @@ def test_nothing_is_left_to_chance(drawn, tmp_path):
     assert contents(again) == contents(root)
 
 
-def test_alignment_brings_the_features_to_their_places(drawn):
-    """On the mean of all aligned faces the eyes are darker than the skin below them, and the mouth is redder than the
-    skin above and below it. The mean of the pictures as they are shows no such thing."""
+def test_alignment_moves_facial_features_to_the_template(drawn):
+    """In the mean of the aligned faces the eyes are darker than the skin below them, and the mouth is redder than the
+    skin above and below it. The mean of the unaligned images shows neither."""
     ijb = read_protocol(drawn[0])
     pictures = [read_rgb(os.path.join(ijb.folder, name)) for name in ijb.images.names]
     raw = np.mean([cv2.resize(picture, (SIZE, SIZE)) for picture in pictures], axis=0)
@@ -73,21 +73,21 @@ def test_alignment_brings_the_features_to_their_places(drawn):
     assert eyes > 20 > raw_eyes and mouth > 10 > raw_mouth
 
 
-def test_landmarks_are_where_the_features_are_drawn():
-    """A disc painted at the landmark of an eye hits the iris: its neighbourhood is darker than the cheek's, mostly."""
+def test_landmarks_match_the_drawn_features():
+    """The surroundings of an eye landmark are mostly darker than those of the cheek."""
     darker = []
     for person in range(25):
         picture = cv2.blur(draw_face(3, person, 0, 224), (9, 9)).mean(axis=2)
         points = face_landmarks(3, person, 0, 224)
         middle = points[:2].mean(axis=0)
         for x, y in points[:2]:
-            # A quarter of the way to the other eye and a little down there is skin.
+            # Skin is a quarter of the way to the other eye and slightly below.
             skin_x, skin_y = 0.5 * (x + middle[0]), 0.5 * (y + middle[1]) + 12
             darker.append(picture[int(y), int(x)] < picture[int(skin_y), int(skin_x)])
-    assert np.mean(darker) > 0.85  # glasses, closed eyes and dark skin are among them
+    assert np.mean(darker) > 0.85  # exceptions: glasses, closed eyes, dark skin
 
 
-def test_landmarks_scale_with_the_picture_and_do_not_mirror():
+def test_landmarks_scale_with_the_image_and_are_not_mirrored():
     for person in range(20):
         small, large = face_landmarks(1, person, 4, 112), face_landmarks(1, person, 4, 1120)
         np.testing.assert_allclose(10 * small, large, atol=10 / 16)
@@ -95,8 +95,8 @@ def test_landmarks_scale_with_the_picture_and_do_not_mirror():
         assert large[:2, 1].mean() < large[2, 1] < large[3:, 1].mean()
 
 
-def test_the_demos_framing(tmp_path):
-    """With it an aligned face lies as the embedded data set would have drawn it."""
+def test_demo_framing(tmp_path):
+    """Aligned faces have the position that the demo data set draws them at."""
     root = str(tmp_path / "IJBC")
     plan = write_protocol(root, 4, 5, "IJBC", "demo", 1)
     faces = aligned_faces(root)
@@ -106,11 +106,11 @@ def test_the_demos_framing(tmp_path):
         drawn = draw_face(5, HELD_OUT_START + image.subject, image.number, SIZE)
         difference = cv2.blur(face, (5, 5)).astype(float) - cv2.blur(drawn, (5, 5))
         distances.append(np.abs(difference[inner, inner]).mean())
-    assert np.median(distances) < 8  # of 255: blur, noise and compression differ, the place does not
+    assert np.median(distances) < 8  # of 255: blur, noise and compression differ, the position does not
 
 
 def test_the_command(drawn, tmp_path, capsys):
-    """Another protocol and another seed: other names, other faces."""
+    """Another target and another seed give other file names and other faces."""
     root = str(tmp_path / "IJBB")
     assert main([root, "--subjects", "4", "--workers", "1", "--target", "IJBB", "--seed", "2"]) == 0
     assert f"{root}: IJBB, " in capsys.readouterr().out

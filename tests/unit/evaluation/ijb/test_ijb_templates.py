@@ -1,4 +1,4 @@
-"""Pooling against loops over dicts."""
+"""Template pooling against loops over dicts."""
 
 from collections import defaultdict
 
@@ -24,23 +24,23 @@ def slow_templates(embeddings, templates, media, scores, norm_score):
 def random_images(seed, count=200, templates=23):
     rng = np.random.default_rng(seed)
     rows = np.concatenate([np.arange(templates), rng.integers(0, templates, count - templates)])
-    rng.shuffle(rows)  # a template's images are not beside each other
+    rng.shuffle(rows)  # images of a template are not adjacent
     embeddings = rng.normal(size=(count, 8)) * rng.uniform(0.1, 9, (count, 1))
     return embeddings.astype(np.float32), rows, rng.integers(0, 5, count), rng.uniform(0, 1, count)
 
 
 @pytest.mark.parametrize("norm_score", [True, False])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_it_is_the_definition(norm_score, seed):
+def test_pooling_matches_the_definition(norm_score, seed):
     embeddings, templates, media, scores = random_images(seed)
     sums = TemplateSums(23, norm_score)
     sums.add(embeddings, templates, media_shares(templates, media) * scores)
-    found = sums.normalized()
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, slow_templates(embeddings, templates, media, scores, norm_score), atol=1e-6)
+    pooled = sums.normalized()
+    assert pooled.dtype == np.float32
+    np.testing.assert_allclose(pooled, slow_templates(embeddings, templates, media, scores, norm_score), atol=1e-6)
 
 
-def test_batches_make_no_difference():
+def test_batch_size_does_not_change_the_result():
     embeddings, templates, media, scores = random_images(2)
     weights = media_shares(templates, media) * scores
     results = []
@@ -54,7 +54,7 @@ def test_batches_make_no_difference():
 
 
 def test_shares_by_hand():
-    """Media 7 of template 0 has two images, that of template 1 is another one."""
+    """Media 7 of template 0 has two images; media 7 of template 1 is another one."""
     templates, media = np.array([0, 0, 1, 0], np.int32), np.array([7, 7, 7, 8], np.int32)
     assert media_shares(templates, media).tolist() == [0.5, 0.5, 1, 1]
     largest = np.array([999_999_999, 999_999_999], np.int32)

@@ -1,4 +1,4 @@
-"""Tables and the curve, of results made by hand."""
+"""Tables and ROC plot of hand-made results."""
 
 import csv
 import json
@@ -6,11 +6,10 @@ import json
 import cv2
 import numpy as np
 
-from partial_fc.evaluation.ijb.curves import draw_roc
-from partial_fc.evaluation.ijb.embedding import How
+from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
 from partial_fc.evaluation.ijb.evaluate import Results
 from partial_fc.evaluation.ijb.identification import Identification
-from partial_fc.evaluation.ijb.tables import csv_text, json_text, markdown
+from partial_fc.evaluation.ijb.report import csv_text, draw_roc, json_text, markdown
 from partial_fc.evaluation.ijb.verification import FARS
 
 FAR, TAR = np.array([0.001, 0.01, 0.1, 1]), np.array([0.4, 0.5, 0.5, 1])
@@ -34,36 +33,36 @@ def test_markdown():
     assert "G1: 8 probes with a mate, 4 without." in lines
     columns = {line.count("|") for line in lines if line.startswith("|")}
     assert columns == {8, 7}  # six FARs, five rates
-    assert "At FAR 1e-4 and below not a single false pair is allowed: there are too few." in lines
+    assert "At FAR 1e-4 and below no impostor pair may be accepted: there are too few of them." in lines
 
 
-def test_enough_pairs_need_no_note():
-    assert "not a single" not in markdown("x", results(impostor=1_000_000))
+def test_the_note_appears_only_with_too_few_pairs():
+    assert "too few" not in markdown("x", results(impostor=1_000_000))
     assert "At FAR 1e-6 and below" in markdown("x", results(impostor=999_999))
     assert "At FAR 1e-1 and below" in markdown("x", results(impostor=9))
 
 
-def test_without_unmated_probes_there_is_no_tpir():
-    found = results(searches={"G1": Identification(2, 0, {1: 1, 5: 2, 10: 2}, None)})
-    assert "| 1:N G1 | 50.00 | 100.00 | 100.00 | - | - |" in markdown("x", found)
-    row = list(csv.DictReader(csv_text(found).splitlines()))[-1]
+def test_no_tpir_without_unmated_probes():
+    no_unmated = results(searches={"G1": Identification(2, 0, {1: 1, 5: 2, 10: 2}, None)})
+    assert "| 1:N G1 | 50.00 | 100.00 | 100.00 | - | - |" in markdown("x", no_unmated)
+    row = list(csv.DictReader(csv_text(no_unmated).splitlines()))[-1]
     assert (row["protocol"], row["rank-1"], row["TPIR@FPIR=0.01"], row["TAR@FAR=1e-6"]) == (
         "1:N G1",
         "0.500000",
         "",
         "",
     )
-    facts = json.loads(json_text("IJBC", "m", {"pairs": 9}, How(), found))
+    facts = json.loads(json_text("IJBC", "m", {"pairs": 9}, EmbeddingOptions(), no_unmated))
     assert facts["identification"]["G1"]["tpir_at_fpir"] is None and facts["pairs"] == 9
 
 
-def test_the_curve_is_drawn_alike(tmp_path):
-    """Two formats, the same bytes for the same results, and another picture for others."""
+def test_equal_results_give_equal_plots(tmp_path):
+    """PNG and PDF; equal results give equal bytes, other results another image."""
     paths = [str(tmp_path / name) for name in ("a.png", "a.pdf", "b.pdf", "c.png")]
     draw_roc(FAR, TAR, "title", paths[:2])
     draw_roc(FAR, TAR, "title", paths[2:3])
     png, pdf, again = (open(path, "rb").read() for path in paths[:3])
     assert pdf == again and png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
-    draw_roc(FAR, TAR**2, r"$\frac$" + "\udcff.onnx", paths[3:])  # as a file may be called
+    draw_roc(FAR, TAR**2, r"$\frac$" + "\udcff.onnx", paths[3:])  # valid in a file name
     before, after = cv2.imread(paths[0]), cv2.imread(paths[3])
     assert before.shape == after.shape and (before != after).any()

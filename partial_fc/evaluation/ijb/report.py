@@ -1,0 +1,202 @@
+"""Result files: Markdown for people, CSV for spreadsheets, JSON for programs, scores as .npy, the ROC as pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+
+import numpy as np
+
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.tables import markdown_table
+from partial_fc.utils.text import plural
+
+from .embedding import EmbeddingOptions
+from .evaluate import Results
+from .identification import FPIRS, RANKS, Identification
+from .protocol import IjbSet
+from .verification import FARS
+
+AT_MOST, NEAREST = "1:1", "1:1 (nearest point)"
+
+
+def result_files(target: str) -> list[str]:
+    """Returns the names of the result files; readers wait for the first one, which is written last."""
+    return [f"{target}{ending}" for ending in (".json", ".md", ".csv", "_scores.npy", "_roc.png", "_roc.pdf")]
+
+
+def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOptions, results: Results) -> str:
+    """Writes all result files, replacing earlier ones together.
+
+    Args:
+        folder: Folder of the results.
+        model: Path of the model.
+        ijb: The protocol.
+        options: Options of the embeddings.
+        results: What was measured.
+
+    Returns:
+        The Markdown text.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    title = f"{ijb.target}: {os.path.basename(model)}"
+    counts = {
+        "images": len(ijb.images.names),
+        "templates": len(ijb.images.template_ids),
+        "pairs": len(ijb.pairs.left),
+    }
+    text = markdown(title, results) + "\n" + footer(counts, options)
+    names = result_files(ijb.target)
+    with staged_files(folder, names, force=True) as stage:
+        json_path, md_path, csv_path, npy_path, *pictures = (os.path.join(stage, name) for name in names)
+        np.save(npy_path, results.scores)
+        draw_roc(*results.curve, title, pictures)
+        contents = {
+            md_path: text,
+            csv_path: csv_text(results),
+            json_path: json_text(ijb.target, model, counts, options, results),
+        }
+        for path, content in contents.items():
+            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(content)
+    return text
+
+
+def footer(counts: dict[str, int], options: EmbeddingOptions) -> str:
+    """Returns a line with the sizes of the protocol and the options."""
+    sizes = ", ".join(plural(count, name[:-1]) for name, count in counts.items())
+    used = {"flip": options.flip, "detector score": options.detector_score, "norm score": options.norm_score}
+    return f"{sizes}; " + ", ".join(f"{name} {'on' if on else 'off'}" for name, on in used.items()) + ".\n"
+
+
+def far_text(far: float) -> str:
+    """Formats a FAR: "1e-6", "1e-1"."""
+    return f"{far:.0e}".replace("e-0", "e-")
+
+
+def pair_rows(results: Results) -> dict[str, list[float]]:
+    """Returns the rows of 1:1: a TAR for each of FARS."""
+    return {
+        AT_MOST: [results.at_most[far] for far in FARS],
+        NEAREST: [results.nearest[far] for far in FARS],
+    }
+
+
+def search_rows(results: Results) -> dict[str, list[float | None]]:
+    """Returns the rows of 1:N: a rate for each of RANKS, then a TPIR for each of FPIRS, None if undefined."""
+    return {f"1:N {name}": search_row(search) for name, search in results.searches.items()}
+
+
+def search_row(search: Identification) -> list[float | None]:
+    """Returns the row of one gallery."""
+    return [*map(search.rank, RANKS), *(None if search.tpir is None else search.tpir[fpir] for fpir in FPIRS)]
+
+
+def markdown(title: str, results: Results) -> str:
+    """Returns the tables as Markdown, in percent."""
+    lines = [f"# {title}", ""]
+    lines += percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows(results))
+    lines += ["", *notes(results)]
+    if results.searches:
+        ranks, fpirs = [f"rank-{rank}" for rank in RANKS], [f"TPIR at FPIR {fpir}" for fpir in FPIRS]
+        lines += ["", *percent_table(["%", *ranks, *fpirs], search_rows(results)), ""]
+        for name, search in results.searches.items():
+            if name != "mean":
+                lines.append(f"{name}: {search.mated:,} probes with a mate, {search.unmated:,} without.")
+    return "\n".join(lines) + "\n"
+
+
+def notes(results: Results) -> list[str]:
+    """Returns the notes below the 1:1 table."""
+    pairs = f"{plural(results.genuine, 'genuine pair')}, {plural(results.impostor, 'impostor pair')}."
+    lines = [f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
+    if results.impostor * FARS[0] < 1:
+        few = next((far for far in FARS[::-1] if results.impostor * far < 1), FARS[0])
+        lines.append(f"At FAR {far_text(few)} and below no impostor pair may be accepted: there are too few of them.")
+    return lines
+
+
+def percent_table(heading: list[str], rows: dict) -> list[str]:
+    """Returns a Markdown table of shares in percent; None becomes "-"."""
+    cells = [
+        [name, *("-" if share is None else f"{100 * share:.2f}" for share in shares)] for name, shares in rows.items()
+    ]
+    return markdown_table(heading, cells)
+
+
+def csv_text(results: Results) -> str:
+    """Returns all figures as one CSV table of shares from 0 to 1; figures that a row does not have are empty."""
+    tars, ranks = [f"TAR@FAR={far_text(far)}" for far in FARS], [f"rank-{rank}" for rank in RANKS]
+    tpirs = [f"TPIR@FPIR={fpir}" for fpir in FPIRS]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["protocol", *tars, *ranks, *tpirs])
+    for name, values in pair_rows(results).items():
+        writer.writerow([name, *(f"{value:.6f}" for value in values), *[""] * len(ranks + tpirs)])
+    for name, shares in search_rows(results).items():
+        writer.writerow([name, *[""] * len(tars), *("" if share is None else f"{share:.6f}" for share in shares)])
+    return text.getvalue()
+
+
+def json_text(target: str, model: str, counts: dict[str, int], options: EmbeddingOptions, results: Results) -> str:
+    """Returns all figures and the inputs they were computed from as JSON."""
+    searches = {
+        name: {
+            "mated_probes": search.mated,
+            "unmated_probes": search.unmated,
+            **{f"rank-{rank}": search.rank(rank) for rank in RANKS},
+            "tpir_at_fpir": None if search.tpir is None else {str(fpir): rate for fpir, rate in search.tpir.items()},
+        }
+        for name, search in results.searches.items()
+    }
+    facts = {
+        "target": target,
+        "model": model,
+        **counts,
+        "genuine_pairs": results.genuine,
+        "impostor_pairs": results.impostor,
+        "flip": options.flip,
+        "detector_score": options.detector_score,
+        "norm_score": options.norm_score,
+        "tar_at_far": {far_text(far): tar for far, tar in results.at_most.items()},
+        "tar_at_nearest_far": {far_text(far): tar for far, tar in results.nearest.items()},
+        "identification": searches,
+        "seconds": {part: round(seconds, 3) for part, seconds in results.seconds.items()},
+    }
+    return json.dumps(facts, indent=1) + "\n"
+
+
+def draw_roc(far: np.ndarray, tar: np.ndarray, title: str, paths: list[str]) -> None:
+    """Draws the ROC curve.
+
+    Args:
+        far: (points,) false accept rates, ascending.
+        tar: (points,) true accept rates.
+        title: Title of the plot.
+        paths: Files to write, each in the format of its extension.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.8))  # not pyplot, which keeps global state and may need a display
+    axes = figure.add_axes((0.1, 0.11, 0.86, 0.81))
+    axes.step(far, 100 * tar, where="post", linewidth=1.5)  # the TAR changes only at the points
+    axes.set_xscale("log")
+    axes.set_xlim(FARS[0], 1)
+    lowest = float(tar[far <= FARS[-1]].min(initial=tar.max()))
+    axes.set_ylim(max(0.0, np.floor(lowest * 10) * 10 - 1), 101)
+    axes.set_xlabel("FAR")
+    axes.set_ylabel("TAR (%)")
+    # The title holds a file name: it is not a formula, and may contain bytes that are not UTF-8.
+    axes.set_title(title.encode("utf-8", "backslashreplace").decode(), parse_math=False)
+    axes.grid(True, which="major", linestyle="--", linewidth=0.5)
+    for path in paths:
+        # Without the date, equal results give equal bytes.
+        metadata = {"CreationDate": None} if path.endswith(".pdf") else {}
+        figure.savefig(path, dpi=150, metadata=metadata)
