@@ -9,22 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+
+from partial_fc.training.loss_point import LossPoint
 
 from . import collectives
 from .ops import module_arrays
-
-
-class LossPoint(NamedTuple):
-    """The mean loss and the speed of the updates since the point before.
-
-    ``waiting`` is the share of that time in which the rank that waited most waited for data; None if not measured.
-    """
-
-    num_update: int
-    loss: float
-    samples_per_second: float
-    waiting: float | None
 
 
 class CallBackLogging:

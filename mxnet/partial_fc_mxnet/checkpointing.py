@@ -23,11 +23,9 @@ from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, 
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.utils.memory import free_memory
 
-from . import backbone_state, collectives
+from . import collectives, module_state
 from .layer.center_storage import Piece, empty_arrays
 from .ops.host_memory import host_view
-
-LOSS_SCALE = ("scale", "good_steps", "skipped")  # the state of a LossScale
 
 Chunks = Callable[[], Iterator]
 
@@ -147,7 +145,7 @@ class _Save:
         self.num_update, self.embedding_size = module.num_update, bank.embedding_size
         self.shard = (bank.class_start, bank.class_start + bank.num_local)
         self.rank_state = {"sampler": bank.sampler.state()}
-        self._state = {**progress(module), **notes}
+        self._state = {**module_state.progress(module), **notes}
         self._path = folder.begin(self.num_update)
         self._files = _files(module, copied=thread is not None)
         self.waited_for = thread is None
@@ -191,24 +189,13 @@ class _Save:
             collectives.report_progress()
 
 
-def progress(module) -> dict:
-    """How far a training has come, as JSON has it."""
-    scale = module.loss_scale
-    return {
-        "num_update": module.num_update,
-        "num_epoch": module.num_epoch,
-        "data": module.data_state,
-        "loss_scale": scale and {name: getattr(scale, name) for name in LOSS_SCALE},
-    }
-
-
 def _files(module, copied: bool) -> list[tuple[str, Chunks]]:
     """The files of this rank: their names and what makes their content."""
     rank, bank = module.rank, module.memory_bank
-    own = backbone_state.statistics(module._module)
+    own = module_state.statistics(module)
     files: list[tuple[str, Chunks]] = [(statistics_file(rank), lambda: npz_chunks(own))]
     if rank == 0:
-        backbone = backbone_state.parameters(module._module)
+        backbone = module_state.parameters(module)
         files.append((BACKBONE, lambda: npz_chunks(backbone)))
     for name, field in zip((centers_file(rank), momentum_file(rank)), Piece._fields):
         read = mx.nd.NDArray.asnumpy if copied else host_view

@@ -6,7 +6,6 @@ Shapes: P pairs, n pairs of this rank, B batch, E embedding.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -14,24 +13,9 @@ import numpy as np
 
 from partial_fc.evaluation.validation_set import PairsOfRank
 from partial_fc.inference.distances import squared_distances
+from partial_fc.training.verification import PairFigures
 
 from . import collectives
-
-
-class PairFigures(NamedTuple):
-    """What is left of the embeddings of a set, on every rank.
-
-    Attributes:
-        distance: (P,) float64, squared distance of each pair's normalised, flip-summed embeddings.
-        issame: (P,) bool.
-        xnorm: mean length of the embeddings of images and of mirror images.
-        agreement: mean cosine between the embeddings of the same images in evaluation and in training mode.
-    """
-
-    distance: np.ndarray
-    issame: np.ndarray
-    xnorm: float
-    agreement: float
 
 
 class Embedder:

@@ -16,11 +16,11 @@ from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.evaluation.validation_set import decode_faces
 from partial_fc.export.mxnet_symbol import EMBEDDING
 from partial_fc.export.onnx import find_checkpoint
+from partial_fc.training.saving import ONNX_NAME
 from partial_fc.utils.cli import add_force, run_command, start, whole_number
 
 from .errors import sentence
 from .onnx_export import OnnxExport
-from .saving import ONNX_NAME
 
 FACES = 8
 

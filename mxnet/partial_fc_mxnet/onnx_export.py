@@ -34,11 +34,11 @@ class OnnxExport:
         symbol: mx.sym.Symbol,
         image_size: int,
         context: mx.Context,
-        faces: np.ndarray,
+        faces: np.ndarray | None = None,
         metadata: Callable[[int], Mapping[str, str]] | None = None,
     ):
         self.symbol, self.image_size, self.context = symbol, image_size, context
-        self.faces = faces
+        self.faces = np.empty((0, image_size, image_size, 3), np.uint8) if faces is None else faces
         self.metadata = metadata or (lambda num_update: {})
 
     def __call__(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:

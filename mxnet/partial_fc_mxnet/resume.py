@@ -1,4 +1,4 @@
-"""What a training begins with: nothing, the weights of another one, or where a checkpoint left off."""
+"""How a training starts: from new weights, from the weights of another training, or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,112 +6,120 @@ import logging
 import os
 from typing import NamedTuple
 
-import numpy as np
+import horovod.mxnet as hvd
 
-from partial_fc.checkpoint import CheckpointFolder, read_class_map
-from partial_fc.training.run_folder import begin_run, begun_by
+from partial_fc.checkpoint.layout import MANIFEST
+from partial_fc.training.pretrained import Pretrained, pretrained_from_checkpoint, pretrained_from_files
+from partial_fc.training.resume import AUTO, checkpoint_folder, load_class_map, same_path
+from partial_fc.training.run_folder import begun_by
 
-from . import backbone_state, collectives
-from .pretrained import read_pretrained
+from . import collectives, module_state
 from .saved_training import SavedTraining
-
-AUTO, SAME = "auto", "same"
-
-
-def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
-    """Where the checkpoints of a training are that writes to ``folder``."""
-    return CheckpointFolder(os.path.join(folder, "checkpoints"), settings.checkpoints_kept)
 
 
 class ResumePlan(NamedTuple):
-    """How a training begins.
+    """How a training starts.
 
     Attributes:
-        saved: the checkpoint to go on from, None for none.
-        here: it is one of this output folder.
-        keep: go on in the output folder as it is.
-        remarks: for the log, which is not there yet.
+        checkpoint: to resume from; None for none.
+        in_folder: whether it is in this training's output folder.
+        keep_folder: whether the training continues in the output folder as it is.
+        messages: to log once the log file is open.
     """
 
-    saved: SavedTraining | None
-    here: bool
-    keep: bool
-    remarks: list[str]
+    checkpoint: SavedTraining | None
+    in_folder: bool
+    keep_folder: bool
+    messages: list[str]
+
+    @property
+    def num_update(self) -> int:
+        """Number of updates done so far."""
+        return self.checkpoint.manifest.num_update if self.checkpoint else 0
+
+    @property
+    def resumed_update(self) -> int | None:
+        """Update of the checkpoint in the output folder that the training resumes from; None for none."""
+        return self.num_update if self.in_folder else None
+
+
+def run_name() -> str:
+    """Returns the name that run.sh gives to a run and its restarts; empty for another launcher."""
+    return os.environ.get("PARTIAL_FC_RUN", "")
 
 
 def find_checkpoint(settings, folder: str, run: str) -> ResumePlan:
-    """Looks for the checkpoint to go on from.
+    """Finds the checkpoint to resume from.
+
+    Collectives: all-gather ``restarted``, those of SavedTraining.newest or open, all-gather ``together.class_map``.
 
     Args:
         settings: of default.py; ``resume``, ``class_map``.
-        folder: of the outputs, on rank 0's host.
-        run: what tells the restarts of one run.sh from other trainings; may be empty. They go on in the folder that the
-            first of them has begun, whatever ``resume`` says.
+        folder: output folder, on rank 0's host.
+        run: name that run.sh gives to a run and its restarts; may be empty. A restart resumes in the folder that the
+            run took ownership of, whatever ``resume`` says.
 
     Raises:
-        JobError: on every rank, where there is no such checkpoint or it is damaged.
+        JobError: On every rank, if the checkpoint does not exist or is damaged.
     """
     checkpoints = checkpoint_folder(settings, folder)
-    remarks: list[str] = []
+    messages: list[str] = []
     restarted = collectives.gather("restarted", bool(run) and begun_by(folder, run))[0]
-    saved = SavedTraining.newest(checkpoints, remarks.append) if restarted or settings.resume == AUTO else None
-    if saved is None and settings.resume not in ("", AUTO):
-        saved = SavedTraining.open(settings.resume)
-    here = saved is not None and _same_path(os.path.dirname(os.path.abspath(saved.path)), checkpoints.path)
-    # A restart goes on from a checkpoint of its own, whose classes are mapped already, once there is one.
-    if saved is not None and settings.class_map and _same_path(saved.path, settings.resume):
-        num_saved = saved.manifest.num_classes
-        saved.class_map = collectives.run_on_all_ranks("class_map", lambda: _class_map(settings, num_saved))
-    if saved is None and (restarted or settings.resume):
-        remarks.append(f"no checkpoint to go on from in {checkpoints.path}: training starts from its beginning")
-    return ResumePlan(saved, here, restarted or here, remarks)
+    checkpoint = SavedTraining.newest(checkpoints, messages.append) if restarted or settings.resume == AUTO else None
+    if checkpoint is None and settings.resume not in ("", AUTO):
+        checkpoint = SavedTraining.open(settings.resume)
+    in_folder = checkpoint is not None and same_path(
+        os.path.dirname(os.path.abspath(checkpoint.path)), checkpoints.path
+    )
+    # The classes of a restart's own checkpoints are mapped already.
+    if checkpoint is not None and settings.class_map and same_path(checkpoint.path, settings.resume):
+        num_saved = checkpoint.manifest.num_classes
+        checkpoint.class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
+    if checkpoint is None and (restarted or settings.resume):
+        messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
+    return ResumePlan(checkpoint, in_folder, restarted or in_folder, messages)
 
 
-def take_ownership(settings, folder: str, run: str, beginning: ResumePlan) -> None:
-    """Makes the output folder that of this run, when nothing can refuse the beginning any more; on rank 0.
+def read_pretrained(path: str, with_classes: bool) -> Pretrained:
+    """Reads the weights of a backbone and, if requested, class centers.
 
-    Checkpoints that are newer than the one gone on from are kept under another name: what follows replaces them.
+    Collectives: those of SavedTraining.open for a checkpoint, all-gather ``together.pretrained``.
 
-    Raises:
-        OSError: the folder cannot be written to.
-    """
-    if beginning.saved is not None and beginning.here:
-        checkpoints = checkpoint_folder(settings, folder)
-        for path in checkpoints.leave(beginning.saved.manifest.num_update):
-            logging.warning("a newer checkpoint is not gone on from; it is kept as %s", path)
-    begin_run(folder, run)
-
-
-def take_pretrained(settings, module) -> None:
-    """Gives a module with parameters those of ``settings.pretrained``, and its bank the centers of ``class_map``.
+    Args:
+        path: of a checkpoint's folder, a ``.params`` file, or the folder of one, which also has the
+            ``<rank>_centers.param`` of all ranks.
+        with_classes: whether to read the class centers.
 
     Raises:
-        JobError: on every rank, where they cannot be read or do not fit.
+        JobError: On every rank, if a file is missing or damaged; the message names it.
     """
-    found = read_pretrained(settings.pretrained, with_classes=bool(settings.class_map))
-    collectives.run_on_all_ranks("take_pretrained", lambda: _take(settings, module, found))
+    if not os.path.exists(os.path.join(path, MANIFEST)):
+        return collectives.run_on_all_ranks("pretrained", lambda: pretrained_from_files(path, with_classes))
+    manifest = SavedTraining.open(path).manifest
+    return collectives.run_on_all_ranks(
+        "pretrained", lambda: pretrained_from_checkpoint(path, manifest, with_classes, hvd.rank(), hvd.size())
+    )
 
 
-def _take(settings, module, found) -> None:
+def load_pretrained(settings, module) -> None:
+    """Sets a module's parameters to those of ``settings.pretrained``, and its centers by ``settings.class_map``.
+
+    Collectives: those of read_pretrained, all-gather ``together.take_pretrained``.
+
+    Raises:
+        JobError: On every rank, if the weights cannot be read or do not fit.
+    """
+    pretrained = read_pretrained(settings.pretrained, with_classes=bool(settings.class_map))
+    collectives.run_on_all_ranks("take_pretrained", lambda: _set_pretrained(settings, module, pretrained))
+
+
+def _set_pretrained(settings, module, pretrained: Pretrained) -> None:
+    classes = pretrained.classes
     try:
-        backbone_state.set_weights(module._module, found.weights)
-        if found.classes is not None:
-            module.memory_bank.take(found.classes, _class_map(settings, found.classes.num_classes))
+        module_state.set_weights(module, pretrained.weights)
+        if classes is not None:
+            module.memory_bank.take(classes, load_class_map(settings, classes.num_classes))
     except ValueError as error:
-        raise ValueError(f"cannot begin with {found.source}: {error}") from None
+        raise ValueError(f"cannot start from {pretrained.source}: {error}") from None
     if module.rank == 0:
-        logging.info("begins with the weights in %s%s", found.source, " and class centers" if found.classes else "")
-
-
-def _class_map(settings, num_saved: int) -> np.ndarray:
-    if settings.class_map != SAME:
-        return read_class_map(settings.class_map, settings.num_classes, num_saved)
-    if num_saved < settings.num_classes:
-        raise ValueError(
-            f"class_map is {SAME!r}, but there are centers of {num_saved} classes and {settings.num_classes} here"
-        )
-    return np.arange(settings.num_classes)
-
-
-def _same_path(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+        logging.info("starts from the weights in %s%s", pretrained.source, " and class centers" if classes else "")

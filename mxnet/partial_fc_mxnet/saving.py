@@ -1,50 +1,30 @@
-"""The backbone and the class centers, saved while training: called on every rank, like all callbacks."""
+"""Saving the backbone and the class centers during training; called on every rank, like all callbacks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import mxnet as mx
 
-from partial_fc.checkpoint import replace_file
-from partial_fc.checkpoint.mxnet_params import array_file_chunks
+from partial_fc.training.saving import ONNX_NAME, Every, write_mxnet_model
+from partial_fc.utils.atomic_io import replace_file
 
 from . import collectives
 from .onnx_export import OnnxExport
-
-ONNX_NAME = "backbone.onnx"
-
-
-class Every:
-    """Calls ``action(num_update)`` every so many updates, and never twice at the same one."""
-
-    def __init__(self, frequent: int, action: Callable[[int], object]):
-        self.frequent = frequent
-        self.action = action
-        self._done: int | None = None
-
-    def __call__(self, num_update: int) -> None:
-        if num_update % self.frequent == 0:
-            self.now(num_update)
-
-    def now(self, num_update: int) -> None:
-        """Calls it at this update, unless that has been done."""
-        if self._done != num_update:
-            self.action(num_update)
-            self._done = num_update
 
 
 class CallBackModelSave:
     """Saves the backbone as ``model-symbol.json``, ``model-0000.params`` and ``backbone.onnx``, written by rank 0.
 
+    Collectives of a save: ``aux.*`` of SampleDistributeModule.average_aux, all-gather ``together.save_model``.
+
     Args:
-        symbol: the backbone in float32, whatever the module trains it in: the parameters are saved so.
+        symbol: the backbone in float32, whatever dtype the module trains it in: the parameters are saved as float32.
         module: SampleDistributeModule.
         prefix: folder and start of the file names, such as ``<folder>/model``.
-        rank: this rank; all take part, because the running statistics are averaged over them first.
+        rank: of this process; all ranks take part, because the running statistics are averaged first.
         frequent: updates between saves.
-        export: makes the ONNX file, which lies in the same folder; None: none is written.
+        export: makes the ONNX file in the same folder; None writes no ONNX file.
     """
 
     def __init__(
@@ -70,30 +50,27 @@ class CallBackModelSave:
         """Saves now, unless that was done at this update already.
 
         Raises:
-            JobError: on every rank, where rank 0 could not write, or the ONNX file gives other embeddings.
+            JobError: On every rank, if rank 0 cannot write, or the ONNX file gives other embeddings than MXNet.
         """
         self._every.now(num_update)
 
     def _save(self, num_update: int) -> None:
         self.module.average_aux()
         arg_params, aux_params = self.module.get_export_params()
-        collectives.run_on_all_ranks(
-            "save_model", lambda: self.rank == 0 and self._write(num_update, arg_params, aux_params)
-        )
+        collectives.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
 
     def _write(self, num_update: int, arg_params, aux_params) -> None:
         params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
         params.update({f"aux:{name}": array.asnumpy() for name, array in aux_params.items()})
-        replace_file(f"{self.prefix}-symbol.json", [self.symbol.tojson().encode()])
-        replace_file(f"{self.prefix}-0000.params", array_file_chunks(params))
+        write_mxnet_model(self.prefix, self.symbol.tojson(), params)
         if self.export is not None:
-            # After them: should it fail, they are there, and the older ONNX file stays.
+            # Last: if the export fails, MXNet's files are written and the previous ONNX file stays.
             content = self.export(arg_params, aux_params, num_update)
             replace_file(os.path.join(os.path.dirname(self.prefix), ONNX_NAME), [content])
 
 
 class CallBackCenterSave:
-    """Saves the class centers of every rank at the same updates as the backbone.
+    """Saves the class centers of every rank (all-gather ``together.save_centers``).
 
     Args:
         memory_bank: MemoryBank of this rank.
@@ -110,6 +87,6 @@ class CallBackCenterSave:
         """Saves now, unless that was done at this update already.
 
         Raises:
-            JobError: on every rank, where one could not write.
+            JobError: On every rank, if one cannot write.
         """
         self._every.now(num_update)

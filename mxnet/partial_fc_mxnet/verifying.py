@@ -1,33 +1,45 @@
-"""Verification on held-out pairs while training: called on every rank, like all callbacks."""
+"""Verification on held-out pairs during training; called on every rank, like all callbacks."""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from functools import partial
 
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
+from partial_fc.training.verification import (
+    PairFigures,
+    add_point,
+    best_accuracy,
+    log_point,
+    points_from_json,
+    raw_pixel_accuracy,
+    write_point,
+)
 
 from . import collectives
-from .embedder import Embedder, PairFigures
+from .embedder import Embedder
 
 
 class CallBackVerification:
-    """Verifies the backbone on held-out pairs every so many updates, all ranks embedding a share.
+    """Verifies the backbone on held-out pairs every ``frequent`` updates; each rank embeds a share of the pairs.
 
     Args:
         embedder: see Embedder.
         sets: name -> path of its ``.bin``.
         frequent: updates between verifications.
-        rank: rank 0 logs.
+        rank: of this process; rank 0 logs.
         writer: mxboard SummaryWriter, or None.
-        find_problems: (name of a set, VerificationPoint) -> what is wrong with the training, a sentence each; or None.
-        suggestion: logged after them.
+        find_problems: (name of a set, VerificationPoint) -> problems of the training, one sentence each; or None.
+        suggestion: logged after the problems.
 
     Attributes:
+        sets: as above, without the sets that :meth:`prepare` did not find.
+        missing: paths of the sets that some host does not have.
         history: name -> VerificationPoints, one for each verification.
-        figures: name -> PairFigures of the last one.
+        figures: name -> PairFigures of the last verification.
     """
 
     def __init__(
@@ -41,7 +53,8 @@ class CallBackVerification:
         suggestion: str = "",
     ):
         self.embedder = embedder
-        self.sets = sets
+        self.sets = dict(sets)
+        self.missing: list[str] = []
         self.frequent = frequent
         self.rank = rank
         self.writer = writer
@@ -55,40 +68,64 @@ class CallBackVerification:
             self.verify_all(param.num_update)
 
     def prepare(self) -> None:
-        """Reads every set now, so that what is wrong with one is told before a training has begun.
+        """Reads every set, so that a damaged one is reported before the training starts.
+
+        A set that one host does not have is left out on all ranks, because all ranks embed it together.
+
+        Collectives: all-gather ``validation_sets``; for each set those of Embedder.prepare, and all-gather
+        ``together.check.<name>``.
 
         Raises:
-            JobError: on every rank, where a file or an image is damaged, or pairs cannot be verified on.
+            JobError: On every rank, if a file or an image is damaged, or if verification is not defined for the pairs.
         """
+        absent = collectives.gather("validation_sets", [p for p in self.sets.values() if not os.path.isfile(p)])
+        self.missing = sorted(set().union(*absent))
+        for name in [name for name, path in self.sets.items() if path in self.missing]:
+            del self.sets[name], self.history[name]
         for name, path in self.sets.items():
             issame = self.embedder.prepare(name, path).issame
             collectives.run_on_all_ranks(f"check.{name}", partial(check_kinds, issame, path))
 
     def verify_all(self, num_update: int) -> dict[str, float]:
-        """Verifies every set now, unless that was done at this update already.
+        """Verifies every set that was not yet verified at this update.
 
         Returns:
             name -> accuracy.
 
         Raises:
-            JobError: on every rank, where a file or an image is damaged, or an embedding is not finite.
+            JobError: On every rank, if a file or an image is damaged, or an embedding is not finite.
         """
         for name, path in self.sets.items():
             if name not in self.figures or self.history[name][-1].num_update != num_update:
                 self._verify(name, path, num_update)
         return {name: self.history[name][-1].accuracy for name in self.sets}
 
+    def measure_baselines(self, image_size: int) -> dict[str, float]:
+        """Measures the accuracy without training on the first set, to compare the result with.
+
+        Collectives: those of verify_all, all-gather ``together.raw_pixels``.
+
+        Returns:
+            ``raw_pixels`` and ``untrained`` -> accuracy, on rank 0; empty on other ranks, and without a set.
+        """
+        if not self.sets:
+            return {}
+        name, path = next(iter(self.sets.items()))
+        untrained = self.verify_all(0)[name]
+        raw_pixels = collectives.on_rank_zero("raw_pixels", raw_pixel_accuracy, path, image_size)
+        if self.rank:
+            return {}
+        logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw_pixels, untrained)
+        return {"raw_pixels": raw_pixels, "untrained": untrained}
+
     def best(self, name: str) -> float:
-        """The highest accuracy so far; that of the untrained network counts where there is no other."""
-        points = self.history[name]
-        return max(point.accuracy for point in [point for point in points if point.num_update] or points)
+        """Returns the highest accuracy so far; that of the untrained network counts only if there is no other."""
+        return best_accuracy(self.history[name])
 
     def restore(self, history: dict[str, list]) -> None:
-        """Goes on where ``history`` was saved; sets that are no longer verified on are left out."""
+        """Restores the history that a checkpoint holds, without sets that are no longer verified."""
         for name in self.history.keys() & history.keys():
-            # Points of a checkpoint of another version, which had other fields, are left out.
-            whole = [point for point in history[name] if len(point) == len(VerificationPoint._fields)]
-            self.history[name] = [VerificationPoint(*point) for point in whole]
+            self.history[name] = points_from_json(history[name])
 
     def _verify(self, name: str, path: str, num_update: int) -> None:
         start = time.perf_counter()
@@ -99,35 +136,16 @@ class CallBackVerification:
         dimensions = effective_dimensions(figures.distance, figures.issame)
         seconds = time.perf_counter() - start
         point = VerificationPoint(num_update, *result, figures.xnorm, dimensions, figures.agreement, seconds)
-        history = self.history[name]
-        if history and history[-1].num_update == num_update:
-            history.pop()  # of a training that has gone on from here
-        history.append(point)
+        add_point(self.history[name], point)
         self.figures[name] = figures
         if self.rank == 0:
             self._report(name, point)
 
     def _report(self, name: str, point: VerificationPoint) -> None:
         best = self.best(name)
-        logging.info(
-            "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   XNorm: %.4f   Best: %.5f   "
-            "Dimensions: %.1f   Mode agreement: %.3f   in %.1f s",
-            name,
-            point.num_update,
-            point.accuracy,
-            point.std,
-            point.far,
-            point.tar_at_far,
-            point.xnorm,
-            best,
-            point.dimensions,
-            point.agreement,
-            point.seconds,
-        )
+        log_point(name, point, best)
         problems = self.find_problems(name, point) if self.find_problems else []
         for line in [*problems, self.suggestion] if problems else ():
             logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.writer is not None:
-            for metric, value in {**point._asdict(), "best": best}.items():
-                if metric not in ("num_update", "far"):
-                    self.writer.add_scalar(f"verification/{name}/{metric}", value, point.num_update)
+            write_point(self.writer, name, point, best)

@@ -7,7 +7,7 @@ from .class_centers import SavedClasses
 from .class_map import map_names, read_class_map
 from .manager import CheckpointFolder
 from .manifest import Manifest, read_manifest, write_manifest
-from .verify import check_layout, verify_file
+from .verify import check_layout, verify_file, verify_share
 
 __all__ = [
     "CheckpointFolder",
@@ -24,6 +24,7 @@ __all__ = [
     "read_manifest",
     "replace_file",
     "verify_file",
+    "verify_share",
     "write_file",
     "write_manifest",
 ]

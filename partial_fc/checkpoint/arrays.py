@@ -98,11 +98,11 @@ def open_rows(path: str, rows: int, width: int) -> np.ndarray:
     try:
         array = open_array(path)
     except ValueError as error:
-        raise ValueError(f"{error}; take another checkpoint") from None
+        raise ValueError(f"{error}; use another checkpoint") from None
     if array.shape != (rows, width) or array.dtype != np.float32:
         raise ValueError(
             f"{path} holds {array.dtype} of shape {array.shape}, where the manifest has float32 of {(rows, width)}; "
-            "take another checkpoint"
+            "use another checkpoint"
         )
     return array
 
@@ -126,7 +126,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     except OSError as error:
         raise OSError(error.errno, f"cannot read {path}: {error.strerror}") from error
     except (ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
-        raise ValueError(f"{path} is damaged: {error}; take another checkpoint") from None
+        raise ValueError(f"{path} is damaged: {error}; use another checkpoint") from None
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:

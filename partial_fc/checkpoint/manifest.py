@@ -78,7 +78,7 @@ def read_manifest(path: str) -> Manifest:
             _refuse("its own SHA-256 is another")
         return _checked(content)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}; take another checkpoint") from None
+        raise ValueError(f"{path} is damaged: {error}; use another checkpoint") from None
 
 
 def _load(path: str) -> dict:

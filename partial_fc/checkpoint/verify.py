@@ -1,4 +1,4 @@
-"""Is a checkpoint what its manifest says?"""
+"""Verification of a checkpoint against its manifest."""
 
 from __future__ import annotations
 
@@ -8,46 +8,70 @@ from collections.abc import Callable
 
 from partial_fc.utils.atomic_io import PART, Entry
 
-from .layout import is_file_name
-from .manifest import Manifest
+from .layout import is_file_name, step_number
+from .manifest import Manifest, read_manifest
+
+
+def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> Manifest:
+    """Reads the manifest of a checkpoint, and every ``size``-th of its files to the end.
+
+    Args:
+        path: of the checkpoint's folder.
+        rank, size: number of this rank, and how many ranks share the files.
+        alive: called every few MB.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        OSError: A file is missing or cannot be read.
+        ValueError: A file is damaged or surplus, or the folder has the name of another update.
+    """
+    manifest = read_manifest(path)
+    if step_number(os.path.basename(os.path.abspath(path))) not in (None, manifest.num_update):
+        raise ValueError(f"{path} contains update {manifest.num_update}, not the one in its name: rename it")
+    check_layout(path, manifest)
+    for name, entry in sorted(manifest.files.items())[rank::size]:
+        verify_file(path, name, entry, alive)
+    return manifest
 
 
 def check_layout(path: str, manifest: Manifest) -> None:
-    """Makes sure that a checkpoint's folder has the files of its manifest and no others of such names.
+    """Checks that a checkpoint's folder contains the files of its manifest and no others of such names.
 
     Raises:
-        OSError: one is missing.
-        ValueError: there is one too many.
+        OSError: A file is missing.
+        ValueError: A file is not in the manifest.
     """
-    there = set(os.listdir(path))
-    missing = sorted(set(manifest.files) - there)
+    names = set(os.listdir(path))
+    missing = sorted(set(manifest.files) - names)
     if missing:
-        raise FileNotFoundError(f"{os.path.join(path, missing[0])} is missing: take another checkpoint")
-    surplus = sorted(name for name in there - set(manifest.files) if is_file_name(name))
+        raise FileNotFoundError(f"{os.path.join(path, missing[0])} is missing: use another checkpoint")
+    surplus = sorted(name for name in names - set(manifest.files) if is_file_name(name))
     if surplus:
-        raise ValueError(f"{os.path.join(path, surplus[0])} is not in the manifest: whose is it? Move it elsewhere")
+        raise ValueError(f"{os.path.join(path, surplus[0])} is not in the manifest: move it to another folder")
 
 
 def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None] = lambda: None) -> None:
-    """Reads a file of a checkpoint's folder to the end.
+    """Reads a file of a checkpoint's folder to the end and compares size and SHA-256.
 
     Args:
         path: of the folder.
-        name, entry: of the file, out of the manifest.
+        name, entry: of the file, from the manifest.
         alive: called every few MB.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: its bytes are not those that were written.
+        OSError: The file cannot be read.
+        ValueError: Its bytes are not those that were written.
     """
     path = os.path.join(path, name)
     size = os.path.getsize(path)
     if size != entry.bytes:
-        raise ValueError(f"{path} has {size} bytes, {entry.bytes} were written: take another checkpoint")
+        raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}: use another checkpoint")
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while part := file.read(PART):
             alive()
             digest.update(part)
     if digest.hexdigest() != entry.sha256:
-        raise ValueError(f"{path} is damaged, its SHA-256 is not that of what was written: take another checkpoint")
+        raise ValueError(f"{path} is damaged, its SHA-256 differs from the manifest's: use another checkpoint")

@@ -74,7 +74,7 @@ def test_images_of_another_size(run, settings):
 
 def test_an_output_folder_that_cannot_be_made(run, settings, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    refused(run, *settings, f"models_root={tmp_path / 'file'}", message="cannot make the output folder")
+    refused(run, *settings, f"models_root={tmp_path / 'file'}", message="cannot create the output folder")
 
 
 def test_centers_that_do_not_fit_into_memory(run, settings):
@@ -96,7 +96,7 @@ def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, f
     result = run("bash", "run.sh", *words, "skip_bad_images=1")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "skipped, bad image 1 of at most 1: " in result.stdout + result.stderr
-    assert "bad images skipped, by all ranks together: 1" in result.stdout
+    assert "bad images skipped on all ranks: 1" in result.stdout
     summary = json.loads((tmp_path / "models" / "small-arcface-demo" / "summary.json").read_text())
     assert (summary["updates"], summary["skipped_images"]) == (12, 1)
 

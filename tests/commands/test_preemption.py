@@ -73,7 +73,7 @@ def test_the_stopped_training_goes_on(words, run, tmp_path):
     more = [word for word in words if not word.startswith("max_update")] + [f"max_update={update + 3}"]
     result = run(*command, *more, "--resume", "auto", **environment)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"goes on from update {update}" in result.stdout
+    assert f"resumes from update {update}" in result.stdout
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3
 
 

@@ -33,7 +33,7 @@ def test_a_killed_training_is_finished_by_its_restarts(words, tmp_path):
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0, output
     assert re.findall(r"^run.sh: exit code \d+, restart (\d) of 2$", output, re.MULTILINE) == ["1", "2"], output
-    assert newest % 5 == 0 and re.search(r"goes on from update \d*[05],", output), output
+    assert newest % 5 == 0 and re.search(r"resumes from update \d*[05],", output), output
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 50
 
 

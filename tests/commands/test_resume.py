@@ -23,7 +23,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_one_at_a_stretch(run, setting
         more = ["--resume", "auto"] if updates == 7 else []
         result = run("bash", "run.sh", *words, f"models_root={tmp_path / models}", f"max_update={updates}", *more)
         assert result.returncode == 0, result.stdout + result.stderr
-    assert "goes on from update 4, saved by 2 ranks in" in result.stdout
+    assert "resumes from update 4, saved by 2 ranks in" in result.stdout
     assert "setting max_update was 4, now it is 7" in result.stdout
     (update, _, expected), (_, path, found) = newest(tmp_path / "at_a_stretch"), newest(tmp_path / "parts")
     assert update == 7
@@ -50,7 +50,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_one_at_a_stretch(run, setting
     more = ["--resume", path, f"models_root={again}", "max_update=9", "batch_size=4"]
     result = run("bash", "run.sh", *words, *more, NP="3")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "goes on from update 7, saved by 2 ranks in" in result.stdout
+    assert "resumes from update 7, saved by 2 ranks in" in result.stdout
     assert (newest(again)[2].ranks, newest(again)[0]) == (3, 9)
 
     # With two identities more, one fewer, and the classes in another order.

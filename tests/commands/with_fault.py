@@ -146,7 +146,7 @@ def function_at(place):
     return {
         "reading": (FaceImageIter, "next"),
         "evaluation": (Embedder, "_embed_share"),
-        "results": (trainer._Run, "_write_results"),
+        "results": (trainer.Trainer, "_write_results"),
         "save.copy": (checkpointing, "_files"),
         "save.write": (checkpointing, "write_file"),
         "save.commit": (CheckpointFolder, "commit"),

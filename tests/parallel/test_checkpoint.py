@@ -226,13 +226,13 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_taken(fo
     if hvd.rank() == 0:
         os.rename(newest, older_path + "9")
     collectives.gather("renamed", None)
-    with pytest.raises(collectives.JobError, match="has the name of another update than its own, 4"):
+    with pytest.raises(collectives.JobError, match="contains update 4, not the one in its name"):
         SavedTraining.open(older_path + "9")
     if hvd.rank() == 0:
         os.remove(os.path.join(older_path, "backbone.npz"))
     collectives.gather("removed", None)
     # To begin anew would throw away what a person may still save.
     with pytest.raises(
-        collectives.JobError, match=f"no checkpoint in {folder.path} is whole; to begin anew move it away"
+        collectives.JobError, match=f"all checkpoints in {folder.path} are damaged; to start from update 0, move them"
     ):
         SavedTraining.newest(folder)

@@ -11,7 +11,7 @@ from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial
 
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, collectives, resume
-from partial_fc_mxnet.pretrained import read_pretrained
+from partial_fc_mxnet.resume import read_pretrained
 
 CLASSES = 7
 
@@ -47,7 +47,7 @@ def begin(path, classes=CLASSES, class_map=""):
     """What a training has after it has begun with `path`: its parameters, and the centers of all ranks."""
     module = module_of(classes)
     settings = SimpleNamespace(pretrained=path, class_map=class_map, num_classes=classes)
-    resume.take_pretrained(settings, module)
+    resume.load_pretrained(settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
         module.memory_bank.weight.asnumpy(), "found"
@@ -104,25 +104,25 @@ def test_what_does_not_fit_names_file_and_parameter(folder):
     write_original(folder, [7], **{"arg:fc1_weight": mx.nd.zeros((E, D + 1))})
     path = os.path.join(folder, "model-0000.params")
     with pytest.raises(
-        collectives.JobError, match=f"cannot begin with {path}: arg:fc1_weight has shape .*train the same"
+        collectives.JobError, match=f"cannot start from {path}: arg:fc1_weight has shape .*train the same"
     ):
         begin(folder)
 
 
 def test_more_classes_than_there_are_centers_need_a_map(folder):
     write_original(folder, [7])
-    with pytest.raises(collectives.JobError, match="there are centers of 7 classes and 9 here"):
+    with pytest.raises(collectives.JobError, match="the saved centers are of 7 classes and this training has 9"):
         begin(folder, 9, class_map="same")
 
 
 def test_which_file_is_meant_must_be_clear(folder):
-    with pytest.raises(collectives.JobError, match="holds neither a checkpoint nor a .params file"):
+    with pytest.raises(collectives.JobError, match="contains neither a checkpoint nor a .params file"):
         begin(folder)
     write_original(folder, [7])
     if hvd.rank() == 0:
         mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
     collectives.gather("written", None)
-    with pytest.raises(collectives.JobError, match="holds several .params files: give the path of one"):
+    with pytest.raises(collectives.JobError, match="contains several .params files: give the path of one"):
         begin(folder)
-    with pytest.raises(collectives.JobError, match="is not there"):
+    with pytest.raises(collectives.JobError, match="does not exist"):
         read_pretrained(os.path.join(folder, "none"), False)

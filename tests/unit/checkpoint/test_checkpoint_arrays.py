@@ -125,7 +125,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_npy_is_refused(name, tmp_path):
     (tmp_path / "centers.npy").write_bytes(HOSTILE[name])
-    with pytest.raises(ValueError, match="centers.npy .*; take another checkpoint"):
+    with pytest.raises(ValueError, match="centers.npy .*; use another checkpoint"):
         open_rows(str(tmp_path / "centers.npy"), 4, 3)
 
 

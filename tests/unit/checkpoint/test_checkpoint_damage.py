@@ -60,7 +60,7 @@ def test_a_flipped_bit(name, place, step, capsys):
 def test_a_file_cut_short(name, size, step, capsys):
     whole = os.path.getsize(f"{step}/{name}")
     os.truncate(f"{step}/{name}", size % whole)
-    refused(step, name, f"{size % whole} bytes, {whole} were written", capsys)
+    refused(step, name, f"{size % whole} bytes, expected {whole}", capsys)
 
 
 def test_a_file_too_long(step, capsys):

@@ -64,7 +64,7 @@ def refused(tmp_path, text, message):
     (tmp_path / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: .*{message}") as error:
         read_manifest(str(tmp_path))
-    assert str(error.value).endswith("; take another checkpoint")
+    assert str(error.value).endswith("; use another checkpoint")
 
 
 def test_the_layout_of_the_file_is_known_to_these_tests(tmp_path):

@@ -1,0 +1,35 @@
+"""Reading the backbone of a checkpoint."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from .arrays import read_arrays
+from .layout import BACKBONE, statistics_file
+from .manifest import Manifest
+
+
+def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[str, np.ndarray]:
+    """Reads parameters, optimizer states and running statistics by name.
+
+    Each rank has running statistics of its own images. A training of the same number of ranks reads those that this
+    rank saved, any other training their mean over all ranks, which is also what is verified and exported.
+
+    Args:
+        path: of the checkpoint.
+        manifest: of the checkpoint.
+        rank, size: number of this rank, and R of the training that reads.
+
+    Returns:
+        ``arg:<name>``, ``aux:<name>`` and ``state:<name>:<place>`` -> array.
+
+    Raises:
+        OSError, ValueError: A file cannot be read; the message names it.
+    """
+    ranks = [rank] if manifest.ranks == size else range(manifest.ranks)
+    saved = [read_arrays(os.path.join(path, statistics_file(number))) for number in ranks]
+    mean = {name: np.mean([arrays[name] for arrays in saved], axis=0, dtype=np.float64) for name in saved[0]}
+    arrays = read_arrays(os.path.join(path, BACKBONE))
+    return {**arrays, **{name: array.astype(np.float32) for name, array in mean.items()}}

@@ -1,0 +1,88 @@
+"""Log lines before and after the updates of a training, on rank 0."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from partial_fc.checkpoint import Manifest
+from partial_fc.utils.text import plural
+
+from .results import TrainingResult
+from .verification import best_accuracy
+
+_SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
+# Settings that select how a training starts: a resumed training has other ones.
+_START_SETTINGS = {"setting resume", "setting pretrained", "setting class_map"}
+
+_FILES = {
+    "report for any browser": "report.html",
+    "backbone for ONNX runtimes": "backbone.onnx",
+    "backbone for MXNet": "model-symbol.json, model-0000.params",
+    "class centers of each rank": "<rank>_centers.param, ..._mom.param",
+    "checkpoints for --resume auto": "checkpoints",
+    "curves of loss and accuracy": "curves.png",
+    "figures of this training": "summary.json",
+    "this log": "training.log",
+}
+
+
+def log_start(settings: Mapping[str, Any], ranks: int, device: object, learning_rates: tuple[float, float]) -> None:
+    """Logs what is trained where, and the learning rates of backbone and class centers."""
+    logging.info(
+        "%s on %s with %s, %s on %s, %s",
+        settings["network"],
+        settings["dataset"],
+        settings["loss"],
+        plural(ranks, "rank"),
+        device,
+        ", ".join(f"{name} {settings[name]}" for name in _SHOWN),
+    )
+    logging.info("rates: backbone %g, class centers %g", *learning_rates)
+    if settings["debug"]:
+        logging.info("debug mode: training on dummy images, so the speed below excludes I/O")
+
+
+def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any]) -> None:
+    """Logs the checkpoint that a training resumes from, and which of its settings and versions have changed.
+
+    Args:
+        path: of the checkpoint.
+        manifest: its manifest; ``origin`` has the facts of the training that wrote it.
+        facts: settings, versions and digests of this training, by name.
+    """
+    logging.info("resumes from update %d, saved by %s in %s", manifest.num_update, plural(manifest.ranks, "rank"), path)
+    for name, value in facts.items():
+        before = manifest.origin.get(name, value)
+        if json.dumps(value) != json.dumps(before) and name not in _START_SETTINGS:
+            logging.info("  %s was %s, now it is %s", name, before, value)
+
+
+def warn_missing(paths: Sequence[str]) -> None:
+    """Warns of each validation set that does not exist."""
+    for path in paths:
+        logging.warning("validation set not found, not verified: %s", path)
+
+
+def log_summary(result: TrainingResult) -> None:
+    """Logs the last lines: accuracies, problems, files and suggested next commands."""
+    if result.skipped:
+        logging.warning("bad images skipped on all ranks: %d", result.skipped)
+    for name, points in result.history.items():
+        logging.info("[%s] final accuracy %.5f, best %.5f", name, points[-1].accuracy, best_accuracy(points))
+        for problem in result.problems[name]:
+            logging.warning("[%s] %s", name, problem)
+    if any(result.problems.values()):
+        logging.warning("%s", result.suggestion)
+    if result.baselines:
+        line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"
+        logging.info(line, dict(result.baselines))
+    logging.info("%d updates in %.1f s, all written to %s", result.updates, result.seconds, result.folder)
+    for content, names in _FILES.items():
+        logging.info("  %-35s %s", names, content)
+    logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
+    logging.info("      python -m partial_fc.inference.compare a.jpg b.jpg --model %s", result.folder)
+    logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(result.folder))

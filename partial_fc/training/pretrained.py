@@ -1,0 +1,67 @@
+"""Weights that initialize a new training: from a checkpoint, or from files of MXNet and of the original trainer."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from partial_fc.checkpoint import Manifest, SavedClasses
+from partial_fc.checkpoint.backbone import read_backbone
+from partial_fc.checkpoint.mxnet_params import named_arrays
+
+
+class Pretrained(NamedTuple):
+    """Weights and, if requested, class centers.
+
+    Attributes:
+        source: their path, for messages.
+        weights: ``arg:<name>`` and ``aux:<name>`` -> float32 array.
+        classes: centers and momentum by class; None if not requested.
+    """
+
+    source: str
+    weights: dict[str, np.ndarray]
+    classes: SavedClasses | None
+
+
+def pretrained_from_checkpoint(path: str, manifest: Manifest, with_classes: bool, rank: int, size: int) -> Pretrained:
+    """Reads a checkpoint that has been verified.
+
+    Raises:
+        OSError, ValueError: A file cannot be read; the message names it.
+    """
+    classes = SavedClasses.of_checkpoint(path, manifest) if with_classes else None
+    return Pretrained(path, read_backbone(path, manifest, rank, size), classes)
+
+
+def pretrained_from_files(path: str, with_classes: bool) -> Pretrained:
+    """Reads a ``.params`` file, and the ``<rank>_centers.param`` of all ranks beside it.
+
+    Args:
+        path: of the ``.params`` file, or of the folder that contains it and no other.
+        with_classes: whether to read the class centers.
+
+    Raises:
+        OSError, ValueError: A file is missing or damaged; the message names it.
+    """
+    path = _params_file(path)
+    try:
+        arrays = named_arrays(path)
+    except ValueError as error:
+        raise ValueError(f"cannot read the parameters in {path}: {error}") from None
+    weights = {name: array.astype(np.float32) for name, array in arrays.items()}
+    return Pretrained(path, weights, SavedClasses.of_original(os.path.dirname(path)) if with_classes else None)
+
+
+def _params_file(path: str) -> str:
+    if os.path.isfile(path):
+        return path
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"{path} does not exist: --pretrained takes a checkpoint's folder or a .params file")
+    names = sorted(name for name in os.listdir(path) if name.endswith(".params"))
+    if len(names) != 1:
+        content = "several .params files" if names else "neither a checkpoint nor a .params file"
+        raise ValueError(f"{path} contains {content}: give the path of one with --pretrained")
+    return os.path.join(path, names[0])
