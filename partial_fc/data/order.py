@@ -1,50 +1,97 @@
-"""Which images a rank reads in which batch, and the random numbers that change their pixels.
+"""The images that a rank reads in each batch, and the random numbers of their augmentation.
 
-Pure functions of (seed, epoch, place): every rank computes its part of the same order without talking to the others,
-and an image's pixels do not depend on the number of ranks. A place is a number of images of the global order.
+Pure functions of (seed, epoch, place): every rank computes its part of the same order without communication, and an
+image's pixels do not depend on the number of ranks. A place is a number of images of the global order.
 
-Shapes: N images, B local batch, R ranks, G = B*R global batch.
+Shapes: N images, B local batch, R ranks, G = B*R global batch, P places.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from partial_fc.utils.hashing import GOLDEN, mix, stream
 
-from .permutation import Permutation
+# Rounds of the Feistel network. Four are enough for large N (Luby, Rackoff); small sets need more to reach odd and even
+# permutations equally often.
+ROUNDS = 8
 
 
 def check_batch(num_images: int, batch_size: int, size: int) -> None:
-    """Raise ValueError for a batch that is not positive, or if there are fewer images than one global batch."""
+    """Raises ValueError if the batch is not positive, or if there are fewer images than one global batch."""
     if batch_size <= 0:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     if batch_size * size > num_images:
         raise ValueError(
             f"batch_size {batch_size} on {size} ranks needs {batch_size * size} images, there are {num_images}: "
-            "take a smaller batch or fewer ranks"
+            "use a smaller batch or fewer ranks"
         )
 
 
 def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, places: np.ndarray) -> np.ndarray:
-    """The images (P,) int64 at `places` (P,) of the epoch's order, or without `shuffle` of the file's."""
+    """Images (P,) int64 at `places` (P,) of the epoch's order; without `shuffle` that is the order of the file."""
     if not shuffle:
         return places
-    # Another constant than uniform_draws' first: the order must tell nothing of the pixels.
+    # A constant that uniform_draws does not use first: the order must be independent of the augmentation.
     return Permutation(num_images, mix(stream(seed, epoch) ^ GOLDEN)[0])(places)
 
 
 def rank_places(place: int, batch_size: int, rank: int) -> np.ndarray:
-    """(B,) int64 places that `rank` reads of the global batch that begins at `place`."""
+    """Places (B,) int64 that `rank` reads of the global batch that begins at `place`."""
     begin = place + rank * batch_size
     return np.arange(begin, begin + batch_size)
 
 
 def uniform_draws(seed: int, epoch: int, positions: np.ndarray, count: int) -> np.ndarray:
-    """(B, count) float64 in [0, 1): `count` independent numbers for each image position (B,) in this epoch.
+    """(B, count) float64 in [0, 1): `count` independent random numbers for each image position (B,) in this epoch.
 
-    A hash, not a generator: one state an image and epoch would cost more than decoding it.
+    A hash, not a generator: initializing a generator per image and epoch would take longer than decoding the image.
     """
     image = mix(stream(seed, epoch) + np.asarray(positions).astype(np.uint64))
     draws = mix(image[:, None] + GOLDEN * np.arange(1, count + 1, dtype=np.uint64))
     return (draws >> np.uint64(11)) * 2.0**-53
+
+
+class Permutation:
+    """A random permutation of 0 .. num - 1 whose entries are computed independently of each other.
+
+    A shuffled array of 17 million numbers would take 137 MB and two seconds in every rank and epoch. Here a Feistel
+    network (Luby, Rackoff: How to construct pseudorandom permutations, 1988) permutes the numbers 0 .. a*b - 1, written
+    as (left < a, right < b); results of N or above are permuted again until they are below ("cycle walking", Black,
+    Rogaway: Ciphers with arbitrary finite domains, 2002). As a and b are about sqrt(N), few are.
+
+    Args:
+        num: N, at least 1.
+        key: uint64 that the permutation depends on.
+
+    Raises:
+        ValueError: `num` is below 1.
+    """
+
+    def __init__(self, num: int, key: np.uint64):
+        if num < 1:
+            raise ValueError(f"cannot permute {num} entries, expected at least 1")
+        self.num = num
+        right = math.isqrt(num - 1) + 1
+        self._left, self._right = np.uint64(-(-num // right)), np.uint64(right)
+        self._keys = mix(np.uint64(key) + GOLDEN * np.arange(ROUNDS, dtype=np.uint64))
+
+    def __call__(self, numbers: np.ndarray) -> np.ndarray:
+        """Entries (P,) int64 at `numbers` (P,), each in 0 .. num - 1."""
+        entries = self._permute(np.asarray(numbers).astype(np.uint64))
+        outside = entries >= self.num
+        while outside.any():
+            entries[outside] = self._permute(entries[outside])
+            outside = entries >= self.num
+        return entries.astype(np.int64)
+
+    def _permute(self, numbers: np.ndarray) -> np.ndarray:
+        left, right = numbers // self._right, numbers % self._right
+        for number, key in enumerate(self._keys):
+            if number % 2:
+                right = (right + mix(left + key) % self._right) % self._right
+            else:
+                left = (left + mix(right + key) % self._left) % self._left
+        return left * self._right + right

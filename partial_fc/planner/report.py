@@ -22,13 +22,6 @@ _COLUMNS = {
     "bus": ("Between host and GPU", "to the GPU", "from it"),
     "file": ("Files of the bank", "read", "written"),
 }
-_NAMES = {
-    "ranks": "--ranks",
-    "batch": "--batch",
-    "ratio": "--ratio",
-    "logits_cache_mb": "--logits-cache-mb",
-    "bank": "--bank",
-}
 
 
 def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time]) -> str:
@@ -110,11 +103,8 @@ def _times_table(planned: Plan, times: list[Time]) -> list[str]:
 
 def _verdict_text(verdict: Verdict) -> str:
     needed, given = verdict.needed / 2**30, verdict.given / 2**30
-    close = (
-        "; the difference is below the error of this estimate: try it"
-        if abs(needed - given) < ESTIMATE_ERROR * given
-        else ""
-    )
+    is_close = abs(needed - given) < ESTIMATE_ERROR * given
+    close = "; the difference is below the error of this estimate: try it" if is_close else ""
     if verdict.fits:
         return f"It fits: {needed:.2f} of {given:.2f} GiB of a GPU, {1 - needed / given:.0%} free{close}."
     options = ", or ".join(_option(name, value) for name, value in verdict.remedies.items())

@@ -13,17 +13,17 @@ from typing import NoReturn
 from .process_pool import usable_cores
 
 USER_ERROR = 2  # as argparse itself ends
-INTERRUPTED, TERMINATED = 130, 143  # as shells count the end by Ctrl-C and by SIGTERM
+INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came, as `timeout`, Slurm and `docker stop` send it: to be cleaned up after like Ctrl-C."""
+    """The process received SIGTERM, as `timeout`, Slurm and `docker stop` send it; cleanup is that of Ctrl-C."""
 
 
 def start(main: Callable[[], int]) -> NoReturn:
-    """Run a program and exit with the code it returns. What `main` loads may be interrupted quietly too."""
+    """Runs a program and exits with the code it returns. Ctrl-C while `main` imports prints no traceback either."""
     try:
-        for stream in (sys.stdout, sys.stderr):  # names of files that the terminal cannot show are no reason to fail
+        for stream in (sys.stdout, sys.stderr):  # print file names that the terminal cannot encode
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         sys.exit(main())
@@ -35,18 +35,18 @@ def start(main: Callable[[], int]) -> NoReturn:
 
 
 def run_command(action: Callable[[], int]) -> int:
-    """The exit code of a command: what `action` returns, 2 for an OSError or ValueError, 130 or 143 for a signal."""
+    """Runs `action`; returns its exit code, 2 after an OSError or ValueError, 130 or 143 after a signal."""
     try:
         signal.signal(signal.SIGTERM, terminate)
         code = action()
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read the output has gone (`| head`). Else the interpreter complains when it flushes at exit.
+        # The reader of the output has exited (`| head`). Else the interpreter reports an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OSError, ValueError) as error:
-        print(f"error: {sentence(error)}", file=sys.stderr)
+        print(f"error: {error_text(error)}", file=sys.stderr)
         return USER_ERROR
     except Terminated:
         print("terminated", file=sys.stderr)
@@ -57,20 +57,20 @@ def run_command(action: Callable[[], int]) -> int:
 
 
 def terminate(number: int, frame: object) -> None:
-    """What SIGTERM does; once, so that a second one does not cut the cleaning short."""
+    """Handles SIGTERM, once: a second one does not interrupt the cleanup."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
 
 
-def sentence(error: Exception) -> str:
-    """The error's text, without the number that OSError puts before it."""
+def error_text(error: Exception) -> str:
+    """Returns the error's text, without the number that OSError puts before it."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
 
 
 def whole_number(lowest: int, highest: int | None = None):
-    """A type for argparse: a whole number within bounds."""
+    """Returns an argparse type for integers from `lowest` to `highest`, both included."""
 
     def parse(text: str) -> int:
         try:
@@ -86,17 +86,21 @@ def whole_number(lowest: int, highest: int | None = None):
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """How many processes share the work."""
+    """Adds the option --workers, the number of processes."""
     parser.add_argument(
-        "--workers", type=whole_number(1), default=usable_cores(), metavar="N", help="processes (default: one a core)"
+        "--workers",
+        type=whole_number(1),
+        default=usable_cores(),
+        metavar="N",
+        help="processes (default: one per core)",
     )
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
-    """Whether results may replace what is there."""
-    parser.add_argument("--force", action="store_true", help="replace what is there already")
+    """Adds the option --force, which allows replacing existing files."""
+    parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    """What random choices start from."""
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="of the random choice (default: 0)")
+    """Adds the option --seed."""
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the random choice (default: 0)")

@@ -1,4 +1,4 @@
-"""A hash of integers to random bits, for numbers that must depend on what they belong to and on nothing else.
+"""A hash of integers to random bits, for random numbers that depend on an index only.
 
 Constants of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 """
@@ -12,14 +12,14 @@ MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-def mix(words: np.ndarray) -> np.ndarray:
-    """splitmix64's step on an array of uint64, modulo 2^64."""
-    words = words + GOLDEN
-    words = (words ^ (words >> np.uint64(30))) * MIX_1
-    words = (words ^ (words >> np.uint64(27))) * MIX_2
-    return words ^ (words >> np.uint64(31))
+def mix(numbers: np.ndarray) -> np.ndarray:
+    """Applies a step of splitmix64 to an array of uint64, modulo 2^64."""
+    numbers = numbers + GOLDEN
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * MIX_1
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * MIX_2
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def stream(seed: int, epoch: int) -> np.ndarray:
-    """(1,) uint64 that stands for an epoch of a run."""
+    """Returns (1,) uint64 that identifies an epoch of a run."""
     return mix(mix(np.array([seed], np.uint64)) + np.uint64(epoch))

@@ -51,7 +51,7 @@ def test_what_is_drawn_is_read_ahead(pair, tmp_path):
     files = [file for piece in b.centers.files for file in piece]
     mx.nd.waitall()  # MXNet may still be writing the first centers
     for file in files:
-        file._forget()
+        file.drop_pages()
     index, _ = b.sample(np.arange(0, 3000, 500))
     b.centers.prefetch(index)
     expected = []

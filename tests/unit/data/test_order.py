@@ -1,15 +1,18 @@
 """Order of images and random pixels: functions of seed, epoch and image, whatever the number of ranks."""
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 
-from partial_fc.data.order import check_batch, epoch_entries, rank_places, uniform_draws
+from partial_fc.data.order import Permutation, check_batch, epoch_entries, rank_places, uniform_draws
 
 
 @pytest.mark.parametrize(
     "batch, size, what", [(0, 1, "at least 1, got 0"), (-3, 2, "got -3"), (26, 4, "needs 104 images")]
 )
-def test_batches_that_cannot_be(batch, size, what):
+def test_invalid_batches_are_refused(batch, size, what):
     check_batch(100, 25, 4)
     with pytest.raises(ValueError, match=what):
         check_batch(100, batch, size)
@@ -22,12 +25,12 @@ def test_ranks_share_the_global_batch_in_order():
 
 
 def test_an_epochs_order():
-    everything = np.arange(1000)
-    first = epoch_entries(1000, True, 3, 0, everything)
-    assert first.dtype == np.int64 and sorted(first.tolist()) == everything.tolist()
-    assert (first[200:300] == epoch_entries(1000, True, 3, 0, everything[200:300])).all()
+    places = np.arange(1000)
+    first = epoch_entries(1000, True, 3, 0, places)
+    assert first.dtype == np.int64 and sorted(first.tolist()) == places.tolist()
+    assert (first[200:300] == epoch_entries(1000, True, 3, 0, places[200:300])).all()
     for seed, epoch in ((3, 1), (4, 0), (0, 3)):
-        assert np.mean(first == epoch_entries(1000, True, seed, epoch, everything)) < 0.02
+        assert np.mean(first == epoch_entries(1000, True, seed, epoch, places)) < 0.02
     assert epoch_entries(5, False, 3, 1, np.arange(2, 5)).tolist() == [2, 3, 4]
 
 
@@ -51,5 +54,45 @@ def test_draws_are_uniform_and_independent():
     assert table.min() >= 0 and table.max() < 1
     assert np.abs(table.mean(axis=1) - 0.5).max() < 5 * np.sqrt(1 / 12 / count)
     assert np.abs(np.corrcoef(table) - np.eye(len(table))).max() < 5 / np.sqrt(count)
-    neighbours = [np.corrcoef(row[:-1], row[1:])[0, 1] for row in table]
-    assert np.abs(neighbours).max() < 5 / np.sqrt(count)
+    neighbors = [np.corrcoef(row[:-1], row[1:])[0, 1] for row in table]
+    assert np.abs(neighbors).max() < 5 / np.sqrt(count)
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 4, 5, 15, 16, 17, 99, 1000, 4095, 4096, 4097, 24000])
+def test_a_permutation_has_every_number_once(num):
+    for key in (0, 1, 2**63):
+        entries = Permutation(num, np.uint64(key))(np.arange(num))
+        assert entries.dtype == np.int64 and np.bincount(entries, minlength=num).tolist() == [1] * num
+
+
+def test_a_part_of_a_huge_permutation_is_computed_alone():
+    num = 17_091_657
+    order = Permutation(num, np.uint64(5))
+    part = order(np.arange(num - 4096, num))
+    assert len(np.unique(part)) == 4096 and part.min() >= 0 and part.max() < num
+    assert (part[100:164] == order(np.arange(num - 3996, num - 3932))).all()
+    # Uniform over the whole set: chi-square over ten bins has 9 degrees of freedom, 40 is beyond one in 10^5.
+    counts = np.histogram(part, 10, (0, num))[0]
+    assert ((counts - 409.6) ** 2 / 409.6).sum() < 40
+    with pytest.raises(ValueError, match="cannot permute 0 entries"):
+        Permutation(0, np.uint64(5))
+
+
+def test_all_permutations_of_four_numbers_are_equally_likely():
+    """Chi-square with 23 degrees of freedom: 62 is beyond one in 10^5. Odd and even permutations must both occur."""
+    runs = 6000
+    counts = Counter(tuple(Permutation(4, np.uint64(key))(np.arange(4)).tolist()) for key in range(runs))
+    expected = runs / 24
+    assert sum((counts[order] - expected) ** 2 / expected for order in itertools.permutations(range(4))) < 62
+
+
+def test_places_and_neighbors_are_independent():
+    """Entries and their differences over many keys; each chi-square with 49 degrees of freedom, 103 at 10^-5."""
+    orders = np.array([Permutation(50, np.uint64(key))(np.arange(50)) for key in range(3000)])
+    for column in (0, 1, 25, 49):
+        counts = np.bincount(orders[:, column], minlength=50)
+        assert ((counts - 60) ** 2 / 60).sum() < 103
+    steps = np.bincount((orders[:, 1] - orders[:, 0]) % 50, minlength=50)[1:]
+    assert ((steps - 3000 / 49) ** 2 / (3000 / 49)).sum() < 103
+    first, second = orders[:-1, 10], orders[1:, 10]  # consecutive keys
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(3000)

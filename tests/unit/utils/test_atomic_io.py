@@ -16,14 +16,14 @@ def test_chunks_of_any_size_and_kind(tmp_path):
     big = np.arange(3 * PART // 4 + 5, dtype=np.float32).reshape(-1, 1)
     chunks = [b"", b"abc", memoryview(b"defg"), np.empty((0, 3), np.float32), big, np.int64(7)]
     expected = b"abcdefg" + big.tobytes() + np.int64(7).tobytes()
-    signs = []
-    entry = write_file(str(tmp_path / "a"), chunks, alive=lambda: signs.append(1))
+    calls = []
+    entry = write_file(str(tmp_path / "a"), chunks, alive=lambda: calls.append(1))
     assert (tmp_path / "a").read_bytes() == expected
     assert entry == (len(expected), hashlib.sha256(expected).hexdigest())
-    assert len(signs) == 2 + 4 + 1  # none longer than PART
+    assert len(calls) == 2 + 4 + 1  # none longer than PART
 
 
-def test_a_longer_file_is_written_over(tmp_path):
+def test_a_longer_file_is_overwritten(tmp_path):
     (tmp_path / "a").write_bytes(b"much longer")
     assert write_file(str(tmp_path / "a"), [b"short"]).bytes == 5
     assert (tmp_path / "a").read_bytes() == b"short"
@@ -44,7 +44,7 @@ def test_an_error_names_the_file_and_the_reason(path, reason, tmp_path, monkeypa
     assert os.strerror(error.value.errno) == reason
 
 
-def test_a_replaced_file_is_the_old_one_until_it_is_the_new_one(tmp_path):
+def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"old")
 
@@ -59,7 +59,7 @@ def test_a_replaced_file_is_the_old_one_until_it_is_the_new_one(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "of the disk"), FloatingPointError("row 3"), KeyboardInterrupt()])
-def test_what_could_not_be_replaced_is_left_as_it_was(error, tmp_path):
+def test_an_error_leaves_the_old_file(error, tmp_path):
     (tmp_path / "a").write_bytes(b"old")
 
     def chunks():
@@ -72,7 +72,7 @@ def test_what_could_not_be_replaced_is_left_as_it_was(error, tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_name_without_a_folder_can_be_replaced(tmp_path, monkeypatch):
+def test_a_path_without_a_folder_can_be_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     replace_file("a", [b"x"])
     assert (tmp_path / "a").read_bytes() == b"x"
@@ -80,7 +80,7 @@ def test_a_name_without_a_folder_can_be_replaced(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system with room for 64 KiB."""
+    """A file system of 64 KiB."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = subprocess.run(
@@ -92,9 +92,9 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-@pytest.mark.parametrize("size", [1 << 20, (64 << 10) + 1])  # a large file, and one whose last byte alone has no room
+@pytest.mark.parametrize("size", [1 << 20, (64 << 10) + 1])  # a large file, and one that is a byte too long
 @pytest.mark.parametrize("write", [write_file, replace_file])
-def test_a_full_disk_is_told(write, size, small_disk):
+def test_a_full_disk_is_an_error(write, size, small_disk):
     path = small_disk / "a"
     with pytest.raises(OSError, match=f"cannot write {path}.*: No space left on device") as error:
         write(str(path), [bytes(size)])
@@ -102,18 +102,18 @@ def test_a_full_disk_is_told(write, size, small_disk):
 
 
 @pytest.mark.parametrize("size", [1 << 20, (32 << 10) + 1])
-def test_a_full_disk_keeps_the_file_that_was_to_be_replaced(size, small_disk):
+def test_a_full_disk_keeps_the_old_file(size, small_disk):
     path, old = small_disk / "a", os.urandom(32 << 10)
     replace_file(str(path), [old])
     with pytest.raises(OSError, match="No space left"):
         replace_file(str(path), [bytes(size)])
     assert path.read_bytes() == old
     assert os.listdir(small_disk) == ["a"]
-    replace_file(str(path), [bytes(32 << 10)])  # what was begun takes no room
+    replace_file(str(path), [bytes(32 << 10)])  # the incomplete file takes no space
 
 
-def test_a_limit_on_the_size_of_files_is_an_error_like_a_full_disk(tmp_path):
-    """The tail of the last part is refused: os.write takes less first, and then nothing."""
+def test_a_limit_on_the_size_of_files_is_an_error(tmp_path):
+    """os.write first writes less than the last part, and then fails."""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:

@@ -24,12 +24,12 @@ def test_page_runs_are_the_pages_of_the_rows(row_bytes, count):
     assert (starts[1:] > stops[:-1]).all()
 
 
-def test_a_row_that_comes_twice_is_one_page():
+def test_a_repeated_row_is_one_page():
     starts, stops = page_runs(np.array([3, 3, 3]), 2048)
     assert (starts.tolist(), stops.tolist()) == ([PAGE], [2 * PAGE])
 
 
-def test_rows_are_the_file_and_the_file_has_no_name(tmp_path):
+def test_rows_are_a_view_of_an_anonymous_file(tmp_path):
     file = RowFile(str(tmp_path), 8, WIDTH, reserve=True)
     assert not file.rows.any() and file.rows.shape == (8, WIDTH) and file.rows.dtype == np.float32
     file.rows[5] = 3
@@ -39,7 +39,7 @@ def test_rows_are_the_file_and_the_file_has_no_name(tmp_path):
     np.testing.assert_array_equal(read, file.rows)
 
 
-def test_only_pages_that_are_written_take_space(tmp_path):
+def test_only_written_pages_take_space(tmp_path):
     sparse, reserved = (RowFile(str(tmp_path), 4096, WIDTH, reserve) for reserve in (False, True))
     assert sparse.disk_bytes == 0 and reserved.disk_bytes >= 4096 * 2048
     assert not sparse.rows[::7].any()  # nor does reading
@@ -61,7 +61,7 @@ def test_a_changed_row_has_one_page_written(read_in_order, tmp_path):
     file = RowFile(str(tmp_path), 16384, WIDTH, reserve=True)
     file.rows[:] = 1
     if read_in_order:
-        file._forget()  # as happens to a file larger than the memory
+        file.drop_pages()  # as the kernel does for a file larger than memory
         with file.sequential_access():
             assert file.rows.sum() == 16384 * WIDTH
     before = written(file)
@@ -70,11 +70,11 @@ def test_a_changed_row_has_one_page_written(read_in_order, tmp_path):
     assert file.rows[::1024].sum() == 2 * 16 * WIDTH
 
 
-def test_what_will_be_needed_is_read_and_nothing_else(tmp_path):
+def test_prefetch_reads_the_given_rows_only(tmp_path):
     require_disk(tmp_path)
     file = RowFile(str(tmp_path), 400, WIDTH, reserve=True)
     file.rows[:] = 1
-    file._forget()
+    file.drop_pages()
     assert not in_memory(file)
     # The last 66 pages are more than one request may ask for where the kernel's read-ahead is 128 KiB.
     index = np.concatenate([[2, 5, 7, 90], np.arange(268, 400)])
@@ -93,7 +93,7 @@ def test_a_fault_reads_one_page(read_in_order, tmp_path):
     file.rows[:] = 1
     with file.sequential_access() if read_in_order else contextlib.nullcontext():
         assert file.rows.all()
-    file._forget()
+    file.drop_pages()
     assert file.rows[200, 7] == 1
     assert in_memory(file) == {100}
 
@@ -112,24 +112,24 @@ def free_bytes(monkeypatch, *answers):
     monkeypatch.setattr(row_files.shutil, "disk_usage", lambda folder: next(usages))
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+def test_a_disk_without_space_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     # 8 rows of 2,048 bytes: the weights of this rank and the momentum of three.
     free_bytes(monkeypatch, 4 * 16384 - 1)
-    with pytest.raises(OSError, match=f"need 65,536 more bytes in {tmp_path}, which has 65,535 bytes free: make room"):
+    with pytest.raises(OSError, match=f"need 65,536 more bytes in {tmp_path}, which has 65,535 bytes free: free space"):
         bank_files(str(tmp_path), [8], WIDTH, sharing=3)
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384)
     bank_files(str(tmp_path), [8], WIDTH, sharing=3)
 
 
-def test_of_ranks_that_look_at_the_same_time_the_last_sees_what_all_take(tmp_path, monkeypatch):
+def test_of_ranks_that_check_at_the_same_time_the_last_sees_all_allocations(tmp_path, monkeypatch):
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384 - 1)
     with pytest.raises(OSError, match="need 49,152 more bytes in .* which has 49,151 bytes free"):
         bank_files(str(tmp_path), [8], WIDTH, sharing=3)
 
 
-def test_a_folder_that_cannot_be_used(tmp_path):
+def test_an_unusable_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OSError, match="cannot make the folder .*file/inside: Not a directory"):
+    with pytest.raises(OSError, match="cannot create the folder .*file/inside: Not a directory"):
         bank_files(str(tmp_path / "file" / "inside"), [8], WIDTH, sharing=1)
-    with pytest.raises(OSError, match="cannot make a file of 16384 bytes in /proc: "):
+    with pytest.raises(OSError, match="cannot create a file of 16384 bytes in /proc: "):
         RowFile("/proc", 8, WIDTH, reserve=True)

@@ -29,23 +29,23 @@ def complain(number):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_results_come_in_order_and_tasks_are_drawn_as_there_is_room(workers):
-    drawn = []
+def test_results_come_in_order_and_tasks_are_consumed_as_workers_become_free(workers):
+    consumed = []
 
     def tasks():
         for number in range(60):
-            drawn.append(number)
+            consumed.append(number)
             yield number
 
     done = 0
     for number, square in ordered_map(square_slowly, tasks(), workers):
         assert (number, square) == (done, done * done)
         done += 1
-        assert len(drawn) <= done + AHEAD * workers + 1
+        assert len(consumed) <= done + AHEAD * workers + 1
     assert done == 60
 
 
-def test_one_task_starts_no_process_and_none_is_fine():
+def test_one_task_starts_no_process():
     assert list(ordered_map(lambda task: os.getpid(), [7], 4)) == [(7, os.getpid())]
     assert list(ordered_map(square_slowly, [], 4)) == []
 
@@ -55,8 +55,8 @@ def test_an_error_in_a_worker_is_raised_here():
         list(ordered_map(partial(fail_at, 9, complain), range(30), 2))
 
 
-def test_a_worker_that_dies_gives_a_sentence():
-    with pytest.raises(OSError, match="a worker process died without a word .*fewer --workers"):
+def test_a_worker_that_dies_is_an_error():
+    with pytest.raises(OSError, match="a worker process exited without reporting an error .*fewer --workers"):
         list(ordered_map(partial(fail_at, 9, die), range(1000), 2))
 
 

@@ -35,7 +35,7 @@ def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
     assert read() == {"a": "2", "b": "2"}
 
 
-def test_a_folder_appears_only_whole(tmp_path):
+def test_a_folder_appears_only_when_it_is_complete(tmp_path):
     with pytest.raises(KeyboardInterrupt), staged_folder(tmp_path / "x") as stage:
         open(os.path.join(stage, "a"), "w").close()
         raise KeyboardInterrupt
@@ -45,18 +45,18 @@ def test_a_folder_appears_only_whole(tmp_path):
     assert os.listdir(tmp_path / "x") == ["a"]
 
 
-def test_a_stage_is_its_makers_alone(tmp_path):
-    """Containers that share a folder have the same process ids: no stage may be taken for one's own and removed."""
+def test_concurrent_stages_are_different_folders(tmp_path):
+    """Containers that share a folder have the same process ids: a stage must not remove that of another one."""
     other = tmp_path / f".partial_fc-{os.getpid()}"
     other.mkdir()
-    (other / "train.rec.part").touch()
+    (other / "train.rec").touch()
     with staged_files(tmp_path, ["a"], False) as one, staged_files(tmp_path, ["b"], False) as two:
         assert one != two
         for stage, name in ((one, "a"), (two, "b")):
             open(os.path.join(stage, name), "w").close()
     with staged_folder(tmp_path / "tree"):
         pass
-    assert sorted(os.listdir(tmp_path)) == [other.name, "a", "b", "tree"] and os.listdir(other) == ["train.rec.part"]
+    assert sorted(os.listdir(tmp_path)) == [other.name, "a", "b", "tree"] and os.listdir(other) == ["train.rec"]
 
 
 def test_results_have_the_permissions_of_the_umask(tmp_path):
@@ -70,11 +70,11 @@ def test_results_have_the_permissions_of_the_umask(tmp_path):
 
 
 @pytest.mark.parametrize("staged", [lambda path: staged_files(path, ["a"], False), staged_folder])
-def test_a_full_disk_names_the_folder_and_the_mend(tmp_path, staged):
+def test_a_full_disk_names_the_folder_and_the_fix(tmp_path, staged):
     with pytest.raises(OSError, match="/out cannot be written: No space left on device: free space there, or name"):
         with staged(str(tmp_path / "out")), open("/dev/full", "wb", buffering=0) as full:
             full.write(b"x")
-    with pytest.raises(FileNotFoundError, match="elsewhere"):  # not of writing: left as it is
+    with pytest.raises(FileNotFoundError, match="elsewhere"):  # not an error of writing: unchanged
         with staged(str(tmp_path / "out")):
             open(tmp_path / "elsewhere")
     assert os.listdir(tmp_path) == []
