@@ -1,7 +1,7 @@
 """Checks a submission to the masked-face challenge (ICCV 2021, InsightFace track) by its rules.
 
-Prints each rule with its figure, the size in MB (2^20 bytes) and the median time of one face. Exit code 0: all rules
-are kept; 1: one is not; 2: it cannot be checked.
+Prints the result of each rule, the size in MB (2^20 bytes) and the median time of one face. Exit code 0: all rules
+passed; 1: a rule failed; 2: the submission cannot be checked.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from partial_fc.utils.cli import run_command, start
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser."""
-    from partial_fc.evaluation.submission.rules import MEANT_FOR, TRACKS
+    """Returns the argument parser."""
+    from partial_fc.evaluation.submission.rules import REFERENCE_DEVICE, TRACKS
 
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog="example:\n  python onnx_helper_sample.py --model_root models/r50-cosface-glint360k_8GPU --track glint",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model_root", "--model-root", required=True, help="folder that holds an .onnx file")
-    parser.add_argument("--track", choices=list(TRACKS), default="ms1m", help="whose limits hold (default: ms1m)")
+    parser.add_argument("--model_root", "--model-root", required=True, help="folder with an .onnx file")
+    parser.add_argument("--track", choices=list(TRACKS), default="ms1m", help="track of the limits (default: ms1m)")
     parser.add_argument(
         "--time-limit",
         type=milliseconds,
         metavar="MS",
-        help=f"of one face, instead of the track's, which is meant for {MEANT_FOR}",
+        help=f"time limit of one face instead of the track's, which is for {REFERENCE_DEVICE}",
     )
     return parser
 
 
 def milliseconds(text: str) -> float:
-    """A type for argparse: a time above 0."""
+    """Parses a time above 0 ms. For argparse."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not number > 0:
-        raise argparse.ArgumentTypeError(f"must be milliseconds above 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of milliseconds above 0, got {text!r}")
     return number
 
 
 def run(args: argparse.Namespace) -> int:
-    """The check."""
+    """Runs the check; returns the exit code."""
     from partial_fc.evaluation.submission.check import check_submission
-    from partial_fc.evaluation.submission.rules import MEANT_FOR, TRACKS
+    from partial_fc.evaluation.submission.rules import REFERENCE_DEVICE, TRACKS
 
     limits = TRACKS[args.track]
     if args.time_limit is not None:
@@ -59,14 +59,14 @@ def run(args: argparse.Namespace) -> int:
         print(f"median {report.milliseconds:.2f} ms on {report.device}")
     failed = sum(not rule.passed for rule in report.rules)
     if args.time_limit is None and not report.rules[-1].passed and report.milliseconds is not None:
-        print(f"the limit of time is meant for {MEANT_FOR}: --time-limit MS sets another")
-    track = f"track {args.track}"
-    print(f"{track}: {failed} of {len(report.rules)} rules are not kept" if failed else f"{track}: all rules are kept")
+        print(f"the time limit is for {REFERENCE_DEVICE}: --time-limit MS sets another")
+    result = f"{failed} of {len(report.rules)} rules failed" if failed else "all rules passed"
+    print(f"track {args.track}: {result}")
     return 1 if failed else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the check; returns the exit code: 0, 1 where a rule is not kept, 2 for an error, 130 or 143."""
+    """Runs the command; returns the exit code: 0, 1 if a rule failed, 2 for an error, 130 or 143 when stopped."""
     args = build_parser().parse_args(arguments)
     return run_command(lambda: run(args))
 

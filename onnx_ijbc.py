@@ -1,4 +1,4 @@
-"""IJB-B and IJB-C of an ONNX model; --help says more, and partial_fc/evaluation/ijb/ does it.
+"""Evaluates an ONNX model on IJB-B or IJB-C, see --help. The implementation is in partial_fc/evaluation/ijb/.
 
 python onnx_ijbc.py --model-root DIR --image-path IJBC --result-dir OUT
 """
@@ -7,6 +7,7 @@ from partial_fc.utils.cli import start
 
 
 def main() -> int:
+    """Runs the command; returns the exit code."""
     from partial_fc.evaluation.ijb.command import main as command
 
     return command()

@@ -1,4 +1,4 @@
-"""Verification by pixels alone, the baseline that a network has to beat.
+"""Verification with raw pixels as embeddings: the baseline that a network must exceed.
 
 Shapes: P pairs, H, W image size.
 """
@@ -13,24 +13,28 @@ from partial_fc.inference.distances import squared_distances
 
 from .validation_set import decode_faces
 
-AT_ONCE = 256  # images; 38 MB as float32
+CHUNK = 256  # images; 38 MB as float32
 
 
 def raw_pixel_distances(images: Sequence[bytes], image_size: int, name: str) -> np.ndarray:
-    """(P,) float64 squared distances of the 2P encoded images of the set ``name``, pixels less the mean image.
+    """Returns (P,) float64: squared distances of the pixels of each pair after subtraction of the mean image.
 
-    Without the mean image every cosine would be near 1; taking it away is what makes pixels comparable at all.
+    Without the subtraction all cosines would be close to 1.
+
+    Args:
+        images: 2P encoded images.
+        image_size: Expected width and height in pixels.
+        name: Name of the set for error messages.
 
     Raises:
-        ValueError: an image is damaged or of another size; names it.
+        ValueError: An image is damaged or has another size. The message names it.
     """
-    mean = sum(part.sum(axis=0, dtype=np.float64) for part in _decoded(images, image_size, name)) / len(images)
-    rest = (part.astype(np.float32) - mean.astype(np.float32) for part in _decoded(images, image_size, name))
-    return np.concatenate([squared_distances(part.reshape(len(part), -1)) for part in rest])
+    mean = sum(part.sum(axis=0, dtype=np.float64) for part in _decode(images, image_size, name)) / len(images)
+    centered = (part.astype(np.float32) - mean.astype(np.float32) for part in _decode(images, image_size, name))
+    return np.concatenate([squared_distances(part.reshape(len(part), -1)) for part in centered])
 
 
-def _decoded(images: Sequence[bytes], image_size: int, name: str) -> Iterator[np.ndarray]:
+def _decode(images: Sequence[bytes], image_size: int, name: str) -> Iterator[np.ndarray]:
     return (
-        decode_faces(images[start : start + AT_ONCE], image_size, name, start)
-        for start in range(0, len(images), AT_ONCE)
+        decode_faces(images[start : start + CHUNK], image_size, name, start) for start in range(0, len(images), CHUNK)
     )

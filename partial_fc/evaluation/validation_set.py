@@ -1,6 +1,6 @@
-"""The part of a set of validation pairs that one rank embeds.
+"""The shard of a validation set that one rank embeds.
 
-Shapes: P pairs of the set, images 2p and 2p + 1 make pair p; H, W image size.
+Shapes: P pairs of the set; images 2p and 2p + 1 form pair p; H, W image size.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from partial_fc.layer.sharding import shard_of
 
 
 class PairsOfRank(NamedTuple):
-    """Attributes:
-    issame: (P,) bool, of the whole set.
-    images: encoded images of this rank's pairs alone, as they are in the file: a tenth of what they are as pixels.
-    first_image: the number that the first of them has in the set.
-    name: of the set, for messages.
+    """The pairs of one rank.
+
+    Attributes:
+        issame: (P,) bool, labels of the entire set.
+        images: Encoded images of this rank's pairs: a tenth of the size of their pixels.
+        first_image: Index of the first of them in the set.
+        name: Name of the set for error messages.
     """
 
     issame: np.ndarray
@@ -31,29 +33,36 @@ class PairsOfRank(NamedTuple):
 
     @classmethod
     def read(cls, name: str, path: str | os.PathLike, rank: int, size: int) -> PairsOfRank:
-        """What rank ``rank`` of ``size`` embeds; pairs stay together.
+        """Reads the shard of rank ``rank`` of ``size``. Both images of a pair are in the same shard.
 
         Raises:
-            OSError, ValueError: the file is missing or damaged; names it.
+            OSError: The file is missing.
+            ValueError: The file is damaged. The message names it.
         """
         images, issame = read_pairs(path)
-        mine = shard_of(len(issame), rank, size)
-        return cls(issame, images[2 * mine.start : 2 * (mine.start + mine.size)], 2 * mine.start, name)
+        shard = shard_of(len(issame), rank, size)
+        return cls(issame, images[2 * shard.start : 2 * (shard.start + shard.size)], 2 * shard.start, name)
 
     def decode(self, start: int, stop: int, image_size: int) -> np.ndarray:
-        """(stop - start, H, W, 3) uint8 RGB of those of ``images``.
+        """Decodes ``images[start:stop]``: (stop - start, H, W, 3) uint8 RGB.
 
         Raises:
-            ValueError: an image is damaged or of another size; names it.
+            ValueError: An image is damaged or has another size. The message names it.
         """
         return decode_faces(self.images[start:stop], image_size, self.name, self.first_image + start)
 
 
 def decode_faces(images: Sequence[bytes], image_size: int, name: str, first: int = 0) -> np.ndarray:
-    """(N, H, W, 3) uint8 RGB of N encoded images of the set ``name``, of which they are number ``first`` and on.
+    """Decodes N images: (N, H, W, 3) uint8 RGB.
+
+    Args:
+        images: N encoded images.
+        image_size: Expected width and height in pixels.
+        name: Name of the set for error messages.
+        first: Index of the first image in the set, for error messages.
 
     Raises:
-        ValueError: one is damaged or of another size; names it.
+        ValueError: An image is damaged or has another size. The message names it.
     """
     pixels = np.empty((len(images), image_size, image_size, 3), np.uint8)
     for row, image in enumerate(images):

@@ -1,10 +1,10 @@
-"""Face verification as LFW and insightface define it: same person or not, ten folds, one threshold.
+"""Ten-fold face verification as defined by LFW and insightface.
 
-Embeddings are normalised to length 1 and a pair is "same" if its squared distance is below a threshold. The best
-threshold of nine folds is applied to the tenth; the accuracy is the mean over the ten. Folds are contiguous and not
-shuffled, because the published lists are ordered so that no identity is in two of them.
+Embeddings are normalized to length 1. A pair is judged the same person if its squared distance is below a threshold.
+The best threshold of nine folds is applied to the tenth; the accuracy is the mean over the ten folds. Folds are
+contiguous and not shuffled because the published lists are ordered so that no identity is in two folds.
 
-Shapes: P pairs, E embedding, F folds, T thresholds; rows 2p and 2p + 1 make pair p.
+Shapes: P pairs, E embedding, F folds, T thresholds; rows 2p and 2p + 1 form pair p.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ FOLDS = 10
 
 
 class Verification(NamedTuple):
-    """`accuracy` and `std` over the folds, `threshold` their mean; `tar_at_far`: share of the same pairs accepted, mean
-    over the folds, each at the threshold where a share `far` of the different pairs of the others is."""
+    """Result of a verification.
+
+    Attributes:
+        accuracy: Mean accuracy over the folds.
+        std: Standard deviation of the accuracy over the folds.
+        threshold: Mean threshold over the folds, a squared distance.
+        tar_at_far: Share of the same pairs accepted, mean over the folds, each at the threshold that accepts a share
+            ``far`` of the different pairs of the other folds.
+        far: False accept rate.
+    """
 
     accuracy: float
     std: float
@@ -33,9 +41,20 @@ class Verification(NamedTuple):
 
 
 class VerificationPoint(NamedTuple):
-    """What a verification in a training has given: a Verification, the update it was made after, the mean length of
-    the embeddings before they are normalised, their `effective_dimensions`, the mean cosine between the embeddings of
-    the same images in evaluation and in training mode, and what it cost in seconds."""
+    """Result of a verification during training.
+
+    Attributes:
+        num_update: Number of updates before the verification.
+        accuracy: See :class:`Verification`.
+        std: See :class:`Verification`.
+        threshold: See :class:`Verification`.
+        tar_at_far: See :class:`Verification`.
+        far: See :class:`Verification`.
+        xnorm: Mean length of the embeddings before normalization.
+        dimensions: See :func:`effective_dimensions`.
+        agreement: Mean cosine between the embeddings of the same images in evaluation and in training mode.
+        seconds: Duration.
+    """
 
     num_update: int
     accuracy: float
@@ -50,10 +69,17 @@ class VerificationPoint(NamedTuple):
 
 
 def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
-    """Verification of embeddings (2P, E) against issame (P,) bool. Flip-summed embeddings are the caller's.
+    """Verifies embeddings.
 
-    Raises ValueError for sizes that do not fit, fewer pairs than folds, pairs of one kind only, and numbers that are
-    not finite (an accuracy computed with those would look like a result).
+    Args:
+        embeddings: (2P, E). The caller adds the embeddings of mirror images, if any.
+        issame: (P,) bool.
+        folds: F.
+        far: False accept rate of ``tar_at_far``.
+
+    Raises:
+        ValueError: The sizes do not match, there are fewer pairs than folds or pairs of one kind only, or values are
+            not finite.
     """
     if len(embeddings) != 2 * len(issame):
         raise ValueError(f"{len(issame)} pairs need {2 * len(issame)} embeddings, got {len(embeddings)}")
@@ -61,7 +87,7 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
 
 
 def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
-    """The same of squared distances (P,); raises what verify does."""
+    """Like :func:`verify`, for squared distances (P,)."""
     issame = np.asarray(issame, dtype=bool)
     check_kinds(issame, "this set", folds)
     check_finite(distance)
@@ -76,7 +102,7 @@ def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLD
 
 
 def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
-    """Raise ValueError, naming the set, for pairs (P,) bool on which an accuracy would mean nothing."""
+    """Raises ValueError, naming the set, if pairs (P,) bool cannot be verified: too few, or of one kind only."""
     if not 2 <= folds <= len(issame):
         raise ValueError(
             f"{name}: {len(issame)} pairs cannot be divided into {folds} folds: give more pairs, or 2 folds at least"
@@ -86,27 +112,38 @@ def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
 
 
 def check_finite(distance: np.ndarray) -> None:
-    """Raise ValueError for distances (P,) of which some are no numbers."""
+    """Raises ValueError if distances (P,) are not finite."""
     finite = np.isfinite(distance)
     if not finite.all():
         raise ValueError(
-            f"an embedding of pair {finite.argmin()} is not finite, in {np.sum(~finite)} pairs in all: has training "
+            f"embeddings of {np.sum(~finite)} pairs are not finite, the first is pair {finite.argmin()}: has training "
             "diverged?"
         )
 
 
 def effective_dimensions(distance: np.ndarray, issame: np.ndarray) -> float:
-    """How many dimensions the embeddings of different people fill, by squared distances (P,) and issame (P,).
+    """Returns the effective number of dimensions of the embeddings of different people.
 
-    1 / mean cos^2 over the pairs of different people: E where they point evenly into all directions of E dimensions, 1
-    where all lie on one line, whether they point the same way along it or opposite ways.
+    This is 1 / mean cos^2 over the pairs of different people: E for uniformly distributed directions in E dimensions, 1
+    if all embeddings are on one line through the origin.
+
+    Args:
+        distance: (P,) squared distances.
+        issame: (P,) bool.
     """
     cosine = 1 - distance[~np.asarray(issame, dtype=bool)] / 2
     return float(1 / max(np.mean(np.square(cosine)), np.finfo(np.float64).tiny))
 
 
 class FoldCounts(NamedTuple):
-    """Pairs accepted below each threshold, (F, T), and how many there are, (F, 1); of the same person and of others."""
+    """Counts per fold.
+
+    Attributes:
+        same: (F, T) same pairs below each threshold.
+        different: (F, T) different pairs below each threshold.
+        same_pairs: (F, 1) same pairs.
+        different_pairs: (F, 1) different pairs.
+    """
 
     same: np.ndarray
     different: np.ndarray
@@ -115,7 +152,7 @@ class FoldCounts(NamedTuple):
 
 
 def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, thresholds: np.ndarray) -> FoldCounts:
-    """Every count from one sorting of each fold, where a pass over all pairs for each threshold would do, too."""
+    """Counts the pairs below each threshold with one sort per fold instead of one pass per threshold."""
     parts = np.array_split(np.arange(len(distance)), folds)
     both = [[distance[part][issame[part] == kind] for part in parts] for kind in (True, False)]
     counts = [np.stack([np.searchsorted(np.sort(d), thresholds, side="left") for d in kind]) for kind in both]
@@ -123,19 +160,19 @@ def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, threshol
 
 
 def accuracy_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tuple[np.ndarray, np.ndarray]:
-    """(F,) accuracies, and the thresholds (F,) at which they are taken: the best of the other folds."""
+    """Returns accuracies (F,) and their thresholds (F,): the best ones of the other folds."""
     count = count_by_fold(distance, issame, folds, THRESHOLDS)
     correct = count.same + count.different_pairs - count.different
-    best = (correct.sum(axis=0) - correct).argmax(axis=1)  # the first of equals, as insightface takes it
+    best = (correct.sum(axis=0) - correct).argmax(axis=1)  # of equal thresholds the first, as in insightface
     sizes = (count.same_pairs + count.different_pairs)[:, 0]
     return correct[np.arange(folds), best] / sizes, THRESHOLDS[best]
 
 
 def tar_at_far(distance: np.ndarray, issame: np.ndarray, folds: int, far: float) -> float:
-    """Share of the same pairs of a fold accepted, mean over the folds that have some, as insightface takes it.
+    """Returns the share of same pairs accepted, averaged over the folds that have same pairs, as in insightface.
 
-    The threshold of a fold is where the FAR of the others reaches `far`, on the line between two thresholds of the
-    fine grid; 0 where it never does.
+    The threshold of a fold is where the FAR of the other folds reaches ``far``, interpolated linearly between two
+    thresholds of the fine grid; 0 if it never does.
     """
     count = count_by_fold(distance, issame, folds, FINE_THRESHOLDS)
     others = np.maximum(count.different_pairs.sum() - count.different_pairs, 1)
@@ -150,10 +187,10 @@ def tar_at_far(distance: np.ndarray, issame: np.ndarray, folds: int, far: float)
 
 
 def threshold_at(rates: np.ndarray, far: float) -> float:
-    """Where rates (T,), which rise from 0, reach `far` > 0.
+    """Returns the threshold at which ascending rates (T,), which begin at 0, reach ``far`` > 0.
 
-    Of thresholds with the same rate, those next to the rise count. (The original's `interp1d` fails on such points in
-    today's scipy; where the rates are all different, this is what it gives.)
+    Among thresholds of equal rate the one next to the increase is used. For distinct rates this equals the ``interp1d``
+    of the original, which fails on equal rates in current SciPy.
     """
     above = int(np.searchsorted(rates, far, side="left"))
     if above == len(rates):

@@ -1,4 +1,4 @@
-"""The rules of the masked-face challenge on the files of a submission.
+"""Checks the files of a submission.
 
 Shapes: H, W image size.
 """
@@ -19,8 +19,14 @@ CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, devi
 Number = TypeVar("Number", int, float)
 
 
-class OwnPixels(NamedTuple):
-    """`image_size` (H, W) that the model must take; `mean` and `deviation` of pixels, None where the model decides."""
+class PixelSettings(NamedTuple):
+    """Size and normalization of the images that a model takes.
+
+    Attributes:
+        image_size: (H, W).
+        mean: Subtracted from the pixels before the model; None if the names of the model's nodes decide.
+        deviation: Divisor of the pixels before the model; None if the names of the model's nodes decide.
+    """
 
     image_size: tuple[int, int] = IMAGE_SIZE
     mean: float | None = None
@@ -28,15 +34,18 @@ class OwnPixels(NamedTuple):
 
 
 def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
-    """The rules on the folder and the size of the model, and the path of the model if there is one.
+    """Checks the folder and the size of the model.
+
+    Returns:
+        The rules, and the path of the model if there is one.
 
     Raises:
-        OSError: the folder is not there, or cannot be read.
+        OSError: The folder does not exist or cannot be read.
     """
     if not os.path.exists(folder):
-        raise FileNotFoundError(f"{folder} is not there: name the folder of a submission")
+        raise FileNotFoundError(f"{folder} does not exist: give the folder of a submission")
     if not os.path.isdir(folder):
-        return [Rule("folder", False, f"{folder} is a file: a submission is a folder that holds an .onnx file")], None
+        return [Rule("folder", False, f"{folder} is a file: a submission is a folder with an .onnx file")], None
     rules = [Rule("folder", True, folder)]
     try:
         path = find_model(folder)
@@ -49,16 +58,16 @@ def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
     return rules, path
 
 
-def check_own_pixels(folder: str) -> tuple[list[Rule], OwnPixels]:
-    """The rules on crop.txt and pixel_norm.txt, and what they say; a file that is wrong counts as none."""
-    own = OwnPixels()
+def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
+    """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file is ignored."""
+    settings = PixelSettings()
     crop = _read(folder, CROP, CROP_LINES, int, _check_crop)
     if crop.numbers:
-        own = own._replace(image_size=(crop.numbers[5], crop.numbers[4]))
+        settings = settings._replace(image_size=(crop.numbers[5], crop.numbers[4]))
     pixels = _read(folder, PIXELS, PIXEL_LINES, float, _check_pixels)
     if pixels.numbers:
-        own = own._replace(mean=pixels.numbers[0], deviation=pixels.numbers[1])
-    return [crop.rule, pixels.rule], own
+        settings = settings._replace(mean=pixels.numbers[0], deviation=pixels.numbers[1])
+    return [crop.rule, pixels.rule], settings
 
 
 class _Content(NamedTuple):
@@ -69,20 +78,20 @@ class _Content(NamedTuple):
 def _read(
     folder: str, name: str, meaning: str, kind: Callable[[str], Number], check: Callable[[list[Number]], None]
 ) -> _Content:
-    """The numbers of one of the files, one a line; none where it is absent or wrong."""
+    """Reads the numbers of a file, one per line; none if the file is absent or invalid."""
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         return _Content(Rule(name, True, "none"), [])
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()
     try:
-        wanted = meaning.count(",") + 1
-        if len(lines) != wanted:
-            raise ValueError(f"has {len(lines)} lines, not {wanted}")
+        expected = meaning.count(",") + 1
+        if len(lines) != expected:
+            raise ValueError(f"{len(lines)} lines instead of {expected}")
         numbers = [_number(line, place, kind) for place, line in enumerate(lines, 1)]
         check(numbers)
     except ValueError as error:
-        return _Content(Rule(name, False, f"{error}; its lines are {meaning}"), [])
+        return _Content(Rule(name, False, f"{error}; expected lines: {meaning}"), [])
     return _Content(Rule(name, True, ", ".join(f"{number:g}" for number in numbers)), numbers)
 
 
@@ -90,15 +99,15 @@ def _number(line: str, place: int, kind: Callable[[str], Number]) -> Number:
     try:
         return kind(line)
     except ValueError:
-        raise ValueError(f"line {place} is {line!r}, no number") from None
+        raise ValueError(f"line {place} is not a number: {line!r}") from None
 
 
 def _check_crop(numbers: list[int]) -> None:
     left, top, right, bottom, width, height = numbers
     if not (0 <= left < right and 0 <= top < bottom and width > 0 and height > 0):
-        raise ValueError(f"{numbers} is no part of an image and no size")
+        raise ValueError(f"{numbers} is not a valid crop and size")
 
 
 def _check_pixels(numbers: list[float]) -> None:
     if not all(map(math.isfinite, numbers)) or numbers[1] == 0:
-        raise ValueError(f"{numbers} cannot normalise pixels")
+        raise ValueError(f"{numbers} cannot normalize pixels")

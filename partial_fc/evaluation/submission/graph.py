@@ -1,4 +1,4 @@
-"""The rules of the masked-face challenge on what an ONNX file says of its model.
+"""Checks the inputs, outputs, nodes and weights of a submitted model.
 
 Shapes: N faces, H, W image size.
 """
@@ -13,11 +13,11 @@ from onnx import TensorProto
 
 from partial_fc.export.normalization import FIRST_NODES, MEAN, SCALE, takes_raw_pixels
 
-from .files import PIXELS, OwnPixels
+from .files import PIXELS, PixelSettings
 from .rules import Rule
 
 MIN_NODES = 8
-# Types of 4 bytes or more; the rest (halves, 8-bit integers) would make a large network look small.
+# Types of 4 bytes or more. Narrower types (float16, int8) would reduce the size of a large network.
 WIDE = {
     TensorProto.FLOAT,
     TensorProto.DOUBLE,
@@ -32,7 +32,7 @@ WIDE = {
 
 
 def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int, int]) -> list[Rule]:
-    """The rules on input and output, of a model that must take images of `image_size` (H, W)."""
+    """Checks input and output of a model that must take images of ``image_size`` (H, W)."""
     inputs, outputs = session.get_inputs(), session.get_outputs()
     shape = inputs[0].shape if inputs else []
     rules = [
@@ -40,64 +40,67 @@ def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int
             "input",
             len(inputs) == 1 and len(shape) == 4 and inputs[0].type == "tensor(float)",
             f"{', '.join(f'{each.name} {each.type} {each.shape}' for each in inputs) or 'none'}; "
-            "one of float32 and 4 dimensions",
+            "expected one of float32 with 4 dimensions",
         )
     ]
     if len(shape) == 4:
-        # onnxruntime gives a dimension that is open as its name, or None.
-        rules.append(Rule("batch", not isinstance(shape[0], int), f"{shape[0] or 'unnamed'}; any number of faces"))
-        wanted = [3, *image_size]
-        rules.append(Rule("image", shape[1:] == wanted, f"{_sides(shape[1:])}; {_sides(wanted)} (RGB)"))
+        # onnxruntime represents a dynamic dimension by its name or None.
+        rules.append(Rule("batch", not isinstance(shape[0], int), f"{shape[0] or 'unnamed'}; expected dynamic"))
+        expected = [3, *image_size]
+        rules.append(Rule("image", shape[1:] == expected, f"{_sides(shape[1:])}; expected {_sides(expected)} (RGB)"))
     names = ", ".join(f"{output.name} {output.shape}" for output in outputs)
-    rules.append(Rule("output", len(outputs) == 1, f"{names or 'none'}; one"))
+    rules.append(Rule("output", len(outputs) == 1, f"{names or 'none'}; expected one"))
     return rules
 
 
-def check_graph(graph: onnx.GraphProto, own: OwnPixels) -> list[Rule]:
-    """The rules on nodes and weights, and how pixels are normalised."""
+def check_graph(graph: onnx.GraphProto, pixels: PixelSettings) -> list[Rule]:
+    """Checks nodes and weights, and describes the normalization of pixels."""
     return [
         Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}"),
         _check_weights(graph),
-        Rule("normalisation", True, _normalisation(graph, own)),
+        Rule("normalization", True, _normalization(graph, pixels)),
     ]
 
 
-def pixel_norm(graph: onnx.GraphProto, own: OwnPixels) -> tuple[float, float]:
-    """(mean, deviation) that the challenge normalises pixels with before the model sees them: (0, 1) for not at all."""
-    if own.mean is not None and own.deviation is not None:
-        return own.mean, own.deviation
+def pixel_norm(graph: onnx.GraphProto, pixels: PixelSettings) -> tuple[float, float]:
+    """Returns (mean, deviation) of the normalization that the challenge applies before the model; (0, 1) for none."""
+    if pixels.mean is not None and pixels.deviation is not None:
+        return pixels.mean, pixels.deviation
     return (0.0, 1.0) if takes_raw_pixels(node.name for node in graph.node) else (MEAN, 1 / SCALE)
 
 
-def _normalisation(graph: onnx.GraphProto, own: OwnPixels) -> str:
-    mean, deviation = pixel_norm(graph, own)
-    if own.mean is not None:
-        return f"(x - {mean:g}) / {deviation:g} before the model, as {PIXELS} says"
+def _normalization(graph: onnx.GraphProto, pixels: PixelSettings) -> str:
+    mean, deviation = pixel_norm(graph, pixels)
+    if pixels.mean is not None:
+        return f"(x - {mean:g}) / {deviation:g} before the model, from {PIXELS}"
     if takes_raw_pixels(node.name for node in graph.node):
-        return f"by the model: a Sub and a Mul, by name, among its first {FIRST_NODES} nodes"
-    return f"(x - {mean:g}) / {deviation:g} before the model: no Sub and Mul, by name, among its first {FIRST_NODES}"
+        return f"by the model: its first {FIRST_NODES} nodes include a Sub and a Mul, by name"
+    return (
+        f"(x - {mean:g}) / {deviation:g} before the model: its first {FIRST_NODES} nodes lack a Sub or a Mul, by name"
+    )
 
 
 def _check_weights(graph: onnx.GraphProto) -> Rule:
-    """No narrow types, wherever weights can lie, and all in the file whose size is limited.
+    """Checks that no weight has a narrow type or is stored in another file, whose size would not count.
 
-    The challenge's own check looks at initializers only, and would read weights from a second file.
+    The check of the challenge inspects initializers only, and reads weights from a second file.
     """
     constants = list(_constants(graph))
     initializers = [tensor for each in _graphs(graph) for tensor in each.initializer]
     for tensor in [*initializers, *constants]:
         if tensor.data_location == TensorProto.EXTERNAL:
-            return Rule("weights", False, f"{tensor.name} lies in another file: all must be in the one .onnx file")
+            return Rule("weights", False, f"{tensor.name} is stored in another file; expected a single .onnx file")
     narrow = [tensor for tensor in initializers if tensor.data_type not in WIDE]
     narrow += [tensor for tensor in constants if tensor.data_type not in WIDE | {TensorProto.BOOL}]
     if narrow:
         kind = TensorProto.DataType.Name(narrow[0].data_type).lower()
-        return Rule("weights", False, f"{len(narrow)} of less than 4 bytes, as {narrow[0].name} of {kind}")
-    return Rule("weights", True, f"{len(initializers)} tensors of 4 bytes or more")
+        figure = f"{len(narrow)} tensors of less than 4 bytes per element, such as {narrow[0].name} of {kind}"
+        return Rule("weights", False, figure)
+    return Rule("weights", True, f"{len(initializers)} tensors of 4 bytes or more per element")
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and those inside its nodes, such as the branches of an If."""
+    """Yields a graph and the subgraphs of its nodes, such as the branches of an If."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -107,7 +110,7 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Tensors that nodes hold themselves, Constant nodes above all."""
+    """Yields the tensors in the attributes of nodes, mostly of Constant nodes."""
     for each in _graphs(graph):
         for node in each.node:
             for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""What a verification shows of trainings that went well and of ones that did not."""
+"""Problems found in verifications of successful and of failed trainings."""
 
 import numpy as np
 import pytest
@@ -16,26 +16,26 @@ def point(accuracy, dimensions, agreement):
 @pytest.mark.parametrize(
     "measured, problems",
     [
-        # As measured at update 500 of the demo (docs/collapse.md).
+        # Measured at update 500 of the demo (docs/collapse.md).
         (point(0.8045, 3.4, 0.955), []),
         (point(0.9030, 12.5, 0.959), []),
-        (point(0.5590, 1.1, 0.749), ["fill 1.1 dimensions", "no better than that of the pixels alone"]),
-        (point(0.7365, 2.0, 0.719), ["fill 2.0 dimensions"]),
-        (point(0.7020, 1.0, 0.645), ["fill 1.0 dimensions"]),
-        # Running statistics that are not those of the images.
+        (point(0.5590, 1.1, 0.749), ["span 1.1 dimensions", "not above that of raw pixels"]),
+        (point(0.7365, 2.0, 0.719), ["span 2.0 dimensions"]),
+        (point(0.7020, 1.0, 0.645), ["span 1.0 dimensions"]),
+        # Wrong running statistics, then NaN.
         (point(0.93, 12.0, 0.31), ["evaluation and in training mode (mean cosine 0.31"]),
-        (point(0.93, float("nan"), 0.9), ["fill nan dimensions"]),
+        (point(0.93, float("nan"), 0.9), ["span nan dimensions"]),
         (point(0.93, 12.0, float("nan")), ["mean cosine nan"]),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_else(measured, problems):
-    found = find_problems(measured, raw_pixels=0.659)
-    assert len(found) == len(problems)
-    for text, expected in zip(found, problems):
+def test_find_problems(measured, problems):
+    messages = find_problems(measured, raw_pixels=0.659)
+    assert len(messages) == len(problems)
+    for text, expected in zip(messages, problems):
         assert expected in text
 
 
-def test_pixels_are_compared_where_they_were_measured():
+def test_raw_pixels_are_compared_if_measured():
     assert find_problems(point(0.6, 12.0, 0.95)) == []
     assert len(find_problems(point(0.6, 12.0, 0.95), raw_pixels=0.6)) == 1
 
@@ -52,9 +52,9 @@ def test_pixels_are_compared_where_they_were_measured():
         ({"bn_mom": 0.99}, ["bn_mom=0.9"], "memory_bank_lr"),
     ],
 )
-def test_changes_are_those_of_these_settings(changes, expected, absent):
+def test_suggestions_depend_on_the_settings(changes, expected, absent):
     text = suggest_changes({**defaults(), **changes})
-    assert all(words in text for words in expected) and absent not in text
+    assert all(change in text for change in expected) and absent not in text
 
 
 def test_effective_dimensions():
@@ -63,7 +63,7 @@ def test_effective_dimensions():
     for embedding_size in (2, 16, 128):
         embeddings = rng.standard_normal((8000, embedding_size))
         embeddings[1::4] = embeddings[0::4]  # pairs of the same person do not count
-        found = effective_dimensions(squared_distances(embeddings), issame)
-        assert found == pytest.approx(embedding_size, rel=0.1)
+        dimensions = effective_dimensions(squared_distances(embeddings), issame)
+        assert dimensions == pytest.approx(embedding_size, rel=0.1)
     line = np.outer(np.where(rng.random(8000) < 0.5, 1, -1), np.ones(16))
     assert effective_dimensions(squared_distances(line), issame) == pytest.approx(1)

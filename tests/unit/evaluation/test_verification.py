@@ -1,4 +1,4 @@
-"""Ten-fold verification against a slow loop over the definition."""
+"""Ten-fold verification against a slow implementation of the definition."""
 
 import time
 
@@ -9,7 +9,7 @@ from partial_fc.evaluation.verification import verify, verify_distances
 
 
 def random_pairs(pairs, dimension, noise, seed):
-    """Embeddings of which same pairs differ by `noise`; the second half of each pair is new where they are not."""
+    """Returns embeddings and labels; same pairs differ by ``noise``, different pairs are independent."""
     rng = np.random.default_rng(seed)
     issame = rng.random(pairs) < 0.5
     left, other = rng.normal(size=(2, pairs, dimension))
@@ -19,7 +19,7 @@ def random_pairs(pairs, dimension, noise, seed):
 
 
 def slow_verify(embeddings, issame, folds):
-    """The definition, threshold by threshold and pair by pair: (accuracies of the folds, chosen thresholds)."""
+    """Returns (accuracies of the folds, thresholds) by the definition, threshold by threshold and pair by pair."""
     distances = []
     for pair in range(len(issame)):
         a, b = (row / np.sqrt(np.sum(row * row)) for row in embeddings[2 * pair : 2 * pair + 2].astype(np.float64))
@@ -41,7 +41,7 @@ def slow_verify(embeddings, issame, folds):
 
 
 def slow_tar(embeddings, issame, folds, far):
-    """The definition of the TAR, a pass over all pairs for each of the 4,000 thresholds."""
+    """Returns the TAR by its definition: a pass over all pairs for each of the 4,000 thresholds."""
     left, right = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (embeddings[0::2], embeddings[1::2]))
     distances = np.sum((left.astype(np.float64) - right) ** 2, axis=1)
     grid = np.arange(0, 4, 0.001)
@@ -65,7 +65,7 @@ CASES = [(200, 10, 0.8), (123, 10, 1.5), (57, 4, 0.1), (20, 20, 1.0)]
 
 
 @pytest.mark.parametrize("pairs, folds, noise", CASES)
-def test_it_is_the_definition(pairs, folds, noise):
+def test_accuracy_matches_the_definition(pairs, folds, noise):
     embeddings, issame = random_pairs(pairs, 8, noise, seed=pairs)
     result = verify(embeddings, issame, folds)
     accuracies, thresholds = slow_verify(embeddings, issame, folds)
@@ -77,20 +77,23 @@ def test_it_is_the_definition(pairs, folds, noise):
 
 @pytest.mark.parametrize("far", [1e-3, 0.05, 1.0])
 @pytest.mark.parametrize("pairs, folds, noise", [(123, 10, 1.5), (57, 4, 0.1)])
-def test_the_tar_is_the_definition(pairs, folds, noise, far):
+def test_tar_matches_the_definition(pairs, folds, noise, far):
     embeddings, issame = random_pairs(pairs, 8, noise, seed=pairs)
     result = verify(embeddings, issame, folds, far)
     assert result.tar_at_far == pytest.approx(slow_tar(embeddings, issame, folds, far), abs=1e-9)
 
 
-def test_a_set_of_the_usual_size_takes_less_than_a_tenth_of_a_second():
+def test_one_sort_per_fold_is_faster_than_one_pass_per_threshold():
+    """A set of the usual size takes a tenth of the time of the TAR alone by its definition; a quarter is allowed."""
     embeddings, issame = random_pairs(6000, 512, 1.0, seed=1)
-    times = []
-    for _ in range(3):
+
+    def seconds(function, *args):
         start = time.perf_counter()
-        verify(embeddings, issame)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.1
+        function(*args)
+        return time.perf_counter() - start
+
+    fast = min(seconds(verify, embeddings, issame) for _ in range(3))
+    assert fast < 0.25 * seconds(slow_tar, embeddings, issame, 10, 1e-3)
 
 
 def test_perfect_and_inverted_embeddings():
@@ -100,12 +103,12 @@ def test_perfect_and_inverted_embeddings():
     result = verify(embeddings, issame)
     assert (result.accuracy, result.std, result.tar_at_far) == (1.0, 0.0, 1.0)
     assert 0 < result.threshold < 2
-    assert verify(embeddings, ~issame).accuracy == 0.5  # no threshold helps where same pairs lie further apart
+    assert verify(embeddings, ~issame).accuracy == 0.5  # no threshold helps if same pairs are further apart
     assert verify(embeddings, ~issame).tar_at_far == 0.0
 
 
 def test_folds_are_contiguous():
-    """The first fold is as good as noise, the others are perfect: only contiguous folds give these figures."""
+    """The first fold is all wrong, the others are perfect: only contiguous folds give these figures."""
     issame = np.arange(100) % 2 == 0
     embeddings = np.tile([1.0, 0.0], (200, 1))
     embeddings[1::2][~issame] = [0.0, 1.0]
@@ -114,31 +117,31 @@ def test_folds_are_contiguous():
     assert result.accuracy == pytest.approx(0.9) and result.std == pytest.approx(0.3)
 
 
-def test_the_tar_is_taken_where_the_other_folds_reach_the_far():
-    """Two folds alike: same pairs at 0.05, 0.15 .. 0.95, different ones at 0.5005, 0.6005 .. 1.4005."""
-    one = np.concatenate([np.arange(0.05, 1, 0.1), np.arange(0.5005, 1.45, 0.1)])
-    distance, issame = np.tile(one, 2), np.tile(np.arange(20) < 10, 2)
+def test_tar_uses_the_threshold_of_the_other_folds():
+    """Two equal folds: same pairs at 0.05, 0.15 .. 0.95, different ones at 0.5005, 0.6005 .. 1.4005."""
+    fold = np.concatenate([np.arange(0.05, 1, 0.1), np.arange(0.5005, 1.45, 0.1)])
+    distance, issame = np.tile(fold, 2), np.tile(np.arange(20) < 10, 2)
 
     def tar(far):
         return verify_distances(distance, issame, folds=2, far=far).tar_at_far
 
-    assert tar(1e-3) == 0.5  # on the line between 0.500, where none is accepted, and 0.501, where one of ten is
+    assert tar(1e-3) == 0.5  # interpolated between 0.500, where none is accepted, and 0.501, where one of ten is
     assert tar(0.2) == 0.6  # at 0.601
     assert tar(1.0) == 1.0
 
 
-def test_a_far_that_is_never_reached_accepts_nobody():
+def test_a_far_that_is_never_reached_gives_tar_zero():
     distance, issame = np.array([0.1, 3.9995] * 4), np.array([True, False] * 4)
-    assert verify_distances(distance, issame, folds=2).tar_at_far == 0  # as the original: the grid ends at 3.999
+    assert verify_distances(distance, issame, folds=2).tar_at_far == 0  # as in the original: the grid ends at 3.999
 
 
-def test_an_embedding_of_zeros_is_no_crash():
+def test_a_zero_embedding_is_accepted():
     embeddings, issame = random_pairs(30, 4, 0.5, seed=1)
     embeddings[7] = 0
     assert np.isfinite(verify(embeddings, issame).accuracy)
 
 
-def test_bad_input_is_refused():
+def test_invalid_input_is_refused():
     embeddings, issame = random_pairs(30, 4, 0.5, seed=1)
     with pytest.raises(ValueError, match="30 pairs need 60 embeddings, got 59"):
         verify(embeddings[:-1], issame)
@@ -147,5 +150,5 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="pairs of the same person and pairs of different ones"):
         verify(embeddings, np.ones(30, bool))
     embeddings[13, 2] = np.nan
-    with pytest.raises(ValueError, match="embedding of pair 6 is not finite, in 1 pairs in all"):
+    with pytest.raises(ValueError, match="embeddings of 1 pairs are not finite, the first is pair 6"):
         verify(embeddings, issame)
