@@ -82,7 +82,7 @@ def log_summary(result: TrainingResult) -> None:
         logging.info(line, dict(result.baselines))
     logging.info("%d updates in %.1f s, all written to %s", result.updates, result.seconds, result.folder)
     for content, names in _FILES.items():
-        logging.info("  %-35s %s", names, content)
+        logging.info("  %-37s %s", names, content)
     logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
     logging.info("      python -m partial_fc.inference.compare a.jpg b.jpg --model %s", result.folder)
     logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(result.folder))

@@ -96,8 +96,8 @@ def slow_image(seed):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--profile-io", "debug=True"], "--profile-io measures how images are read"),
-        (["--profile-io", "--dataset", "100w"], "--profile-io measures how images are read"),
+        (["--profile-io", "debug=True"], "--profile-io measures the reading of images"),
+        (["--profile-io", "--dataset", "100w"], "--profile-io measures the reading of images"),
         (["--profile-io", "--profile-seconds", "0"], "--profile-seconds is 0.0, but must be above 0"),
         (["--profile-seconds", "3"], "--profile-seconds is 3.0, but must be above 0 and go with --profile-io"),
     ],

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
+from partial_fc.training.report import write_summary
 from partial_fc.utils import tables
 from partial_fc.utils.atomic_io import replacing
+from partial_fc.utils.text import plural
 
 from .facts import Phase, Profile
-from .verdict import Verdict, percent
+from .ram_disk import SetFiles
+from .verdict import Verdict, judge, percent
+
+# Settings that make decoding slow; the verdict names them if the decoding threads are too slow.
+COSTLY = ("color_jittering", "jpeg_compression")
 
 HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "asked MB/s", "disk MB/s", "reading", "cores busy")
 
@@ -150,3 +158,35 @@ def _draw_stack(axes, names: list[str], stacks: dict[str, list[float]]) -> None:
 
 def _wrapped(phase: Phase) -> str:
     return phase.name.replace(", ", ",\n")
+
+
+def write_report(
+    folder: str, settings: Mapping[str, Any], files: SetFiles, profile: Profile, versions: Mapping[str, str]
+) -> None:
+    """Prints table and verdict, and writes ``io_profile.json`` and ``io_profile.png``.
+
+    Args:
+        folder: output folder.
+        settings: of default.py.
+        files: of the data set.
+        profile: what was measured.
+        versions: of Python and the framework.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    path = os.path.join(folder, "io_profile")
+    title = (
+        f"{settings['network']} on {settings['dataset']}, batch_size {settings['batch_size']}, "
+        f"{plural(len(profile.places), 'rank')}"
+    )
+    # Printed first, so that no later error loses the measurement.
+    print(f"\n{title}\n\n{format_table(profile)}\n", flush=True)
+    verdict = judge(profile, files, tuple(name for name in COSTLY if settings[name]))
+    print(verdict.text)
+    for line in verdict.lines:
+        print(f"    {line}")
+    shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size", *COSTLY)}
+    write_summary(path + ".json", {**shown, **numbers(profile, verdict), "versions": versions})
+    draw_chart(path + ".png", title, profile, verdict)
+    print(f"written to {path}.png and .json", flush=True)
