@@ -17,41 +17,42 @@ from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
 from partial_fc.layer.sampling import WeightIndexSampler
 
 from . import collectives
-from .layer.center_storage import Centers, Piece, empty_arrays
+from .layer.center_storage import CenterStorage, Piece, empty_arrays
 from .ops.device import rank_context
 from .ops.host_memory import host_view
 
 Index = np.ndarray | mx.nd.NDArray
 
-# Rows that are read from a file at once.
+# Rows that are read from a file at a time.
 ROWS = 1024
 
 
 class MemoryBank:
-    """Weight and momentum of this rank's classes, and the draw of those that take part in a step.
+    """Weight and momentum of this rank's classes, and the sampler of the classes of a step.
 
     Args:
-        num_sample: S, the number of centers drawn a step; L or more means every center.
-        num_local: L. May be 0, on the last ranks where there are more ranks than classes.
+        num_sample: S, the number of centers sampled per step; L or more selects every center.
+        num_local: L. It is 0 on the last ranks if there are more ranks than classes.
         rank: this rank.
-        local_rank: this rank's number on its host, which is its GPU.
+        local_rank: index of this rank on its host, which is its GPU.
         embedding_size: E.
         prefix: folder of the center files.
-        gpu: True keeps the bank where the rank computes (on the CPU where MXNet sees no GPU), False keeps
-            it in host memory, for banks larger than the GPU.
-        folder: keeps it in files there instead, whatever ``gpu`` says, for banks larger than the memory of which a
-            step draws few centers; the rank computes where it did. The files have no names and end with the bank.
-        class_start: first class of this rank. None asks the other ranks for their L (all-gather
-            ``class_start``), so then every rank must make its bank.
-        seed: of the initial centers and of the draw.
-
-    Raises:
-        OSError: the folder cannot be written to, or has no room for weight and momentum of all classes.
+        gpu: True keeps the bank on the device that computes (the CPU if MXNet finds no GPU); False keeps it in host
+            memory, for banks larger than GPU memory.
+        folder: keeps the bank in files in this folder and ignores ``gpu``, for banks larger than host memory with a
+            small sample ratio; the device that computes stays the same. The files have no names and are deleted when
+            the process ends.
+        class_start: first class of this rank. None derives it from the L of all ranks (collective: all-gather
+            ``class_start``), so every rank has to create its bank.
+        seed: of the initial centers and of the sampler.
 
     Attributes:
-        weight: (L, E) float32, from N(0, 0.01), the same for a class at any number of ranks.
+        weight: (L, E) float32, drawn from N(0, 0.01); it depends on seed and class, not on the number of ranks.
         weight_mom: (L, E) float32, zero.
-        centers: both, in pieces where L * E is more than one MXNet array can hold.
+        centers: CenterStorage with both; in several pieces if L * E exceeds the size of one MXNet array.
+
+    Raises:
+        OSError: the folder is not writable, or has too little space for weight and momentum of all classes.
     """
 
     def __init__(
@@ -75,24 +76,24 @@ class MemoryBank:
         self.prefix = prefix
         self.gpu = gpu
         self.context = rank_context(local_rank) if gpu and not folder else mx.cpu()
-        self.class_start = _ask_class_start(num_local, rank) if class_start is None else class_start
+        self.class_start = _gather_class_start(num_local, rank) if class_start is None else class_start
         self.sampler = WeightIndexSampler(num_sample, num_local, rank, self.class_start, seed)
-        ranks_of_host = hvd.local_size() if hvd.is_initialized() else 1
-        self.centers = Centers(num_local, embedding_size, self.context, folder, ranks_of_host)
-        self.centers.initialise(self.class_start, seed)
+        local_size = hvd.local_size() if hvd.is_initialized() else 1
+        self.centers = CenterStorage(num_local, embedding_size, self.context, folder, local_size)
+        self.centers.initialize(self.class_start, seed)
 
     @property
     def weight(self) -> mx.nd.NDArray:
-        """(L, E) float32, of a bank in one piece."""
+        """(L, E) float32; raises ValueError if the bank has several pieces."""
         return self._only_piece().weight
 
     @property
     def weight_mom(self) -> mx.nd.NDArray:
-        """(L, E) float32, of a bank in one piece."""
+        """(L, E) float32; raises ValueError if the bank has several pieces."""
         return self._only_piece().weight_mom
 
     def sample(self, global_label: np.ndarray | mx.nd.NDArray) -> tuple[np.ndarray, np.ndarray]:
-        """Draws the centers of a step. Replace it to draw otherwise; every positive must be in it.
+        """Samples the centers of a step. Users may replace this method; the sample must contain every positive.
 
         Args:
             global_label: (G,) integers.
@@ -104,9 +105,9 @@ class MemoryBank:
         return self.sampler(labels)
 
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
-        """Weight and momentum of the rows ``index``, each (S, E), in the bank's context.
+        """Returns weight and momentum of the rows ``index`` (S,), each (S, E), in the bank's context.
 
-        With every row of a bank in one piece asked for, its own arrays come back and nothing is copied.
+        The result is a copy, except for all rows of a bank with a single piece: then it is the bank's own arrays.
         """
         if len(index) == self.num_local and len(self.centers.pieces) == 1:
             return self.centers.pieces[0]
@@ -114,7 +115,7 @@ class MemoryBank:
         return self.centers.gather(index, "weight"), self.centers.gather(index, "weight_mom")
 
     def set(self, index: Index, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
-        """Writes the rows ``index`` back.
+        """Writes weight and momentum of the rows ``index``.
 
         Args:
             index: (S,) sorted local indices.
@@ -125,10 +126,10 @@ class MemoryBank:
             self.centers.scatter(_host_index(index), weight, weight_mom)
 
     def save(self) -> None:
-        """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` as the original does.
+        """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` in the format of the original trainer.
 
         Raises:
-            OSError: a file could not be written; the one from before is still there.
+            OSError: a file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self.prefix, exist_ok=True)
         with self.centers.sequential_access(), empty_arrays(self.num_local):
@@ -137,11 +138,11 @@ class MemoryBank:
                 replace_file(path, array_file_chunks(arrays), collectives.report_progress)
 
     def load(self) -> None:
-        """Reads what :meth:`save` wrote on this rank of the same number of ranks.
+        """Reads the files that :meth:`save` wrote on this rank with the same number of ranks.
 
         Raises:
             OSError: a file is missing or cannot be read.
-            ValueError: a file holds another number of classes or another embedding size.
+            ValueError: a file has a different number of classes or embedding size.
         """
         shapes = [piece.weight.shape for piece in self.centers.pieces]
         loaded = [_load(path, shapes) for path in self._files()]
@@ -150,27 +151,27 @@ class MemoryBank:
                 self.centers.fill(number, field, _blocks(rows))
 
     def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Takes centers and momentum out of a checkpoint, at whatever number of ranks that was written.
+        """Loads centers and momentum from a checkpoint that any number of ranks wrote.
 
         Args:
-            saved: its rows, by class.
-            class_map: (C,) int64, the class there of every class of this training, -1 for a new one, which keeps
-                the center it starts with. None where the classes are the same.
+            saved: rows of the checkpoint by class.
+            class_map: (C,) int64, the class in the checkpoint of every class of this training, or -1 for a new class,
+                which keeps its initial center. None if the classes are the same.
 
         Raises:
-            ValueError: the classes are others, or the embedding size is.
+            ValueError: the checkpoint has different classes or a different embedding size.
         """
         if saved.embedding_size != self.embedding_size:
             raise ValueError(
-                f"it holds centers of embedding size {saved.embedding_size}, this training's is {self.embedding_size}: "
+                f"it holds centers of embedding size {saved.embedding_size}, expected {self.embedding_size}: "
                 f"set embedding_size={saved.embedding_size}"
             )
         for number, piece in enumerate(self.centers.pieces):
             start = self.class_start + number * self.centers.piece_rows
             classes = np.arange(start, start + len(piece.weight))
-            wanted = classes if class_map is None else class_map[classes]
+            saved_classes = classes if class_map is None else class_map[classes]
             for field in Piece._fields:
-                self.centers.fill(number, field, _taken(saved, field, wanted, getattr(piece, field)))
+                self.centers.fill(number, field, _saved_blocks(saved, field, saved_classes, getattr(piece, field)))
 
     def _files(self) -> tuple[str, str]:
         names = ("centers", "centers_mom")
@@ -180,8 +181,8 @@ class MemoryBank:
         pieces = self.centers.pieces
         if len(pieces) > 1:
             raise ValueError(
-                f"the {self.num_local} centers of this rank are in {len(pieces)} pieces, because one MXNet array holds "
-                f"{self.centers.piece_rows}: use centers.pieces, or get() for some of them"
+                f"the {self.num_local} centers of this rank are in {len(pieces)} pieces, because an MXNet array holds at most "
+                f"{self.centers.piece_rows} of them: use centers.pieces, or get() for selected rows"
             )
         return pieces[0]
 
@@ -190,7 +191,7 @@ def _host_index(index: Index) -> np.ndarray:
     return index.asnumpy() if isinstance(index, mx.nd.NDArray) else np.asarray(index)
 
 
-def _ask_class_start(num_local: int, rank: int) -> int:
+def _gather_class_start(num_local: int, rank: int) -> int:
     if not hvd.is_initialized() or hvd.size() == 1:
         return rank * num_local
     sizes = hvd.allgather(mx.nd.array([num_local], dtype=np.int64), name="class_start")
@@ -199,26 +200,32 @@ def _ask_class_start(num_local: int, rank: int) -> int:
 
 def _load(path: str, shapes: list[tuple[int, int]]) -> list[np.ndarray]:
     if not os.path.exists(path):
-        raise OSError(f"no centers at {path}: this rank has not saved there")
+        raise OSError(f"no centers at {path}: this rank has not saved there; check prefix and the number of ranks")
     try:
         arrays = saved_arrays(path)
     except (OSError, ValueError) as error:
         raise OSError(f"cannot read the centers in {path}: {error}") from error
-    found = [array.shape for array in arrays]
-    if found != shapes:
-        shown = [" and ".join(map(str, some)) for some in (found, shapes)]
-        raise ValueError(f"{path} holds centers of shape {shown[0]}, this rank's are {shown[1]}: it is of another run")
+    saved_shapes = [array.shape for array in arrays]
+    if saved_shapes != shapes:
+        actual, expected = (" and ".join(map(str, each)) for each in (saved_shapes, shapes))
+        raise ValueError(
+            f"{path} holds centers of shape {actual}, expected {expected}: load centers that the same number of ranks "
+            "saved for the same classes and embedding_size"
+        )
     return arrays
 
 
-def _taken(saved: SavedClasses, field: str, wanted: np.ndarray, own: mx.nd.NDArray) -> Iterator[tuple[int, np.ndarray]]:
-    for row in range(0, len(wanted), ROWS):
-        classes = wanted[row : row + ROWS]
+def _saved_blocks(
+    saved: SavedClasses, field: str, saved_classes: np.ndarray, current: mx.nd.NDArray
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Rows of a checkpoint for CenterStorage.fill; the rows of new classes (-1) keep their current values."""
+    for row in range(0, len(saved_classes), ROWS):
+        classes = saved_classes[row : row + ROWS]
         known = classes >= 0
         if known.all():
             yield row, saved.rows(field, classes)
         elif known.any():
-            values = own[row : row + len(classes)].asnumpy()
+            values = current[row : row + len(classes)].asnumpy()
             values[known] = saved.rows(field, classes[known])
             yield row, values
 

@@ -1,4 +1,4 @@
-"""Learning rates of the backbone and of the memory bank."""
+"""Learning rate schedulers of the backbone and the memory bank."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mxnet.lr_scheduler import LRScheduler, MultiFactorScheduler
 def get_scheduler(
     lr_steps: Sequence[int], backbone_lr: float, memory_bank_lr: float, warmup_steps: int = 0
 ) -> tuple[LRScheduler, LRScheduler]:
-    """The schedulers of the backbone and of the memory bank.
+    """Returns the schedulers of the backbone and the memory bank.
 
-    Each rate is multiplied by 0.1 after every update in ``lr_steps``. Both are asked with the number
-    of the update they are about to scale, the first being 1, so they step together.
+    Each scheduler multiplies its rate by 0.1 after every update in ``lr_steps``. Both are called with the number of the
+    current update, starting at 1, so they change at the same update.
 
     Args:
         lr_steps: increasing numbers of updates; may be empty.
-        backbone_lr: initial rate of the backbone.
-        memory_bank_lr: initial rate of the class centers.
-        warmup_steps: the rates grow linearly from 0 over so many updates.
+        backbone_lr: initial learning rate of the backbone.
+        memory_bank_lr: initial learning rate of the class centers.
+        warmup_steps: number of updates in which the rates grow linearly from 0.
 
     Returns:
         (backbone scheduler, memory bank scheduler).
@@ -31,5 +31,5 @@ def get_scheduler(
 
 
 def _steps(lr_steps: Sequence[int]) -> list:
-    # MultiFactorScheduler refuses an empty list; a step that no training reaches is the same as none.
+    # MultiFactorScheduler rejects an empty list; no training reaches this step.
     return list(lr_steps) or [2**62]

@@ -1,4 +1,4 @@
-"""The margin softmax over the class centers of one rank in its textbook form; tiled_softmax.py has the one that trains.
+"""The margin softmax over the class centers of one rank in its textbook form; layer/tiled_softmax.py is the fast one.
 
 Shapes: G global batch, S sampled classes of this rank, E embedding.
 """
@@ -11,7 +11,9 @@ from partial_fc.layer.margins import target_logit
 
 
 class MarginLoss:
-    """Combined-margin softmax loss on cosines, see partial_fc/layer/margins.py.
+    """Combined-margin softmax loss on cosines, with target logit s (cos(m1 theta + m2) - m3).
+
+    See partial_fc/layer/margins.py for the angles beyond pi.
 
     Args:
         margins: (m1, m2, m3) of the target logit.
@@ -27,16 +29,16 @@ class MarginLoss:
     def forward(
         self, data: mx.nd.NDArray, weight: mx.nd.NDArray, mapping_label: mx.nd.NDArray, depth: int
     ) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
-        """The textbook form, for ``autograd.record``: an oracle and a baseline.
+        """Computes the logits in the textbook form, for ``autograd.record``: the reference of tests and benchmarks.
 
         Args:
             data: (G, E) float32 features.
             weight: (S, E) float32 centers.
-            mapping_label: (G,) column of each row's target, -1 where it is not here.
+            mapping_label: (G,) column of each row's target, -1 if this rank does not hold it.
             depth: S.
 
         Returns:
-            (logits (G, S), one-hot targets (G, S), with rows of zeros for -1).
+            (logits (G, S), one-hot targets (G, S) with rows of zeros for -1).
         """
         one_hot = mx.nd.one_hot(mapping_label, depth)
         data, weight = mx.nd.L2Normalization(data), mx.nd.L2Normalization(weight)
@@ -47,9 +49,9 @@ class MarginLoss:
 
 
 class _Margin(mx.autograd.Function):
-    """The target logit divided by s of a cosine, with its exact derivative.
+    """Target logit / s of a cosine, with its exact derivative.
 
-    Recording arccos itself would give infinity at -1 and 1, and an infinity times zero is not a number.
+    The derivative of a recorded arccos would be infinite at -1 and 1, and infinity times zero is NaN.
     """
 
     def __init__(self, margins):

@@ -1,1 +1,1 @@
-"""The mathematics of the layer in NumPy: margins, softmax, sampling, sharding, tiles, updates."""
+"""The mathematics of the classification layer in NumPy: margins, softmax, sampling, sharding, tiles, updates."""

@@ -1,4 +1,4 @@
-"""The class centers that training starts from.
+"""The initial class centers.
 
 Shapes: L classes of one rank, E embedding.
 """
@@ -9,19 +9,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# Classes drawn from one stream. A rank draws at most two of these blocks for nothing.
+# Classes drawn from one random stream. Only the first and the last block of a rank can contain classes of other ranks.
 BLOCK = 1024
 SCALE = 0.01
 
 
 def center_blocks(start: int, stop: int, embedding_size: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Centers of the classes start .. stop-1, drawn from N(0, 0.01), some at a time.
+    """Draws the centers of the classes start .. stop-1 from N(0, 0.01), block by block.
 
-    A center depends on (seed, class) alone, so the layer starts the same at any number of ranks
-    and no two ranks start with the same centers.
+    A center depends only on (seed, class), so the initial layer is the same for any number of ranks, and no two
+    ranks start with the same centers.
 
     Yields:
-        (row of the first of them, counted from ``start``; centers (at most BLOCK, E) float32).
+        (first row of the block, relative to ``start``; centers (at most BLOCK, E) float32).
     """
     for block in range(start // BLOCK, -(-stop // BLOCK)):
         rng = np.random.default_rng([seed, block, 0xCE])

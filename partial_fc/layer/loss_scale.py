@@ -1,29 +1,31 @@
-"""Dynamic loss scaling: gradients are kept where float16 can hold them.
+"""Dynamic loss scaling, which keeps gradients in the range of float16.
 
-The smallest number of float16 is 6e-8 and the largest 65504. Gradients are multiplied by a scale before they enter
-float16 and divided by it in the float32 of the optimizer; the scale is the largest that does not overflow, found by
-trying (Micikevicius et al. 2018, Mixed Precision Training, arXiv 1710.03740, section 3.2).
+The smallest positive number of float16 is 6e-8, the largest is 65504. Gradients are multiplied by a scale before they
+are converted to float16, and divided by it in the float32 of the optimizer. The scale follows the largest value that
+does not overflow (Micikevicius et al. 2018, Mixed Precision Training, arXiv 1710.03740, section 3.2).
 """
 
 from __future__ import annotations
 
-# The numbers that NVIDIA's apex and MXNet's own AMP have.
+# The defaults of NVIDIA's apex and MXNet's AMP.
 START, LARGEST = 2.0**16, 2.0**24
 GROW_AFTER = 2000  # updates
-# From START that is 16 halvings and four updates at 1, where nothing is left to try.
+# From START, that is 16 halvings and four updates at the minimum, 1.
 GIVE_UP_AFTER = 20  # updates
 
 
 class LossScale:
     """The scale of the next update.
 
-    Args:
-        batch_size: B; the scale is on the gradient of a mean over the batch, as elsewhere, not on that of a sum.
+    A checkpoint saves and restores scale, good_steps and skipped.
 
-    Attributes (the three that change are its state, to be saved and set):
+    Args:
+        batch_size: B; as in other frameworks, the scale refers to the gradient of the mean over the batch.
+
+    Attributes:
         scale: a power of two from 1 to LARGEST.
-        good_steps: updates since the scale changed last.
-        skipped: updates that have been skipped in a row.
+        good_steps: updates since the last change of the scale.
+        skipped: consecutive updates that were skipped.
     """
 
     def __init__(self, batch_size: int):
@@ -34,24 +36,24 @@ class LossScale:
 
     @property
     def factor(self) -> float:
-        """What the gradient of the loss summed over the batch is multiplied by."""
+        """Factor of the gradient of the loss summed over the batch."""
         return self.scale / self.batch_size
 
     def passed(self) -> None:
-        """Tells of an update whose gradients were finite: after GROW_AFTER of them the scale doubles."""
+        """Records an update with finite gradients; after GROW_AFTER consecutive ones the scale doubles."""
         self.skipped = 0
         self.good_steps += 1
         if self.good_steps >= GROW_AFTER:
             self.scale, self.good_steps = min(2 * self.scale, LARGEST), 0
 
     def overflowed(self, num_update: int) -> None:
-        """Tells of an update that was skipped because a gradient was infinite or not a number: the scale is halved.
+        """Records an update that was skipped because a gradient was not finite, and halves the scale.
 
         Args:
-            num_update: its number, from 1, for the error.
+            num_update: number of the update, from 1, for the error message.
 
         Raises:
-            FloatingPointError: it was the last of GIVE_UP_AFTER in a row.
+            FloatingPointError: GIVE_UP_AFTER consecutive updates were skipped.
         """
         self.skipped += 1
         if self.skipped >= GIVE_UP_AFTER:

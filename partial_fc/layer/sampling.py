@@ -1,6 +1,6 @@
-"""Which class centers take part in a step: all positives, then uniform negatives.
+"""The sample of class centers of a step: all positives, then uniform negatives.
 
-Shapes: G global batch, L classes of this rank, S sampled classes of this rank, P positives that live here.
+Shapes: G global batch, L classes of this rank, S sampled classes of this rank, P positive classes of this rank.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 
 
 def local_positives(unique_labels: np.ndarray, class_start: int, num_local: int) -> np.ndarray:
-    """Local indices of the labels whose centers live on this rank.
+    """Returns the local indices of the labels whose centers this rank holds.
 
     Args:
-        unique_labels: (U,) integers, sorted and unique, class ids of the whole data set.
+        unique_labels: (U,) integers, sorted and unique, global class ids.
         class_start: first class of this rank.
         num_local: L.
 
@@ -26,28 +26,28 @@ def local_positives(unique_labels: np.ndarray, class_start: int, num_local: int)
 
 
 def _sorted_draws(pool: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """``size`` numbers in 0 .. pool-1, drawn with replacement: (size,) int64, sorted without a sort.
+    """Draws ``size`` numbers of 0 .. pool-1 with replacement: (size,) int64, sorted, in linear time.
 
-    Of n + 1 running sums of exponential variables the first n, divided by the last, are n uniform numbers in order
-    (Devroye: Non-Uniform Random Variate Generation, 1986, chapter V.3), here to the resolution of float64.
+    The first n of n + 1 cumulative sums of exponential variables, divided by the last, are n sorted uniform variables
+    (Devroye: Non-Uniform Random Variate Generation, 1986, chapter V.3), here with the resolution of float64.
     """
-    place = rng.standard_exponential(size + 1)
-    np.cumsum(place, out=place)
-    place *= pool / place[-1]
-    # Rounding can carry a number up to ``pool`` itself.
-    return np.minimum(place[:-1], pool - 1, out=place[:-1]).astype(np.int64)
+    sums = rng.standard_exponential(size + 1)
+    np.cumsum(sums, out=sums)
+    sums *= pool / sums[-1]
+    # Rounding can produce ``pool`` itself.
+    return np.minimum(sums[:-1], pool - 1, out=sums[:-1]).astype(np.int64)
 
 
 def _draw_subset(pool: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """``count`` numbers of 0 .. pool-1, at most half of them: (count,) int64, sorted, every subset as likely.
+    """Draws a uniform subset of ``count`` of the numbers 0 .. pool-1, at most half of them: (count,) int64, sorted.
 
-    Draws with replacement treat all numbers alike, so given how many different ones came, every set of that many is
-    as likely as any other. To draw again where they were too few looks only at how many they were, and to leave out
-    a uniform choice of them where they were too many treats all alike again.
+    Draws with replacement are symmetric in the numbers, so all sets of distinct numbers of the same size are equally
+    likely. This stays so if too small sets are rejected, which depends only on their size, and if a uniform choice
+    is removed from too large sets.
     """
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    # The draws that give ``count`` different numbers on average and five standard deviations, 0.8 sqrt(count) at most.
+    # Draws for ``count`` distinct numbers on average, plus five standard deviations of at most 0.8 sqrt(count) each.
     size = int(-pool * math.log1p(-count / pool) + 4 * math.sqrt(count)) + 1
     while True:
         drawn = _sorted_draws(pool, size, rng)
@@ -59,14 +59,14 @@ def _draw_subset(pool: int, count: int, rng: np.random.Generator) -> np.ndarray:
 def draw_negatives(positive: np.ndarray, num_local: int, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draws ``count`` of the L - P classes that are not positive, uniformly, without replacement.
 
-    The draw is made among the numbers 0 .. L-P-1 and each is then moved past the positives at or below it. Of more
-    than half the classes those left out are drawn. Time and memory are in proportion to P + count, whatever L is.
+    It draws from 0 .. L-P-1, then increments each number by the number of positives at or below it. If count is more
+    than half of the classes, it draws the classes to leave out. Time and memory are O(P + count), independent of L.
 
     Args:
         positive: (P,) int64, sorted, unique local indices.
         num_local: L.
         count: at most L - P.
-        rng: the source of randomness.
+        rng: random generator.
 
     Returns:
         (count,) int64, sorted.
@@ -78,16 +78,22 @@ def draw_negatives(positive: np.ndarray, num_local: int, count: int, rng: np.ran
         chosen[draw_negatives(positive, num_local, pool - count, rng)] = False
         return np.flatnonzero(chosen)
     drawn = _draw_subset(pool, count, rng)
-    # positive[i] - i negatives lie below the i-th positive: a number at or above that skips it.
+    # There are positive[i] - i negatives below the i-th positive, so larger numbers skip it.
     skips = np.searchsorted(drawn, positive - np.arange(len(positive)))
     return drawn + np.repeat(np.arange(len(positive) + 1), np.diff(skips, prepend=0, append=count))
 
 
 def sample_classes(positive: np.ndarray, num_local: int, num_sample: int, rng: np.random.Generator) -> np.ndarray:
-    """Local indices of the centers of one step (paper 2203.15565, section 3.2, PPRN sampling).
+    """Samples the local indices of the centers of a step (arXiv 2203.15565, section 3.2, PPRN sampling).
 
-    All positives are in it. More positives than ``num_sample``: the step grows to hold them.
-    With ``num_sample`` = L every center is in it and nothing is drawn.
+    The sample contains all positives, even if they are more than ``num_sample``; negatives fill it up.
+    With ``num_sample`` >= L it contains every center, and nothing is drawn.
+
+    Args:
+        positive: (P,) int64, sorted, unique local indices.
+        num_local: L.
+        num_sample: number of centers, unless more are positive.
+        rng: random generator.
 
     Returns:
         (S,) int64, sorted, unique.
@@ -102,11 +108,11 @@ def sample_classes(positive: np.ndarray, num_local: int, num_sample: int, rng: n
 
 
 def label_columns(labels: np.ndarray, local_index: np.ndarray, class_start: int) -> np.ndarray:
-    """Column of each label among the sampled centers, -1 where its center is not there.
+    """Returns the column of each label's center among the sampled centers, -1 if it is not among them.
 
     Args:
-        labels: (G,) integers, class ids of the whole data set.
-        local_index: (S,) sorted local indices, as :func:`sample_classes` returns them.
+        labels: (G,) integers, global class ids.
+        local_index: (S,) sorted local indices, from :func:`sample_classes`.
         class_start: first class of this rank.
 
     Returns:
@@ -115,47 +121,47 @@ def label_columns(labels: np.ndarray, local_index: np.ndarray, class_start: int)
     local = labels.astype(np.int64) - class_start
     column = np.searchsorted(local_index, local)
     inside = column < len(local_index)
-    found = np.zeros(len(local), dtype=bool)
-    found[inside] = local_index[column[inside]] == local[inside]
-    return np.where(found, column, -1)
+    sampled = np.zeros(len(local), dtype=bool)
+    sampled[inside] = local_index[column[inside]] == local[inside]
+    return np.where(sampled, column, -1)
 
 
 class WeightIndexSampler:
-    """Draws the centers of a step for one rank.
+    """Samples the centers of a step for one rank.
 
     Args:
-        num_sample: S, the number of centers a step takes unless more are positive.
+        num_sample: S, number of centers of a step, unless more are positive.
         num_local: L.
-        rank: this rank; it enters the seed, so ranks draw independently.
-        class_start: first class of this rank; ``rank * num_local`` where None, which is right when R divides C.
-        seed: with the rank, the whole source of randomness.
+        rank: this rank; part of the seed, so that ranks draw independently.
+        class_start: first class of this rank; None is ``rank * num_local``, which is correct if R divides C.
+        seed: together with the rank it determines all draws.
     """
 
     def __init__(self, num_sample: int, num_local: int, rank: int, class_start: int | None = None, seed: int = 0):
         self.num_sample = num_sample
         self.num_local = num_local
         self.class_start = rank * num_local if class_start is None else class_start
-        # The constant keeps this stream apart from others that are seeded by (seed, rank).
+        # The constant separates this stream from others seeded with (seed, rank).
         self._key = [seed, rank, 0x5A]
         self.rng = np.random.default_rng(self._key)
 
     def state(self) -> dict:
-        """Where the draw stands, in integers and text."""
+        """Returns the state of the random generator as nested dicts of integers and strings."""
         return dict(self.rng.bit_generator.state)
 
     def restore(self, state: dict) -> None:
-        """Goes on where ``state`` was taken.
+        """Sets the state of the random generator to one that :meth:`state` returned.
 
         Raises:
-            ValueError: it is no such state.
+            ValueError: the state is not valid.
         """
         try:
             self.rng.bit_generator.state = state
         except (TypeError, KeyError, ValueError, OverflowError) as error:
-            raise ValueError(f"that is no state of a draw of negatives: {error}") from None
+            raise ValueError(f"not a valid state of the sampler of negatives: {error}") from None
 
     def restart(self, num_update: int) -> None:
-        """Begins a stream of its own for the updates after ``num_update``, where none can be gone on with."""
+        """Starts a new stream for the updates after ``num_update``, for a resume without a saved state."""
         self.rng = np.random.default_rng([*self._key, num_update])
 
     def __call__(self, global_label: np.ndarray) -> tuple:

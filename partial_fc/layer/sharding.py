@@ -1,4 +1,4 @@
-"""How the class centers are split over the ranks.
+"""The split of the class centers over the ranks.
 
 Shapes: C classes, R ranks, L classes of one rank.
 """
@@ -18,22 +18,22 @@ class Shard(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of classes L, which is 0 on the last ranks when R > C."""
+        """Number of classes L; 0 on the last ranks if R > C."""
         return self.stop - self.start
 
 
 def shard_sizes(num_classes: int, size: int) -> np.ndarray:
-    """Classes of every rank: C // R, and one more on the first C % R ranks.
+    """Returns the number of classes of every rank: C // R, plus one on the first C % R ranks.
 
     Args:
         num_classes: C, at least 1.
         size: R, at least 1.
 
     Returns:
-        (R,) int64; the sum is exactly C, so no phantom class takes part in the softmax.
+        (R,) int64. The sum is exactly C: the softmax contains no padded classes.
 
     Raises:
-        ValueError: either number is below 1.
+        ValueError: C or R is below 1.
     """
     if num_classes < 1 or size < 1:
         raise ValueError(f"cannot split {num_classes} classes over {size} ranks: both must be at least 1")
@@ -43,10 +43,10 @@ def shard_sizes(num_classes: int, size: int) -> np.ndarray:
 
 
 def shard_of(num_classes: int, rank: int, size: int) -> Shard:
-    """The classes that ``rank`` of ``size`` ranks holds.
+    """Returns the classes that ``rank`` of ``size`` ranks holds.
 
     Raises:
-        ValueError: the rank is not one of 0 .. R-1, or the split is impossible.
+        ValueError: the rank is not in 0 .. R-1, or C or R is below 1.
     """
     sizes = shard_sizes(num_classes, size)
     if not 0 <= rank < size:
@@ -56,7 +56,7 @@ def shard_of(num_classes: int, rank: int, size: int) -> Shard:
 
 
 def num_sampled(num_local: int, sample_ratio: float) -> int:
-    """Centers drawn a step on a rank: S = max(1, floor(L * r)), and 0 only where L = 0.
+    """Returns the number of centers that a rank samples per step: S = max(1, floor(L * r)), or 0 if L = 0.
 
     Args:
         num_local: L.
@@ -67,5 +67,5 @@ def num_sampled(num_local: int, sample_ratio: float) -> int:
     """
     if not 0.0 < sample_ratio <= 1.0:
         raise ValueError(f"sample_ratio must be above 0 and at most 1, not {sample_ratio}")
-    # 100 * 0.29 is 28.999999999999996 in binary; a billionth forgives that and nothing else.
+    # 100 * 0.29 is 28.999999999999996 in binary; the tolerance of 1e-9 makes it 29.
     return min(num_local, max(1, int(num_local * sample_ratio + 1e-9)))

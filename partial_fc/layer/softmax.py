@@ -1,4 +1,7 @@
-"""The softmax of the undivided layer, put together from what each rank knows of its columns.
+"""The softmax of the undivided layer, computed from the statistics of each rank's columns.
+
+Over all columns c: log_sum_exp = m + log(sum_c exp(logit_c - m)) with the row maximum m; the loss of a row is
+log_sum_exp - target logit.
 
 Shapes: R ranks, G global batch.
 """
@@ -11,53 +14,53 @@ import numpy as np
 
 
 class MissingPositiveError(ValueError):
-    """A label of the batch has no center among the sampled ones of any rank."""
+    """The center of a label of the batch is not among the sampled centers of any rank."""
 
 
 class GlobalSoftmax(NamedTuple):
-    """What every rank needs to finish its part of the softmax.
+    """The global statistics that every rank needs to compute its probabilities.
 
     Attributes:
-        log_sum_exp: (G,) float64, logarithm of the sum of exp(logit) over the columns of all ranks.
-        loss: mean over the global batch of log_sum_exp minus the target logit.
+        log_sum_exp: (G,) float64, log of the sum of exp(logit) over the columns of all ranks.
+        loss: mean of log_sum_exp - target logit over the global batch.
     """
 
     log_sum_exp: np.ndarray
     loss: float
 
 
-def combine_tiles(largest: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combines what is known of several tiles of columns.
+def combine_tiles(maxima: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Combines the statistics of several tiles of columns.
 
     Args:
-        largest: (tiles, G) largest logit of each tile.
-        total: (tiles, G) sum of exp(logit - that largest).
+        maxima: (tiles, G) row maxima of the logits.
+        sums: (tiles, G) sums of exp(logit - maximum).
 
     Returns:
-        (largest logit of each row, sum of exp(logit - that largest)), both (G,) float64.
+        (row maximum, sum of exp(logit - row maximum)) over all tiles, both (G,) float64.
     """
-    largest, total = largest.astype(np.float64), total.astype(np.float64)
-    top = largest.max(axis=0)
-    return top, (total * np.exp(largest - top)).sum(axis=0)
+    maxima, sums = maxima.astype(np.float64), sums.astype(np.float64)
+    maximum = maxima.max(axis=0)
+    return maximum, (sums * np.exp(maxima - maximum)).sum(axis=0)
 
 
 def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoftmax:
     """Combines the softmax statistics of all ranks.
 
     Args:
-        statistics: (R, 3, G) of each rank: the largest logit of its columns, the sum of
-            exp(logit - that largest), and the target logit; -inf, 0 and -inf where it has no column,
-            -inf as the target where the label's center is not among its columns.
-        labels: (G,) integers, to name a label that is missing.
+        statistics: (R, 3, G), for each rank the row maxima of its logits, the sums of exp(logit - maximum), and the
+            target logits. The target is -inf on ranks whose columns do not include the label's center; a rank
+            without columns has -inf, 0 and -inf.
+        labels: (G,) integers, for the error message.
 
     Returns:
-        The log-sum-exp of each row and the loss. The arithmetic is float64, and the same on every rank.
+        The log-sum-exp of each row and the loss, in float64 and with the same bits on every rank.
 
     Raises:
-        MissingPositiveError: a row has no target anywhere; counted and named, because a tiny number
-            added inside the logarithm would hide it as a loss stuck at 69.0776.
+        MissingPositiveError: no rank has the target of a row. (An epsilon inside the logarithm would hide this as a
+            loss that stays at 69.0776.)
     """
-    largest, total, target = statistics.transpose(1, 0, 2)
+    maxima, sums, target = statistics.transpose(1, 0, 2)
     target = target.max(axis=0).astype(np.float64)
     missing = np.flatnonzero(np.isneginf(target))
     if len(missing):
@@ -65,6 +68,6 @@ def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoft
             f"{len(missing)} of {len(labels)} labels have no center among the sampled ones, the first is label "
             f"{labels[missing[0]]} at row {missing[0]} of the global batch: sample() must return every positive"
         )
-    top, total = combine_tiles(largest, total)
-    log_sum_exp = top + np.log(total)
+    maximum, total = combine_tiles(maxima, sums)
+    log_sum_exp = maximum + np.log(total)
     return GlobalSoftmax(log_sum_exp, float(np.mean(log_sum_exp - target)))

@@ -1,4 +1,4 @@
-"""How a step walks through its class centers: some at a time, so that their logits never need exist all at once.
+"""The division of the class centers of a step into tiles, so that not all logits have to exist at once.
 
 Shapes: G global batch, L classes of this rank, S centers of a step on this rank, E embedding, T centers of a tile.
 """
@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-# What a tile's centers, their gradient and their logits may take. On a CPU products of 1,000 to 4,000 classes run
-# at full speed and still leave their results near the core; a GPU wants work for all of its units in every call.
+# Upper limit of the size of a tile's centers, gradients and logits. On a CPU, products with 1,000 to 4,000 classes run
+# at full speed and leave their results in the cache; on a GPU, every call should occupy all of its units.
 TILE_BYTES = {"cpu": 12 << 20, "gpu": 256 << 20}
 
-# What a step keeps from its first walk for its second, in MiB: room for the logits of 128 images and 500,000 classes.
+# Default limit of the logits cached between forward and backward pass, in MiB: 128 images times 500,000 classes.
 LOGITS_CACHE_MB = 256
 
 
 class Tile(NamedTuple):
-    """The centers ``start`` .. ``stop``-1 of a step, all of one piece of the bank.
+    """The centers ``start`` .. ``stop``-1 of a step, all in the same piece of the bank.
 
     Attributes:
         start, stop: columns among the S.
         piece: number of the piece.
-        rows: rows of that piece; a slice where they follow one another, else (T,) int64.
+        rows: rows of the piece; a slice if the step has all centers, otherwise (T,) int64.
     """
 
     start: int
@@ -33,12 +33,12 @@ class Tile(NamedTuple):
 
     @property
     def gathered(self) -> bool:
-        """Whether its rows have to be brought together."""
+        """Whether the rows have to be gathered into a contiguous array."""
         return not isinstance(self.rows, slice)
 
 
 def tile_classes(batch: int, embedding_size: int, device: str) -> int:
-    """Classes of a tile that suit a device.
+    """Returns the number of classes of a tile that suits a device, a multiple of 64.
 
     Args:
         batch: G.
@@ -50,12 +50,12 @@ def tile_classes(batch: int, embedding_size: int, device: str) -> int:
 
 
 def tiles_of(local_index: np.ndarray, every: bool, piece_rows: int, size: int) -> list[Tile]:
-    """Divides the centers of a step into tiles of at most ``size``, none of which reaches over two pieces.
+    """Divides the centers of a step into tiles of at most ``size``, each in a single piece of the bank.
 
     Args:
         local_index: (S,) sorted local indices.
-        every: they are 0 .. S-1, so that the rows of a tile are a slice.
-        piece_rows: rows of a piece of the bank, the last one may have fewer.
+        every: whether the indices are 0 .. S-1, so that the rows of a tile are a slice.
+        piece_rows: rows of a piece of the bank; the last piece may have fewer.
         size: T.
     """
     tiles = []
@@ -71,11 +71,11 @@ def tiles_of(local_index: np.ndarray, every: bool, piece_rows: int, size: int) -
 
 
 def targets_by_tile(column: np.ndarray, tiles: list[Tile]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Where the targets of a batch stand in each tile.
+    """Returns the positions of the targets of a batch in each tile.
 
     Args:
-        column: (G,) column of each row's target among the S, -1 where it is not here.
-        tiles: of :func:`tiles_of`.
+        column: (G,) column of each row's target among the S, -1 if it is not among them.
+        tiles: from :func:`tiles_of`.
 
     Returns:
         For each tile (rows of the batch, columns of the tile), both int64.

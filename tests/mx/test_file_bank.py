@@ -13,7 +13,7 @@ from page_cache import in_memory, require_disk
 from partial_fc.checkpoint.mxnet_params import saved_arrays
 from partial_fc.utils.mmap_rows import RowFile
 from partial_fc_mxnet import MemoryBank
-from partial_fc_mxnet.layer import center_storage as centers
+from partial_fc_mxnet.layer import center_storage
 
 E = 512  # two rows a page
 
@@ -26,7 +26,7 @@ def bank(prefix, folder=None, num_local=3000, num_sample=100, **more):
 def pair(request, tmp_path, monkeypatch):
     """A bank in memory and one in files, which are to be the same."""
     if request.param == "three pieces":
-        monkeypatch.setattr(centers, "MAX_ELEMENTS", 1200 * E)
+        monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 1200 * E)
     return bank(tmp_path / "memory"), bank(tmp_path / "file", str(tmp_path / "bank"))
 
 
@@ -147,8 +147,8 @@ def test_filling_waits_for_the_disk_and_tells_how_far_it_is(tmp_path, monkeypatc
     flushed = []
     flush = RowFile.flush
     monkeypatch.setattr(RowFile, "flush", lambda file: flushed.append(file.rows.any(axis=1).sum()) or flush(file))
-    monkeypatch.setattr(centers, "TELL_SECONDS", 0.0)
-    monkeypatch.setattr(centers, "UNWRITTEN", 4 << 20)
+    monkeypatch.setattr(center_storage, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(center_storage, "FLUSH_BYTES", 4 << 20)
     caplog.set_level("INFO")
     bank(tmp_path, str(tmp_path / "bank"), num_local=5000)
     assert flushed == [2048, 4096]

@@ -7,7 +7,7 @@ from layer import MARGINS, Batches, E, OnlyForward, build_module, fit, random_ba
 
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc_mxnet import MarginLoss, MemoryBank
-from partial_fc_mxnet.layer import center_storage as centers
+from partial_fc_mxnet.layer import center_storage
 
 CLASSES, STEPS = 41, 6
 
@@ -31,7 +31,7 @@ def train(loss, ratio, folder=None):
 def small_pieces(monkeypatch):
     """Makes a rank's classes lie in three pieces."""
     rows = -(-shard_of(CLASSES, 0, hvd.size()).size // 3)
-    monkeypatch.setattr(centers, "MAX_ELEMENTS", rows * E)
+    monkeypatch.setattr(center_storage, "MAX_ELEMENTS", rows * E)
 
 
 LOSSES = {"margin": MarginLoss(MARGINS["arcface"], 8.0, E), "recorded": OnlyForward(MARGINS["cosface"], 8.0)}

@@ -1,1 +1,1 @@
-"""The classification layer in MXNet: forward and backward pass, centers, updates."""
+"""The classification layer in MXNet: forward and backward pass, storage and update of the centers."""

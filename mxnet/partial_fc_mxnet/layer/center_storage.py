@@ -1,4 +1,4 @@
-"""The centers of one rank and their momentum where they lie: in one MXNet array each, or in pieces, or in files.
+"""Storage of the centers of one rank and their momentum: in one MXNet array each, in several, or in files.
 
 Shapes: L classes of this rank, S some of them, T classes of a tile, E embedding.
 """
@@ -21,37 +21,42 @@ from partial_fc.utils.mmap_rows import RowFile, bank_files
 from partial_fc_mxnet import collectives
 from partial_fc_mxnet.ops.arithmetic import arithmetic_on
 
-# Standard MXNet wheels index an array with 32 bits.
+# Standard MXNet wheels index the elements of an array with 32 bits.
 MAX_ELEMENTS = 2**31 - 1
-# Bytes written to a file before the disk has to have them: little beside the memory, much beside one wait.
-UNWRITTEN = 256 << 20
-TELL_SECONDS = 10.0
+# Bytes written to a file between two flushes: a small part of the memory, and long enough that the waits do not count.
+FLUSH_BYTES = 256 << 20
+LOG_SECONDS = 10.0
 
 
 class Piece(NamedTuple):
-    """Some classes that follow one another, no more than one array holds."""
+    """Consecutive classes, at most as many as fit into one array.
 
-    weight: mx.nd.NDArray  # (rows, E) float32
+    Attributes:
+        weight: (rows, E) float32 centers.
+        weight_mom: (rows, E) float32 momentum.
+    """
+
+    weight: mx.nd.NDArray
     weight_mom: mx.nd.NDArray
 
 
-class Centers:
+class CenterStorage:
     """Weight and momentum of L classes.
 
     Args:
         num_local: L.
         embedding_size: E.
-        context: where they lie.
-        folder: keeps them in files there, see row_files.py; the context is the CPU's. Empty keeps them in memory.
-        sharing: banks like this one that are made in that folder at the same time.
+        context: of the arrays; the CPU with ``folder``.
+        folder: keeps the arrays in files in this folder, see utils/mmap_rows.py; None or empty keeps them in memory.
+        sharing: number of banks of this size that are created in the folder at the same time.
 
     Attributes:
-        pieces: list of Piece; one of no rows where L = 0.
+        pieces: list of Piece; a single one without rows if L = 0.
         piece_rows: rows of every piece but the last.
-        files: the RowFiles of each piece, in the order of Piece; empty where they are in memory.
+        files: (weight, momentum) RowFiles of each piece; empty without ``folder``.
 
     Raises:
-        OSError: the folder cannot be written to, or has no room for weight and momentum of all classes.
+        OSError: the folder is not writable, or has too little space for weight and momentum of all classes.
     """
 
     def __init__(
@@ -72,44 +77,44 @@ class Centers:
             with empty_arrays(num_local):
                 self.pieces = [Piece(*(self._zeros(count) for _ in Piece._fields)) for count in rows]
 
-    def initialise(self, class_start: int, seed: int) -> None:
-        """Draws the centers from N(0, 0.01), see center_blocks; block by block, as a second copy may not fit."""
+    def initialize(self, class_start: int, seed: int) -> None:
+        """Draws the centers from N(0, 0.01), see center_blocks; in blocks, because a second copy may not fit."""
         for number, piece in enumerate(self.pieces):
             start = class_start + number * self.piece_rows
             self.fill(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
 
     def fill(self, number: int, field: str, blocks: Iterable[tuple[int, np.ndarray]]) -> None:
-        """Writes rows of a piece in their order, no faster than the disk takes them, and tells of it when it is long.
+        """Writes consecutive rows of a piece, not faster than the disk, and logs the progress every LOG_SECONDS.
 
         Args:
             number: of the piece.
             field: "weight" or "weight_mom".
-            blocks: (first row, (n, E) float32), from the first row on.
+            blocks: (first row, (n, E) float32), in the order of the rows.
         """
         array = getattr(self.pieces[number], field)
-        unwritten, told = 0, time.monotonic()
+        unflushed, logged = 0, time.monotonic()
         for row, values in blocks:
             array[row : row + len(values)] = values
-            unwritten += values.nbytes
-            if unwritten < UNWRITTEN:
+            unflushed += values.nbytes
+            if unflushed < FLUSH_BYTES:
                 continue
-            unwritten = 0
+            unflushed = 0
             array.wait_to_read()
             if self.files:
                 self._file(number, field).flush()
-            if time.monotonic() - told > TELL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - logged > LOG_SECONDS:
+                logged = time.monotonic()
                 collectives.report_progress()
                 filled = number * self.piece_rows + row + len(values)
                 logging.info("wrote %s of %d of this rank's %d centers", field, filled, self.num_local)
 
     def prefetch(self, index: np.ndarray) -> None:
-        """Begins to read the rows of a sorted index (S,) from the files that hold them, in the order of a step.
+        """Starts to read the rows of a sorted index (S,) from the files, in the order in which a step needs them.
 
-        A step with all of them reads them itself, as it comes to them.
+        A step with all classes reads each tile just before it needs it, see read.
         """
         if self.files and len(index) < self.num_local:
-            for request in self._requests:  # of a step that has ended without them
+            for request in self._requests:  # left over if the step ended with an error
                 request.cancel()
             self._requests = [
                 self._reader.submit(self._file(tile.piece, field).prefetch, tile.rows)
@@ -119,7 +124,7 @@ class Centers:
 
     @contextlib.contextmanager
     def sequential_access(self) -> Iterator[None]:
-        """For reading all centers from the first to the last."""
+        """A context in which all rows are read from the first to the last."""
         with contextlib.ExitStack() as stack:
             for files in self.files:
                 for file in files:
@@ -127,7 +132,7 @@ class Centers:
             yield
 
     def read(self, tile: Tile, out: mx.nd.NDArray, field: str = "weight") -> mx.nd.NDArray:
-        """Weight or momentum of a tile: the memory itself where its rows are a slice, else copied to out (T, E)."""
+        """Returns weight or momentum (T, E) of a tile: a view if its rows are a slice, otherwise a copy in ``out``."""
         array = getattr(self.pieces[tile.piece], field)
         if tile.gathered:
             return self._arithmetic.take(array, tile.rows, out)
@@ -136,23 +141,23 @@ class Centers:
         return array[tile.rows]
 
     def write(self, tile: Tile, rows: mx.nd.NDArray, field: str = "weight") -> None:
-        """Takes back what :meth:`read` gave for a tile, after it was changed."""
+        """Writes back the updated rows (T, E) that :meth:`read` returned; a view needs no write."""
         if tile.gathered:
             self._arithmetic.put(getattr(self.pieces[tile.piece], field), tile.rows, rows)
 
     def gather(self, index: np.ndarray, field: str = "weight") -> mx.nd.NDArray:
-        """A copy (S, E) of the rows of a sorted index (S,), which may hold a row more than once."""
+        """Returns a copy (S, E) of the rows of a sorted index (S,), which may contain duplicates."""
         with empty_arrays(len(index)):
             out = mx.nd.empty((len(index), self.embedding_size), ctx=self.context)
         for tile in self._by_piece(index):
             array = getattr(self.pieces[tile.piece], field)
-            if self.files:  # ahead of what prefetch has asked for
+            if self.files:  # before the requests of self.prefetch that are still queued
                 self._file(tile.piece, field).prefetch(tile.rows)
             self._arithmetic.take(array, tile.rows, out[tile.start : tile.stop])
         return out
 
     def scatter(self, index: np.ndarray, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
-        """Writes weight and momentum (S, E), of any context, to the rows of a sorted index (S,)."""
+        """Writes weight and momentum (S, E), in any context, to the rows of a sorted index (S,)."""
         for tile in self._by_piece(index):
             for array, rows in zip(self.pieces[tile.piece], (weight, weight_mom)):
                 part = rows[tile.start : tile.stop].as_in_context(self.context)
@@ -169,5 +174,5 @@ class Centers:
 
 
 def empty_arrays(rows: int):
-    """Lets MXNet have arrays of no rows where a rank holds no class; it logs a warning, so only there."""
+    """A context in which MXNet accepts arrays without rows if ``rows`` is 0; only then, as MXNet logs a warning."""
     return contextlib.nullcontext() if rows else mx.util.np_shape(True)

@@ -1,4 +1,4 @@
-"""The update of a backbone whose gradients are clipped by their global norm."""
+"""The update of a backbone with gradients clipped by their global norm."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from partial_fc_mxnet.optimizer import DistributedOptimizer
 class ClippedUpdater(mx.optimizer.Updater):
     """Sums the gradients over the ranks and scales them down to a norm of at most ``max_norm`` before the update.
 
-    The norm is that of the gradient of the mean loss over the global batch, of all parameters together (Pascanu et
-    al. 2013, arXiv 1211.5063, algorithm 1), so it does not depend on the number of ranks. Norm and factor stay on the
-    device: Python waits for neither. A gradient that is not finite stays so, and CallBackFinite reports it.
+    With g the gradient of the mean loss over the global batch with respect to all parameters, the update uses
+    g * min(1, max_norm / |g|) (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1), so it does not depend on the number
+    of ranks. Norm and factor stay on the device; Python does not wait for them. A gradient that is not finite
+    stays so, and CallBackFinite reports it.
 
     Collectives: those of DistributedOptimizer, all of them before any parameter changes.
 
@@ -31,12 +32,12 @@ class ClippedUpdater(mx.optimizer.Updater):
         """Updates ``weight``.
 
         Args:
-            index: of the parameters.
+            index: list of the indices of the parameters.
             grad, weight: lists of float32 arrays; ``grad`` is overwritten with the summed and clipped gradients.
         """
         self._sum_gradients(index, grad)
         norm = module_arrays.global_norm(grad) * self.optimizer.rescale_grad
-        factor = mx.nd.minimum(self._max_norm / norm, 1.0)  # 1 where the norm is 0
+        factor = mx.nd.minimum(self._max_norm / norm, 1.0)  # 1 if the norm is 0
         for array in grad:
             mx.nd.broadcast_mul(array, factor.reshape((1,) * array.ndim), out=array)
         super().__call__(index, grad, weight)

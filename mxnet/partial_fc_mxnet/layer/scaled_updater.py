@@ -1,4 +1,4 @@
-"""The update of a backbone in float16: all ranks make it, or none."""
+"""The update of a backbone in float16, which all ranks apply or all ranks skip."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from partial_fc_mxnet.optimizer import DistributedOptimizer
 
 
 class ScaledUpdater(mx.optimizer.Updater):
-    """What a Module calls with its gradients, for those that a LossScale's factor has multiplied.
+    """The updater of a Module whose gradients are multiplied by the factor of a LossScale.
 
-    An update is skipped where a summed gradient is not finite. No parameter, no momentum changes then, but the update
-    counts: the learning rates of backbone and centers stay in step, and the number of updates is what was asked for.
-    To know, Python waits for the backward pass, which in float32 it does not. What is larger than ``max_norm`` is
-    clipped as by ClippedUpdater, in the float32 of the update: in float16 a clipped gradient could vanish.
+    It skips an update if a summed gradient is not finite. Then no parameter and no momentum changes, but the update
+    counts, so that the learning rates of backbone and centers change at the same update. The check makes Python wait
+    for the backward pass, which it does not in float32. Gradients are clipped as by ClippedUpdater, but in the float32
+    of the update, because in float16 a clipped gradient could underflow.
 
     Collectives, in the order they run: those of DistributedOptimizer, all of them before any parameter changes;
-    all-reduce ``gradient_norm``, because the bits of a sum need not be the same on every rank.
+    all-reduce ``gradient_norm``, because the ranks may obtain sums with different bits.
 
     Args:
-        optimizer: sums the gradients; the optimizer it wraps updates, with a float32 copy of every float16 parameter
-            if that is ``multi_precision``.
-        loss_scale: of the gradients, told how each update went.
-        max_norm: of the gradient of the mean loss over the global batch; 0 clips nothing.
-        logger: where rank 0 reports a skipped update.
+        optimizer: sums the gradients; the optimizer that it wraps updates, with a float32 copy of every float16
+            parameter if it is ``multi_precision``.
+        loss_scale: of the gradients; it is notified of the outcome of every update.
+        max_norm: of the gradient of the mean loss over the global batch; 0 disables clipping.
+        logger: rank 0 logs skipped updates to it.
     """
 
     def __init__(self, optimizer: DistributedOptimizer, loss_scale: LossScale, max_norm: float = 0.0, logger=logging):
@@ -41,14 +41,14 @@ class ScaledUpdater(mx.optimizer.Updater):
         self._logger = logger
 
     def __call__(self, index, grad, weight) -> None:
-        """Updates ``weight``, or skips that.
+        """Updates ``weight``, or skips the update.
 
         Args:
-            index: of the parameters.
-            grad, weight: lists of arrays.
+            index: list of the indices of the parameters.
+            grad, weight: lists of float16 or float32 arrays; ``grad`` is overwritten with the summed gradients.
 
         Raises:
-            FloatingPointError: on every rank, see LossScale.
+            FloatingPointError: on every rank, see LossScale.overflowed.
         """
         self._sum_gradients(index, grad)
         norm = collectives.largest("gradient_norm", self._norm_of(grad))
@@ -59,7 +59,7 @@ class ScaledUpdater(mx.optimizer.Updater):
             self._loss_scale.passed()
 
     def _norm_of(self, grad) -> float:
-        """The norm, of which 0 is enough where nothing is clipped; infinite where a gradient is not finite."""
+        """Infinity if a gradient is not finite, otherwise the norm, or 0 without clipping, where it is not needed."""
         if not self._max_norm:
             return 0.0 if module_arrays.all_finite(grad) else math.inf
         norm = float(module_arrays.global_norm(grad).asscalar())

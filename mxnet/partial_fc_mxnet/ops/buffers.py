@@ -1,4 +1,4 @@
-"""Named arrays that are allocated once and used again at every step."""
+"""Named arrays that are allocated once and reused in every step."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 class Buffers:
-    """One array a name, replaced only when its shape, dtype or context changes."""
+    """One array per name, replaced only if its shape, dtype or context changes."""
 
     def __init__(self):
         self._arrays: dict[str, mx.nd.NDArray] = {}
 
     def get(self, context: mx.Context, name: str, shape: Sequence[int], dtype=np.float32) -> mx.nd.NDArray:
-        """The array of that name; its content is what was last written to it, zeros at first."""
+        """Returns the array with this name and its last content; initially zeros."""
         array = self._arrays.get(name)
         shape = tuple(shape)
         if array is None or array.shape != shape or array.dtype != np.dtype(dtype) or array.context != context:
@@ -23,7 +23,7 @@ class Buffers:
         return array
 
     def get_rows(self, context: mx.Context, name: str, rows: int, width: int) -> mx.nd.NDArray:
-        """The first rows of the float32 array of that name, which grows to the most that was asked for."""
+        """Returns the first ``rows`` rows (rows, width) of a float32 array that grows to the largest request."""
         array = self._arrays.get(name)
         if array is None or array.shape[0] < rows or array.shape[1] != width or array.context != context:
             array = self._arrays[name] = mx.nd.empty((rows, width), ctx=context)
