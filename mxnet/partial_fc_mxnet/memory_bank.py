@@ -181,8 +181,8 @@ class MemoryBank:
         pieces = self.centers.pieces
         if len(pieces) > 1:
             raise ValueError(
-                f"the {self.num_local} centers of this rank are in {len(pieces)} pieces, because an MXNet array holds at most "
-                f"{self.centers.piece_rows} of them: use centers.pieces, or get() for selected rows"
+                f"the {self.num_local} centers of this rank are in {len(pieces)} pieces, because an MXNet array holds "
+                f"at most {self.centers.piece_rows} of them: use centers.pieces, or get() for selected rows"
             )
         return pieces[0]
 

@@ -42,9 +42,7 @@ def small_pieces(monkeypatch):
 def test_a_bank_in_pieces_holds_the_same(tmp_path, small_pieces):
     b = bank(tmp_path)
     assert [len(piece.weight) for piece in b.centers.pieces] == [4, 4, 2]
-    with pytest.raises(
-        ValueError, match="the 10 centers of this rank are in 3 pieces, because an .* holds at most 4 of"
-    ):
+    with pytest.raises(ValueError, match="10 centers of this rank are in 3 pieces, because an .* holds at most 4 of"):
         _ = b.weight
     whole, mom = b.get(np.arange(10))
     assert not mom.asnumpy().any()
@@ -75,7 +73,7 @@ def test_loading_what_is_missing_broken_or_of_another_size(tmp_path):
     with pytest.raises(OSError, match="0_centers.param: this rank has not saved there"):
         b.load()
     b.save()
-    with pytest.raises(ValueError, match=r"0_centers.param holds centers of shape \(10, 3\), this rank's are \(9, 3\)"):
+    with pytest.raises(ValueError, match=r"0_centers.param holds centers of shape \(10, 3\), expected \(9, 3\): load"):
         bank(tmp_path, num_local=9).load()
     (tmp_path / "0_centers_mom.param").write_bytes(b"not an array")
     before = b.weight.asnumpy()
