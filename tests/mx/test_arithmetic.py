@@ -1,4 +1,4 @@
-"""What GPUs compute with, MXNet's operators, gives what NumPy gives; here both run on the CPU."""
+"""MXNet's operators, which compute on GPUs, give the same results as NumPy; here both run on the CPU."""
 
 import mxnet as mx
 import numpy as np
@@ -20,7 +20,7 @@ def as_numpy(result):
     return result.asnumpy() if isinstance(result, mx.nd.NDArray) else np.asarray(result)
 
 
-# name -> call(arithmetic) that returns all it gave and changed
+# name -> call(arithmetic, array) that returns all results and all changed arrays
 CALLS = {
     "take": lambda a, x: [a.take(x, np.array([6, 0, 3]), mx.nd.zeros((3, E)))],
     "put": lambda a, x: a.put(x, np.array([6, 0, 3]), rows(3, E, 1)) or [x],
@@ -38,14 +38,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_both_give_the_same(name):
+def test_host_and_device_agree(name):
     before = rows(T, E)
     host, device = (CALLS[name](arithmetic, before.copy()) for arithmetic in (HOST, DEVICE))
-    for one, other in zip(host, device):
-        np.testing.assert_allclose(as_numpy(one), as_numpy(other), rtol=1e-5, atol=1e-6)
+    for expected, actual in zip(host, device):
+        np.testing.assert_allclose(as_numpy(actual), as_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
-def test_the_products_gradients_add_to_the_first_and_overwrite_the_second():
+def test_backward_of_product_adds_to_the_first_gradient_and_overwrites_the_second():
     data, weight, head = rows(G, E), rows(T, E, 1), rows(G, T, 2)
     gradients = mx.nd.ones((G, E)), mx.nd.ones((T, E))
     logits = product(data, weight, gradients)
@@ -66,7 +66,7 @@ def test_take_waits_until_no_operator_reads_the_buffer_it_overwrites():
 
 
 class OperatorSGD(MemoryBankSGDOptimizer):
-    """As on a GPU, and as one of a user's own: with an ``update`` that knows nothing of normalised rows."""
+    """An optimizer as on a GPU or written by a user: its ``update`` does not take inverse_norm and state_rows."""
 
     def update(self, weight, grad, state, learning_rate):
         numbers = dict(momentum=self.momentum, wd=self.wd, rescale_grad=self.rescale_grad)
@@ -75,7 +75,7 @@ class OperatorSGD(MemoryBankSGDOptimizer):
 
 @pytest.mark.parametrize("sampled", [None, np.array([0, 2, 3, 7, 8, 11])])
 @pytest.mark.parametrize("logits_cache_bytes", [0, 1 << 20])
-def test_a_whole_step_with_each(sampled, logits_cache_bytes, tmp_path, monkeypatch):
+def test_host_and_device_agree_on_a_step(sampled, logits_cache_bytes, tmp_path, monkeypatch):
     results = []
     for arithmetic, optimizer in ((HOST, MemoryBankSGDOptimizer), (DEVICE, OperatorSGD)):
         monkeypatch.setattr(tiled_softmax, "arithmetic_on", lambda context, chosen=arithmetic: chosen)
@@ -87,5 +87,5 @@ def test_a_whole_step_with_each(sampled, logits_cache_bytes, tmp_path, monkeypat
         log_sum_exp = statistics[0] + np.log(statistics[1])
         d_features = softmax.backward(log_sum_exp, optimizer(None, 1 / G), 0.1)
         results.append([statistics, d_features.asnumpy(), bank.weight.asnumpy(), bank.weight_mom.asnumpy()])
-    for one, other in zip(*results):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    for expected, actual in zip(*results):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)

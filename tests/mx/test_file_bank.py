@@ -24,18 +24,18 @@ def bank(prefix, folder=None, num_local=3000, num_sample=100, **more):
 
 @pytest.fixture(params=["one piece", "three pieces"])
 def pair(request, tmp_path, monkeypatch):
-    """A bank in memory and one in files, which are to be the same."""
+    """A bank in memory and one in files with the same parameters."""
     if request.param == "three pieces":
         monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 1200 * E)
     return bank(tmp_path / "memory"), bank(tmp_path / "file", str(tmp_path / "bank"))
 
 
 def assert_same(pair):
-    for of_memory, of_file in zip(*(b.get(np.arange(b.num_local)) for b in pair)):
-        np.testing.assert_array_equal(of_memory.asnumpy(), of_file.asnumpy())
+    for in_ram, in_file in zip(*(b.get(np.arange(b.num_local)) for b in pair)):
+        np.testing.assert_array_equal(in_ram.asnumpy(), in_file.asnumpy())
 
 
-def test_it_starts_as_one_in_memory_and_rows_come_and_go(pair):
+def test_initial_and_updated_rows_equal_memory(pair):
     assert_same(pair)
     for b in pair:
         index, _ = b.sample(np.array([3, 1199, 1200, 2999]))
@@ -45,11 +45,11 @@ def test_it_starts_as_one_in_memory_and_rows_come_and_go(pair):
     assert pair[1].get(index)[1].asnumpy().min() == 2
 
 
-def test_what_is_drawn_is_read_ahead(pair, tmp_path):
+def test_sampled_rows_are_prefetched(pair, tmp_path):
     require_disk(tmp_path)
     _, b = pair
     files = [file for piece in b.centers.files for file in piece]
-    mx.nd.waitall()  # MXNet may still be writing the first centers
+    mx.nd.waitall()  # MXNet may still write the initial centers
     for file in files:
         file.drop_pages()
     index, _ = b.sample(np.arange(0, 3000, 500))
@@ -57,14 +57,14 @@ def test_what_is_drawn_is_read_ahead(pair, tmp_path):
     expected = []
     for start in range(0, 3000, b.centers.piece_rows):
         rows = index[(index >= start) & (index < start + b.centers.piece_rows)] - start
-        expected += [set((rows // 2).tolist())] * 2  # of weight and of momentum
+        expected += [set((rows // 2).tolist())] * 2  # weight and momentum
     deadline = time.monotonic() + 10
     while [in_memory(file) for file in files] != expected and time.monotonic() < deadline:
         time.sleep(1e-3)
     assert [in_memory(file) for file in files] == expected
 
 
-def test_only_the_rows_that_were_trained_take_space_for_momentum(pair):
+def test_only_trained_rows_allocate_disk_space_for_momentum(pair):
     _, b = pair
     index = np.array([0, 1, 2, 1199, 1200, 2999])  # 3 pages of the first piece, 2 more
     b.get(np.arange(3000))
@@ -76,7 +76,7 @@ def test_only_the_rows_that_were_trained_take_space_for_momentum(pair):
     assert sum(file.disk_bytes for file in mom) == 5 * 4096
 
 
-def test_it_is_saved_and_loaded_as_one_in_memory(pair, tmp_path):
+def test_save_and_load_equal_memory(pair, tmp_path):
     for b in pair:
         b.set(np.arange(7), mx.nd.ones((7, E)) * 5, mx.nd.ones((7, E)) * 6)
         b.save()
@@ -90,20 +90,20 @@ def test_it_is_saved_and_loaded_as_one_in_memory(pair, tmp_path):
     assert_same((pair[0], other))
 
 
-def own_memory():
-    """Bytes of this process that are no file's."""
+def anonymous_memory():
+    """Bytes of anonymous memory of this process."""
     with open("/proc/self/status") as status:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
 
 
 @contextlib.contextmanager
-def peak_of_own_memory():
-    """The largest of own_memory(), looked at every millisecond."""
-    seen, end = [own_memory()], threading.Event()
+def sampled_anonymous_memory():
+    """Yields a list of anonymous_memory(), sampled every millisecond by a thread."""
+    seen, end = [anonymous_memory()], threading.Event()
 
     def watch():
         while not end.wait(1e-3):
-            seen.append(own_memory())
+            seen.append(anonymous_memory())
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -112,16 +112,16 @@ def peak_of_own_memory():
     thread.join()
 
 
-def test_saving_and_loading_need_little_memory_of_their_own(tmp_path):
+def test_save_and_load_need_little_memory(tmp_path):
     b = bank(tmp_path, str(tmp_path / "bank"), num_local=16384)  # 32 MiB each
-    with peak_of_own_memory() as seen:
+    with sampled_anonymous_memory() as seen:
         b.save()
         b.load()
     assert len(seen) > 10
     assert max(seen) - seen[0] < 12 << 20
 
 
-def test_ranks_and_runs_share_a_folder(tmp_path):
+def test_banks_share_a_folder(tmp_path):
     first, second = (bank(tmp_path, str(tmp_path / "bank"), seed=seed) for seed in (1, 2))
     before = second.weight.asnumpy()
     first.weight[:] = 7
@@ -129,7 +129,7 @@ def test_ranks_and_runs_share_a_folder(tmp_path):
     assert os.listdir(tmp_path / "bank") == []
 
 
-def test_without_classes_there_is_no_file(tmp_path):
+def test_bank_without_classes_creates_no_file(tmp_path):
     b = bank(tmp_path, str(tmp_path / "bank"), num_local=0)
     b.save()
     b.load()
@@ -137,13 +137,13 @@ def test_without_classes_there_is_no_file(tmp_path):
         assert b.get(np.arange(0))[0].shape == (0, E)
 
 
-def test_a_bank_too_large_for_the_disk_is_refused(tmp_path):
+def test_bank_larger_than_the_disk_raises(tmp_path):
     with pytest.raises(OSError, match=r"need 40,960,000,000,000 more bytes in .*/bank, which has [0-9,]+ bytes free"):
         bank(tmp_path, str(tmp_path / "bank"), num_local=10**10)
     assert os.listdir(tmp_path / "bank") == []
 
 
-def test_filling_waits_for_the_disk_and_tells_how_far_it_is(tmp_path, monkeypatch, caplog):
+def test_fill_flushes_and_logs_progress(tmp_path, monkeypatch, caplog):
     flushed = []
     flush = RowFile.flush
     monkeypatch.setattr(RowFile, "flush", lambda file: flushed.append(file.rows.any(axis=1).sum()) or flush(file))
@@ -155,7 +155,7 @@ def test_filling_waits_for_the_disk_and_tells_how_far_it_is(tmp_path, monkeypatc
     assert caplog.messages == [f"wrote weight of {n} of this rank's 5000 centers" for n in flushed]
 
 
-def test_a_process_ends_well_while_its_arrays_are_in_use(tmp_path):
+def test_process_exits_cleanly_while_its_arrays_are_in_use(tmp_path):
     program = """
 import sys
 import mxnet as mx, numpy as np

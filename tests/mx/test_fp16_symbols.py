@@ -1,6 +1,6 @@
-"""Backbones in float16, as far as they need no device: types, names and shapes; and who is told what without a GPU.
+"""Backbones in float16: dtypes, names and shapes; the error without a GPU; the check for finite gradients.
 
-MXNet has no float16 convolutions on the CPU, so none of them is run here.
+MXNet has no float16 convolutions on the CPU, so the tests do not run the backbones.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from partial_fc_mxnet.ops.module_arrays import all_finite
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 from partial_fc_mxnet.symbol.head import HEADS
 
-# The head's layers, all of them float32, that are no batch norms.
+# Parameters of the float32 head that do not belong to batch norms.
 HEAD = ("pre_fc1_weight", "pre_fc1_bias", "conv_6dw7_7_conv2d_weight", "relu1_gamma")
 
 
 def types(symbol: mx.sym.Symbol) -> tuple[dict[str, str], list[str]]:
-    """Types of parameters and statistics by name, without the input, and of the outputs."""
+    """Dtypes of parameters and statistics by name, without the input, and dtypes of the outputs."""
     arguments, outputs, statistics = symbol.infer_type(data="float32")
     by_name = dict(zip(symbol.list_arguments(), arguments))
     by_name.update(zip(symbol.list_auxiliary_states(), statistics))
@@ -37,7 +37,7 @@ def batch_norms(symbol: mx.sym.Symbol) -> set[str]:
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
 @pytest.mark.parametrize("net_output", sorted(HEADS))
-def test_all_but_head_and_batch_norms_is_float16(network, net_output):
+def test_all_parameters_except_head_and_batch_norms_are_float16(network, net_output):
     symbol = get_symbol(network, embedding_size=32, net_output=net_output, net_se=True, net_act="prelu", fp16=True)
     parameters, outputs = types(symbol)
     float32 = batch_norms(symbol) | {name for name in HEAD if name in parameters}
@@ -48,7 +48,7 @@ def test_all_but_head_and_batch_norms_is_float16(network, net_output):
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_names_and_shapes_are_those_of_float32(network):
+def test_names_and_shapes_equal_those_of_float32(network):
     half, full = (get_symbol(network, embedding_size=32, fp16=fp16) for fp16 in (True, False))
     assert half.list_arguments() == full.list_arguments()
     assert half.list_auxiliary_states() == full.list_auxiliary_states()
@@ -65,7 +65,7 @@ def test_pixels_are_exact_in_float16():
     np.testing.assert_array_equal(normalized.asnumpy().astype(np.float64), (pixels - 127.5) / 128)
 
 
-def test_what_is_saved_is_a_float32_network():
+def test_saved_symbol_is_float32():
     config = default.generate_config(network_name="r18", changes={"fp16": True})
     saved = build.build_symbol(config, fp16=False)
     assert saved.tojson() == get_symbol("r18", config.embedding_size).tojson()
@@ -73,7 +73,7 @@ def test_what_is_saved_is_a_float32_network():
 
 
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="a GPU has float16 convolutions")
-def test_float16_is_refused_without_a_gpu():
+def test_float16_without_a_gpu_raises():
     config = default.generate_config(changes={"fp16": True})
     with pytest.raises(ValueError, match="no float16 convolutions on the CPU: set fp16=False"):
         build.check_context(config, 0)
@@ -82,7 +82,7 @@ def test_float16_is_refused_without_a_gpu():
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("place", [None, 0, 199, 200, 401, 402, 449])
-def test_one_number_among_hundreds_of_arrays_is_found(place, bad):
+def test_all_finite_detects_one_value_among_hundreds_of_arrays(place, bad):
     arrays = [mx.nd.ones((3,), dtype="float16") for _ in range(402)] + [mx.nd.ones((2, 5)) for _ in range(48)]
     if place is not None:
         arrays[place][1] = bad

@@ -1,4 +1,4 @@
-"""The textbook form under autograd: where it must stay finite, and that its derivative is the margin's."""
+"""The textbook form under autograd: logits, gradients, and finite gradients where feature and center coincide."""
 
 import mxnet as mx
 import numpy as np
@@ -11,7 +11,7 @@ FAMILIES = [(1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.35, 0.0, 0.0), (0.9, 0.4, 0.15)
 
 
 def record(margins, data, weight, column):
-    """Logits, one-hot and the gradients of the sum of the target logits."""
+    """Logits, one-hot targets and the gradients of the sum of the target logits."""
     loss = MarginLoss(margins, 32, data.shape[1])
     data.attach_grad()
     weight.attach_grad()
@@ -22,21 +22,21 @@ def record(margins, data, weight, column):
 
 
 @pytest.mark.parametrize("margins", FAMILIES)
-def test_margin_on_the_target_alone(margins):
+def test_margin_changes_only_the_target_logit(margins):
     rng = np.random.default_rng(0)
     data, weight = (rng.standard_normal((rows, 16)) for rows in (12, 40))
     column = np.where(rng.random(12) < 0.3, -1, rng.integers(0, 40, 12))
     logits, one_hot, d_data, _ = record(margins, mx.nd.array(data), mx.nd.array(weight), mx.nd.array(column))
     units = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (data, weight)]
     cosine = units[0] @ units[1].T
-    expected, here = cosine.copy(), np.flatnonzero(column >= 0)
-    expected[here, column[here]], slope = target_logit(cosine[here, column[here]], margins)
+    expected, local = cosine.copy(), np.flatnonzero(column >= 0)
+    expected[local, column[local]], slope = target_logit(cosine[local, column[local]], margins)
     np.testing.assert_allclose(logits, 32 * expected, rtol=1e-4, atol=1e-3)
     assert (one_hot.sum(axis=1) == (column >= 0)).all()
-    # The derivative of a cosine by the feature is (center - cosine * feature) / |feature|, of unit rows.
-    across = units[1][column[here]] - cosine[here, column[here], None] * units[0][here]
-    d_expected = 32 * slope[:, None] * across / np.linalg.norm(data[here], axis=1, keepdims=True)
-    np.testing.assert_allclose(d_data[here], d_expected, rtol=1e-3, atol=1e-3)
+    # d cosine / d feature = (center - cosine * feature) / |feature|, with unit rows center and feature.
+    across = units[1][column[local]] - cosine[local, column[local], None] * units[0][local]
+    d_expected = 32 * slope[:, None] * across / np.linalg.norm(data[local], axis=1, keepdims=True)
+    np.testing.assert_allclose(d_data[local], d_expected, rtol=1e-3, atol=1e-3)
     assert not d_data[column < 0].any()
 
 

@@ -13,7 +13,7 @@ def bank(folder, num_local=10, num_sample=4, **more):
 
 
 @pytest.mark.parametrize("as_array", [np.asarray, lambda index: mx.nd.array(index, dtype="int64")])
-def test_rows_come_and_go(as_array, tmp_path):
+def test_get_and_set_rows(as_array, tmp_path):
     b = bank(tmp_path)
     index = as_array([1, 4, 9])
     weight, mom = b.get(index)
@@ -28,47 +28,47 @@ def test_rows_come_and_go(as_array, tmp_path):
     assert not b.weight_mom.asnumpy()[others].any()
 
 
-def test_every_row_is_not_copied(tmp_path):
+def test_get_of_all_rows_does_not_copy(tmp_path):
     b = bank(tmp_path)
     assert b.get(np.arange(10))[0] is b.weight
 
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Pieces of four rows, as 2^31 elements are of millions."""
+    """Reduces the size of a piece from 2^31 elements to four rows."""
     monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 12)
 
 
-def test_a_bank_in_pieces_holds_the_same(tmp_path, small_pieces):
+def test_get_and_set_rows_of_several_pieces(tmp_path, small_pieces):
     b = bank(tmp_path)
     assert [len(piece.weight) for piece in b.centers.pieces] == [4, 4, 2]
     with pytest.raises(ValueError, match="10 centers of this rank are in 3 pieces, because an .* holds at most 4 of"):
         _ = b.weight
-    whole, mom = b.get(np.arange(10))
+    initial, mom = b.get(np.arange(10))
     assert not mom.asnumpy().any()
     index = np.array([0, 3, 4, 9])
     weight, mom = b.get(index)
-    np.testing.assert_array_equal(weight.asnumpy(), whole.asnumpy()[index])
+    np.testing.assert_array_equal(weight.asnumpy(), initial.asnumpy()[index])
     b.set(index, weight + 1, mom + 2)
     after, mom_after = (array.asnumpy() for array in b.get(np.arange(10)))
-    expected = whole.asnumpy()
+    expected = initial.asnumpy()
     expected[index] += 1
     np.testing.assert_array_equal(after, expected)
     assert mom_after.sum(axis=1).tolist() == [6.0 * (row in index) for row in range(10)]
 
 
-def test_pieces_start_saved_and_loaded_as_one_array_does(tmp_path, monkeypatch):
-    whole = bank(tmp_path).weight.asnumpy()
+def test_several_pieces_are_initialized_saved_and_loaded_as_one_array(tmp_path, monkeypatch):
+    expected = bank(tmp_path).weight.asnumpy()
     monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 12)
     b = bank(tmp_path)
-    np.testing.assert_array_equal(b.get(np.arange(10))[0].asnumpy(), whole)
+    np.testing.assert_array_equal(b.get(np.arange(10))[0].asnumpy(), expected)
     b.save()
     other = bank(tmp_path, seed=5)
     other.load()
-    np.testing.assert_array_equal(other.get(np.arange(10))[0].asnumpy(), whole)
+    np.testing.assert_array_equal(other.get(np.arange(10))[0].asnumpy(), expected)
 
 
-def test_loading_what_is_missing_broken_or_of_another_size(tmp_path):
+def test_load_of_missing_damaged_or_different_files_raises(tmp_path):
     b = bank(tmp_path)
     with pytest.raises(OSError, match="0_centers.param: this rank has not saved there"):
         b.load()
@@ -82,7 +82,7 @@ def test_loading_what_is_missing_broken_or_of_another_size(tmp_path):
     np.testing.assert_array_equal(b.weight.asnumpy(), before)
 
 
-def test_a_save_that_fails_leaves_the_files_from_before(tmp_path):
+def test_failed_save_keeps_the_previous_files(tmp_path):
     b = bank(tmp_path)
     b.save()
     content = (tmp_path / "0_centers.param").read_bytes()
@@ -93,7 +93,7 @@ def test_a_save_that_fails_leaves_the_files_from_before(tmp_path):
     assert (tmp_path / "0_centers.param").read_bytes() == content
 
 
-def test_the_seed_and_the_class_decide_the_centers(tmp_path):
+def test_initial_centers_depend_on_the_seed(tmp_path):
     first, again, other = (bank(tmp_path, seed=seed).weight.asnumpy() for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any(axis=1).all()

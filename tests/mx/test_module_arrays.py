@@ -1,4 +1,4 @@
-"""Reading the arrays of a Module whose last step is still at work."""
+"""Reads of the arrays of a Module while its last step is still running."""
 
 import mxnet as mx
 import pytest
@@ -8,7 +8,7 @@ from partial_fc_mxnet.ops import module_arrays
 
 @pytest.fixture
 def module():
-    """A BatchNorm whose backward pass comes last."""
+    """A module whose backward pass ends with a BatchNorm."""
     symbol = mx.sym.BatchNorm(mx.sym.Variable("data"), fix_gamma=False, name="bn")
     for number in range(3):
         symbol = mx.sym.FullyConnected(symbol, num_hidden=512, name=f"fc{number}")
@@ -19,11 +19,11 @@ def module():
 
 
 @pytest.mark.parametrize("read", [module_arrays.statistics, lambda module: module_arrays.export(module)[1]])
-def test_statistics_are_those_of_the_step_that_was_begun_last(module, read):
+def test_statistics_are_those_of_the_last_step(module, read):
     batch = mx.io.DataBatch([mx.nd.random.normal(1, 1, (64, 8, 32, 32))])
     for step in range(1, 21):
         module.forward_backward(batch)
-        module._params_dirty = True  # as update() leaves it
-        (found,) = (array.asnumpy() for name, array in read(module).items() if name == "bn_moving_mean")
+        module._params_dirty = True  # as after update()
+        (statistic,) = (array.asnumpy() for name, array in read(module).items() if name == "bn_moving_mean")
         mean = batch.data[0].asnumpy().mean(axis=(0, 2, 3))
-        assert abs(found - mean * (1 - 0.9**step)).max() < 1e-3, step
+        assert abs(statistic - mean * (1 - 0.9**step)).max() < 1e-3, step

@@ -1,4 +1,4 @@
-"""The benchmark of operators: alternatives that it compares do the same, and its short form runs."""
+"""The benchmark of operators: the alternatives of a group return the same values, and the command runs."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from paths import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 
-# What the others of the group return, from what these return.
-TRANSLATED = {
+# Converts the results of these calls to those of the other calls of their group.
+CONVERTED = {
     "log_softmax": lambda logarithms, tile: np.exp(logarithms),
     "softmax (L, G), axis 0": lambda transposed, tile: transposed.T,
     "L2Normalization": lambda unit, tile: (tile.w * unit).sum(axis=1),
@@ -31,31 +31,31 @@ def operators(monkeypatch):
 
 
 def results(operators, name, call) -> list:
-    """What a call returns of a tile that no other call has touched: the last one, which is smaller than the others."""
+    """The results of a call on a fresh tile: the last one, which is smaller than the others."""
     tile = operators.divide(8, 300, 32, 128)[-1]
     tile.dt[...] = tile.d.T
     returned = call(tile)
-    translate = TRANSLATED.get(name, lambda values, tile: values)
+    convert = CONVERTED.get(name, lambda values, tile: values)
     arrays = returned if isinstance(returned, tuple) else (returned,)
     host = [array.asnumpy() if isinstance(array, mx.nd.NDArray) else array.copy() for array in arrays]
-    return [np.squeeze(translate(values, tile)) for values in host]
+    return [np.squeeze(convert(values, tile)) for values in host]
 
 
-def test_the_alternatives_of_a_group_return_the_same(operators):
+def test_calls_of_a_group_return_the_same(operators):
     for group, rows in groupby(operators.OPERATORS, key=lambda row: row[0]):
         (_, expected), *others = [(name, results(operators, name, call)) for _, name, call, _ in rows]
         assert others, group
         for name, got in others:
             # Sums of at most 44 products of numbers of about 1, each rounded to 2^-24.
             assert [array.shape for array in got] == [array.shape for array in expected], f"{group}: {name}"
-            for one, other in zip(expected, got):
-                np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5, err_msg=f"{group}: {name}")
+            for values, other in zip(expected, got):
+                np.testing.assert_allclose(other, values, rtol=1e-5, atol=1e-5, err_msg=f"{group}: {name}")
 
 
-def test_the_short_form_prints_and_writes_the_table(tmp_path):
-    words = ["--batch", "32", "--classes", "3000", "--embedding", "64", "--tile", "512", "--json", tmp_path / "table"]
+def test_command_prints_and_writes_the_table(tmp_path):
+    args = ["--batch", "32", "--classes", "3000", "--embedding", "64", "--tile", "512", "--json", tmp_path / "table"]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, BENCHMARKS / "operators.py", *words]
+    command = [sys.executable, BENCHMARKS / "operators.py", *args]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -65,6 +65,6 @@ def test_the_short_form_prints_and_writes_the_table(tmp_path):
     for row, line in zip(rows, lines[2:]):
         assert line.startswith(row["group"]) and f"{row['name']} " in line and ("*" in line) == row["chosen"]
     milliseconds = {(row["group"], row["name"]): (row["whole_ms"], row["tiled_ms"]) for row in rows}
-    # 7, 30 and 13 times, on a quiet machine with the default shape; tests share theirs with others.
+    # Factors of 7, 30 and 13 on an idle machine with the default shape; a loaded machine shows smaller ones.
     for group, slow, chosen in [("exp", "exp", "exp"), ("row maximum", "max", "max"), ("norms of W", "norm", "einsum")]:
         assert 0 < milliseconds[group, f"numpy {chosen}"][0] < milliseconds[group, slow][0], result.stdout

@@ -52,10 +52,10 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_users_of_the_original_find_its_signatures(name):
-    found = partial_fc_mxnet
+    callable_ = partial_fc_mxnet
     for part in name.split("."):
-        found = getattr(found, part)
-    assert list(inspect.signature(found).parameters)[: len(SIGNATURES[name])] == SIGNATURES[name]
+        callable_ = getattr(callable_, part)
+    assert list(inspect.signature(callable_).parameters)[: len(SIGNATURES[name])] == SIGNATURES[name]
 
 
 def test_the_modules_other_names():

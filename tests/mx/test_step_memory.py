@@ -1,4 +1,4 @@
-"""What a step takes beyond the bank does not grow with the classes where nothing is kept between its walks."""
+"""The memory of a step beyond the bank does not grow with the classes if no logits are cached between its passes."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
 
 
 def peak_of_a_step(classes, logits_cache_bytes):
-    """Bytes that steps take beyond what there was before the first, in a process that has run nothing else."""
+    """Bytes that steps need beyond the memory before the first step, in a process of their own."""
     command = [sys.executable, __file__, str(classes), str(logits_cache_bytes)]
     result = subprocess.run(
         command,
@@ -44,12 +44,12 @@ def measure(classes, logits_cache_bytes):
 
 def test_memory_does_not_grow_with_the_classes():
     small, large = (peak_of_a_step(classes, 0) for classes in (10_000, 150_000))
-    # The logits of the large one would take 77 MB; a tile's take 1, its gradient half of that.
+    # All logits of the large case take 77 MB; those of a tile take 1 MB, and its gradient half of that.
     assert small < 16 * MEGABYTE
     assert large < small + 8 * MEGABYTE
 
 
-def test_what_is_kept_stays_under_its_limit():
+def test_cached_logits_stay_within_the_limit():
     logits = 4 * G * 150_000
     assert logits < peak_of_a_step(150_000, logits) < logits + 24 * MEGABYTE
     assert peak_of_a_step(150_000, logits - 1) < 24 * MEGABYTE

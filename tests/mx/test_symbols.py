@@ -1,4 +1,4 @@
-"""The backbones: sizes, names, initial values, and that each runs forward and backward.
+"""The backbones: sizes, names, initial values, forward and backward pass.
 
 Legend: B images in a batch, E embedding size, C channels.
 """
@@ -11,6 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from partial_fc_mxnet.ops.module_arrays import gradients
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 from partial_fc_mxnet.symbol.blocks import ACTIVATIONS
 from partial_fc_mxnet.symbol.head import HEADS
@@ -43,21 +44,21 @@ def pixels(batch: int = 2, size: int = 112) -> mx.io.DataBatch:
     return mx.io.DataBatch([mx.nd.array(images, dtype="float32")], None)
 
 
-# Sizes of the published models, in units of 2^20 bytes, to the one decimal they are published with.
+# Sizes of the published models in units of 2^20 bytes, with the published precision of one decimal.
 @pytest.mark.parametrize("network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8)])
-def test_size_is_that_of_the_published_model(network, size):
+def test_size_equals_the_published_model(network, size):
     assert round(float32_bytes(get_symbol(network)) / 2**20, 1) == size
 
 
 def test_size_of_r200():
-    """The published 476 counts 10^6 bytes, unlike the other four: [6, 26, 60, 6] is 453.8 x 2^20 = 475.9 x 10^6."""
+    """The published 476 counts 10^6 bytes, unlike the others: [6, 26, 60, 6] is 453.8 x 2^20 = 475.9 x 10^6."""
     size = float32_bytes(get_symbol("r200"))
     assert round(size / 2**20, 1) == 453.8
     assert round(size / 1e6) == 476
 
 
 def test_mobilefacenet_is_small():
-    """The paper counts 0.99 million weights at E = 128 (arXiv 1804.07573, table 3); PReLU slopes come on top."""
+    """The paper has 0.99 million weights for E = 128 (arXiv 1804.07573, table 3), without the slopes of PReLU."""
     shapes = parameter_shapes(get_symbol("mbf", embedding_size=128))
     weights = sum(int(np.prod(shape)) for name, shape in shapes.items() if name.endswith("_weight"))
     assert 0.95e6 < weights < 1.0e6
@@ -65,7 +66,7 @@ def test_mobilefacenet_is_small():
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
 @pytest.mark.parametrize("size", [112, 128])
-def test_one_embedding_an_image(network, size):
+def test_output_is_one_embedding_per_image(network, size):
     symbol = get_symbol(network, embedding_size=96)
     assert symbol.list_outputs() == ["fc1_output"]
     _, outputs, _ = symbol.infer_shape(data=(5, 3, size, size))
@@ -84,8 +85,8 @@ def operators(symbol: mx.sym.Symbol) -> list[str]:
     return [node["op"] for node in json.loads(symbol.tojson())["nodes"]]
 
 
-def test_names_are_those_of_published_models():
-    """What a published r50 file holds: it must load by name, with these shapes."""
+def test_names_equal_the_published_models():
+    """A published r50 file must load by name, with these shapes."""
     shapes = parameter_shapes(get_symbol("r50"))
     known = {
         "conv0_weight": (64, 3, 3, 3),
@@ -124,8 +125,8 @@ def test_names_of_the_other_families(network, name, shape):
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_every_parameter_is_decided_by_its_ending(network):
-    """Weight decay goes by name: matrices and kernels are `_weight`, scales `_gamma`, and nothing else is there."""
+def test_suffix_determines_the_kind_of_parameter(network):
+    """Weight decay depends on the suffix: matrices and kernels end with `_weight`, scales with `_gamma`."""
     shapes = parameter_shapes(get_symbol(network, net_se=True))
     endings = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var")
     for name, shape in shapes.items():
@@ -133,8 +134,8 @@ def test_every_parameter_is_decided_by_its_ending(network):
         assert name.endswith("_weight") == (len(shape) > 1), name
 
 
-def test_same_call_same_symbol():
-    """Nothing built in between may leak into the names: ranks and restarts compare symbols and parameters by name."""
+def test_same_arguments_give_the_same_symbol():
+    """Symbols built in between must not change the names, because checkpoints and ranks match parameters by name."""
     first = get_symbol("small", embedding_size=64).tojson()
     get_symbol("mbf")
     assert get_symbol("small", embedding_size=64).tojson() == first
@@ -153,15 +154,15 @@ def test_settings_reach_every_block(network):
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_no_layer_relies_on_a_hidden_flatten(network):
-    """The ONNX exporter writes a wrong Gemm for a FullyConnected that does not spell `flatten` out."""
+def test_flatten_is_explicit(network):
+    """The ONNX exporter writes a wrong Gemm for a FullyConnected without an explicit `flatten`."""
     nodes = json.loads(get_symbol(network).tojson())["nodes"]
     dense = [node for node in nodes if node["op"] == "FullyConnected"]
     assert [node["attrs"].get("flatten") for node in dense] == ["True"]
 
 
 def test_initial_values():
-    """Xavier is given for all parameters: slopes must still be 0.25, scales 1, offsets 0."""
+    """With Xavier as the global initializer, slopes are still 0.25, scales 1 and offsets 0."""
     arguments, statistics = bound_module(get_symbol("mbf", embedding_size=16)).get_params()
     slopes = [name for name in arguments if name.endswith("_relu_gamma")]
     assert len(slopes) == 2 + 2 * 15 + 1
@@ -175,20 +176,20 @@ def test_initial_values():
 @pytest.mark.parametrize("network", ["r18", "rx50", "mbf", "small"])
 def test_forward_and_backward_reach_every_weight(network):
     mx.random.seed(3)
-    # Images of 32 x 32 keep it quick; they are too small for the head of mbf, so all take "FC".
+    # Images of 32 x 32 make it fast; they are too small for the head of mbf, so all networks use "FC".
     module = bound_module(get_symbol(network, embedding_size=16, net_output="FC"), batch=4, size=32)
     module.forward(pixels(4, size=32), is_train=True)
     features = module.get_outputs()[0]
     assert features.shape == (4, 16)
     module.backward([mx.nd.random.normal(shape=(4, 16))])
-    for name, gradients in zip(module._exec_group.param_names, module._exec_group.grad_arrays):
-        gradient = gradients[0].asnumpy()
+    for name, array in gradients(module).items():
+        gradient = array.asnumpy()
         assert np.isfinite(gradient).all(), name
         assert name == "fc1_gamma" or np.abs(gradient).max() > 0, name
 
 
 def test_pixels_are_normalized_inside():
-    """A network fed 0..255 equals its first convolution fed (x - 127.5) / 128."""
+    """The stem of a network applied to x in 0..255 equals its convolution applied to (x - 127.5) / 128."""
     symbol = get_symbol("small", embedding_size=8)
     stem = symbol.get_internals()["conv0_output"]
     module = bound_module(stem)
@@ -216,11 +217,11 @@ def test_pixels_are_normalized_inside():
         ({"network": "r18", "bn_mom": 1.0}, "bn_mom is 1.0"),
     ],
 )
-def test_wrong_settings_are_refused_with_the_nearest_name(arguments, message):
+def test_invalid_settings_raise_with_the_nearest_name(arguments, message):
     with pytest.raises(ValueError, match=message):
         get_symbol(**arguments)
 
 
 @pytest.mark.parametrize("net_act", ACTIVATIONS)
-def test_every_activation_is_one_mxnet_knows(net_act):
+def test_mxnet_accepts_every_activation(net_act):
     assert get_symbol("r18", net_act=net_act).infer_shape(data=(1, 3, 112, 112))[1] == [(1, 512)]

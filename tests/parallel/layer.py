@@ -1,4 +1,4 @@
-"""A small Partial FC on a linear backbone, the same whatever the number of ranks.
+"""A small Partial FC with a linear backbone, the same for any number of ranks.
 
 Shapes: G global batch, D inputs, E embedding, C classes.
 """
@@ -29,9 +29,9 @@ class Batches(mx.io.DataIter):
         self.step += 1
         if self.step == len(self.images):
             raise StopIteration
-        mine = slice(hvd.rank() * self.batch_size, (hvd.rank() + 1) * self.batch_size)
-        data = mx.nd.array(self.images[self.step, mine])
-        return mx.io.DataBatch([data], [mx.nd.array(self.labels[self.step, mine], dtype="int64")])
+        local = slice(hvd.rank() * self.batch_size, (hvd.rank() + 1) * self.batch_size)
+        data = mx.nd.array(self.images[self.step, local])
+        return mx.io.DataBatch([data], [mx.nd.array(self.labels[self.step, local], dtype="int64")])
 
 
 def random_batches(classes, steps, seed=0):
@@ -46,7 +46,7 @@ def linear_symbol():
 
 
 def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
-    """This rank's bank of `classes` classes."""
+    """This rank's part of a bank of `classes` classes."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
     return MemoryBank(
         num_sampled(shard.size, ratio), shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(folder), gpu=gpu
@@ -54,7 +54,7 @@ def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
 
 
 def build_module(bank, loss, lr=0.1):
-    """The module over the linear backbone, and the parameters of its optimizer."""
+    """The module with the linear backbone, and the parameters of its optimizer."""
     backbone, memory = get_scheduler([], lr, lr)
     module = SampleDistributeModule(linear_symbol(), loss, bank, MemoryBankSGDOptimizer(memory, 1 / G))
     params = {
@@ -106,7 +106,7 @@ MARGINS = {
 
 
 class OnlyForward:
-    """A user's own loss: nothing but the textbook form."""
+    """A user's own loss, which has only the textbook form."""
 
     def __init__(self, margins, scale):
         self.inner = MarginLoss(margins, scale, E)

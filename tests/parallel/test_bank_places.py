@@ -1,4 +1,4 @@
-"""A bank trains the same wherever it is: in one array, in pieces, in files."""
+"""Training is the same for a bank in one array, in several pieces and in files."""
 
 import horovod.mxnet as hvd
 import numpy as np
@@ -13,11 +13,11 @@ CLASSES, STEPS = 41, 6
 
 
 def train(loss, ratio, folder=None):
-    """Everything that comes of a short training: losses, this rank's centers and momentum, the backbone."""
+    """Trains a few steps; returns the number of pieces, and losses, this rank's centers and momentum, the backbone."""
     shard = shard_of(CLASSES, hvd.rank(), hvd.size())
     sampled = num_sampled(shard.size, ratio)
     bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=folder)
-    # Centers as short as those of a new bank would turn in a few steps of any size.
+    # With the short centers of a new bank, a few steps would turn them completely.
     for number, piece in enumerate(bank.centers.pieces):
         bank.centers.fill(number, "weight", [(0, piece.weight.asnumpy() * 30)])
     module, params = build_module(bank, loss)
@@ -29,53 +29,53 @@ def train(loss, ratio, folder=None):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Makes a rank's classes lie in three pieces."""
+    """Divides the classes of a rank into three pieces."""
     rows = -(-shard_of(CLASSES, 0, hvd.size()).size // 3)
     monkeypatch.setattr(center_storage, "MAX_ELEMENTS", rows * E)
 
 
-LOSSES = {"margin": MarginLoss(MARGINS["arcface"], 8.0, E), "recorded": OnlyForward(MARGINS["cosface"], 8.0)}
+LOSSES = {"margin": MarginLoss(MARGINS["arcface"], 8.0, E), "autograd": OnlyForward(MARGINS["cosface"], 8.0)}
 RATIOS = [1.0, 0.4]
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_in_files_as_in_memory(loss, ratio, tmp_path):
+def test_files_equal_memory(loss, ratio, tmp_path):
     _, expected = train(LOSSES[loss], ratio)
-    _, found = train(LOSSES[loss], ratio, str(tmp_path))
-    for one, other in zip(expected, found):
-        np.testing.assert_array_equal(other, one)
+    _, actual = train(LOSSES[loss], ratio, str(tmp_path))
+    for values, other in zip(expected, actual):
+        np.testing.assert_array_equal(other, values)
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_in_pieces_in_files_as_in_memory(loss, ratio, tmp_path, small_pieces):
+def test_pieces_in_files_equal_memory(loss, ratio, tmp_path, small_pieces):
     pieces, expected = train(LOSSES[loss], ratio)
-    _, found = train(LOSSES[loss], ratio, str(tmp_path))
+    _, actual = train(LOSSES[loss], ratio, str(tmp_path))
     assert pieces == 3
-    for one, other in zip(expected, found):
-        np.testing.assert_array_equal(other, one)
+    for values, other in zip(expected, actual):
+        np.testing.assert_array_equal(other, values)
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_in_pieces_as_in_one(loss, ratio, request):
+def test_pieces_equal_one_array(loss, ratio, request):
     _, expected = train(LOSSES[loss], ratio)
     request.getfixturevalue("small_pieces")
-    pieces, found = train(LOSSES[loss], ratio)
+    pieces, actual = train(LOSSES[loss], ratio)
     assert pieces == 3
-    for one, other in zip(expected, found):
-        # Sums over the classes come in another order, tile by tile; float32 keeps 7 digits, and 6 steps lose one.
-        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+    for values, other in zip(expected, actual):
+        # The tiles change the order of the sums over the classes; float32 has 7 digits, and 6 steps lose one.
+        np.testing.assert_allclose(other, values, rtol=1e-5, atol=1e-6)
 
 
-def test_what_a_draw_of_ones_own_gives_is_read_ahead(tmp_path, monkeypatch):
+def test_sample_of_a_replaced_method_is_prefetched(tmp_path, monkeypatch):
     shard = shard_of(CLASSES, hvd.rank(), hvd.size())
     bank = MemoryBank(shard.size, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=str(tmp_path))
     every = np.arange(shard.size)
     monkeypatch.setattr(bank, "sample", lambda labels: (every, np.unique(labels)))
-    asked, prefetch = [], bank.centers.prefetch
-    monkeypatch.setattr(bank.centers, "prefetch", lambda index: (asked.append(index), prefetch(index)))
+    prefetched, prefetch = [], bank.centers.prefetch
+    monkeypatch.setattr(bank.centers, "prefetch", lambda index: (prefetched.append(index), prefetch(index)))
     module, params = build_module(bank, LOSSES["margin"])
     fit(module, params, Batches(*random_batches(CLASSES, 1)), 1)
-    assert len(asked) == 1 and asked[0] is every
+    assert len(prefetched) == 1 and prefetched[0] is every

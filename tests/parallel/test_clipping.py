@@ -1,4 +1,4 @@
-"""Gradients clipped by their global norm: that of the mean loss over all ranks, whatever their number."""
+"""Gradients clipped by their global norm, that of the mean loss over all ranks, for any number of ranks."""
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -14,7 +14,7 @@ CLASSES, LR = 12, 0.1
 
 
 def build(folder, max_norm):
-    """The module over the linear backbone, ready to train."""
+    """The module with the linear backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), 16.0, 4)
     built, params = build_module(bank, loss, LR)
     module = SampleDistributeModule(built.symbol, loss, bank, built.memory_optimizer, max_grad_norm=max_norm)
@@ -29,9 +29,9 @@ def first_step(folder, max_norm):
     module = build(folder, max_norm)
     module.forward_backward(next(Batches(*random_batches(CLASSES, 1))))
     local = {name: array.asnumpy().astype(np.float64) for name, array in gradients(module).items()}
-    # rescale_grad is R / G, which turns the sum over the ranks into the mean over the images, times R / R.
     total = {name: all_ranks(grad[np.newaxis], f"sum.{name}") for name, grad in local.items()}
     module.update()
+    # rescale_grad, R / G, turns the sum over the ranks into the mean over the images.
     return (
         {name: grads.sum(axis=0) * hvd.size() / G for name, grads in total.items()},
         {name: array.asnumpy() for name, array in parameters(module).items()},
@@ -39,7 +39,7 @@ def first_step(folder, max_norm):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9, 2.0])
-def test_the_update_is_that_of_the_clipped_mean_gradient(share, tmp_path):
+def test_update_uses_the_clipped_mean_gradient(share, tmp_path):
     gradient, _ = first_step(tmp_path, 0.0)
     norm = np.sqrt(sum(np.sum(np.square(grad)) for grad in gradient.values()))
     _, after = first_step(tmp_path, share * norm)
@@ -52,13 +52,13 @@ def test_the_update_is_that_of_the_clipped_mean_gradient(share, tmp_path):
         np.testing.assert_allclose(every, np.broadcast_to(after[name], every.shape), rtol=0, atol=1e-7)
 
 
-def test_a_norm_that_is_not_reached_changes_no_bit(tmp_path):
-    (_, without), (_, with_it) = first_step(tmp_path, 0.0), first_step(tmp_path, 1e6)
-    for name, array in without.items():
-        np.testing.assert_array_equal(with_it[name], array, err_msg=name)
+def test_limit_above_the_norm_changes_no_bit(tmp_path):
+    (_, unlimited), (_, limited) = first_step(tmp_path, 0.0), first_step(tmp_path, 1e6)
+    for name, array in unlimited.items():
+        np.testing.assert_array_equal(limited[name], array, err_msg=name)
 
 
-def test_gradients_of_zero_stay_zero(tmp_path):
+def test_zero_gradients_stay_zero(tmp_path):
     module = build(tmp_path, 1.0)
     module.forward_backward(next(Batches(*random_batches(CLASSES, 1))))
     for gradient in gradients(module).values():
@@ -67,7 +67,7 @@ def test_gradients_of_zero_stay_zero(tmp_path):
     np.testing.assert_array_equal(parameters(module)["fc1_bias"].asnumpy(), initial_params()["fc1_bias"].asnumpy())
 
 
-def test_the_updater_stays_when_the_optimizer_is_there_already(tmp_path):
+def test_second_init_optimizer_keeps_the_updater(tmp_path):
     module = build(tmp_path, 1.0)
     updater = backbone(module)._updater
     module.init_optimizer(optimizer_params={"learning_rate": 0.5})
@@ -76,7 +76,7 @@ def test_the_updater_stays_when_the_optimizer_is_there_already(tmp_path):
 
 @pytest.mark.world_size(1)
 @pytest.mark.parametrize("dtype, largest", [("float32", 1e10), ("float16", 60000)])
-def test_the_norm_of_many_arrays(dtype, largest):
+def test_norm_of_many_arrays(dtype, largest):
     rng = np.random.default_rng(0)
     values = [(rng.standard_normal(n % 7 + 1) * 3).astype(dtype) for n in range(450)] + [np.full(3, largest, dtype)]
     check_norm(values, dtype)
@@ -84,7 +84,7 @@ def test_the_norm_of_many_arrays(dtype, largest):
 
 @pytest.mark.world_size(1)
 @pytest.mark.parametrize("shape", [(512, 20000), (10**7,), (3, 7, 5, 3), (1, 10**6)])
-def test_the_norm_of_a_large_array(shape):
+def test_norm_of_a_large_array(shape):
     check_norm([np.random.default_rng(0).standard_normal(shape).astype(np.float32)], "float32")
 
 

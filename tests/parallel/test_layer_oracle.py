@@ -11,21 +11,20 @@ from partial_fc_mxnet import MarginLoss
 
 SCALE = 8.0  # small enough that the oracle's central differences keep eight digits
 
-# float32 against float64: the longest sums are of 31 terms of order 1, and a target next to pi or 0
-# magnifies a rounding of 6e-8 by at most 1 / sin(theta), some tens here.
+# float32 against float64: the longest sums have 31 terms of order 1, and a target angle near 0 or pi amplifies a
+# rounding error of 6e-8 by at most 1 / sin(theta), below 100 here.
 TOLERANCE = dict(rtol=2e-4, atol=2e-5)
 
 
 def one_step(classes, ratio, loss, folder):
-    """Runs the layer once on known features; everything that came of it, from all ranks."""
+    """Runs the layer once on fixed features; returns inputs and results of all ranks."""
     rng = np.random.default_rng(7)
     features = rng.standard_normal((G, E)).astype(np.float32)
     labels = rng.integers(0, classes, G)
     bank = build_bank(classes, ratio, folder)
     module, _ = build_module(bank, loss)
-    drawn = []
-    sample = bank.sample
-    bank.sample = lambda label: drawn.append(sample(label)) or drawn[-1]
+    samples, sample = [], bank.sample
+    bank.sample = lambda label: samples.append(sample(label)) or samples[-1]
     before = all_ranks(bank.weight.asnumpy(), "before")
     module.num_classes = classes
     d_features, loss_value = module.backward_sample(mx.nd.array(features), labels)
@@ -34,7 +33,7 @@ def one_step(classes, ratio, loss, folder):
         "features": features.astype(np.float64),
         "labels": labels,
         "before": before.astype(np.float64),
-        "classes": all_ranks(drawn[0][0] + bank.class_start, "drawn"),
+        "classes": all_ranks(samples[0][0] + bank.class_start, "sampled"),
         "d_features": np.sum(partial, axis=0),
         "loss": loss_value,
         "after": all_ranks(bank.weight.asnumpy(), "after"),
@@ -44,7 +43,7 @@ def one_step(classes, ratio, loss, folder):
 
 def check(result, margins):
     if hvd.rank() != 0:
-        return  # every rank has the same numbers, and the oracle is slow
+        return  # the oracle is slow, and every rank has the same numbers
     features, centers = result["features"], result["before"]
     args = (features, centers, result["labels"], result["classes"].tolist(), margins, SCALE)
     np.testing.assert_allclose(result["loss"], oracle.mean_loss(*args), rtol=1e-5)
@@ -52,11 +51,11 @@ def check(result, margins):
     np.testing.assert_allclose(result["d_features"] / G, d_features, **TOLERANCE)
     d_centers = oracle.gradient(lambda: oracle.mean_loss(*args), centers)
     after, mom = oracle.sgd_momentum(centers, np.zeros_like(centers), d_centers, lr=0.1)
-    taking_part = np.isin(np.arange(len(centers)), result["classes"])
-    np.testing.assert_allclose(result["after"][taking_part], after[taking_part], **TOLERANCE)
-    np.testing.assert_allclose(result["mom"][taking_part], mom[taking_part], **TOLERANCE)
-    np.testing.assert_array_equal(result["after"][~taking_part], centers[~taking_part])
-    assert not result["mom"][~taking_part].any()
+    sampled = np.isin(np.arange(len(centers)), result["classes"])
+    np.testing.assert_allclose(result["after"][sampled], after[sampled], **TOLERANCE)
+    np.testing.assert_allclose(result["mom"][sampled], mom[sampled], **TOLERANCE)
+    np.testing.assert_array_equal(result["after"][~sampled], centers[~sampled])
+    assert not result["mom"][~sampled].any()
 
 
 @pytest.mark.parametrize("name", MARGINS)
@@ -69,19 +68,19 @@ def test_matches_the_oracle(name, classes, ratio, tmp_path):
 
 @pytest.mark.parametrize("name", MARGINS)
 @pytest.mark.parametrize("classes, ratio", [(7, 1.0), (31, 0.4)])
-def test_a_loss_with_only_forward_matches_too(name, classes, ratio, tmp_path):
+def test_user_loss_matches_the_oracle(name, classes, ratio, tmp_path):
     check(one_step(classes, ratio, OnlyForward(MARGINS[name], SCALE), tmp_path), MARGINS[name])
 
 
-def test_more_positives_than_the_sample_all_take_part(tmp_path):
-    # S = 1 on each rank at r = 0.01, while the labels are of several classes.
+def test_more_positives_than_num_sample_are_all_sampled(tmp_path):
+    # r = 0.01 gives S = 1 on each rank, and the labels have several classes.
     result = one_step(18, 0.01, MarginLoss(MARGINS["cosface"], SCALE, E), tmp_path)
     assert set(result["labels"]) <= set(result["classes"])
     assert len(result["classes"]) > hvd.size()
     check(result, MARGINS["cosface"])
 
 
-def test_backward_takes_every_class(tmp_path):
+def test_backward_uses_every_class(tmp_path):
     bank = build_bank(9, 0.2, tmp_path)
     module, _ = build_module(bank, MarginLoss(MARGINS["arcface"], SCALE, E))
     rng = np.random.default_rng(3)
@@ -95,11 +94,11 @@ def test_backward_takes_every_class(tmp_path):
     assert (bank.weight.asnumpy() != before).any(axis=1).all()
 
 
-def test_a_replaced_sample_is_used_and_a_missing_positive_is_counted(tmp_path):
+def test_missing_positive_of_a_replaced_sample_raises(tmp_path):
     bank = build_bank(12, 1.0, tmp_path)
     module, _ = build_module(bank, MarginLoss(MARGINS["arcface"], SCALE, E))
     labels = np.arange(0, 12, 2)
-    # Every rank leaves out its first class.
+    # Every rank omits its first class.
     bank.sample = lambda label: (np.arange(1, bank.num_local), np.unique(label))
     with pytest.raises(ValueError, match=rf"{hvd.size()} of 6 labels have no center .* the first is label 0 at row 0"):
         module.backward_sample(mx.nd.ones((G, E)), labels)

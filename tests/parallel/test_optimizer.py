@@ -1,4 +1,4 @@
-"""Weight decay reaches the parameters it should, through DistributedOptimizer as through MXNet's own."""
+"""The optimizers: weight decay through DistributedOptimizer, SGD of the memory bank, the schedulers."""
 
 import pickle
 
@@ -18,7 +18,7 @@ def symbol():
 
 
 def update_with_zero_gradients(optimizer):
-    """Parameters after one update with zero gradients from all ones: what changes has been decayed."""
+    """Parameters that started at 1, after one update with zero gradients: only weight decay changes them."""
     module = mx.mod.Module(symbol(), label_names=None)
     module.bind([("data", (2, 5))])
     module.init_params()
@@ -32,7 +32,7 @@ def update_with_zero_gradients(optimizer):
 
 
 @pytest.mark.parametrize("with_names", [True, False])
-def test_biases_and_betas_see_no_decay(with_names):
+def test_biases_and_betas_have_no_decay(with_names):
     if with_names:
         net = symbol()
         names = [n for n in net.list_arguments() if n != "data"]
@@ -47,11 +47,11 @@ def test_biases_and_betas_see_no_decay(with_names):
     assert after["bn_gamma"] == pytest.approx(decayed)
     assert after["fc_bias"] == 1
     assert after["bn_beta"] == 1
-    # wd_mult = 0 of the symbol is known only to an optimizer that was given the symbol.
+    # Only an optimizer that was created with the symbol knows the symbol's wd_mult = 0.
     assert after["slow_weight"] == (1 if with_names else pytest.approx(decayed))
 
 
-def test_what_the_user_set_survives_the_names():
+def test_multipliers_of_the_user_survive_new_names():
     inner = mx.optimizer.SGD(learning_rate=0.1, wd=0.5)
     inner.set_wd_mult({"fc_weight": 0.0})
     optimizer = DistributedOptimizer(inner, prefix="backbone.")
@@ -70,7 +70,7 @@ def test_memory_bank_sgd():
     np.testing.assert_allclose(weight.asnumpy(), 1 + 0.45 - 0.22, rtol=1e-6)
 
 
-def test_both_schedulers_step_together():
+def test_both_schedulers_change_at_the_same_update():
     backbone, bank = get_scheduler([3, 5], 0.1, 0.4)
     assert [round(backbone(n), 6) for n in range(1, 8)] == [0.1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
     assert [round(bank(n), 6) for n in range(1, 8)] == [0.4, 0.4, 0.4, 0.04, 0.04, 0.004, 0.004]

@@ -4,18 +4,18 @@ from partial_fc.layer.initializer import BLOCK, center_blocks
 
 
 def initial_centers(start, stop, embedding_size, seed):
-    """All blocks in one array, each where it says it belongs."""
+    """All blocks in one array, at the rows that center_blocks yields."""
     centers = np.full((stop - start, embedding_size), np.nan, np.float32)
     for row, block in center_blocks(start, stop, embedding_size, seed):
         centers[row : row + len(block)] = block
     return centers
 
 
-def test_a_center_does_not_depend_on_the_shard_it_is_in():
-    whole = initial_centers(0, 2 * BLOCK + 10, 8, seed=3)
+def test_centers_do_not_depend_on_the_shard():
+    undivided = initial_centers(0, 2 * BLOCK + 10, 8, seed=3)
     for start, stop in ((0, 5), (BLOCK - 1, BLOCK + 1), (17, 2 * BLOCK + 10), (BLOCK, BLOCK)):
-        np.testing.assert_array_equal(initial_centers(start, stop, 8, seed=3), whole[start:stop])
-    assert (initial_centers(0, 5, 8, seed=4) != whole[:5]).any()
+        np.testing.assert_array_equal(initial_centers(start, stop, 8, seed=3), undivided[start:stop])
+    assert (initial_centers(0, 5, 8, seed=4) != undivided[:5]).any()
 
 
 def test_distribution():

@@ -1,15 +1,15 @@
-"""The course of the loss scale: down at overflows, up after many good updates, an end where nothing helps."""
+"""The loss scale: halved at overflows, doubled after many finite updates, an error after many overflows in a row."""
 
 import pytest
 
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER, GROW_AFTER, LARGEST, LossScale
 
 
-def test_the_factor_is_the_scale_on_a_mean():
+def test_factor_refers_to_the_mean_over_the_batch():
     assert LossScale(64).factor == 2.0**16 / 64
 
 
-def test_an_overflow_halves_the_scale_and_counts_anew():
+def test_overflow_halves_the_scale_and_resets_good_steps():
     scale = LossScale(1)
     for _ in range(GROW_AFTER - 1):
         scale.passed()
@@ -19,7 +19,7 @@ def test_an_overflow_halves_the_scale_and_counts_anew():
     assert (scale.scale, scale.good_steps, scale.skipped) == (2.0**15, 1, 0)
 
 
-def test_the_scale_doubles_after_enough_good_updates():
+def test_scale_doubles_after_many_finite_updates():
     scale = LossScale(1)
     for _ in range(GROW_AFTER - 1):
         scale.passed()
@@ -28,37 +28,37 @@ def test_the_scale_doubles_after_enough_good_updates():
     assert (scale.scale, scale.good_steps) == (2.0**17, 0)
 
 
-def test_the_scale_stays_within_its_bounds():
+def test_scale_stays_within_its_bounds():
     scale = LossScale(1)
     for _ in range(20):
         scale.good_steps = GROW_AFTER - 1
         scale.passed()
     assert scale.scale == LARGEST
-    for _ in range(100):  # never many in a row
+    for _ in range(100):  # never two in a row
         scale.overflowed(1)
         scale.passed()
     assert scale.scale == 1.0
 
 
-def test_a_run_of_overflows_ends_with_a_diagnosis():
+def test_many_overflows_in_a_row_raise():
     scale = LossScale(1)
     for update in range(1, GIVE_UP_AFTER):
         scale.overflowed(update)
-    assert scale.scale == 1.0, "the run must not end before every scale down to 1 has been tried"
+    assert scale.scale == 1.0, "training must not stop before every scale down to 1 has been tried"
     with pytest.raises(FloatingPointError) as error:
         scale.overflowed(GIVE_UP_AFTER)
     assert "20 updates in a row overflowed float16 at update 20, the last with loss scale 1: lower " in str(error.value)
     assert "fp16=False" in str(error.value)
 
 
-def test_a_good_update_ends_a_run():
+def test_finite_update_resets_the_count_of_overflows():
     scale = LossScale(1)
     for update in range(10 * GIVE_UP_AFTER):
         scale.passed() if update % GIVE_UP_AFTER == 0 else scale.overflowed(update)
     assert scale.skipped == GIVE_UP_AFTER - 1
 
 
-def test_its_state_goes_on_where_another_was():
+def test_restored_state_continues_like_the_original():
     first, second = LossScale(8), LossScale(8)
     first.overflowed(1)
     first.passed()

@@ -11,23 +11,23 @@ from partial_fc.layer.sampling import WeightIndexSampler, draw_negatives, label_
 
 
 def chi_square_limit(freedom):
-    """What a chi-square statistic of a right sampler exceeds once in 10,000 seeds (and the seeds here are fixed).
+    """The value that the chi-square statistic of a correct sampler exceeds for one seed in 10,000; the seeds are fixed.
 
-    Wilson and Hilferty's approximation, 3.719 being the normal quantile; from 5 degrees of freedom on it is
-    above the exact value by at most 2.5 %.
+    Wilson and Hilferty's approximation with the normal quantile 3.719. From 5 degrees of freedom on it exceeds the
+    exact value by at most 2.5 %.
     """
     part = 2 / (9 * freedom)
     return freedom * (1 - part + 3.719 * math.sqrt(part)) ** 3
 
 
 def sampler_with_labels(num_sample, num_local):
-    """A sampler and 1024 labels of which about half live on its rank."""
+    """A sampler and 1024 labels, about half of which belong to its rank."""
     labels = np.random.default_rng(1).integers(0, 2 * num_local, 1024)
     return WeightIndexSampler(num_sample, num_local, rank=0), labels
 
 
 @pytest.mark.parametrize("num_sample", [20, 25, 49])
-def test_all_positives_of_this_rank_and_nothing_twice(num_sample):
+def test_sample_contains_all_local_positives_and_no_duplicates(num_sample):
     sampler = WeightIndexSampler(num_sample, num_local=50, rank=1, class_start=100)
     for step in range(50):
         labels = np.random.default_rng(step).integers(0, 200, 64)
@@ -39,7 +39,7 @@ def test_all_positives_of_this_rank_and_nothing_twice(num_sample):
         assert 0 <= index.min() and index.max() < 50
 
 
-def test_every_class_without_a_draw():
+def test_full_sample_contains_every_class():
     sampler = WeightIndexSampler(num_sample=5, num_local=5, rank=0)
     assert sampler(np.array([3, 3]))[0].tolist() == [0, 1, 2, 3, 4]
 
@@ -49,7 +49,7 @@ def test_a_rank_without_classes():
 
 
 @pytest.mark.parametrize("positive", [[], [0, 4, 8], [3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7], list(range(9))])
-def test_as_many_negatives_as_asked_from_none_to_all(positive):
+def test_number_of_negatives_from_none_to_all(positive):
     rng = np.random.default_rng(0)
     negative = set(range(9)) - set(positive)
     for count in range(len(negative) + 1):
@@ -61,7 +61,7 @@ def test_as_many_negatives_as_asked_from_none_to_all(positive):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_every_subset_of_the_negatives_is_as_likely(count):
+def test_all_subsets_of_negatives_are_equally_likely(count):
     positive = np.array([0, 3, 4, 9])
     rng = np.random.default_rng(count)
     draws = 6000
@@ -74,7 +74,7 @@ def test_every_subset_of_the_negatives_is_as_likely(count):
 
 
 @pytest.mark.parametrize("count", [2, 5, 12, 13, 22])
-def test_every_pair_of_negatives_is_as_likely(count):
+def test_all_pairs_of_negatives_are_equally_likely(count):
     positive, num_local, pool, draws = np.array([0, 7, 8, 20, 29]), 30, 25, 4000
     rng = np.random.default_rng(count)
     taken = np.zeros((draws, num_local))
@@ -85,9 +85,10 @@ def test_every_pair_of_negatives_is_as_likely(count):
     first, second = np.triu_indices(pool, 1)
     pairs = (taken.T @ taken)[first, second]
 
-    # The counts hang together, so they are weighed by their exact covariance: m given classes are all in a draw with
-    # probability count/pool * (count-1)/(pool-1) * ..., and two pairs have 4 - (classes in common) classes. Their sum
-    # is fixed, which takes one degree of freedom. The counts of single classes are sums of those of pairs.
+    # The counts are correlated, so the statistic uses their exact covariance: a draw contains m given classes with
+    # probability count/pool * (count-1)/(pool-1) * ..., and two pairs have 4 - (common classes) distinct classes. The
+    # sum of the counts is fixed, which removes one degree of freedom. The test covers single classes too, because their
+    # counts are sums of the counts of pairs.
     together = np.cumprod([1.0] + [(count - i) / (pool - i) for i in range(4)])
     member = np.zeros((len(first), pool), dtype=int)
     member[np.arange(len(first)), first] = member[np.arange(len(first)), second] = 1
@@ -101,7 +102,7 @@ def test_every_pair_of_negatives_is_as_likely(count):
 @pytest.mark.parametrize(
     "num_local, count, draws", [(1000, 50, 2000), (1000, 485, 1000), (1000, 900, 1000), (40000, 15000, 200)]
 )
-def test_every_negative_of_many_is_as_likely(num_local, count, draws):
+def test_many_negatives_are_equally_likely(num_local, count, draws):
     rng = np.random.default_rng(count)
     positive = np.sort(rng.choice(num_local, 30, replace=False))
     seen = np.zeros(num_local)
@@ -124,9 +125,9 @@ def test_more_classes_than_fit_in_32_bits():
     assert drawn[0] > 0
     assert drawn[-1] < num_local - 1
     assert not (drawn == 2**31).any()
-    # High and low bits alike: 16 boxes of the same size each way. So few of so many are as good as independent.
-    for boxes in (drawn >> 36, drawn & 15):
-        seen = np.bincount(boxes, minlength=16)
+    # 16 equal bins of the high and of the low bits. So few draws of so many classes are practically independent.
+    for bins in (drawn >> 36, drawn & 15):
+        seen = np.bincount(bins, minlength=16)
         assert ((seen - count / 16) ** 2 / (count / 16)).sum() < chi_square_limit(15)
 
 
@@ -140,13 +141,13 @@ def test_time_does_not_grow_with_the_classes():
             times.append(time.perf_counter() - start)
         return min(times)
 
-    # In proportion to the classes it would be 1000 times.
+    # Linear time in the number of classes would be a factor of 1000.
     assert best_of_seven(10**9) < 5 * best_of_seven(10**6)
 
 
-# A pool of the classes shows at twenty times as many as are drawn, the complement at hardly more than are drawn.
+# The memory of an array of all classes shows at 20 times the sample, that of the complement just above the sample.
 @pytest.mark.parametrize("num_local", [10**9, 1_900_000, 200_000, 100_100])
-def test_memory_is_that_of_the_sample(num_local):
+def test_memory_is_proportional_to_the_sample(num_local):
     sampler, labels = sampler_with_labels(100_000, num_local)
     tracemalloc.start()
     try:
@@ -154,11 +155,11 @@ def test_memory_is_that_of_the_sample(num_local):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # At half the classes 1.4 draws are made for a class; two such arrays are held at once, and masks.
+    # Sampling half of the classes takes 1.4 draws per class; two such arrays and masks exist at once.
     assert peak < 4 * 8 * 100_000
 
 
-def test_ranks_and_seeds_draw_differently_and_repeatably():
+def test_draws_are_reproducible_and_depend_on_rank_and_seed():
     def draw(rank, seed):
         return WeightIndexSampler(10, 1000, rank, class_start=0, seed=seed)(np.array([5]))[0].tolist()
 

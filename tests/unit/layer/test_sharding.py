@@ -5,14 +5,14 @@ from partial_fc.layer.sharding import num_sampled, shard_of, shard_sizes
 
 
 @pytest.mark.parametrize("classes, ranks", [(12, 3), (13, 3), (14, 3), (2, 5), (1, 1), (360232, 8)])
-def test_shards_follow_one_another_and_cover_every_class_once(classes, ranks):
+def test_shards_are_consecutive_and_cover_every_class_once(classes, ranks):
     shards = [shard_of(classes, rank, ranks) for rank in range(ranks)]
     assert np.concatenate([np.arange(*shard) for shard in shards]).tolist() == list(range(classes))
     assert max(s.size for s in shards) - min(s.size for s in shards) <= 1
     assert [s.size for s in shards] == sorted((s.size for s in shards), reverse=True)
 
 
-def test_impossible_splits_are_refused():
+def test_impossible_splits_raise():
     with pytest.raises(ValueError, match="cannot split 0 classes"):
         shard_sizes(0, 2)
     with pytest.raises(ValueError, match="rank 2 is not one of the 2 ranks"):
@@ -27,6 +27,6 @@ def test_number_of_sampled_classes(classes, ratio, expected):
 
 
 @pytest.mark.parametrize("ratio", [0, -0.1, 1.01])
-def test_sample_ratio_out_of_range(ratio):
+def test_sample_ratio_out_of_range_raises(ratio):
     with pytest.raises(ValueError, match="sample_ratio"):
         num_sampled(10, ratio)

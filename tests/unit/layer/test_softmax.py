@@ -5,7 +5,7 @@ from partial_fc.layer.softmax import MissingPositiveError, combine_statistics
 
 
 def statistics(logits, labels, splits):
-    """(R, 3, G) float32 of logits (G, C) whose columns are split over ranks."""
+    """Statistics (R, 3, G) float32 of logits (G, C) whose columns are split over R ranks."""
     parts, start = [], 0
     for part in np.split(logits, splits, axis=1):
         stop = start + part.shape[1]
@@ -29,14 +29,14 @@ def test_equals_the_undivided_softmax(splits):
     np.testing.assert_allclose(result.loss, np.mean(expected - logits[np.arange(9), labels]), rtol=1e-5, atol=1e-5)
 
 
-def test_a_probability_too_small_for_float32_is_exact():
+def test_loss_is_exact_if_the_probability_underflows_float32():
     # exp(-128) is 0 in float32, and log(0 + 1e-30) would be 69.0776.
     logits, labels = np.array([[-64.0, 64.0]]), np.array([0])
     assert combine_statistics(statistics(logits, labels, [1]), labels).loss == pytest.approx(128.0)
 
 
-def test_missing_positives_are_counted_and_named():
-    given = statistics(np.zeros((3, 4)), np.array([1, 2, 3]), [2])
-    given[:, 2, 1:] = -np.inf
+def test_missing_positives_raise_with_count_and_label():
+    incomplete = statistics(np.zeros((3, 4)), np.array([1, 2, 3]), [2])
+    incomplete[:, 2, 1:] = -np.inf
     with pytest.raises(MissingPositiveError, match="2 of 3 labels .* label 2 at row 1"):
-        combine_statistics(given, np.array([1, 2, 3]))
+        combine_statistics(incomplete, np.array([1, 2, 3]))
