@@ -1,4 +1,4 @@
-"""Everything that keeps ssh from a host, made so between real sshds, and seen by one check of all of them at once."""
+"""Errors of ssh, caused between real sshds, and found by one check of all of them at once."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from virtual_hosts import Hosts, unavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(unavailable()), reason=unavailable())]
 
-# One of port, then what it does with whoever connects.
+# Port of hostb -> what the service there does with a connection.
 SERVICES = {
     2301: "c.sendall(b'220 mail.example ESMTP\\r\\n'); c.recv(1000)",
     2302: "c.close()",
@@ -27,7 +27,7 @@ while True:
     c, _ = server.accept()
     {act}
 """
-# An alias of ~/.ssh/config -> its lines; all lead to hostb but for what they say.
+# An alias of ~/.ssh/config -> its lines; all lead to hostb unless their lines change that.
 ALIASES = {
     "good": "",
     "unknown-key": "UserKnownHostsFile /dev/null",
@@ -48,37 +48,37 @@ ALIASES = {
     "proxy": "ProxyCommand /nonexistent/proxy %h",
     "away": "HostName hostc",
 }
-# What the table says of each, and the mend.
-TOLD = {
+# Alias -> what the table prints for it: the problem and the fix.
+EXPECTED = {
     "unknown-key": (r"its host key is not known here", r"ssh unknown-key   once, .* answer yes"),
     "changed-key": (
-        r"its host key is not the one known here",
+        r"its host key has changed",
         r".*ssh-keygen -f .*/changed. -R .hostb.   then: ssh ch",
     ),
     "no-sshd": (r"no sshd at hostb port 2300 \(from ~/\.ssh/config\): it refuses", r".*systemctl start ssh .*`Port N`"),
     "mail": (r"no sshd at hostb port 2301 .*: it says '220 mail\.example ESMTP'", r"`Host mail` with `Port N`"),
-    "closing": (r"hostb port 2302 ends the connection before the login", r".*journalctl -u ssh"),
-    "silent": (r"hostb port 2303 .* accepts connections but says nothing", r".*systemctl restart ssh"),
-    "no-key": (r"there is no ssh key here", r"ssh-keygen -t ed25519   then: ssh-copy-id \w+@hostb"),
-    "other-key": (r"\w+@hostb does not take the key \S+/other", r"ssh-copy-id -i \S+/other\.pub \w+@hostb"),
+    "closing": (r"hostb port 2302 closes the connection before the login", r".*journalctl -u ssh"),
+    "silent": (r"hostb port 2303 .* accepts connections but sends nothing", r".*systemctl restart ssh"),
+    "no-key": (r"this machine has no ssh key", r"ssh-keygen -t ed25519   then: ssh-copy-id \w+@hostb"),
+    "other-key": (r"\w+@hostb rejects the key \S+/other", r"ssh-copy-id -i \S+/other\.pub \w+@hostb"),
     "locked-key": (
-        r"\w+@hostb takes the key \S+/locked, but it has a passphrase and no agent",
+        r"\w+@hostb accepts the key \S+/locked, but it has a passphrase and no ssh-agent",
         r".*ssh-add \S+/locked",
     ),
-    "half-key": (r"\w+@hostb takes the key \S+/half, but only its \.pub is here", r".*ssh-copy-id \w+@hostb"),
-    "open-key": (r"others may read the key \S+/open", r"chmod 600 \S+/open"),
-    "many-keys": (r"\w+@hostb takes none of the first keys offered", r".*`IdentitiesOnly yes`"),
+    "half-key": (r"\w+@hostb accepts the key \S+/half, but only its \.pub exists here", r".*ssh-copy-id \w+@hostb"),
+    "open-key": (r"other users can read the key \S+/open", r"chmod 600 \S+/open"),
+    "many-keys": (r"\w+@hostb rejects the first keys that ssh offers", r".*`IdentitiesOnly yes`"),
     "no-command": (r"ssh logs in, but no command runs there", r"ssh -p 2304 no-command true"),
     "hanging": (r"ssh logs in, but nothing answers in time", r".*ssh -p 2305 hanging true"),
-    "nowhere": (r"no way to 203\.0\.113\.9 port 22: Network is unreachable", r".*ip route get 203\.0\.113\.9"),
-    "proxy": (r"ssh's way through another host or program fails: .*/nonexistent/proxy", r".*ProxyCommand"),
-    "away": (r"no answer from hostc port 22 \(the usual one\)", r".*ping hostc"),
-    "hostz": (r"the name hostz does not resolve", r".*/etc/hosts"),  # known to nobody
+    "nowhere": (r"no route to 203\.0\.113\.9 port 22: Network is unreachable", r".*ip route get 203\.0\.113\.9"),
+    "proxy": (r"ssh's proxy fails: .*/nonexistent/proxy", r".*ProxyCommand"),
+    "away": (r"no answer from hostc port 22 \(the default\)", r".*ping hostc"),
+    "hostz": (r"the name hostz does not resolve", r".*/etc/hosts"),  # does not exist
 }
 
 
-def test_what_keeps_ssh_from_a_host(tmp_path):
-    assert set(TOLD) == {*ALIASES, "hostz"} - {"good"}
+def test_ssh_errors(tmp_path):
+    assert set(EXPECTED) == {*ALIASES, "hostz"} - {"good"}
     with Hosts(["hosta", "hostb", "hostc"], tmp_path) as hosts:
         prepare(tmp_path)
         hosts.drop("hostc")
@@ -86,7 +86,7 @@ def test_what_keeps_ssh_from_a_host(tmp_path):
         special_sshd(hosts, tmp_path, 2304, "/bin/sh -c 'echo closed for today; exit 1'")
         special_sshd(hosts, tmp_path, 2305, "/bin/sleep 60")
         began = time.monotonic()
-        command = ["bash", ROOT / "setup-utils" / "check.sh", "--hosts", ",".join(["good", *TOLD])]
+        command = ["bash", ROOT / "setup-utils" / "check.sh", "--hosts", ",".join(["good", *EXPECTED])]
         done = hosts.run("hosta", command, timeout=40)
         seconds = time.monotonic() - began
         left = hosts.run("hosta", ["pgrep", "-x", "ssh"]).stdout
@@ -97,11 +97,11 @@ def test_what_keeps_ssh_from_a_host(tmp_path):
     blocks = {block.split(",")[0]: block for block in done.stdout.split("\n\n")}
     wrong = [
         name
-        for name, (found, mend) in TOLD.items()
-        if not re.fullmatch(rf"{name}, 1 rank:\n\[bad\] +ssh +{found}.*\n +-> {mend}.*", blocks[name])
+        for name, (found, fix) in EXPECTED.items()
+        if not re.fullmatch(rf"{name}, 1 rank:\n\[bad\] +ssh +{found}.*\n +-> {fix}.*", blocks[name])
     ]
     assert wrong == [], text
-    # The others do not keep it from the one that answers, nor beyond its time, and nothing stays behind.
+    # The others do not affect the host that answers, the check ends in time, and no process is left.
     for row in (r"ssh +as \w+ to 10\.77\.0\.2", r"code .* as here", r"network +reached by hosta"):
         assert re.search(rf"^\[ok\] +{row}", blocks["good"], re.MULTILINE), text
     assert done.returncode == 1 and seconds < 20 and left == ""
@@ -136,7 +136,7 @@ def start(hosts, port, act):
 
 
 def special_sshd(hosts, folder, port, command):
-    """An sshd on hostb that runs this command, whatever it is asked."""
+    """An sshd on hostb that runs this command instead of any other."""
     usual = (folder / "hostb" / "sshd_config_22").read_text()
     config = folder / "hostb" / f"sshd_config_{port}"
     config.write_text(re.sub("Port .*", f"Port {port}", usual) + f"ForceCommand {command}\n")

@@ -1,1 +1,1 @@
-"""Can these hosts train together? Standard library only."""
+"""Checks whether hosts can train together. Standard library only: it also runs where nothing is installed."""

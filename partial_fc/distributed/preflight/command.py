@@ -1,10 +1,10 @@
-"""The table of `check.sh --hosts`: can these hosts train together? What is wrong with each, and the fix.
+"""Checks whether hosts can train together, and prints what is wrong with each and how to fix it.
 
     bash setup-utils/check.sh --hosts hosta:2,hostb:2
     bash setup-utils/check.sh --hostfile hosts/two_machines -- --dataset emore --network r100
 
-Words after -- are those of the training: they name its data set and the folder of its outputs. Changes nothing on any
-host and takes 20 s at most. Exit codes: 0, 1: something needed is bad, 2: the words cannot be read.
+Arguments after -- are those of the training: they name its data set and output folder. Changes nothing on any host and
+takes at most 20 s. Exit codes: 0; 1: a check failed; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -26,169 +26,170 @@ from . import compare, facts, job_requirements, network
 from .compare import Reference
 from .hostfile import Host, read_hostfile, read_list
 from .job_requirements import Training
-from .probe import RemoteProbe, side_by_side
+from .probe import RemoteProbe, run_in_threads
 from .row import Row, failed_checks, print_rows
 
 CLONE = str(Path(__file__).resolve().parents[3])
-# Seconds from the start until all facts are there, and until all hosts have tried to reach each other.
+# Seconds from the start until all facts must be there, and until all hosts must have tried to connect to each other.
 FACTS, NETWORK = 12, 17
-UNLISTED = (
-    "code",
-    "settings",
-    "versions",
-    "hostname",
-    "network",
-)  # what matters of a host that only starts the training
+# The checks that matter for a host that starts the training but runs no rank.
+LAUNCHER_CHECKS = ("code", "settings", "versions", "hostname", "network")
 
 
 def main(argv: Sequence[str]) -> int:
-    began = time.monotonic()
-    place = argv.index("--") if "--" in argv else len(argv)
-    given = parse_args(argv[:place])
+    """Run the check; returns the exit code.
+
+    Args:
+        argv: Command-line arguments without the program's name.
+    """
+    start = time.monotonic()
+    split = argv.index("--") if "--" in argv else len(argv)
+    args = parse_args(argv[:split])
     try:
-        hosts = read_hostfile(given.hostfile) if given.hosts is None else read_list(given.hosts)
-        training = job_requirements.read(CLONE, argv[place + 1 :])
+        hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
+        training = job_requirements.read(CLONE, argv[split + 1 :])
     except OSError as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    here, visits = visit_all(hosts, training, began)
+    local, probes = probe_all(hosts, training, start)
     # A host that only starts the training comes first.
-    found = {visit: rows_of(visit, here, visits, training) for visit in dict.fromkeys([here, *visits])}
-    show(found, visits, time.monotonic() - began, brief=bool(given.for_run))
-    if given.for_run:
-        write_result(given.for_run, here, visits, found)
-    return 1 if any(failed_checks(rows) for rows in found.values()) else 0
+    table = {probe: rows_of(probe, local, probes, training) for probe in dict.fromkeys([local, *probes])}
+    report(table, probes, time.monotonic() - start, brief=bool(args.for_run))
+    if args.for_run:
+        write_result(args.for_run, local, probes, table)
+    return 1 if any(map(failed_checks, table.values())) else 0
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed arguments; exits with 2 if they are invalid."""
     name = "bash setup-utils/check.sh"
     parser = argparse.ArgumentParser(name, None, __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--hosts", metavar="LIST", help="hosts and how many ranks each runs: hosta:2,hostb:2")
-    which.add_argument("--hostfile", metavar="FILE", help="the same as a hostfile of Open MPI")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--hosts", metavar="LIST", help="hosts and their numbers of ranks: hosta:2,hostb:2")
+    source.add_argument("--hostfile", metavar="FILE", help="the same from an Open MPI hostfile")
     parser.add_argument(
-        "--for-run", metavar="FILE", help="for run.sh: says little, and writes there what it is to know"
+        "--for-run", metavar="FILE", help="for run.sh: print only problems, and write the usable hosts to this file"
     )
     return parser.parse_args(argv)
 
 
-def visit_all(hosts: Sequence[Host], training: Training | None, began: float) -> tuple[RemoteProbe, list[RemoteProbe]]:
-    """(the visit to this machine, one for each host in order); this machine's is among them if it is to train."""
-    here, visits = RemoteProbe(Host(socket.gethostname(), None)), [RemoteProbe(host) for host in hosts]
-    asks = {here: here.begin_here, **{visit: visit.begin for visit in visits}}
+def probe_all(hosts: Sequence[Host], training: Training | None, start: float) -> tuple[RemoteProbe, list[RemoteProbe]]:
+    """Probe this machine and all hosts.
+
+    Returns:
+        The probe of this machine, and one per host in order; this machine's is among them if it runs ranks.
+    """
+    local, probes = RemoteProbe(Host(socket.gethostname(), None)), [RemoteProbe(host) for host in hosts]
+    queries = {local: local.query_local, **{probe: probe.query for probe in probes}}
     try:
-        with questions(training) as asked:
-            side_by_side(lambda visit: asks[visit](asked), asks, began + FACTS)
-        put_in_place(here, visits)
-        network.try_each_other(here, visits, began + NETWORK)
+        with make_request(training) as request:
+            run_in_threads(lambda probe: queries[probe](request), queries, start + FACTS)
+        insert_local(local, probes)
+        network.try_connections(local, probes, start + NETWORK)
     finally:
-        for visit in asks:
-            visit.end()
-    return here, visits
+        for probe in queries:
+            probe.close()
+    return local, probes
 
 
 @contextlib.contextmanager
-def questions(training: Training | None) -> Iterator[dict[str, object]]:
-    """What facts.py is asked. Meanwhile a file lies where the outputs go: do the hosts see it?"""
+def make_request(training: Training | None) -> Iterator[dict[str, object]]:
+    """The request to facts.py. Meanwhile a marker file in the output folder shows which hosts share that folder."""
     models = training.models if training else os.path.join(CLONE, "models")
-    word = f"pfc-{secrets.token_hex(8)}"
-    token = os.path.join(facts.nearest_folder(models), f".{word}")
+    token = f"pfc-{secrets.token_hex(8)}"
+    marker = os.path.join(facts.nearest_folder(models), f".{token}")
     try:
-        with open(token, "x"):
+        with open(marker, "x"):
             pass
     except OSError:
-        token = ""  # the row of the disk says why
-    asked: dict[str, object] = {"word": word, "clone": CLONE, "models": models, "token": token}
-    asked.update(code=compare.CODE, settings=compare.SETTINGS)
+        marker = ""  # the row of the disk reports why
+    request: dict[str, object] = {"token": token, "clone": CLONE, "models": models, "marker": marker}
+    request.update(code=compare.CODE, settings=compare.SETTINGS)
     try:
-        yield {**asked, "data": [*training.needed, *training.beside] if training else []}
+        yield {**request, "data": [*training.needed, *training.beside] if training else []}
     finally:
-        if token:
-            os.unlink(token)
+        if marker:
+            os.unlink(marker)
 
 
-def put_in_place(here: RemoteProbe, visits: list[RemoteProbe]) -> None:
-    """Puts the visit to this machine where the list names it."""
-    same = [number for number, visit in enumerate(visits) if visit.here]
+def insert_local(local: RemoteProbe, probes: list[RemoteProbe]) -> None:
+    """Replace the probe of the host that is this machine by this machine's own."""
+    same = [number for number, probe in enumerate(probes) if probe.local]
     for number in same[1:]:
-        fix = "give it one name, with all its slots"
-        visits[number].trouble = Row("bad", "name", f"the same machine as {visits[same[0]].host.name}", fix)
+        found = f"the same machine as {probes[same[0]].host.name}"
+        probes[number].error = Row("bad", "name", found, "list it once, with all its slots")
     if same:
-        here.host = visits[same[0]].host
-        visits[same[0]] = here
+        local.host = probes[same[0]].host
+        probes[same[0]] = local
 
 
-def slots_of(visit: RemoteProbe) -> int:
-    """Ranks; a hostfile that does not say means the cores, as Open MPI takes it."""
-    return visit.host.slots or visit.facts.get("cores", {}).get("cores", 1)
+def slots_of(probe: RemoteProbe) -> int:
+    """Number of ranks of a host; like Open MPI, the number of its cores if the hostfile has none."""
+    return probe.host.slots or probe.facts.get("cores", {}).get("cores", 1)
 
 
 def rows_of(
-    visit: RemoteProbe, here: RemoteProbe, visits: Sequence[RemoteProbe], training: Training | None
+    probe: RemoteProbe, local: RemoteProbe, probes: Sequence[RemoteProbe], training: Training | None
 ) -> list[Row]:
-    if visit.trouble:
-        return [visit.trouble]
-    whole = next((one for one in [*visits, here] if compare.has_data(one.facts, training)), None)
-    data, name = (whole.facts["data"], whole.host.name) if whole else (None, "")
-    standard = Reference(CLONE, here.facts or visit.facts, data, name, training)
-    rows = compare.rows(visit.host.name, slots_of(visit), visit.facts, standard)
-    if visit is not here:
-        where = f"as {visit.facts.get('user', '?')} to {network.server(visit)}"
-        rows.insert(0, Row("ok", "ssh", f"{where}, all answered in {visit.seconds:.1f} s"))
-        rows.append(compare.clock(visit.offset, visit.doubt))
-    rows += own_name(visit, [here, *visits])
-    reached = network.row(visit, here, visits)
+    """All rows of a host."""
+    if probe.error:
+        return [probe.error]
+    complete = next((other for other in [*probes, local] if compare.has_data(other.facts, training)), None)
+    data, name = (complete.facts["data"], complete.host.name) if complete else (None, "")
+    reference = Reference(CLONE, local.facts or probe.facts, data, name, training)
+    rows = compare.rows(probe.host.name, slots_of(probe), probe.facts, reference)
+    if probe is not local:
+        login = f"as {probe.facts.get('user', '?')} to {network.ssh_address(probe)}"
+        rows.insert(0, Row("ok", "ssh", f"{login}, answered in {probe.seconds:.1f} s"))
+        rows.append(compare.clock_row(probe.clock_offset, probe.clock_error))
+    rows += hostname_rows(probe, [local, *probes])
+    reached = network.network_row(probe, local, probes)
     rows += [reached] if reached else []
-    return rows if visit in visits else [row for row in rows if row.what in UNLISTED]
+    return rows if probe in probes else [row for row in rows if row.what in LAUNCHER_CHECKS]
 
 
-def own_name(visit: RemoteProbe, visits: Sequence[RemoteProbe]) -> list[Row]:
-    """A row where another host calls itself the same."""
-    name = visit.facts.get("hostname")
-    twins = [one.host.name for one in visits if one is not visit and name and one.facts.get("hostname") == name]
+def hostname_rows(probe: RemoteProbe, probes: Sequence[RemoteProbe]) -> list[Row]:
+    """A row if another host has the same hostname."""
+    name = probe.facts.get("hostname")
+    twins = [other.host.name for other in probes if other is not probe and name and other.facts.get("hostname") == name]
     if not twins:
         return []
-    found = f"calls itself {name}, as {twins[0]} does; MPI and Horovod take them for one"
+    found = f"its hostname is {name}, as is that of {twins[0]}; MPI and Horovod treat them as one host"
     return [Row("bad", "hostname", found, "hostnamectl set-hostname ANOTHER on one of them")]
 
 
-def show(found: dict[RemoteProbe, list[Row]], visits: Sequence[RemoteProbe], seconds: float, brief: bool) -> None:
-    """The table; when brief, only what is not as it should be."""
-    worst = {
-        visit: next((m for m in ("bad", "warn") if m in {row.mark for row in rows}), "ok")
-        for visit, rows in found.items()
-    }
-    names = ", ".join(visit.host.name for visit in visits)
-    for visit, rows in found.items():
-        if not brief or worst[visit] == "bad":
-            print(f"{title(visit, visit in visits)}:")
+def report(table: dict[RemoteProbe, list[Row]], probes: Sequence[RemoteProbe], seconds: float, brief: bool) -> None:
+    """Print the rows of all hosts; if brief, only warnings and the hosts with errors."""
+    errors = {probe: failed_checks(rows) for probe, rows in table.items()}
+    for probe, rows in table.items():
+        if not brief or errors[probe]:
+            print(f"{title(probe, probe in probes)}:")
             print_rows(rows)
             print()
-        elif worst[visit] == "warn":
-            print_rows(row._replace(found=f"{visit.host.name}: {row.found}") for row in rows if row.mark == "warn")
-    bad = [
-        f"{visit.host.name} ({', '.join(failed_checks(rows))})" for visit, rows in found.items() if failed_checks(rows)
-    ]
-    if bad:
-        print(f"Needs fixing: {'; '.join(bad)}. {len(found) - len(bad)} of {len(found)} hosts are ready.")
+        else:
+            print_rows(row._replace(found=f"{probe.host.name}: {row.found}") for row in rows if row.mark == "warn")
+    failed = [f"{probe.host.name} ({', '.join(names)})" for probe, names in errors.items() if names]
+    if failed:
+        print(f"Needs fixing: {'; '.join(failed)}. {len(table) - len(failed)} of {len(table)} hosts are ready.")
     else:
-        print(f"Hosts: {len(visits)} checked in {seconds:.1f} s: {names}")
+        print(f"Hosts: {len(probes)} checked in {seconds:.1f} s: {', '.join(probe.host.name for probe in probes)}")
 
 
-def title(visit: RemoteProbe, listed: bool) -> str:
-    known = visit.host.slots or visit.facts
-    ranks = [plural(slots_of(visit), "rank")] if known and listed else []
-    return ", ".join([visit.host.name, *ranks, *(["this machine"] if visit.here else [])])
+def title(probe: RemoteProbe, listed: bool) -> str:
+    """The heading of a host: its name, its ranks, and whether it is this machine."""
+    known = probe.host.slots or probe.facts
+    ranks = [plural(slots_of(probe), "rank")] if known and listed else []
+    return ", ".join([probe.host.name, *ranks, *(["this machine"] if probe.local else [])])
 
 
 def write_result(
-    path: str, here: RemoteProbe, visits: Sequence[RemoteProbe], found: dict[RemoteProbe, list[Row]]
+    path: str, local: RemoteProbe, probes: Sequence[RemoteProbe], table: dict[RemoteProbe, list[Row]]
 ) -> None:
-    """Writes what run.sh is to know as assignments of the shell."""
-    usable = [f"{visit.host.name}:{slots_of(visit)}" for visit in visits if not failed_checks(found[visit])]
-    networks = network.networks(here, visits)
+    """Write the networks and the usable hosts as shell assignments, for run.sh."""
+    usable = [f"{probe.host.name}:{slots_of(probe)}" for probe in probes if not failed_checks(table[probe])]
+    networks = network.subnets(local, probes)
     with open(path, "w") as stream:
         stream.write(f"PFC_NETWORKS={shlex.quote(','.join(networks))}\nPFC_USABLE={shlex.quote(','.join(usable))}\n")

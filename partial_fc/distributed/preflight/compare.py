@@ -1,4 +1,4 @@
-"""From facts of facts.py to rows of a table: what one host has, held against the one that training starts from."""
+"""Compares the facts of a host with those of the machine that starts the training, and makes rows of the result."""
 
 from __future__ import annotations
 
@@ -14,62 +14,74 @@ from .row import Row
 CODE = ("mxnet", "partial_fc", "setup-utils", "train_memory.py", "run.sh", "config.sh")
 SETTINGS = ("config.py", "default.py")
 CPU_WHEEL = "mxnet"
-LEAST_MEMORY = 2**30  # bytes below which no training would begin
-LEAST_DISK = 0.05  # share of a disk below which it counts as full
-CLOCK = 5  # seconds apart, from which the times in logs and checkpoints mislead
+MIN_MEMORY = 2**30  # bytes; with less, no training starts
+MIN_DISK = 0.05  # free share of a disk below which it counts as full
+MAX_CLOCK_OFFSET = 5  # seconds; beyond it, times in logs and checkpoints are misleading
 
 Facts = Mapping[str, Any]
 
 
 class Reference(NamedTuple):
-    """What hosts are held against.
+    """What a host is compared with.
 
     Attributes:
-        clone: the folder of the code, the same on every host.
-        here: the facts of the host that the check runs on.
-        data: the files of the data set on the first host that has what is needed of them; None: no host has.
-        data_host: that host's name.
-        training: what is to be trained; None if that is not known.
+        clone: Folder of the code, the same on every host.
+        local: Facts of the machine that runs the check.
+        data: Files of the data set on the first host that has all required ones; None if no host has.
+        data_host: Name of that host.
+        training: The training that will run; None if it is not known.
     """
 
     clone: str
-    here: Facts
+    local: Facts
     data: Mapping[str, Any] | None
     data_host: str
     training: Training | None
 
 
-def rows(name: str, slots: int, facts: Facts, standard: Reference) -> list[Row]:
-    """All rows of a host but those of ssh, clock and network: its name, its ranks, what it answered."""
-    clone, here = standard.clone, standard.here
-    if facts is not here and not facts.get("code") and "code" not in facts["failed"]:
+def rows(name: str, slots: int, facts: Facts, reference: Reference) -> list[Row]:
+    """All rows of a host except those of ssh, clock and network.
+
+    Args:
+        name: Name of the host.
+        slots: Number of its ranks.
+        facts: The answer of facts.py on that host.
+        reference: What it is compared with.
+    """
+    clone, local = reference.clone, reference.local
+    if facts is not local and not facts.get("code") and "code" not in facts["failed"]:
         fix = f"rsync -a --exclude .venv --exclude models {clone}/ {name}:{clone}/   then there: {_install(clone)}"
-        return [Row("bad", "clone", f"there is none at {clone}", fix), *_room(slots, facts)]
+        return [Row("bad", "clone", f"there is none at {clone}", fix), *_resources(slots, facts)]
     return [
-        *_checkout(facts, here, name, clone),
-        _venv(facts, here, clone),
-        *_data(facts, name, standard),
-        *_room(slots, facts),
-        *_shared(facts, here, standard.training),
+        *_checkout(facts, local, name, clone),
+        _venv(facts, local, clone),
+        *_data(facts, name, reference),
+        *_resources(slots, facts),
+        *_shared(facts, local, reference.training),
     ]
 
 
 def has_data(facts: Facts, training: Training | None) -> bool:
-    """Whether a host has all the files that are needed, and so can be what others are held against."""
-    found = facts.get("data", {})
-    return training is not None and all("size" in found.get(path, {}) for path in training.needed)
+    """Whether a host has all required files, so that others can be compared with it."""
+    samples = facts.get("data", {})
+    return training is not None and all("size" in samples.get(path, {}) for path in training.needed)
 
 
-def clock(offset: float, doubt: float) -> Row:
-    """Args: seconds by which a host's clock is ahead, and by which that may be wrong."""
+def clock_row(offset: float, error: float) -> Row:
+    """The row of the clock.
+
+    Args:
+        offset: Seconds by which the host's clock is ahead.
+        error: Seconds by which that may be wrong.
+    """
     found = f"{abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}"
-    if abs(offset) - doubt > CLOCK:
+    if abs(offset) - error > MAX_CLOCK_OFFSET:
         return Row("warn", "clock", found, "set it there: timedatectl set-ntp true")
-    return Row("ok", "clock", "as here" if abs(offset) <= doubt + 0.1 else found)
+    return Row("ok", "clock", "as here" if abs(offset) <= error + 0.1 else found)
 
 
-def size(number: float) -> str:
-    """Bytes in words."""
+def format_size(number: float) -> str:
+    """A number of bytes with its unit."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if number < 1024 or unit == "GiB":
             return f"{number:.0f} {unit}" if unit == "bytes" or number >= 100 else f"{number:.1f} {unit}"
@@ -82,110 +94,109 @@ def _install(clone: str) -> str:
 
 
 def _failed(facts: Facts, what: str, fact: str, mark: str = "bad") -> Row:
-    found = f"could not be looked at: {facts['failed'].get(fact, 'no answer')}"
-    return Row(mark, what, found, "a file server that is away, or rights that are missing there?")
+    found = f"could not be checked: {facts['failed'].get(fact, 'no answer')}"
+    return Row(mark, what, found, "is a file server down, or a permission missing there?")
 
 
-def _checkout(facts: Facts, here: Facts, name: str, clone: str) -> list[Row]:
+def _checkout(facts: Facts, local: Facts, name: str, clone: str) -> list[Row]:
     found = []
-    for what, fact, parts in (("code", "code", CODE), ("settings", "settings", SETTINGS)):
-        own, other = here.get(fact), facts.get(fact)
+    for what, parts in (("code", CODE), ("settings", SETTINGS)):
+        own, other = local.get(what), facts.get(what)
         if other is None or own is None:
-            found.append(_failed(facts, what, fact))
+            found.append(_failed(facts, what, what))
             continue
-        unlike = sorted(path for path in {*own, *other} if own.get(path) != other.get(path))
-        if unlike:
+        different = sorted(path for path in {*own, *other} if own.get(path) != other.get(path))
+        if different:
             fix = f"git pull on both, or: cd {clone} && rsync -aR {' '.join(parts)} {name}:{clone}/"
-            found.append(Row("bad", what, f"not as here: {', '.join(unlike[:3])}{_more(unlike, 3)}", fix))
+            found.append(Row("bad", what, f"not as here: {', '.join(different[:3])}{_more(different, 3)}", fix))
         else:
-            text = f"{len(own)} files in {clone}" if fact == "code" else ", ".join(sorted(own))
-            found.append(Row("ok", what, text if facts is here else f"{text}, as here"))
+            text = f"{len(own)} files in {clone}" if what == "code" else ", ".join(sorted(own))
+            found.append(Row("ok", what, text if facts is local else f"{text}, as here"))
     return found
 
 
-def _venv(facts: Facts, here: Facts, clone: str) -> Row:
-    wrong, other, own = facts.get("venv"), facts.get("versions"), here.get("versions")
-    if wrong is None or other is None or own is None:
+def _venv(facts: Facts, local: Facts, clone: str) -> Row:
+    problem, other, own = facts.get("venv"), facts.get("versions"), local.get("versions")
+    if problem is None or other is None or own is None:
         return _failed(facts, "versions", "versions")
-    if wrong:
-        return Row("bad", "versions", f".venv: {wrong}", f"there: {_install(clone)}")
-    unlike = [name for name in own if own[name] != other.get(name)]
-    if unlike:
-        found = "; ".join(f"{name} {other.get(name) or 'unknown'}, here {own[name] or 'unknown'}" for name in unlike)
+    if problem:
+        return Row("bad", "versions", f".venv: {problem}", f"there: {_install(clone)}")
+    different = [name for name in own if own[name] != other.get(name)]
+    if different:
+        found = "; ".join(f"{name} {other.get(name) or 'unknown'}, here {own[name] or 'unknown'}" for name in different)
         fix = f"the same Python and checkout on both, then there: rm -rf {clone}/.venv && {_install(clone)}"
         return Row("bad", "versions", found, fix)
     named = ", ".join(f"{name} {version}" for name, version in other.items() if name != "wheel")
     wheel = "" if other["wheel"] == CPU_WHEEL else f" ({other['wheel']})"
-    return Row("ok", "versions", f"{named}{wheel}{'' if facts is here else ', as here'}")
+    return Row("ok", "versions", f"{named}{wheel}{'' if facts is local else ', as here'}")
 
 
-def _data(facts: Facts, name: str, standard: Reference) -> list[Row]:
-    training, own = standard.training, standard.data
+def _data(facts: Facts, name: str, reference: Reference) -> list[Row]:
+    training, own = reference.training, reference.data
     if training is None:
         return []
     if not training.needed:
         return [Row("ok", "data", f"{training.name}: dummy images, no files")]
-    found = facts.get("data")
-    if found is None:
+    samples = facts.get("data")
+    if samples is None:
         return [_failed(facts, "data", "data")]
-    missing = [path for path in training.needed if "error" in found[path]]
+    missing = [path for path in training.needed if "error" in samples[path]]
     if missing and training.drawn:
-        return [Row("ok", "data", f"{training.name}: drawn when training begins, which takes about a minute")]
+        return [Row("ok", "data", f"{training.name}: drawn when training starts, which takes about a minute")]
     if missing:
-        copy = f"{_copy(missing[0], name, standard)}, or " if own else ""
-        fix = f"{copy}name the place where it is: data_root= or rec="
-        return [Row("bad", "data", f"{missing[0]}: {found[missing[0]]['error']}", fix)]
-    assert own is not None  # this host has what is needed, so there is one
-    unlike = [path for path in found if not _alike(found[path], own[path])]
-    if unlike:
-        text = f"{unlike[0]}: {_of(found[unlike[0]])}, on {standard.data_host} {_of(own[unlike[0]])}"
-        return [Row("bad", "data", text + _more(unlike, 1), _copy(unlike[0], name, standard))]
-    there = [sample["size"] for sample in found.values() if "size" in sample]
-    text = f"{training.name}: {len(there)} files, {size(sum(there))}"
-    return [Row("ok", "data", text if found is own else f"{text}, as on {standard.data_host} by size and samples")]
+        copy = f"{_copy(missing[0], name, reference)}, or " if own else ""
+        fix = f"{copy}set data_root= or rec= to its location"
+        return [Row("bad", "data", f"{missing[0]}: {samples[missing[0]]['error']}", fix)]
+    assert own is not None  # this host has the required files, so there is a reference
+    different = [path for path in samples if not _alike(samples[path], own[path])]
+    if different:
+        path = different[0]
+        text = f"{path}: {_describe(samples[path])}, on {reference.data_host} {_describe(own[path])}"
+        return [Row("bad", "data", text + _more(different, 1), _copy(path, name, reference))]
+    sizes = [sample["size"] for sample in samples.values() if "size" in sample]
+    text = f"{training.name}: {len(sizes)} files, {format_size(sum(sizes))}"
+    return [Row("ok", "data", text if samples is own else f"{text}, as on {reference.data_host} by size and samples")]
 
 
-def _copy(path: str, name: str, standard: Reference) -> str:
+def _copy(path: str, name: str, reference: Reference) -> str:
     folder = os.path.dirname(path)
-    return f"on {standard.data_host}: rsync -a --checksum {folder}/ {name}:{folder}/"
+    return f"on {reference.data_host}: rsync -a --checksum {folder}/ {name}:{folder}/"
 
 
 def _more(names: Sequence[str], shown: int) -> str:
     return f" and {len(names) - shown} more" if len(names) > shown else ""
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one == other or ("error" in one and "error" in other)
+def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    return first == second or ("error" in first and "error" in second)
 
 
-def _of(sample: Mapping[str, Any]) -> str:
+def _describe(sample: Mapping[str, Any]) -> str:
     return f"{sample['size']} bytes ({sample['digest']})" if "size" in sample else str(sample["error"])
 
 
-def _room(slots: int, facts: Facts) -> list[Row]:
-    found = []
+def _resources(slots: int, facts: Facts) -> list[Row]:
     memory, disk = facts.get("memory"), facts.get("disk")
-    if memory is None:
-        found.append(_failed(facts, "memory", "memory", "warn"))
-    else:
-        mark = "warn" if memory["free"] < LEAST_MEMORY else "ok"
-        fix = "end what else runs there" if mark == "warn" else ""
-        found.append(Row(mark, "memory", f"{size(memory['free'])} free of {size(memory['total'])}", fix))
-    if disk is None:
-        found.append(_failed(facts, "disk", "disk"))
-    else:
-        found.append(_disk(disk))
-    return [*found, _processors(slots, facts)]
+    return [
+        _failed(facts, "memory", "memory", "warn") if memory is None else _memory(memory),
+        _failed(facts, "disk", "disk") if disk is None else _disk(disk),
+        _processors(slots, facts),
+    ]
+
+
+def _memory(memory: Mapping[str, int]) -> Row:
+    text = f"{format_size(memory['free'])} free of {format_size(memory['total'])}"
+    if memory["free"] < MIN_MEMORY:
+        return Row("warn", "memory", text, "end other programs there")
+    return Row("ok", "memory", text)
 
 
 def _disk(disk: Mapping[str, Any]) -> Row:
-    text = f"{size(disk['free'])} free of {size(disk['total'])} ({disk['type']}) at {disk['folder']}"
+    text = f"{format_size(disk['free'])} free of {format_size(disk['total'])} ({disk['type']}) at {disk['folder']}"
     if not disk["writable"]:
-        return Row(
-            "bad", "disk", f"{disk['folder']} cannot be written to", "another folder for the outputs: models_root="
-        )
-    if disk["free"] < LEAST_DISK * disk["total"]:
-        return Row("warn", "disk", text, "make room, or another folder for the outputs: models_root=")
+        return Row("bad", "disk", f"{disk['folder']} cannot be written to", "set another output folder: models_root=")
+    if disk["free"] < MIN_DISK * disk["total"]:
+        return Row("warn", "disk", text, "free space, or set another output folder: models_root=")
     return Row("ok", "disk", text)
 
 
@@ -198,19 +209,18 @@ def _processors(slots: int, facts: Facts) -> Row:
     text += f", {cores['processors']} CPUs, for {plural(slots, 'rank')}"
     if wheel not in ("", CPU_WHEEL):
         if slots > len(gpus):
-            return Row(
-                "bad", "processors", text, f"a rank needs a GPU of its own: {len(gpus)} slots, or nvidia-smi -L there"
-            )
+            fix = f"every rank needs its own GPU: {len(gpus)} slots, or see nvidia-smi -L there"
+            return Row("bad", "processors", text, fix)
     elif slots > cores["processors"]:
-        return Row("warn", "processors", text, "more ranks than CPUs slow each other down: fewer slots")
+        return Row("warn", "processors", text, "more ranks than CPUs slow each other down: use fewer slots")
     return Row("ok", "processors", text)
 
 
-def _shared(facts: Facts, here: Facts, training: Training | None) -> list[Row]:
-    if facts is here or facts.get("shared") is None:
+def _shared(facts: Facts, local: Facts, training: Training | None) -> list[Row]:
+    if facts is local or facts.get("shared") is None:
         return []
     if facts["shared"]:
-        return [Row("ok", "outputs", "in a folder that this host sees, too")]
-    refused = training is not None and training.checkpoints
-    fix = "models_root=/a/folder/on/a/file/server, or no checkpoints to go on from: checkpoint_every=0"
-    return [Row("bad" if refused else "warn", "outputs", "in a folder of its own", fix)]
+        return [Row("ok", "outputs", "the output folder is shared with this host")]
+    required = training is not None and training.checkpoints
+    fix = "set models_root= to a folder of a file server, or turn checkpoints off: checkpoint_every=0"
+    return [Row("bad" if required else "warn", "outputs", "the output folder is not shared with this host", fix)]

@@ -1,7 +1,7 @@
-"""What a host has to train with: run on every host by check_hosts.py, which sends this very text over ssh.
+"""Collects the facts of a host that matter for training. probe.py sends this file over ssh as text and runs it there.
 
-So it needs nothing but Python 3.10, not even a clone. It prints a line of facts, reads a line that names the other
-hosts, tries to reach each, and prints what came of it. It is gone when its input ends, and after LIFE seconds at most.
+It needs nothing but Python 3.10, not even a clone. It prints a line of facts, reads a line with the addresses of the
+other hosts, connects to each, and prints the results. It exits at the end of its input, and after LIFE seconds at most.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from collections.abc import Callable
 from typing import Any
 
 LIFE = 25  # seconds
-PATIENCE = 6  # seconds for all facts: a file server that is away must not take the others along
-REACH = 3  # seconds to another host
+PATIENCE = 6  # seconds for all facts: a file server that is down must not delay the others
+CONNECT = 3  # seconds to connect to another host
 PIECE, SAMPLES, SAMPLE = 1 << 20, 16, 1 << 16  # bytes read at both ends of a file, and pieces between them
-NO_CODE = (".pyc", "~", ".orig", ".rej")  # what Python, editors and patches leave beside it
+NO_CODE = (".pyc", "~", ".orig", ".rej")  # files of Python, editors and patches beside the code
 PACKAGES = ("mxnet", "horovod", "numpy", "mpi4py")
 
 
 def code_digests(clone: str, parts: list[str]) -> dict[str, str]:
-    """{path in the clone: digest} of all files of these parts, which are folders or files."""
+    """{path in the clone: digest} of all files in these parts of it, which are folders or files."""
     digests = {}
     for part in parts:
         files = [os.path.join(clone, part)] if os.path.isfile(os.path.join(clone, part)) else []
@@ -47,7 +47,7 @@ def code_digests(clone: str, parts: list[str]) -> dict[str, str]:
 
 
 def versions(clone: str) -> dict[str, str]:
-    """What .venv holds, by what is written there: importing MXNet would take longer than all the rest."""
+    """Versions in .venv, from its files: importing MXNet would take longer than everything else."""
     found = {"Python": _first(os.path.join(clone, ".venv", "pyvenv.cfg"), r"^version(?:_info)? = ([\d.]+)")}
     for name in PACKAGES:
         found[name] = _package(clone, name)
@@ -59,15 +59,15 @@ def versions(clone: str) -> dict[str, str]:
 
 
 def state_of_venv(clone: str) -> str:
-    """What is wrong with .venv; empty when nothing is."""
+    """What is wrong with .venv; empty if nothing is."""
     venv = os.path.join(clone, ".venv")
     if not os.path.exists(os.path.join(venv, "bin", "python")):
         return "missing"
-    return "" if os.path.exists(os.path.join(venv, ".partial_fc", "ready")) else "its installation was not finished"
+    return "" if os.path.exists(os.path.join(venv, ".partial_fc", "ready")) else "its installation did not finish"
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
-    """(offset, bytes) of what is read of a file: all of a small one, the ends and SAMPLES pieces of a large one."""
+    """(offset, bytes) of the parts of a file to read: all of a small one, the ends and some pieces of a large one."""
     if size <= 2 * PIECE + SAMPLES * SAMPLE:
         return [(0, size)]
     room = size - 2 * PIECE - SAMPLE
@@ -76,7 +76,7 @@ def pieces(size: int) -> list[tuple[int, int]]:
 
 
 def sample(path: str) -> dict[str, Any]:
-    """{"size", "digest"} of a file, the digest that of its pieces; or {"error"}."""
+    """{"size", "digest"} of a file, with the digest of its pieces; or {"error"}."""
     try:
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -89,18 +89,21 @@ def sample(path: str) -> dict[str, Any]:
     return {"size": size, "digest": digest.hexdigest()[:12]}
 
 
-def memory() -> dict[str, int]:
-    """Bytes of memory that are free and there, of the machine or of the container's share."""
-    with open("/proc/meminfo") as stream:
-        known = {name: 1024 * int(number) for name, number in re.findall(r"^(\w+):\s+(\d+) kB", stream.read(), re.M)}
-    free, total = known["MemAvailable"], known["MemTotal"]
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+def memory(root: str = "/") -> dict[str, int]:
+    """Bytes of memory of the machine, or of the container if its limit is lower; as utils/memory.py measures them."""
+    known = dict(re.findall(r"^(\w+):\s+(\d+) kB", _read(os.path.join(root, "proc/meminfo")), re.M))
+    free, total = 1024 * int(known["MemAvailable"]), 1024 * int(known["MemTotal"])
+    for folder, limit_name, usage_name, prefix in (
+        ("", "memory.max", "memory.current", ""),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     ):
-        most, taken = (_first(os.path.join("/sys/fs/cgroup", name), r"^(\d+)$") for name in (limit, used))
-        if most and taken:
-            free, total = min(free, int(most) - int(taken)), min(total, int(most))
+        group = os.path.join(root, "sys/fs/cgroup", folder)
+        limit, usage = (_first(os.path.join(group, name), r"^(\d+)$") for name in (limit_name, usage_name))
+        if limit and usage:
+            # The kernel gives up the page cache when programs need memory.
+            cache = re.findall(rf"^{prefix}(?:in)?active_file (\d+)$", _read(os.path.join(group, "memory.stat")), re.M)
+            free = min(free, max(int(limit) - int(usage) + sum(map(int, cache)), 0))
+            total = min(total, int(limit))
     return {"free": free, "total": total}
 
 
@@ -112,37 +115,35 @@ def nearest_folder(path: str) -> str:
 
 
 def disk(path: str) -> dict[str, Any]:
-    """Room, file system and rights where a folder is or would be made."""
+    """Free space, file system and permissions of a folder, or of the one in which it would be created."""
     folder = nearest_folder(path)
-    room = os.statvfs(folder)
+    space = os.statvfs(folder)
     with open("/proc/self/mounts") as stream:
         mounts = [line.split()[1:3] for line in stream]
     real = os.path.realpath(folder) + "/"
     under = [(point, kind) for point, kind in mounts if real.startswith(point.rstrip("/") + "/")]
     kind = max(under, key=lambda mount: len(mount[0]), default=("", "?"))[1]
-    free, total = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+    free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
     return {"folder": folder, "free": free, "total": total, "type": kind, "writable": os.access(folder, os.W_OK)}
 
 
 def gpus() -> list[str]:
     """The names of the NVIDIA GPUs."""
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE - 1
-        )
-        found = gpu_names(done.stdout.decode())
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=PATIENCE - 1)
+        names = gpu_names(done.stdout)
     except (OSError, subprocess.TimeoutExpired):
-        found = []
-    return found or ["a GPU" for _ in glob.glob("/proc/driver/nvidia/gpus/*")]
+        names = []
+    return names or ["a GPU" for _ in glob.glob("/proc/driver/nvidia/gpus/*")]
 
 
-def gpu_names(told: str) -> list[str]:
-    """Those in the words of `nvidia-smi -L`; parts of one GPU stand below it and do not count."""
-    return re.findall(r"^GPU \d+: (.+?) \(UUID", told, re.M)
+def gpu_names(output: str) -> list[str]:
+    """The names in the output of `nvidia-smi -L`; its indented lines are parts of a GPU and do not count."""
+    return re.findall(r"^GPU \d+: (.+?) \(UUID", output, re.M)
 
 
 def cores() -> dict[str, int]:
-    """How many processors this process may use, and how many cores those are."""
+    """Numbers of the processors that this process may use, and of their cores."""
     usable = os.sched_getaffinity(0)
     folders = [f"/sys/devices/system/cpu/cpu{number}/topology" for number in usable]
     places = {
@@ -165,20 +166,20 @@ _Address._fields_ = [
 
 
 def interfaces() -> list[tuple[str, str, int]]:
-    """(interface, address, length of the prefix) of every IP address; asks libc, as a container may lack ip."""
+    """(interface, address, prefix length) of every IP address. It asks libc: a container may lack the program ip."""
     libc = ctypes.CDLL(None)
     first = ctypes.POINTER(_Address)()
     if libc.getifaddrs(ctypes.byref(first)):
         return []
     found, entry = [], first
     while entry:
-        here = entry.contents
-        address, mask = _bytes_of(here.address), _bytes_of(here.mask)
+        fields = entry.contents
+        address, mask = _bytes_of(fields.address), _bytes_of(fields.mask)
         if address and mask:
             family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
-            ones = sum(bin(byte).count("1") for byte in mask)
-            found.append((here.name.decode(), socket.inet_ntop(family, address), ones))
-        entry = here.next
+            prefix = int.from_bytes(mask, "big").bit_count()
+            found.append((fields.name.decode(), socket.inet_ntop(family, address), prefix))
+        entry = fields.next
     libc.freeifaddrs(first)
     return found
 
@@ -192,8 +193,8 @@ def _bytes_of(pointer: int | None) -> bytes:
     return ctypes.string_at(pointer + place[0], place[1]) if place else b""
 
 
-def listen(word: str) -> int:
-    """Answers with a word to whoever connects; returns the port, one that the system chose as it does for MPI's."""
+def listen(token: str) -> int:
+    """Send a token to everyone who connects; returns the port, an ephemeral one like those of MPI."""
     server = socket.socket()
     server.bind(("", 0))
     server.listen(128)
@@ -202,36 +203,36 @@ def listen(word: str) -> int:
         while True:
             caller, _ = server.accept()
             with caller, contextlib.suppress(OSError):
-                caller.sendall(word.encode())
+                caller.sendall(token.encode())
 
     threading.Thread(target=answer, daemon=True).start()
     return server.getsockname()[1]
 
 
-def reach(address: str, port: int, word: str) -> str:
-    """Why a host cannot be reached; empty when it can."""
+def connection_error(address: str, port: int, token: str) -> str:
+    """Why connecting to a host fails; empty if it works."""
     try:
-        with socket.create_connection((address, port), REACH) as caller:
-            caller.settimeout(REACH)
-            return "" if caller.recv(100).decode() == word else "another machine answers"
+        with socket.create_connection((address, port), CONNECT) as server:
+            server.settimeout(CONNECT)
+            return "" if server.recv(100).decode() == token else "another machine answers"
     except TimeoutError:
-        return f"no answer in {REACH} s"
+        return f"no answer in {CONNECT} s"
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
 
 
-def in_time(jobs: dict[str, Callable[[], Any]], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Runs jobs side by side; (what they gave, why the others gave nothing)."""
-    given: dict[str, Any] = {}
+def run_jobs(jobs: dict[str, Callable[[], Any]], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
+    """Run jobs in parallel; returns the results by name, and the errors of the other jobs."""
+    results: dict[str, Any] = {}
     failed: dict[str, str] = {}
 
-    def do(name: str, job: Callable[[], Any]) -> None:
+    def run(name: str, job: Callable[[], Any]) -> None:
         try:
-            given[name] = job()
-        except Exception as error:  # whatever it is, the other facts are still worth having
+            results[name] = job()
+        except Exception as error:  # the other facts are still useful
             failed[name] = f"{type(error).__name__}: {error}"
 
-    threads = {name: threading.Thread(target=do, args=(name, job), daemon=True) for name, job in jobs.items()}
+    threads = {name: threading.Thread(target=run, args=(name, job), daemon=True) for name, job in jobs.items()}
     for thread in threads.values():
         thread.start()
     end = time.monotonic() + seconds
@@ -239,30 +240,35 @@ def in_time(jobs: dict[str, Callable[[], Any]], seconds: float) -> tuple[dict[st
         thread.join(max(0, end - time.monotonic()))
         if thread.is_alive():
             failed[name] = f"no answer in {seconds} s"
-    return dict(given), dict(failed)
+    return dict(results), dict(failed)
 
 
-def gather(asked: dict[str, Any]) -> dict[str, Any]:
-    """All facts, under the names of what is asked for in compare.py."""
-    clone = asked["clone"]
-    jobs = {
-        "code": lambda: code_digests(clone, asked["code"]),
-        "settings": lambda: code_digests(clone, asked["settings"]),
+def collect(request: dict[str, Any]) -> dict[str, Any]:
+    """All facts, under the names that compare.py uses.
+
+    Args:
+        request: "token", "clone", "models" (the output folder), "marker" (a file in it), and the lists "code",
+            "settings" and "data" of paths.
+    """
+    clone = request["clone"]
+    jobs: dict[str, Callable[[], Any]] = {
+        "code": lambda: code_digests(clone, request["code"]),
+        "settings": lambda: code_digests(clone, request["settings"]),
         "venv": lambda: state_of_venv(clone),
         "versions": lambda: versions(clone),
-        "data": lambda: {path: sample(path) for path in asked["data"]},
+        "data": lambda: {path: sample(path) for path in request["data"]},
         "memory": memory,
-        "disk": lambda: disk(asked["models"]),
-        "shared": lambda: os.path.exists(asked["token"]) if asked["token"] else None,
+        "disk": lambda: disk(request["models"]),
+        "shared": lambda: os.path.exists(request["marker"]) if request["marker"] else None,
         "gpus": gpus,
         "cores": cores,
         "interfaces": interfaces,
         "user": getpass.getuser,
         "hostname": socket.gethostname,
     }
-    facts, failed = in_time(jobs, PATIENCE)
+    facts, failed = run_jobs(jobs, PATIENCE)
     connection = os.environ.get("SSH_CONNECTION", "").split()
-    return {**facts, "failed": failed, "connection": connection, "port": listen(asked["word"])}
+    return {**facts, "failed": failed, "connection": connection, "port": listen(request["token"])}
 
 
 def _read(path: str) -> str:
@@ -279,7 +285,7 @@ def _first(path: str, pattern: str) -> str:
 
 
 def _package(clone: str, name: str) -> str:
-    """Version of an installed package; of MXNet's also which wheel it is."""
+    """Version of an installed package, whatever the wheel of MXNet is called."""
     folder = os.path.join(clone, ".venv", "lib", "python3*", "site-packages")
     found = []
     for path in glob.glob(os.path.join(folder, f"{name}*.dist-info", "METADATA")):
@@ -292,32 +298,34 @@ def _package(clone: str, name: str) -> str:
 def _mpirun(folder: str) -> str:
     command = [os.path.join(folder, "mpirun"), "--version"]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE - 1)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE - 1)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return (re.findall(r"\d+\.\d+\S*", done.stdout.decode()) or ["unknown"])[0]
+    return (re.findall(r"\d+\.\d+\S*", done.stdout) or ["unknown"])[0]
 
 
 def main() -> None:
-    asked = json.loads(base64.b64decode(sys.argv[1]))
+    """Answer one request, an argument of base64 and JSON, and one list of hosts, a line of JSON."""
+    request = json.loads(base64.b64decode(sys.argv[1]))
     timer = threading.Timer(LIFE, os._exit, (1,))
     timer.daemon = True
     timer.start()
 
-    def tell(content: object) -> None:
-        print(f"\n{asked['word']} {json.dumps(content)}", flush=True)
+    def answer(content: object) -> None:
+        print(f"\n{request['token']} {json.dumps(content)}", flush=True)
 
-    tell(gather(asked))
+    answer(collect(request))
     line = sys.stdin.readline()
     if line:
-        tell(time.time())
-        others = json.loads(line)
-        jobs: dict[str, Callable[[], Any]]
-        jobs = {name: functools.partial(reach, where[0], where[1], asked["word"]) for name, where in others.items()}
-        given, failed = in_time(jobs, REACH + 1)
-        tell({**given, **failed})
-        sys.stdin.read()  # others may still be trying to reach this host
-    os._exit(0)  # whatever still hangs stays behind
+        answer(time.time())
+        jobs: dict[str, Callable[[], Any]] = {
+            name: functools.partial(connection_error, address, port, request["token"])
+            for name, (address, port) in json.loads(line).items()
+        }
+        results, failed = run_jobs(jobs, CONNECT + 1)
+        answer({**results, **failed})
+        sys.stdin.read()  # others may still be connecting to this host
+    os._exit(0)  # without waiting for threads that hang
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Which hosts, and how many ranks on each: Open MPI's hostfiles, and the lists of `mpirun -host` and `horovodrun -H`.
+"""Hosts and their numbers of ranks, from an Open MPI hostfile or a list as for `mpirun -host` and `horovodrun -H`.
 
-What is read as what was tried with Open MPI 4.1.8:
+Lines are interpreted as Open MPI 4.1.8 does:
 
-    name slots=8     8 ranks; `cpu=` and `count=` are the same word, `max_slots=` stands in for it where it is alone
-    name             as many as the host has cores; named n times: n
-    name slots=4     a second time: refused
+    name slots=8     8 ranks; `cpu=` and `count=` are synonyms, `max_slots=` counts if it stands alone
+    name             as many ranks as the host has cores; a name listed n times: n ranks
+    name slots=4     an error if the name is already listed
 """
 
 from __future__ import annotations
@@ -16,75 +16,85 @@ from typing import NamedTuple
 SLOTS = ("slots", "cpu", "count")
 LIMITS = ("max_slots", "max-slots", "maxslots", "cpu_max", "cpu-max", "cpumax", "count_max", "count-max", "countmax")
 NAME = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9.-]*)(?::(?P<slots>\d+))?")
-WORD = re.compile(r"([\w-]+)\s*=\s*(\S+)")
+OPTION = re.compile(r"([\w-]+)\s*=\s*(\S+)")
 
 
 class HostListError(ValueError):
-    """Hosts that cannot be read; the message says where and what to write."""
+    """A host list that cannot be parsed; the message says where the error is and what to write."""
 
 
 class Host(NamedTuple):
+    """Attributes:
+    name: Name or address.
+    slots: Number of ranks; None for as many as the host has cores.
+    """
+
     name: str
-    slots: int | None  # ranks; None: as many as it has cores
+    slots: int | None
 
 
 def read_hostfile(path: str) -> list[Host]:
-    """The hosts of a hostfile, each once, in its order.
+    """Read the hosts of a hostfile, each once, in the order of the file.
 
     Raises:
-        HostListError: a line that cannot be read, a host with two counts, no host at all.
-        OSError: the file cannot be read.
+        HostListError: A line cannot be parsed, a host has two counts, or the file lists no host.
+        OSError: The file cannot be read.
     """
-    found = []
+    hosts = []
     with open(path, encoding="utf-8-sig") as stream:
         for number, line in enumerate(stream, 1):
             text = " ".join(line.split("#")[0].split())
             if text:
-                found.append(_read_line(text, f"{path} line {number}"))
-    if not found:
-        raise HostListError(f"{path} names no host: write one a line, such as  10.0.0.1 slots=8")
-    return _joined(found, path)
+                hosts.append(_parse_line(text, f"{path} line {number}"))
+    if not hosts:
+        raise HostListError(f"{path} names no host: write one per line, such as  10.0.0.1 slots=8")
+    return _merge(hosts, path)
 
 
 def read_list(text: str) -> list[Host]:
-    """The hosts of ``hosta:2,hostb:2``; without a count it is 1, and counts of the same host are added.
+    """Parse ``hosta:2,hostb:2``. The default count is 1; the counts of a host that is listed again are added.
 
     Raises:
-        HostListError: it cannot be read.
+        HostListError: The list cannot be parsed.
     """
     slots: dict[str, int] = {}
-    for word in text.split(","):
-        match = NAME.fullmatch(word.strip())
+    for entry in map(str.strip, text.split(",")):
+        match = NAME.fullmatch(entry)
         if not match:
             raise HostListError(
-                f"cannot read {word.strip()!r} of the hosts {text!r}: write hosta:2,hostb:2, no _ in names"
+                f"cannot parse {entry!r} in the host list {text!r}: write hosta:2,hostb:2, no _ in names"
             )
         count = int(match["slots"] or 1)
         if not count:
-            raise HostListError(f"{word.strip()} has no slot: write how many ranks it runs, such as hosta:2")
+            raise HostListError(f"{entry} has no slot: write the number of its ranks, such as hosta:2")
         slots[match["name"]] = slots.get(match["name"], 0) + count
     return [Host(name, count) for name, count in slots.items()]
 
 
-def _read_line(text: str, where: str) -> Host:
+def _parse_line(text: str, where: str) -> Host:
     name, _, rest = text.partition(" ")
     match = NAME.fullmatch(name)
-    words = dict(WORD.findall(rest))
-    unread = WORD.sub("", rest).strip() or ", ".join(set(words) - {*SLOTS, *LIMITS})
-    if "@" in name or "username" in words:
-        raise HostListError(f"{where}: the user is set in ~/.ssh/config, by `Host` and `User`")
-    if not match or unread:
-        raise HostListError(f"{where}: cannot read {unread if match else name!r}: write  hosta slots=8")
-    counts = [words[word] for word in (*SLOTS, *LIMITS) if word in words]
+    options = dict(OPTION.findall(rest))
+    unknown = OPTION.sub("", rest).strip() or ", ".join(set(options) - {*SLOTS, *LIMITS})
+    if "@" in name or "username" in options:
+        raise HostListError(f"{where}: set the user in ~/.ssh/config, with `Host` and `User`")
+    if not match or unknown:
+        raise HostListError(f"{where}: cannot parse {unknown if match else name!r}: write  hosta slots=8")
+    counts = [options[option] for option in (*SLOTS, *LIMITS) if option in options]
     count = counts[0] if counts else match["slots"]
     if count is not None and not (count.isdecimal() and int(count)):
-        raise HostListError(f"{where}: slots={count} is no number of ranks: write  {name} slots=8")
+        raise HostListError(f"{where}: slots={count} is not a number of ranks: write  {name} slots=8")
     return Host(match["name"], None if count is None else int(count))
 
 
-def _joined(found: Iterable[Host], path: str) -> list[Host]:
+def _merge(entries: Iterable[Host], path: str) -> list[Host]:
+    """Merge the entries of the same name.
+
+    Raises:
+        HostListError: A name with slots is listed twice.
+    """
     hosts: dict[str, list[Host]] = {}
-    for host in found:
+    for host in entries:
         hosts.setdefault(host.name, []).append(host)
     for name, same in hosts.items():
         if len(same) > 1 and any(host.slots is not None for host in same):

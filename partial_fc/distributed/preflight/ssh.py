@@ -1,4 +1,4 @@
-"""How this machine calls another one by ssh: as mpirun does, but without ever asking a question."""
+"""The ssh command to another host: as mpirun runs it, but without prompts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-# Nobody is there to answer; a host that is silent for so long (seconds) is away.
+# No one is there to answer a prompt; a host that does not answer within 5 seconds counts as unreachable.
 QUIET = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 
 
 class Call(NamedTuple):
-    """What ssh makes of a host's name, by the user's settings.
+    """How ssh connects to a host, according to the user's configuration.
 
     Attributes:
-        address: what ssh is called with: a name or user@name.
-        hostname, user, port: what it then connects to.
-        port_from: where the port comes from, in words.
-        keys: the files it looks for keys in.
-        proxied: it goes through another host or program.
-        arguments: what mpirun is told to give to ssh.
+        address: Argument of ssh: a name or user@name.
+        hostname: The host that ssh connects to.
+        user: The user that logs in.
+        port: The port that ssh connects to.
+        port_from: Where the port is set, for messages.
+        keys: Files in which ssh looks for keys.
+        proxied: Whether the connection goes through another host or program.
+        arguments: The arguments that mpirun passes to ssh.
     """
 
     address: str
@@ -35,24 +37,26 @@ class Call(NamedTuple):
 
     @property
     def option(self) -> str:
-        """The port as an option, for command lines that a person is to type; empty for the usual one."""
+        """The port as an ssh option for suggested commands; empty for the default port."""
         return "" if self.port == "22" else f"-p {self.port} "
 
     @property
-    def who(self) -> str:
+    def login(self) -> str:
+        """user@hostname."""
         return f"{self.user}@{self.hostname}"
 
 
 def look_up(address: str, environ: Mapping[str, str], seconds: float = 5) -> Call:
-    """Asks ssh itself what it makes of an address.
+    """Ask ssh itself how it would connect to an address.
 
     Raises:
-        ValueError: ssh cannot read its settings; in its own words.
-        OSError, subprocess.TimeoutExpired: there is no ssh, or it hangs.
+        ValueError: ssh rejects its configuration; the message is ssh's.
+        OSError: ssh cannot be started.
+        subprocess.TimeoutExpired: ssh hangs.
     """
     arguments = shlex.split(environ.get("OMPI_MCA_plm_rsh_args", ""))
     command = ["ssh", "-G", *arguments, address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=plain(environ))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=in_english(environ))
     if done.returncode:
         raise ValueError(done.stderr.strip())
     lines = [line.partition(" ")[::2] for line in done.stdout.splitlines()]
@@ -65,16 +69,16 @@ def look_up(address: str, environ: Mapping[str, str], seconds: float = 5) -> Cal
 
 
 def command_line(call: Call, script: str) -> list[str]:
-    """The words that run a script over there; -v is last, for an earlier -q would silence it."""
+    """The command that runs a script on the host. -v comes last: an earlier -q of the user would silence it."""
     return ["ssh", *QUIET, *call.arguments, "-v", call.address, script]
 
 
-def plain(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment, in which ssh and its like speak English."""
+def in_english(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with which ssh prints English messages."""
     return {**environ, "LC_ALL": "C"}
 
 
 def _port_from(port: str, arguments: Sequence[str]) -> str:
-    if any(word.startswith("-p") or word.lower().startswith("port=") for word in arguments):
+    if any(argument.startswith("-p") or argument.lower().startswith("port=") for argument in arguments):
         return "from OMPI_MCA_plm_rsh_args"
-    return "the usual one" if port == "22" else "from ~/.ssh/config"
+    return "the default" if port == "22" else "from ~/.ssh/config"

@@ -1,4 +1,4 @@
-"""Which hosts, and how many ranks on each; held against what Open MPI 4.1.8 made of the same lines."""
+"""Hosts and their numbers of ranks; the expected values are what Open MPI 4.1.8 makes of the same lines."""
 
 import pytest
 
@@ -24,19 +24,19 @@ def read(tmp_path, text):
         ("hosta:8\nhostb:4\n", [("hosta", 8), ("hostb", 4)]),
     ],
 )
-def test_a_hostfile(tmp_path, text, hosts):
+def test_hostfiles(tmp_path, text, hosts):
     assert read(tmp_path, text) == [Host(*host) for host in hosts]
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
-        ("hosta slots=2\nhostb slot=2\n", "line 2: cannot read 'slot'"),
-        ("hosta slots=2 hostb slots=2\n", "line 1: cannot read 'hostb'"),
-        ("hosta slots=two\n", "slots=two is no number of ranks"),
-        ("hosta slots=0\n", "slots=0 is no number of ranks"),
-        ("^hosta slots=2\n", "cannot read '^hosta'"),
-        ("host_a slots=2\n", "cannot read 'host_a'"),  # Open MPI takes letters, digits, dots and hyphens
+        ("hosta slots=2\nhostb slot=2\n", "line 2: cannot parse 'slot'"),
+        ("hosta slots=2 hostb slots=2\n", "line 1: cannot parse 'hostb'"),
+        ("hosta slots=two\n", "slots=two is not a number of ranks"),
+        ("hosta slots=0\n", "slots=0 is not a number of ranks"),
+        ("^hosta slots=2\n", "cannot parse '^hosta'"),
+        ("host_a slots=2\n", "cannot parse 'host_a'"),  # Open MPI takes letters, digits, dots and hyphens
         ("me@hosta slots=2\n", "~/.ssh/config"),
         ("hosta username=me\n", "~/.ssh/config"),
         ("hosta slots=2\nhosta slots=2\n", "names hosta 2 times: give it one line with all its slots"),
@@ -44,10 +44,10 @@ def test_a_hostfile(tmp_path, text, hosts):
         ("# nothing\n", "names no host"),
     ],
 )
-def test_a_hostfile_that_cannot_be_read(tmp_path, text, told):
+def test_hostfiles_that_cannot_be_parsed(tmp_path, text, message):
     with pytest.raises(HostListError) as caught:
         read(tmp_path, text)
-    assert told in str(caught.value) and str(tmp_path / "hosts") in str(caught.value)
+    assert message in str(caught.value) and str(tmp_path / "hosts") in str(caught.value)
 
 
 def test_the_hostfiles_of_this_project():
@@ -56,12 +56,12 @@ def test_the_hostfiles_of_this_project():
     assert [host.slots for host in read_hostfile(str(folder / "two_machines"))] == [8, 8]
 
 
-def test_a_list():
+def test_lists():
     assert read_list("hosta:2,10.0.0.2:16, hostc") == [Host("hosta", 2), Host("10.0.0.2", 16), Host("hostc", 1)]
     assert read_list("hosta:2,hostb:1,hosta:2") == [Host("hosta", 4), Host("hostb", 1)]
 
 
 @pytest.mark.parametrize("text", ["", "hosta:two", "hosta:2,,hostb:2", "hosta:2;hostb:2", "hosta:0", "hosta:2:2"])
-def test_a_list_that_cannot_be_read(text):
+def test_lists_that_cannot_be_parsed(text):
     with pytest.raises(HostListError, match="hosta:2"):
         read_list(text)
