@@ -1,8 +1,8 @@
-"""Every setting with its default, and the presets of losses, data sets and networks.
+"""Every setting with its default and bounds, and the presets of losses, data sets and networks.
 
-``from default import config`` gives the settings. Later wins: the defaults here, the presets that
-``generate_config`` picks, config.py, and the ``name=value`` words of the command line. A relative path starts at the
-folder of this file.
+``from default import config`` gives the settings. Later values win: the defaults here, the presets that ``dataset``,
+``network`` and ``loss`` name, config.py, and ``name=value`` on the command line. A relative path starts at the folder
+of this file.
 """
 
 import os
@@ -11,86 +11,11 @@ from easydict import EasyDict as edict
 
 from config import config as user_config
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
-from partial_fc.utils.config import SettingsError, choose, merge
+from partial_fc.utils.config import Schema, Setting, SettingsError, read_settings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-config = edict()  # filled in below with the defaults, by generate_config with everything
-
-
-def defaults() -> edict:
-    """A fresh copy of every setting."""
-    settings = edict()
-
-    # Chosen by name
-    settings.dataset = "demo"
-    settings.loss = "arcface"
-    settings.network = "small"
-
-    # The layer
-    settings.embedding_size = 512
-    settings.sample_ratio = 1.0  # share r of a rank's class centers that take part in a step
-    settings.bank_on_gpu = True  # False: centers and momentum in host memory, for banks larger than the GPU
-    settings.bank_folder = ""  # centers and momentum in files there, for banks larger than the host's memory
-    settings.tile_classes = 0  # classes that the layer works on at once; 0: what suits the device
-    settings.logits_cache_mb = LOGITS_CACHE_MB  # 256; beyond it the backward pass computes logits a second time
-    settings.loss_s = 64.0
-    settings.margins = (1.0, 0.5, 0.0)  # (m1, m2, m3), set by the loss
-
-    # Training
-    settings.batch_size = 64  # of one rank
-    settings.lr = 0.1  # of backbone and centers for a global batch of 512; for others in proportion
-    settings.backbone_lr = 0.0  # of the backbone, whatever the batch; 0: what follows from lr
-    settings.memory_bank_lr = 0.0  # of the class centers, likewise
-    settings.warmup_steps = 0  # updates over which both rates grow from 0
-    settings.max_grad_norm = 0.0  # the backbone's gradients are scaled down to this norm; 0: they are not
-    settings.lr_steps = []  # updates after which both rates are divided by 10, set by the data set
-    settings.max_update = 32000  # set by the data set
-    settings.momentum = 0.9
-    settings.wd = 5e-4
-    settings.seed = 0
-    settings.fp16 = False  # the backbone in float16 on GPUs; its head, the layer and what is saved stay float32
-    settings.step_timeout = 600  # seconds without a step after which a rank ends the job
-    settings.host_timeout = 15  # seconds without an answer from another host after which the job ends
-
-    # The backbone
-    settings.net_se = False  # squeeze-and-excitation in the residual units
-    settings.net_act = ""  # prelu, relu, ...; empty is the network's own
-    settings.bn_mom = 0.9
-    settings.net_output = ""  # FC, E (FC with dropout), GAP or GDC; empty is the network's own
-
-    # The data
-    settings.data_root = "/train_tmp"  # of the real sets; <data_root>/<name>/train.rec
-    settings.data_name = ""  # folder of the set under data_root, set by the data set
-    settings.rec = ""  # a train.rec by its own path, instead of the two above
-    settings.num_classes = 0  # set by the data set
-    settings.image_size = 112
-    settings.shuffle = True
-    settings.rand_mirror = True
-    settings.cutoff = 0  # side in pixels of a square to erase
-    settings.color_jittering = 0.0  # strength
-    settings.jpeg_compression = 0  # lowest JPEG quality that every second image is compressed with again; 0: none is
-    settings.images_filter = 0  # identities with fewer images are left out
-    settings.skip_bad_images = 0  # bad images each rank passes over before one ends the training
-    settings.decode_threads = 0  # of each rank; 0: its share of the host's cores, 8 at most
-    settings.debug = False  # dummy batches instead of the data set
-    settings.val_targets = []  # validation sets: <name>.bin beside train.rec
-    settings.baselines = False  # also verify raw pixels and the untrained network, on the first validation set
-
-    # What it begins with
-    settings.resume = ""  # go on from a checkpoint: its folder, or auto: the newest of the output folder, if any
-    settings.pretrained = ""  # begin with the weights of a checkpoint or a .params file
-    settings.class_map = ""  # which class of that is which here: a file, or same; see the README
-
-    # What is reported and kept
-    settings.models_root = "models"
-    settings.frequent = 20  # updates between log lines
-    settings.verify_every = 2000
-    settings.save_every = 10000
-    settings.checkpoint_every = 2000  # updates between checkpoints; 0: only when the job is asked to stop
-    settings.checkpoints_kept = 2  # the newest ones
-    return settings
-
+config = edict()  # filled in below with the defaults, and by generate_config with a whole configuration
 
 loss = edict(
     arcface=edict(margins=(1.0, 0.5, 0.0)),
@@ -114,7 +39,7 @@ def _real(name, classes, lr_steps, max_update, val_targets=("lfw", "cfp_fp", "ag
 
 
 def _synthetic(ten_thousands):
-    """An id count to measure with: n x 10^4 identities, dummy images."""
+    """A number of identities to measure speed and memory with: n x 10^4, on dummy images."""
     return edict(
         num_classes=ten_thousands * 10000,
         lr_steps=[20000, 28000],
@@ -154,83 +79,145 @@ dataset = edict(
 for _count in (100, 1000, 2000, 3000, 10000):
     dataset[f"{_count}w"] = _synthetic(_count)
 
+PRESETS = {"dataset": dataset, "network": network, "loss": loss}
 
-def generate_config(loss_name=None, dataset_name=None, network_name=None, changes=None):
-    """Fills ``config`` in: defaults, presets, config.py, then ``changes``.
+# The names in partial_fc_mxnet.symbol, which needs MXNet; empty stands for the network's own.
+ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
+HEADS = ("", "FC", "E", "GAP", "GDC")
+
+SETTINGS = Schema(
+    "Presets",
+    Setting("dataset", "demo", "data set with its schedule", choices=dataset),
+    Setting("loss", "arcface", "loss with its margins", choices=loss),
+    Setting("network", "small", "backbone", choices=network),
+    "Layer",
+    Setting("embedding_size", 512, "dimensions of an embedding", at_least=1, at_most=65536),
+    Setting("sample_ratio", 1.0, "share of a rank's class centers in a step", above=0, at_most=1),
+    Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
+    Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
+    Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
+    Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),
+    Setting("loss_s", 64.0, "scale s of the logits", above=0),
+    Setting("margins", (1.0, 0.5, 0.0), "(m1, m2, m3) of the target logit, set by loss", item=float, length=3),
+    "Training",
+    Setting("batch_size", 64, "images of one rank in a step", at_least=1, at_most=65536),
+    Setting("lr", 0.1, "learning rate for a global batch of 512; proportional for others", at_least=0),
+    Setting("backbone_lr", 0.0, "learning rate of the backbone for any batch; 0: follow lr", at_least=0),
+    Setting("memory_bank_lr", 0.0, "learning rate of the class centers for any batch; 0: follow lr", at_least=0),
+    Setting("warmup_steps", 0, "updates over which both rates grow from 0", at_least=0),
+    Setting("max_grad_norm", 0.0, "clip the backbone's gradients to this global norm; 0: do not clip", at_least=0),
+    Setting("lr_steps", [], "updates after which both rates are divided by 10, set by dataset", item=int, at_least=1),
+    Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0),
+    Setting("momentum", 0.9, "momentum of backbone and centers", at_least=0, below=1),
+    Setting("wd", 5e-4, "weight decay of backbone and centers", at_least=0, at_most=1),
+    Setting("seed", 0, "seed of everything random", at_least=0, below=2**31),
+    Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
+    Setting("step_timeout", 600, "seconds without a step that end the job", at_least=1, at_most=10**9),
+    Setting("host_timeout", 15, "seconds of silence of another host that end the job", at_least=3, at_most=10**9),
+    "Backbone",
+    Setting("net_se", False, "squeeze-and-excitation in the residual units"),
+    Setting("net_act", "", "activation; empty: the network's own", choices=ACTIVATIONS),
+    Setting("net_output", "", "head, E is FC with dropout; empty: the network's own", choices=HEADS),
+    Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1),
+    "Data",
+    Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),
+    Setting("data_name", "", "folder of the data set below data_root, set by dataset"),
+    Setting("rec", "", "path of a train.rec, instead of data_root and data_name", path=True),
+    Setting("num_classes", 0, "identities, set by dataset", at_least=1, at_most=2**45),  # two float32 digits of a label
+    Setting("image_size", 112, "side of an image in pixels", at_least=16, at_most=1024, multiple_of=16),
+    Setting("shuffle", True, "draw a new order of the images in every epoch"),
+    Setting("rand_mirror", True, "mirror every second image"),
+    Setting("cutoff", 0, "side in pixels of a square erased from every second image", at_least=0),
+    Setting("color_jittering", 0.0, "share by which brightness, contrast, color vary", at_least=0, at_most=1),
+    Setting("jpeg_compression", 0, "lowest JPEG quality of every second image; 0: as it is", at_least=0, at_most=100),
+    Setting("images_filter", 0, "leave out identities with fewer images", at_least=0),
+    Setting("skip_bad_images", 0, "bad images that each rank skips before one ends the training", at_least=0),
+    Setting("decode_threads", 0, "per rank; 0: its share of the host's cores, up to 8", at_least=0, at_most=1024),
+    Setting("debug", False, "dummy images instead of the data set"),
+    Setting("val_targets", [], "validation sets: <name>.bin beside train.rec", item=str),
+    Setting("baselines", False, "also verify raw pixels and the untrained network, on the first validation set"),
+    "Start",
+    Setting("resume", "", "continue from this checkpoint; auto: from the newest of the run folder, if any", path=True),
+    Setting("pretrained", "", "start with the weights of this checkpoint or .params file", path=True),
+    Setting("class_map", "", "also take its class centers: file that maps the classes, or same", path=True),
+    "Output",
+    Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
+    Setting("frequent", 20, "updates between log lines", at_least=1),
+    Setting("verify_every", 2000, "updates between verifications", at_least=1),
+    Setting("save_every", 10000, "updates between saves of model and centers", at_least=1),
+    Setting("checkpoint_every", 2000, "updates between checkpoints; 0: only when asked to stop", at_least=0),
+    Setting("checkpoints_kept", 2, "checkpoints that are kept, the newest ones", at_least=1),
+    former_names={"kept_mb": "logits_cache_mb"},
+)
+
+KEYWORDS = ("", "auto", "same")  # values of path settings that are not paths
+
+
+def defaults() -> edict:
+    """A fresh copy of every setting with its default."""
+    return edict(SETTINGS.merge())
+
+
+def generate_config(loss_name=None, dataset_name=None, network_name=None, changes=None, config_file=None):
+    """Fills ``config``: defaults, presets, config.py, ``config_file``, then ``changes``.
 
     Args:
-        loss_name, dataset_name, network_name: a preset's name; None takes that of config.py or the default.
-        changes: settings by name that win over everything, such as those of the command line.
+        loss_name, dataset_name, network_name: Names of presets; None takes those of the other layers.
+        changes: Settings by name that win over all others, such as those of the command line.
+        config_file: Path of a settings.json, or None. Its values win over presets and config.py. If ``changes`` or an
+            argument names another preset, what the two presets set is not taken from the file.
 
     Returns:
         ``config``.
 
     Raises:
-        SettingsError: an unknown name, with the nearest known one, or a value that cannot be.
+        SettingsError: A name is unknown, or a value is not allowed.
     """
-    settings = defaults()
-    own = dict(user_config, **(changes or {}))
     given = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
-    own.update({kind: name for kind, name in given.items() if name is not None})
-    for kind, presets in (("dataset", dataset), ("network", network), ("loss", loss)):
-        merge(settings, choose(kind, own.get(kind, settings[kind]), presets))
-    merge(settings, own)
-    _check(settings)
-    for name in ("data_root", "models_root", "rec", "bank_folder", "resume", "pretrained", "class_map"):
-        if settings[name] and settings[name] not in WORDS:
-            settings[name] = os.path.join(HERE, os.path.expanduser(settings[name]))
+    own = dict(changes or {}, **{kind: name for kind, name in given.items() if name is not None})
+    path = absolute(config_file) if config_file else ""
+    saved = read_settings(path) if path else {}
+    layers = [("config.py", user_config), (path, saved), ("", own)]
+    names = SETTINGS.merge(*layers)
+    for kind, presets in PRESETS.items():
+        if saved.get(kind, names[kind]) != names[kind]:
+            for name in {**presets[saved[kind]], **presets[names[kind]]}:
+                saved.pop(name, None)
+    chosen = [(f"preset {names[kind]}", presets[names[kind]]) for kind, presets in PRESETS.items()]
+    settings = SETTINGS.merge(*chosen, *layers)
+    check_together(settings)
+    for name, setting in SETTINGS.settings.items():
+        if setting.path and settings[name] not in KEYWORDS:
+            settings[name] = absolute(settings[name])
     config.clear()
     config.update(settings)
     return config
 
 
-WORDS = ("auto", "same")  # no paths
-
-POSITIVE = (
-    "num_classes",
-    "embedding_size",
-    "batch_size",
-    "image_size",
-    "frequent",
-    "verify_every",
-    "save_every",
-    "checkpoints_kept",
-    "step_timeout",
-)
-
-NOT_NEGATIVE = (
-    "lr",
-    "backbone_lr",
-    "memory_bank_lr",
-    "max_grad_norm",
-    "warmup_steps",
-    "max_update",
-    "checkpoint_every",
-)
+def absolute(path):
+    """The path, where a relative one starts at the folder of this file and ``~`` is a home."""
+    return os.path.join(HERE, os.path.expanduser(path))
 
 
-def _check(settings):
-    for name in POSITIVE:
-        if settings[name] < 1:
-            raise SettingsError(f"{name} is {settings[name]}, but must be at least 1")
-    if settings.host_timeout < 3:
-        raise SettingsError(f"host_timeout is {settings.host_timeout}, but hosts answer once a second: at least 3")
-    if settings.image_size % 16:
-        raise SettingsError(f"image_size is {settings.image_size}, but must be a multiple of 16, such as 112")
-    if not 0 < settings.sample_ratio <= 1:
-        raise SettingsError(f"sample_ratio is {settings.sample_ratio}, but must be above 0 and at most 1")
-    for name in NOT_NEGATIVE:
-        if settings[name] < 0:
-            raise SettingsError(f"{name} is {settings[name]}, but must not be negative")
-    if settings.class_map and settings.resume in ("", "auto") and not settings.pretrained:
-        raise SettingsError("class_map says which class of a checkpoint is which: give its path, resume=... too")
-    if len(settings.margins) != 3 or not all(isinstance(m, (int, float)) for m in settings.margins):
-        raise SettingsError(f"margins is {settings.margins}, but must be the three numbers (m1, m2, m3)")
-    steps = settings.lr_steps
-    if not all(isinstance(step, int) and step > 0 for step in steps) or steps != sorted(set(steps)):
-        raise SettingsError(f"lr_steps is {settings.lr_steps}, but must be increasing numbers of updates")
-    if not (settings.debug or settings.rec or settings.data_name):
-        raise SettingsError(f"dataset {settings.dataset} has no images: set rec, or debug=True for dummy ones")
+def check_together(settings):
+    """Refuses values that are allowed one by one, but not together.
+
+    A training that ends before its warm-up does is a short try, and allowed.
+
+    Raises:
+        SettingsError: With names, values and what to change.
+    """
+    steps, cutoff, side, rec = (settings[name] for name in ("lr_steps", "cutoff", "image_size", "rec"))
+    if steps != sorted(set(steps)):
+        raise SettingsError(f"lr_steps is {steps}, but must be increasing numbers of updates")
+    if cutoff > side:
+        raise SettingsError(f"cutoff is {cutoff}, but must be at most {side}, the image_size")
+    if rec and not rec.endswith(".rec"):
+        raise SettingsError(f"rec is {rec}, but must be the path of a .rec file")
+    if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
+        raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
+    if not (settings["debug"] or rec or settings["data_name"]):
+        raise SettingsError(f"dataset {settings['dataset']} has no images: set rec, or debug=True for dummy images")
 
 
 config.update(defaults())

@@ -20,6 +20,7 @@ from partial_fc.training.results import TrainingResult, write_results
 from partial_fc.training.resume import checkpoint_folder, take_ownership
 from partial_fc.training.run_folder import RunFolder, check_writable, prepare_folder
 from partial_fc.training.saving import onnx_metadata
+from partial_fc.utils.config import write_settings
 
 from . import build, collectives, resume, sharing, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed
@@ -73,6 +74,7 @@ def train(settings) -> None:
 
 def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
     prepare_folder(folder, plan.keep_folder)
+    write_settings(os.path.join(folder, "settings.json"), settings)
     checkpoint_folder(settings, folder).clean()
 
 

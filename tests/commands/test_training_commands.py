@@ -36,6 +36,7 @@ def check_outcome(folder, ranks, loss="arcface"):
         "report.html",
         "training.log",
         "summary.json",
+        "settings.json",
         "curves.png",
         "tensorboard",
         "checkpoints",
@@ -65,17 +66,22 @@ def test_every_launcher_trains(launcher, run, settings, tmp_path):
     assert "next:" in result.stdout
 
 
-def test_cosface_sampled_twice_gives_the_same_numbers_and_keeps_the_first_run(run, settings, tmp_path):
-    command = ["bash", "run.sh", "--loss", "cosface", *settings, "sample_ratio=0.5"]
+def test_a_run_from_its_settings_json_gives_the_same_numbers_and_keeps_the_first_run(run, settings, tmp_path):
     folder = tmp_path / "models" / "small-cosface-demo"
-    summaries = []
-    for _ in range(2):
+    path = folder / "settings.json"
+    commands = [["bash", "run.sh", "--loss", "cosface", *settings, "sample_ratio=0.5"]]
+    commands += [["bash", "run.sh", "--config", path]]
+    summaries, documents = [], []
+    for command in commands:
         result = run(*command)
         assert result.returncode == 0, result.stdout + result.stderr
         summaries.append(check_outcome(folder, 2, loss="cosface"))
+        documents.append(path.read_text())
     assert summaries[0]["sample_ratio"] == 0.5
     assert summaries[0]["final_loss"] == summaries[1]["final_loss"]
     assert summaries[0]["verification"] == summaries[1]["verification"]
+    assert documents[0] == documents[1]
+    assert json.loads(documents[0]).items() >= {"loss": "cosface", "max_update": 7, "sample_ratio": 0.5}.items()
     assert len(list(folder.parent.iterdir())) == 2
 
 

@@ -7,6 +7,8 @@ import pytest
 import default
 import partial_fc_mxnet
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
+from partial_fc_mxnet.symbol.blocks import ACTIVATIONS
+from partial_fc_mxnet.symbol.head import HEADS
 
 
 def test_every_network_preset_has_a_symbol_and_the_other_way_round():
@@ -15,6 +17,10 @@ def test_every_network_preset_has_a_symbol_and_the_other_way_round():
 
 def test_every_public_name_is_there():
     assert all(hasattr(partial_fc_mxnet, name) for name in partial_fc_mxnet.__all__)
+
+
+def test_settings_of_the_backbone_have_the_choices_of_the_symbols():
+    assert (set(default.ACTIVATIONS), set(default.HEADS)) == ({"", *ACTIVATIONS}, {"", *HEADS})
 
 
 @pytest.mark.parametrize("name", ["net_act", "net_output"])

@@ -1,45 +1,24 @@
-"""What a training's words ask of a host: the files of its data set and the folder of its outputs."""
+"""What a training requires of a host: the files of its data set and the folder of its outputs."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Sequence
-from typing import NamedTuple
-
-# Runs in the clone with its own Python: only the project itself knows its settings. MXNet is not imported.
-PROGRAM = """
-import json, os, sys
-import train_memory
-from partial_fc.data.face_records import index_path
-try:
-    settings = train_memory.read_settings(train_memory.parse_args(sys.argv[1:]))
-    rec = settings.rec or os.path.join(settings.data_root, settings.data_name, "train.rec")
-    folder = os.path.dirname(rec)
-    needed = [] if settings.debug else [rec, index_path(rec)]
-    beside = ["property", *(name + ".bin" for name in settings.val_targets)]
-    print(json.dumps({
-        "name": settings.dataset,
-        "needed": needed,
-        "beside": [os.path.join(folder, name) for name in beside] if needed else [],
-        "drawn": settings.dataset == "demo" and not settings.rec,
-        "models": settings.models_root,
-        "checkpoints": bool(settings.checkpoint_every),
-    }))
-except (ValueError, OSError, ImportError) as error:
-    sys.exit(f"error: {error}")
-"""
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 
 class Training(NamedTuple):
-    """Attributes:
-    name: of the data set.
-    needed: files without which it does not begin; none with dummy images.
-    beside: files that may be missing, but must be the same on all hosts.
-    drawn: each host draws these files by itself where they are missing.
-    models: folder of the outputs.
-    checkpoints: it refuses to begin where the hosts do not share that folder.
+    """The requirements of a training.
+
+    Attributes:
+        name: Name of the data set.
+        needed: Files without which it does not start; none with dummy images.
+        beside: Files that may be missing, but must be the same on all hosts.
+        drawn: Whether each host draws these files itself if they are missing.
+        models: Folder of the outputs.
+        checkpoints: Whether it refuses to start where the hosts do not share that folder.
     """
 
     name: str
@@ -50,29 +29,45 @@ class Training(NamedTuple):
     checkpoints: bool
 
 
-def read(clone: str, words: Sequence[str], seconds: float = 8) -> Training | None:
-    """What these words of a command line ask for; None where .venv is missing, or --help is all they ask.
+def read(clone: str, arguments: Sequence[str], seconds: float = 8) -> Training | None:
+    """Derives the requirements from the arguments of a training, with ``train_memory.py --print-config``.
+
+    Returns:
+        None if .venv is missing, or if the arguments only ask for help.
 
     Raises:
-        ValueError: the training would refuse them; with its sentence.
+        ValueError: The training would refuse the arguments, with its message.
     """
     python = os.path.join(clone, ".venv", "bin", "python")
     if not os.path.exists(python):
         return None
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((clone, os.path.join(clone, "mxnet")))}
-    command = [python, "-c", PROGRAM, *words]
+    command = [python, os.path.join(clone, "train_memory.py"), *arguments, "--print-config"]
     try:
-        done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         raise ValueError(f"reading the settings takes more than {seconds} s: is {clone} on a slow disk?") from None
     if done.returncode:
-        raise ValueError(_sentence(done.stderr.strip().splitlines()))
-    lines = done.stdout.splitlines()
-    return Training(**json.loads(lines[-1])) if lines and lines[-1].startswith("{") else None
+        raise ValueError(_message(done.stderr.strip().splitlines()))
+    return requirements(json.loads(done.stdout)) if done.stdout.startswith("{") else None
 
 
-def _sentence(lines: Sequence[str]) -> str:
-    """The error of the program, or of a config.py that is no Python, with its place."""
+def requirements(settings: Mapping[str, Any]) -> Training:
+    """The requirements of a training with these settings."""
+    rec = settings["rec"] or os.path.join(settings["data_root"], settings["data_name"], "train.rec")
+    names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
+    files = not settings["debug"]
+    return Training(
+        name=settings["dataset"],
+        needed=[rec, f"{os.path.splitext(rec)[0]}.idx"] if files else [],
+        beside=[os.path.join(os.path.dirname(rec), name) for name in names] if files else [],
+        drawn=settings["dataset"] == "demo" and not settings["rec"],
+        models=settings["models_root"],
+        checkpoints=bool(settings["checkpoint_every"]),
+    )
+
+
+def _message(lines: Sequence[str]) -> str:
+    """The error of the program, or that of a config.py with a syntax error, with its place."""
     if lines[-1].startswith("error: "):
         return lines[-1][len("error: ") :]
     places = [line.strip() for line in lines if line.lstrip().startswith("File ")]

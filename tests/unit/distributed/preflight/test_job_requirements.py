@@ -11,9 +11,13 @@ from paths import ROOT
 @pytest.fixture
 def clone(tmp_path):
     """A clone with a config.py of its own."""
-    for name in (".venv", "partial_fc", "mxnet", "train_memory.py"):
+    for name in (".venv", "partial_fc", "mxnet"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for name in ("default.py", "config.py"):
+    for name in (
+        "train_memory.py",
+        "default.py",
+        "config.py",
+    ):  # of a link, Python would import what is beside its target
         (tmp_path / name).write_text((ROOT / name).read_text())
     return tmp_path
 
@@ -53,12 +57,22 @@ def test_nothing_is_known_without_venv_and_nothing_of_a_cry_for_help(clone):
     [
         (["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
         (["--sample_ratio", "1"], "unrecognized arguments: --sample_ratio"),
-        (["rec=/sets/own"], "/sets/own is no RecordIO file name"),
+        (["rec=/sets/own"], "rec is /sets/own, but must be the path of a .rec file"),
+        (["kept_mb=3"], "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
     ],
 )
 def test_words_that_training_would_refuse(clone, words, told):
     with pytest.raises(ValueError, match="^" + told.replace("?", "[?]")):
         job_requirements.read(str(clone), words)
+
+
+def test_a_settings_json_counts_and_a_refused_training_leaves_no_folder(clone):
+    (clone / "settings.json").write_text('{"rec": "/sets/own.rec"}')
+    found = job_requirements.read(str(clone), ["--config", "settings.json"])
+    assert found.needed == ["/sets/own.rec", "/sets/own.idx"]
+    with pytest.raises(ValueError, match="^batch_size is 0"):
+        job_requirements.read(str(clone), ["--config", "settings.json", "batch_size=0"])
+    assert not (clone / "models").exists()
 
 
 def test_a_config_that_is_no_python(clone):
