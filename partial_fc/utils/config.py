@@ -90,8 +90,8 @@ class Setting:
     def _check_one(self, value: Any, kind: type) -> Any:
         if kind is float and type(value) is int:
             value = float(value) if abs(value) < 2**1023 else math.inf
-        # type() instead of isinstance(): to Python, a bool is an int.
-        if type(value) is not kind:
+        actual = type(value)  # instead of isinstance(): to Python, a bool is an int
+        if actual is not kind:
             raise self._error(value, f"of type {kind.__name__}, such as {self.default!r}")
         if self.choices:
             choose(self.name, value, self.choices)
