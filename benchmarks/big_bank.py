@@ -1,4 +1,4 @@
-"""Steps of the classification layer over centers that are larger than the memory, in files, under a trivial backbone.
+"""Steps of the classification layer with a trivial backbone and centers in files that are larger than the memory.
 
 . setup-utils/env.sh
 mpirun -q -np 2 python benchmarks/big_bank.py --folder /ssd/bank          # 10 million classes, r = 0.01: 41 GB of disk
@@ -31,11 +31,11 @@ import layer  # noqa: E402
 
 from partial_fc_mxnet import SampleDistributeModule, collectives  # noqa: E402
 
-ROUND = 10  # steps of a line
+ROUND = 10  # steps per line of output
 
 
 class Counters(NamedTuple):
-    """What this rank has done so far: seconds waited for the disk, bytes read from and written to it."""
+    """Totals of this rank: seconds spent waiting for the disk, bytes read from it and written to it."""
 
     waited: float
     read: int
@@ -43,17 +43,17 @@ class Counters(NamedTuple):
 
 
 class DiskWait:
-    """Seconds that the calls which touch a bank's files spent neither computing nor in the queue for a core.
+    """Seconds in which the calls that access the files of a bank neither computed nor waited for a core.
 
-    The threads of a rank are more than its cores, and other programs may run: their time is not the disk's. Nor is
-    that of MXNet's operators, so the calls begin when their arrays are ready.
+    A rank has more threads than cores, and other programs may run, so the time in the run queue is excluded. To exclude
+    MXNet's operators too, a call starts when its arguments are ready.
     """
 
     def __init__(self, module):
         self.seconds = 0.0
         for name in ("gather", "read", "write"):
             self._watch(module.memory_bank.centers, name)
-        self._watch(module.memory_optimizer, "update")  # takes and puts the rows of the momentum
+        self._watch(module.memory_optimizer, "update")  # gathers and scatters the rows of the momentum
 
     def _watch(self, owner, name: str) -> None:
         call = getattr(owner, name)
@@ -77,21 +77,21 @@ def _waiting_clock() -> float:
 
 
 def count(wait: DiskWait) -> Counters:
-    """The counters now."""
+    """Returns the current counters."""
     with open("/proc/self/io") as lines:
-        moved = {name: int(value) for name, value in (line.split(": ") for line in lines)}
-    return Counters(wait.seconds, moved["read_bytes"], moved["write_bytes"])
+        totals = {name: int(value) for name, value in (line.split(": ") for line in lines)}
+    return Counters(wait.seconds, totals["read_bytes"], totals["write_bytes"])
 
 
-def tell(steps: str, seconds: list[float], before: Counters, after: Counters, centers) -> None:
-    """A line of rank 0 about some steps of all ranks."""
-    each = [(now - then) / len(seconds) for now, then in zip(after, before)]
+def report(steps: str, seconds: list[float], before: Counters, after: Counters, centers) -> None:
+    """Prints a line on rank 0 about some steps of all ranks."""
+    per_step = [(end - start) / len(seconds) for end, start in zip(after, before)]
     on_disk = sum(files[1].disk_bytes for files in centers.files)
-    mine = [*each, float(np.median(seconds)), layer.resident("RssAnon"), layer.resident("RssFile"), on_disk]
-    waited, read, written, median, own, mapped, on_disk = np.transpose(collectives.gather("measured", mine))
+    local = [*per_step, float(np.median(seconds)), layer.resident("RssAnon"), layer.resident("RssFile"), on_disk]
+    waited, read, written, median, anonymous, mapped, on_disk = np.transpose(collectives.gather("measured", local))
     if hvd.rank() == 0:
         share = 100 * waited.mean() / np.mean(seconds)
-        ranks = ", ".join(f"{a / 1e9:.2f} + {b / 1e9:.2f}" for a, b in zip(own, mapped))
+        ranks = ", ".join(f"{a / 1e9:.2f} + {b / 1e9:.2f}" for a, b in zip(anonymous, mapped))
         print(
             f"{steps:>10} | {median.max():6.2f} {min(seconds):6.2f} | {share:3.0f} % | {read.sum() / 1e6:5.0f} "
             f"{written.sum() / 1e6:5.0f} | {ranks} | {on_disk.sum() / 1e9:5.2f}",
@@ -105,20 +105,20 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=0.01)
     parser.add_argument("--folder", required=True, help="on a disk with room for centers and momentum")
     parser.add_argument("--steps", type=int, default=60)
-    words = parser.parse_args()
+    args = parser.parse_args()
     hvd.init()
     logging.basicConfig(level=logging.WARNING if hvd.rank() else logging.INFO, format="%(message)s")
     start = time.perf_counter()
-    module = layer.build(SampleDistributeModule, words.classes, words.ratio, words.folder)
+    module = layer.build(SampleDistributeModule, args.classes, args.ratio, args.folder)
     centers = module.memory_bank.centers
-    took = max(collectives.gather("initialised", time.perf_counter() - start))
+    took = max(collectives.gather("initialized", time.perf_counter() - start))
     if hvd.rank() == 0:
-        print(f"{words.classes} classes, r = {words.ratio}, {hvd.size()} ranks, made in {took:.0f} s")
-        print("     steps | s: median, least | waiting for the disk | MB a step read, written by all ranks")
-        print("           | GB of each rank: own memory + files in memory | GB of momentum on the disk")
+        print(f"{args.classes} classes, r = {args.ratio}, {hvd.size()} ranks, initialized in {took:.0f} s")
+        print("     steps | s: median, minimum | waiting for the disk | MB per step read, written by all ranks")
+        print("           | GB of each rank: anonymous memory + mapped files | GB of momentum on the disk")
     wait, seconds = DiskWait(module), []
     first = before = count(wait)
-    for number, batch in enumerate(layer.batches(words.classes, words.steps), 1):
+    for number, batch in enumerate(layer.batches(args.classes, args.steps), 1):
         collectives.gather("start", None)
         begin = time.perf_counter()
         module.forward_backward(batch)
@@ -126,10 +126,10 @@ def main() -> None:
         mx.nd.waitall()
         seconds.append(time.perf_counter() - begin)
         if number % ROUND == 0:
-            now = count(wait)
-            tell(f"{number - ROUND + 1}-{number}", seconds[-ROUND:], before, now, centers)
-            before = now
-    tell("all", seconds, first, count(wait), centers)
+            current = count(wait)
+            report(f"{number - ROUND + 1}-{number}", seconds[-ROUND:], before, current, centers)
+            before = current
+    report("all", seconds, first, count(wait), centers)
 
 
 if __name__ == "__main__":

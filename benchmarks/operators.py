@@ -1,11 +1,11 @@
-"""What the operators cost that the classification layer chooses between on a CPU.
+"""Cost of the alternative operators of the classification layer on a CPU.
 
 . setup-utils/env.sh
 OMP_NUM_THREADS=1 python benchmarks/operators.py        # 40 seconds and 1.3 GB of memory
 
-Milliseconds for all of the classes in one call, and for the same classes one tile after the other; * marks what the
-layer does. Adding up what tiles return (dX, maxima and sums of rows) is left out: it is small. On a GPU the layer
-calls MXNet's operators instead of NumPy's loops.
+Milliseconds for all classes in one call, and for the same classes tile by tile; * marks the choice of the layer. The
+small cost of combining the results of the tiles (dX, row maxima, row sums) is not included. On a GPU the layer calls
+MXNet's operators instead of NumPy.
 
 Shapes: G global batch, L classes of this rank, E embedding, T classes of a tile. Numbers are float32.
 """
@@ -37,10 +37,10 @@ SGD = {"momentum": 0.9, "wd": 5e-4, "rescale_grad": 1.0}
 
 
 class Tile:
-    """What calls work on: capital letters are NDArrays, small ones the same memory for NumPy.
+    """The operands of the calls: capitalized names are NDArrays, lower-case names the same memory for NumPy.
 
     X (G, E) features, DX their gradient; Bank (2L, E) centers, W (T, E) those of the tile, M (T, E) their momentum,
-    Index (T,) as many rows drawn from all of Bank; Rows (G, 1) and OnesE (1, E) factors; the rest as in ``room_for``.
+    Index (T,) sampled rows of Bank; Rows (G, 1) and OnesE (1, E) factors; the others as in ``buffer_shapes``.
     """
 
     def __init__(self, **arrays: nd.NDArray):
@@ -50,22 +50,22 @@ class Tile:
 
     @cached_property
     def recorded(self) -> nd.NDArray:
-        """Logits whose backward pass writes to DX and DW; made by the call that warms up."""
+        """Logits whose backward pass writes to DX and DW; the warm-up call computes them."""
         x, w = self.X.detach(), self.W.detach()
         mx.autograd.mark_variables([x, w], [self.DX, self.DW])
         with mx.autograd.record():
             return product(x, w)
 
 
-def room_for(batch: int, size: int, embedding: int) -> dict[str, tuple[int, int]]:
-    """Logits D and their transposition, room for results Z and C, gradients DW of the centers, factors of columns."""
+def buffer_shapes(batch: int, size: int, embedding: int) -> dict[str, tuple[int, int]]:
+    """Shapes of logits D and their transpose, results Z and C, gradients DW of the centers, factors of columns."""
     logits, centers = {"D": (batch, size), "Z": (batch, size)}, {"C": (size, embedding), "DW": (size, embedding)}
     transposed = {"DT": (size, batch), "ZT": (size, batch), "CT": (embedding, size)}
     return {**logits, **centers, **transposed, "Columns": (1, size), "Ones": (1, size)}
 
 
 def divide(batch: int, classes: int, embedding: int, size: int) -> list[Tile]:
-    """All the classes in tiles of ``size``, which use the same room one after the other."""
+    """All classes in tiles of ``size``, which share their buffers."""
     rng = np.random.default_rng(0)
 
     def normal(*shape: int) -> nd.NDArray:
@@ -74,13 +74,13 @@ def divide(batch: int, classes: int, embedding: int, size: int) -> list[Tile]:
     common = {"X": normal(batch, embedding), "DX": normal(batch, embedding), "Rows": normal(batch, 1)}
     common.update(Bank=normal(2 * classes, embedding), OnesE=nd.ones((1, embedding)))
     mom, index = normal(classes, embedding), host_array(np.sort(rng.choice(2 * classes, classes, replace=False)))
-    room = {name: normal(math.prod(shape)) for name, shape in room_for(batch, size, embedding).items()}
-    room["Ones"][:] = 1
+    buffers = {name: normal(math.prod(shape)) for name, shape in buffer_shapes(batch, size, embedding).items()}
+    buffers["Ones"][:] = 1
     tiles = []
     for start in range(0, classes, size):
         rows = slice(start, min(start + size, classes))
-        shapes = room_for(batch, rows.stop - start, embedding)
-        views = {name: room[name][: math.prod(shape)].reshape(shape) for name, shape in shapes.items()}
+        shapes = buffer_shapes(batch, rows.stop - start, embedding)
+        views = {name: buffers[name][: math.prod(shape)].reshape(shape) for name, shape in shapes.items()}
         tiles.append(Tile(**common, **views, W=common["Bank"][rows], M=mom[rows], Index=index[rows]))
     return tiles
 
@@ -121,8 +121,8 @@ def put(array, index, values):
     return array
 
 
-# (group, name, call, why the layer does it so or ""). The calls of a group do the same and return it, but for
-# log_softmax and for L2Normalization, which returns unit rows instead of norms.
+# (group, name, call, why the layer uses it, or ""). The calls of a group return the same values, except for log_softmax
+# and L2Normalization, which returns unit rows instead of norms.
 OPERATORS = (
     ("X W^T", "FullyConnected", lambda t: product(t.X, t.W, t.Z), "oneDNN"),
     ("X W^T", "dot", lambda t: nd.dot(t.X, t.W, transpose_b=True, out=t.Z), ""),
@@ -153,7 +153,7 @@ OPERATORS = (
     ("norms of W", "FullyConnected, ones", lambda t: nd.sqrt(product(nd.square(t.W, out=t.C), t.OnesE)), ""),
     ("norms of W", "numpy einsum", lambda t: np.sqrt(np.einsum("te,te->t", t.w, t.w)), "one pass"),
     ("SGD", "sgd_mom_update", lambda t: nd.sgd_mom_update(t.W, t.DW, t.M, out=t.W, lr=1.0, **SGD), ""),
-    ("SGD", "numpy, some rows a time", numpy_sgd, "can project as well"),
+    ("SGD", "numpy, block by block", numpy_sgd, "can project too"),
     ("rows taken", "take", lambda t: nd.take(t.Bank, t.Index, out=t.C), ""),
     ("rows taken", "numpy take", lambda t: np.take(t.bank, t.index, axis=0, out=t.c, mode="clip"), "one pass"),
     ("rows put back", "assignment", lambda t: put(t.Bank, t.Index, t.C), ""),
@@ -165,15 +165,15 @@ OPERATORS = (
 
 
 def best_ms(call, tiles: list[Tile]) -> float:
-    """The shortest of several walks over the tiles, after one that warms up."""
+    """Milliseconds of the fastest of several runs over the tiles, after a warm-up run."""
 
-    def walk() -> None:
+    def run() -> None:
         for tile in tiles:
             call(tile)
         nd.waitall()
 
-    walk()
-    return 1000 * min(timeit.repeat(walk, number=1, repeat=ROUNDS))
+    run()
+    return 1000 * min(timeit.repeat(run, number=1, repeat=ROUNDS))
 
 
 def main() -> None:
@@ -181,23 +181,23 @@ def main() -> None:
     for name, value in {"batch": 128, "classes": 50_000, "embedding": 512, "tile": 2048}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--json", type=Path)
-    words = parser.parse_args()
-    shape = (words.batch, words.classes, words.embedding)
+    args = parser.parse_args()
+    shape = (args.batch, args.classes, args.embedding)
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "CPU")
     threads = os.environ.get("OMP_NUM_THREADS", "every core")
     print(f"{cpu}, threads: {threads}; G, L, E = {shape}; ms, best of {ROUNDS}")
-    print(f"{'':45}{'whole':>8}{f'T={words.tile}':>8}", flush=True)
-    divided, rows = [divide(*shape, words.classes), divide(*shape, words.tile)], []
+    print(f"{'':45}{'whole':>8}{f'T={args.tile}':>8}", flush=True)
+    divided, rows = [divide(*shape, args.classes), divide(*shape, args.tile)], []
     for group, name, call, reason in OPERATORS:
-        whole, tiled = (best_ms(call, tiles) for tiles in divided)
-        rows.append({"group": group, "name": name, "whole_ms": whole, "tiled_ms": tiled, "chosen": bool(reason)})
-        print(f"{group:15}{'*' if reason else ' '} {name:28}{whole:8.2f}{tiled:8.2f}  {reason}", flush=True)
+        undivided, tiled = (best_ms(call, tiles) for tiles in divided)
+        rows.append({"group": group, "name": name, "whole_ms": undivided, "tiled_ms": tiled, "chosen": bool(reason)})
+        print(f"{group:15}{'*' if reason else ' '} {name:28}{undivided:8.2f}{tiled:8.2f}  {reason}", flush=True)
     if rows[1]["whole_ms"] > 2 * rows[0]["whole_ms"]:
-        print("dot takes more than twice as long as FullyConnected: OpenBLAS, numpy's too, may not know this CPU;")
-        print("set OPENBLAS_CORETYPE (SkylakeX where there is AVX-512, else Haswell) and see.")
-    if words.json:
-        words.json.write_text(json.dumps({"cpu": cpu, "threads": threads, "shape": shape, "rows": rows}, indent=1))
+        print("dot takes more than twice as long as FullyConnected: OpenBLAS (also NumPy's) may not know this CPU;")
+        print("try OPENBLAS_CORETYPE=SkylakeX on a CPU with AVX-512, otherwise OPENBLAS_CORETYPE=Haswell")
+    if args.json:
+        args.json.write_text(json.dumps({"cpu": cpu, "threads": threads, "shape": shape, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Time of a training step of the demo, and how much of it is waiting for data, on its faces and on dummy images.
+"""Time of a training step of the demo, and the share of it spent waiting for data, with faces and dummy images.
 
 . setup-utils/env.sh
 mpirun -q -np 2 python benchmarks/step.py
-OMPI_MCA_mpi_yield_when_idle=0 mpirun -q -np 2 python benchmarks/step.py    # ranks spin while they wait
+OMPI_MCA_mpi_yield_when_idle=0 mpirun -q -np 2 python benchmarks/step.py    # ranks busy-wait
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ STEPS = 60
 
 
 def measure(module, data) -> tuple[float, float]:
-    """Seconds of a step, and of these the seconds waited for its batch, after a few steps to warm up."""
+    """Seconds of a step, and the part of them spent waiting for its batch, after a few warm-up steps."""
     import mxnet as mx
 
     for step in range(10 + STEPS):
         if step == 10:
             mx.nd.waitall()
             start, waited = time.perf_counter(), 0.0
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         batch = data.next()
         if step >= 10:
-            waited += time.perf_counter() - asked
+            waited += time.perf_counter() - requested
         module.forward_backward(batch)
         module.update()
     mx.nd.waitall()
@@ -60,7 +60,7 @@ def main() -> None:
         if hvd.rank() == 0:
             speed, share = settings.batch_size * hvd.size() / seconds, 100 * waited / seconds
             print(
-                f"{name}: {1000 * seconds:.1f} ms a step, {share:.2f} % of it waiting for data, {speed:.0f} images/s, "
+                f"{name}: {1000 * seconds:.1f} ms per step, {share:.2f} % waiting for data, {speed:.0f} images/s, "
                 f"{hvd.size()} x {threads} threads"
             )
 

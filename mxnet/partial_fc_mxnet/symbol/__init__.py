@@ -2,10 +2,10 @@
 
 Legend: B images in a batch, E embedding size, (H, W) image size.
 
-Every backbone takes the variable `data`, float32 (B, 3, H, W), RGB 0..255, H and W multiples of 16 (112 x 112 in the
-field), and gives one output `fc1_output`, float32 (B, E). Initialize with
-``mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)``; batch norm scales start at 1 and PReLU
-slopes at 0.25 by themselves.
+Every backbone has the input `data`, float32 (B, 3, H, W), RGB 0..255, with H and W multiples of 16 (usually
+112 x 112), and the output `fc1_output`, float32 (B, E). Initialize with
+``mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)``; the scales of batch norms then start at 1 and
+the slopes of PReLU at 0.25.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ __all__ = ["NETWORKS", "Network", "get_symbol"]
 
 
 class Network(NamedTuple):
-    """One row of the table: how the body is built, `body(style, **arguments)`, and what it uses unless told."""
+    """An entry of `NETWORKS`: the function of the body and the defaults of the network.
+
+    Attributes:
+        body: builds the body, called as `body(style, **arguments)`.
+        arguments: keyword arguments of `body`.
+        net_act: default activation, one of `ACTIVATIONS`.
+        net_output: default head, one of `HEADS`.
+        centered: see `head.embedding`.
+    """
 
     body: Callable[..., FeatureMap]
     arguments: dict[str, Any]
@@ -65,31 +73,36 @@ def get_symbol(
     bn_mom: float = BN_MOMENTUM,
     fp16: bool = False,
 ) -> mx.sym.Symbol:
-    """Build a backbone: `data` (B, 3, H, W) -> `fc1_output` (B, E).
+    """Builds a backbone: `data` (B, 3, H, W) -> `fc1_output` (B, E).
 
-    network: a key of `NETWORKS`.
-    net_se: squeeze-and-excitation in every block.
-    net_act: one of `ACTIVATIONS`; None is the network's own (PReLU, for `small` ReLU).
-    net_output: head, "FC" (BN - FC - BN), "E" (BN - dropout - FC - BN), "GAP" (BN - act - average - FC - BN) or
-        "GDC" (depth-wise over the whole map - FC - BN); None is the network's own ("FC", for `mbf` "GDC").
-    bn_mom: momentum of the batch norms' moving statistics.
-    fp16: computes in float16 up to the head; input, output, names and shapes are the same, and so parameters of the
-        one, saved as float32, are parameters of the other. For GPUs: MXNet has no float16 convolutions on the CPU.
+    Layer names depend only on the arguments, not on symbols that were built before.
 
-    Layer names depend on the arguments alone, never on what was built before.
-    Raises ValueError for an unknown name (with the nearest known one) or a number out of range.
+    Args:
+        network: a key of `NETWORKS`.
+        embedding_size: E.
+        net_se: squeeze-and-excitation in every block.
+        net_act: one of `ACTIVATIONS`; None is the default of the network (PReLU; ReLU for `small`).
+        net_output: head, "FC" (BN - FC - BN), "E" (BN - dropout - FC - BN), "GAP" (BN - act - average - FC - BN) or
+            "GDC" (depth-wise convolution of the whole map - FC - BN); None is the default of the network ("FC"; "GDC"
+            for `mbf`).
+        bn_mom: momentum of the moving statistics of the batch norms.
+        fp16: computes in float16 up to the head. Input, output, names and shapes are unchanged, so that parameters
+            saved as float32 fit both. Only for GPUs: MXNet has no float16 convolutions on the CPU.
+
+    Raises:
+        ValueError: a name is unknown (the message has the nearest known one) or a number is out of range.
     """
-    row = NETWORKS[_known("network", network, NETWORKS)]
-    net_act = _known("net_act", row.net_act if net_act is None else net_act, ACTIVATIONS)
-    net_output = _known("net_output", row.net_output if net_output is None else net_output, HEADS)
+    entry = NETWORKS[_known("network", network, NETWORKS)]
+    net_act = _known("net_act", entry.net_act if net_act is None else net_act, ACTIVATIONS)
+    net_output = _known("net_output", entry.net_output if net_output is None else net_output, HEADS)
     if embedding_size < 1:
-        raise ValueError(f"embedding_size is {embedding_size}: give a positive number of dimensions, 512 in the field")
+        raise ValueError(f"embedding_size is {embedding_size}, expected a positive number of dimensions, usually 512")
     if not 0.0 <= bn_mom < 1.0:
-        raise ValueError(f"bn_mom is {bn_mom}: give a number from 0 up to, not including, 1")
+        raise ValueError(f"bn_mom is {bn_mom}, expected a number in [0, 1)")
     style = Style(net_se, net_act, bn_mom, fp16)
-    # A fresh counter for the nodes without a name: the same call then writes the same model-symbol.json.
+    # A new counter for unnamed nodes, so that the same call always produces the same model-symbol.json.
     with mx.name.NameManager():
-        return embedding(row.body(style, **row.arguments), net_output, embedding_size, style, row.centered)
+        return embedding(entry.body(style, **entry.arguments), net_output, embedding_size, style, entry.centered)
 
 
 def _known(setting: str, value: str, known: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
-"""From the last feature map to the embedding.
+"""The heads, from the last feature map to the embedding.
 
-Legend: B images in a batch, E embedding size, C channels, (H, W) the last map's size.
+Legend: B images in a batch, E embedding size, C channels, (H, W) size of the last map.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ E_DROPOUT = 0.4
 
 
 class FeatureMap(NamedTuple):
-    """What a body gives to its head: a map (B, C, H, W), its C, and its H = W for 112 x 112 images."""
+    """The output of a body.
+
+    Attributes:
+        data: (B, C, H, W).
+        channels: C.
+        side: H = W for images of 112 x 112.
+    """
 
     data: mx.sym.Symbol
     channels: int
@@ -26,20 +32,26 @@ class FeatureMap(NamedTuple):
 def embedding(
     features: FeatureMap, net_output: str, embedding_size: int, style: Style, centered: bool
 ) -> mx.sym.Symbol:
-    """Put the head `net_output`, one of `HEADS`, on a map; the output `fc1_output` is (B, E), not normalized.
+    """Adds a head to a feature map; the output `fc1_output` (B, E) is not normalized.
 
-    `centered`: the mean embedding of a batch stays zero. A learnt offset lets ArcFace pull all embeddings into one
-    cone before it tells any two people apart: its pull on a target exceeds the others' push where theta is below
-    (pi - m2) / 2. On the demo that costs it the few minutes it has; with weeks of training it does not matter.
+    The head is always float32: it sums over tens of thousands of numbers, and the loss needs precise angles.
 
-    The head is float32 in any case: it sums over tens of thousands of numbers, and the loss wants its angles exact.
+    Args:
+        features: of a body.
+        net_output: one of `HEADS`.
+        embedding_size: E.
+        style: settings of the network.
+        centered: keeps the mean embedding of a batch at zero. With a learned offset, ArcFace first pulls all embeddings
+            into one cone before it separates identities, because the pull of the target exceeds the push of the other
+            centers if theta < (pi - m2) / 2. This takes the few minutes of the demo; in weeks of training it is
+            negligible.
     """
     if style.fp16:
         features = features._replace(data=mx.sym.Cast(features.data, dtype="float32", name="features_fp32"))
     body = HEADS[net_output](features, style)
-    # flatten=True is the default, but the ONNX exporter writes a wrong Gemm unless it is spelled out.
+    # flatten=True is the default, but without it the ONNX exporter writes a wrong Gemm.
     body = mx.sym.FullyConnected(body, num_hidden=embedding_size, flatten=True, name="pre_fc1")
-    # The scale of an embedding means nothing to a cosine loss, so the last gamma stays 1.
+    # A cosine loss does not depend on the scale of an embedding, so the last gamma stays 1.
     offset = {"beta": mx.sym.Variable("fc1_beta", lr_mult=0.0)} if centered else {}
     return batch_norm(body, "fc1", style, fix_gamma=True, **offset)
 
@@ -58,7 +70,7 @@ def _average(features: FeatureMap, style: Style):
 
 
 def _global_depthwise(features: FeatureMap, style: Style):
-    """One weight a channel and place, MobileFaceNet's head. The kernel covers the whole map of a 112 x 112 image."""
+    """MobileFaceNet's head, one weight per channel and position. The kernel covers the map of a 112 x 112 image."""
     data, channels, side = features
     body = conv(data, channels, "conv_6dw7_7_conv2d", kernel=side, groups=channels, pad=0)
     return batch_norm(body, "conv_6dw7_7_batchnorm", style, eps=1e-3)

@@ -1,6 +1,6 @@
-"""MobileFaceNet (Chen et al. 2018, arXiv 1804.07573, table 1): inverted residual blocks, under a million weights.
+"""MobileFaceNet (Chen et al. 2018, arXiv 1804.07573, table 1): inverted residual blocks, less than a million weights.
 
-Layer names are those of the published models: ``<block>_conv2d``, ``<block>_batchnorm``, ``<block>_relu``.
+The layers are named as in the published models: ``<block>_conv2d``, ``<block>_batchnorm``, ``<block>_relu``.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from .blocks import Style, activation, batch_norm, conv, normalized_input, squeeze_excite
 from .head import FeatureMap
 
-# This network's published models keep MXNet's own default here, unlike the residual ones.
+# The published models use MXNet's default here, unlike the residual networks.
 EPS = 1e-3
 
-# Names of the block that halves the map and of those after it; the former's inner width, the output width; how many
-# residual blocks follow, and their inner width.
+# Per stage: name of the block that halves the map, name of the residual blocks after it, inner width of the first,
+# output width, number of the residual blocks, their inner width.
 STAGES = (
     ("23", "3", 128, 64, 4, 128),
     ("34", "4", 256, 128, 6, 256),
@@ -42,7 +42,7 @@ def _conv(data, filters: int, name: str, style: Style, **shape):
 
 
 def _bottleneck(data, inner: int, filters: int, name: str, style: Style, stride: int = 1):
-    """Widen by 1x1, filter each channel by 3x3, project by 1x1 without activation."""
+    """1x1 expansion, 3x3 depth-wise convolution, 1x1 projection without activation."""
     data = _conv(data, inner, name + "_conv_sep", style, kernel=1)
     data = _conv(data, inner, name + "_conv_dw", style, stride=stride, groups=inner)
     data = _linear(data, filters, name + "_conv_proj", style, kernel=1)

@@ -1,10 +1,10 @@
 """Residual networks for faces: r18 to r200, and the grouped rx50 and rx101.
 
 Pre-activation blocks "unit 3" of the ArcFace paper (arXiv 1801.07698, section 2.2): BN - conv - BN - act - conv - BN
-on the branch, nothing after the sum. The stem keeps the 112 x 112 resolution; each of the four stages halves it.
-The grouped blocks are those of ResNeXt 32x4d (arXiv 1611.05431) in the same order of layers.
+in the branch, nothing after the sum. The stem keeps the resolution of 112 x 112; each of the four stages halves it.
+The grouped blocks are those of ResNeXt 32x4d (arXiv 1611.05431) with the same order of layers.
 
-Layer names are those of the published models: conv0, bn0, relu0, stage<s>_unit<u>_{bn1,conv1,bn2,relu1,conv2,bn3,...}.
+Layers are named as in the published models: conv0, bn0, relu0, stage<s>_unit<u>_{bn1,conv1,bn2,relu1,conv2,bn3,...}.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ PLAIN_FILTERS = (64, 128, 256, 512)
 GROUPED_FILTERS = (256, 512, 1024, 2048)
 STEM_FILTERS = 64
 GROUPS = 32
-# The grouped networks end with 2048 channels; a fully connected layer on 7 x 7 of them would outweigh all the rest.
+# A fully connected layer on 7 x 7 x 2048 features of the grouped networks would have more weights than all the rest.
 GROUPED_OUT = 512
 
 
 def plain_body(style: Style, units: tuple[int, int, int, int]) -> FeatureMap:
-    """Blocks of two 3x3 convolutions; `units` blocks a stage. The map is (B, 512, H/16, W/16)."""
+    """Blocks of two 3x3 convolutions, `units` blocks per stage. The map is (B, 512, H/16, W/16)."""
     body = _stages(units, PLAIN_FILTERS, _plain_branch, style)
     return FeatureMap(body, PLAIN_FILTERS[-1])
 
@@ -43,7 +43,7 @@ def _stages(units, filters, branch, style: Style):
 
 
 def _unit(data, branch, filters: int, first: bool, name: str, style: Style):
-    """A branch beside a shortcut; the first unit of a stage halves the map, so its shortcut is a 1x1 convolution."""
+    """Branch plus shortcut; the first unit of a stage halves the map, so its shortcut is a 1x1 convolution."""
     stride = 2 if first else 1
     body = branch(data, filters, stride, name, style)
     if style.net_se:
@@ -57,7 +57,7 @@ def _unit(data, branch, filters: int, first: bool, name: str, style: Style):
 def _plain_branch(data, filters: int, stride: int, name: str, style: Style):
     body = conv(batch_norm(data, name + "_bn1", style), filters, name + "_conv1")
     body = activation(batch_norm(body, name + "_bn2", style), name + "_relu1", style)
-    # The stride sits on the second convolution: the first still sees the full resolution.
+    # The second convolution has the stride, so that the first has the full resolution.
     return batch_norm(conv(body, filters, name + "_conv2", stride=stride), name + "_bn3", style)
 
 

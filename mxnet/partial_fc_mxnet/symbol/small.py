@@ -1,8 +1,8 @@
-"""The demo's network: the most verification accuracy a second of one CPU core.
+"""The network of the demo, chosen for the verification accuracy after a few minutes on one CPU core.
 
-Plain 3x3 convolutions with ReLU behind a stem that reduces the image four times at once. In a few minutes of training
-the number of updates counts for more than the arithmetic in each: networks of twice the cost end lower.
-Depth-wise convolutions train slower than their arithmetic says on a CPU, and PReLU 20 times slower than ReLU.
+Plain 3x3 convolutions with ReLU follow a stem with stride 4. In a few minutes of training the number of updates
+matters more than the capacity: networks of twice the cost reach a lower accuracy. On a CPU, depth-wise convolutions are
+slower than their number of operations suggests, and PReLU is 20 times slower than ReLU.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from .blocks import Style, activation, batch_norm, conv, normalized_input, squeeze_excite
 from .head import FeatureMap
 
-# Multiples of 16: one AVX-512 register of float32 channels in oneDNN's blocked layout.
+# Multiples of 16, the float32 channels of an AVX-512 register in oneDNN's blocked layout.
 STEM_FILTERS = 16
 FILTERS = (32, 64, 128)
 # Side of the last map for 112 x 112 images: 112 -> 28 -> 14 -> 7 -> 4.
