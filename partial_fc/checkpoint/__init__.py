@@ -1,4 +1,4 @@
-"""Checkpoints of a training: their files, what is in them, and which is complete. See layout.py for the names."""
+"""Checkpoints of a training: reading, writing, verifying. layout.py documents the names of the files."""
 
 from partial_fc.utils.atomic_io import Entry, replace_file, write_file
 

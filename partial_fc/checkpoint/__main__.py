@@ -1,7 +1,7 @@
-"""Looks after checkpoints:  python -m partial_fc.checkpoint list|check|map ...
+"""Lists and verifies checkpoints, and makes class maps:  python -m partial_fc.checkpoint list|check|map ...
 
-list FOLDER             the complete checkpoints in a folder, such as models/small-arcface-demo/checkpoints
-check PATH              reads every byte of a checkpoint, or of all in a folder; exit code 1 if one is damaged
+list FOLDER             lists the complete checkpoints in a folder, such as models/small-arcface-demo/checkpoints
+check PATH              verifies a checkpoint, or all in a folder, byte by byte; exit code 1 if one is damaged
 map OLD NEW OUT         writes a class map for --class-map from two identities.txt, by the names of the identities
 """
 
@@ -25,7 +25,7 @@ from .verify import check_layout, verify_file
 
 
 def list_folder(path: str) -> None:
-    """Prints a line for each complete checkpoint, newest first."""
+    """Prints one line per complete checkpoint, newest first."""
     for _, step in _steps(path):
         try:
             manifest = read_manifest(step)
@@ -40,12 +40,12 @@ def list_folder(path: str) -> None:
 
 
 def check(path: str) -> int:
-    """Prints what is wrong with each checkpoint; returns the number of damaged ones."""
+    """Prints the state of each checkpoint and returns the number of damaged ones."""
     damaged = 0
     for _, step in _steps(path):
         try:
             _check_step(step)
-            print(f"{step}: every byte is as it was written")
+            print(f"{step}: undamaged, all files verified")
         except (OSError, ValueError) as error:
             damaged += 1
             print(f"{step}: {error}")
@@ -53,12 +53,12 @@ def check(path: str) -> int:
 
 
 def write_map(old: str, new: str, out: str) -> None:
-    """Writes the class map of two files of names, and tells how many classes are kept."""
-    before, now = _read_names(old), _read_names(new)
-    found = map_names(before, now)
-    replace_file(out, [("\n".join(map(str, found.tolist())) + "\n").encode()])
-    kept = int(np.count_nonzero(found >= 0))
-    print(f"{out}: {kept} classes are kept, {len(now) - kept} are new, {len(before) - kept} are gone")
+    """Writes the class map between two files of names and prints how many classes are kept, new and dropped."""
+    old_names, new_names = _read_names(old), _read_names(new)
+    class_map = map_names(old_names, new_names)
+    replace_file(out, [("\n".join(map(str, class_map.tolist())) + "\n").encode()])
+    kept = int(np.count_nonzero(class_map >= 0))
+    print(f"{out}: classes: {kept} kept, {len(new_names) - kept} new, {len(old_names) - kept} dropped")
 
 
 def _check_step(step: str) -> None:
@@ -74,36 +74,36 @@ def _check_step(step: str) -> None:
 def _steps(path: str) -> list[tuple[int, str]]:
     if os.path.exists(os.path.join(path, MANIFEST)):
         return [(0, path)]
-    found = CheckpointFolder(path, kept=1).complete()
-    if not found:
-        raise FileNotFoundError(f"there is no complete checkpoint in {path}")
-    return found
+    steps = CheckpointFolder(path, kept=1).complete()
+    if not steps:
+        raise FileNotFoundError(f"no complete checkpoint in {path}: give the folder checkpoints of a training")
+    return steps
 
 
 def _read_names(path: str) -> dict[str, int]:
-    """name -> class of lines ``class<TAB>name``."""
+    """Reads lines ``class<TAB>name`` as name -> class."""
     with open(path, newline="\n", encoding="utf-8", errors="surrogateescape") as file:
         lines = [line.rstrip("\n").split("\t", 1) for line in file]
     if [line[0] for line in lines] != [str(number) for number in range(len(lines))] or any(len(x) < 2 for x in lines):
-        raise ValueError(f"{path} must have lines 'class<TAB>name', in order: give an identities.txt")
+        raise ValueError(f"{path} must have lines 'class<TAB>name' in the order of the classes: give an identities.txt")
     names = {line[1]: number for number, line in enumerate(lines)}
     if len(names) != len(lines):
-        raise ValueError(f"{path} has a name more than once: which class is whose cannot be told")
+        raise ValueError(f"{path} contains a name more than once, so classes cannot be mapped by name")
     return names
 
 
 def main() -> None:
-    """Runs the command; an error is one sentence and exit code 1."""
+    """Runs the command; an error is printed as one line and ends it with exit code 1."""
     parser = argparse.ArgumentParser(
         prog="python -m partial_fc.checkpoint",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, words in (("list", ["folder"]), ("check", ["path"]), ("map", ["old", "new", "out"])):
+    for name, arguments in (("list", ["folder"]), ("check", ["path"]), ("map", ["old", "new", "out"])):
         command = commands.add_parser(name)
-        for word in words:
-            command.add_argument(word)
+        for argument in arguments:
+            command.add_argument(argument)
     options = parser.parse_args()
     try:
         if options.command == "list":

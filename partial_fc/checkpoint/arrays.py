@@ -1,6 +1,6 @@
-"""Arrays as files that ``numpy.load`` reads, written without a copy and read without trust.
+"""Files of arrays that ``numpy.load`` reads, written without a copy and checked strictly when read.
 
-Layouts: NumPy's own .npy, version 1.0 (numpy.lib.format), and .npz, a zip archive of such files, stored as they are.
+Formats: NumPy's .npy, version 1.0 (numpy.lib.format), and .npz, a zip archive of uncompressed .npy files.
 
 Shapes: L classes of a shard, E embedding.
 """
@@ -19,26 +19,26 @@ from typing import IO
 
 import numpy as np
 
-# Of a block that is looked at before it is written: it stays in the processor's cache.
+# Bytes checked for finite numbers at a time, few enough to stay in the CPU cache until they are written.
 BLOCK = 1 << 20
 MAGIC = b"\x93NUMPY\x01\x00"
-# As NumPy writes it. Its own reader takes more, objects too, which are pickles and run code; and it hands the text to
-# Python's parser, so that a damaged one ends in whatever that raises.
+# As NumPy writes it. NumPy's reader also accepts objects, whose pickles run code, and passes the text to Python's
+# parser, which raises all kinds of errors for a damaged header.
 _HEADER = re.compile(
     rb"\{'descr': '([<|](?:f[248]|[iu][1248]|b1))', 'fortran_order': False, "
     rb"'shape': \(((?:\d{1,18}, )*(?:\d{1,18},?)?)\), \} *\n"
 )
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest a zip archive knows: the same arrays give the same bytes
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal arrays give equal bytes
 
 
 def array_chunks(arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
-    """A .npy file of arrays stacked along their first axis.
+    """Yields a .npy file of arrays stacked along their first axis.
 
     Args:
         arrays: one or more, each (rows, E) float32, C-contiguous.
 
     Raises:
-        FloatingPointError: a number is not finite, with its row.
+        FloatingPointError: A number is not finite; names its row.
     """
     rows = sum(len(array) for array in arrays)
     yield _header((rows, *arrays[0].shape[1:]), arrays[0].dtype)
@@ -49,10 +49,10 @@ def array_chunks(arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
 
 
 def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """A .npz file of named arrays.
+    """Yields a .npz file of named arrays.
 
     Raises:
-        FloatingPointError: a number is not finite, with the array's name.
+        FloatingPointError: A number is not finite; names the array.
     """
     stream = _Stream()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
@@ -60,18 +60,18 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
             array = np.asarray(array, order="C")
             with archive.open(zipfile.ZipInfo(name + ".npy", _EPOCH), "w", force_zip64=True) as member:
                 member.write(_header(array.shape, array.dtype))
-                for block in _finite_blocks(array.reshape(-1), partial(_of_array, name)):
+                for block in _finite_blocks(array.reshape(-1), partial(_array_name, name)):
                     member.write(block)
-                    yield stream.taken()
-    yield stream.taken()
+                    yield stream.take()
+    yield stream.take()
 
 
 def open_array(path: str) -> np.ndarray:
-    """The array of numbers in a .npy file, mapped to be read.
+    """Maps the array of numbers in a .npy file into memory, read-only.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it holds no such array, or not all of it; names it.
+        OSError: The file cannot be read.
+        ValueError: The file is not such an array, or is truncated; names the file.
     """
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -84,16 +84,16 @@ def open_array(path: str) -> np.ndarray:
     if size != needed:
         raise ValueError(f"{path} has {size} bytes, its shape {shape} needs {needed}")
     if size == start:
-        return np.empty(shape, dtype)  # nothing cannot be mapped
+        return np.empty(shape, dtype)  # zero bytes cannot be mapped
     return np.memmap(path, dtype, "r", start, shape)
 
 
 def open_rows(path: str, rows: int, width: int) -> np.ndarray:
-    """The array of a .npy file, mapped to be read: (rows, width) float32.
+    """Maps the array of a .npy file into memory, read-only: (rows, width) float32.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it is not of that shape and type; names it.
+        OSError: The file cannot be read.
+        ValueError: The array has another shape or dtype; names the file.
     """
     try:
         array = open_array(path)
@@ -101,25 +101,25 @@ def open_rows(path: str, rows: int, width: int) -> np.ndarray:
         raise ValueError(f"{error}; use another checkpoint") from None
     if array.shape != (rows, width) or array.dtype != np.float32:
         raise ValueError(
-            f"{path} holds {array.dtype} of shape {array.shape}, where the manifest has float32 of {(rows, width)}; "
+            f"{path} holds {array.dtype} of shape {array.shape}, expected float32 of {(rows, width)} by the manifest; "
             "use another checkpoint"
         )
     return array
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """All arrays of a .npz file by name.
+    """Reads all arrays of a .npz file by name.
 
     Raises:
-        OSError: the file cannot be read, or its directory of arrays points outside it; names it.
-        ValueError: it holds anything else, names the file and the array.
+        OSError: The file cannot be read, or its directory points outside it; names the file.
+        ValueError: The file contains anything else; names the file and the array.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
             if len(members) != len(archive.infolist()):
-                raise ValueError("an array is there twice")
-            # Nothing is allocated beyond the size of the file.
+                raise ValueError("two arrays have the same name")
+            # So that no more memory is allocated than the file is large.
             if sum(info.file_size for info in members.values()) > os.path.getsize(path):
                 raise ValueError("its arrays are larger than the file")
             return {name[: -len(".npy")]: _member(archive, info) for name, info in members.items()}
@@ -132,15 +132,15 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     name = repr(info.filename[:200])
     if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
-        raise ValueError(f"{name} is no array stored as it is")
+        raise ValueError(f"{name} is not an uncompressed .npy file")
     with archive.open(info) as file:
         try:
             shape, dtype = _read_header(file)
         except ValueError as error:
             raise ValueError(f"{name} {error}") from None
-        left = info.file_size - file.tell()
-        if math.prod(shape) * dtype.itemsize != left:
-            raise ValueError(f"{name} claims shape {shape}, but has {left} bytes")
+        size = info.file_size - file.tell()
+        if math.prod(shape) * dtype.itemsize != size:
+            raise ValueError(f"{name} has the shape {shape}, but {size} bytes")
         return np.frombuffer(file.read(), dtype).reshape(shape)
 
 
@@ -155,7 +155,7 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     start = file.read(len(MAGIC) + 2)
     header = _HEADER.fullmatch(file.read(int.from_bytes(start[len(MAGIC) :], "little")))
     if not start.startswith(MAGIC) or header is None:
-        raise ValueError("does not begin as an array of numbers in C order does, in version 1.0 of NumPy's format")
+        raise ValueError("has no header of an array of numbers in C order, in version 1.0 of NumPy's format")
     return tuple(map(int, header[2].replace(b",", b" ").split())), np.dtype(header[1].decode())
 
 
@@ -163,12 +163,12 @@ def _row(first: int, rows: int, row: int) -> str:
     return f"row {first + row} of {rows}"
 
 
-def _of_array(name: str, _: int) -> str:
+def _array_name(name: str, _: int) -> str:
     return name
 
 
 def _finite_blocks(array: np.ndarray, place: Callable[[int], str]) -> Iterable[memoryview]:
-    """The bytes of an array (rows, ...), some at a time, once they have been found to be finite numbers."""
+    """Yields the bytes of an array (rows, ...) in blocks, each checked for numbers that are not finite."""
     rows = max(1, BLOCK // max(1, array[:1].nbytes))
     for row in range(0, len(array), rows):
         block = array[row : row + rows]
@@ -180,21 +180,21 @@ def _finite_blocks(array: np.ndarray, place: Callable[[int], str]) -> Iterable[m
 
 
 class _Stream(io.RawIOBase):
-    """What zipfile writes to; hands out what has come since it was asked last. It cannot go back, and need not."""
+    """A write-only stream for zipfile that returns what was written since the last call; it cannot seek."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def writable(self) -> bool:
-        """Always."""
+        """Returns True."""
         return True
 
     def write(self, data) -> int:
-        """Keeps the bytes."""
+        """Keeps the bytes and returns their number."""
         self._parts.append(bytes(data))
         return len(data)
 
-    def taken(self) -> bytes:
-        """What was written since the last call."""
+    def take(self) -> bytes:
+        """Returns what was written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)

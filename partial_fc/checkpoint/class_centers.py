@@ -1,6 +1,6 @@
-"""The class centers that a training has saved, by class, whatever number of ranks has written them.
+"""Saved class centers, read by class, whatever number of ranks wrote them.
 
-Shapes: C classes, L classes of one rank, E embedding, n classes asked for.
+Shapes: C classes, L classes of one rank, E embedding, n requested classes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Shards = Sequence[np.ndarray]
 
 
 class SavedClasses:
-    """Centers and momentum of all classes, read from their files when they are asked for.
+    """Centers and momentum of all classes, read from their files on request.
 
     Args:
-        weight: (rows, E) float32 each, which follow one another.
-        weight_mom: likewise, of the same classes; None where there is no momentum, which then is zero.
+        weight: consecutive shards, each (rows, E) float32.
+        weight_mom: momentum of the same classes, likewise; None for zeros.
 
     Attributes:
         num_classes, embedding_size: C and E.
@@ -32,15 +32,15 @@ class SavedClasses:
 
     def __init__(self, weight: Shards, weight_mom: Shards | None):
         self._shards: dict[str, Shards] = {"weight": weight, "weight_mom": weight_mom or ()}
-        self._behind = np.cumsum([len(shard) for shard in weight])
-        self.num_classes, self.embedding_size = int(self._behind[-1]), weight[0].shape[1]
+        self._stops = np.cumsum([len(shard) for shard in weight])
+        self.num_classes, self.embedding_size = int(self._stops[-1]), weight[0].shape[1]
 
     @classmethod
     def of_checkpoint(cls, path: str, manifest: Manifest) -> SavedClasses:
-        """Those of a checkpoint in the folder ``path``.
+        """Opens the centers of a checkpoint in the folder ``path``.
 
         Raises:
-            OSError, ValueError: a file cannot be read, or is not of the shape that the manifest says.
+            OSError, ValueError: A file cannot be read, or has another shape than in the manifest.
         """
         kinds = [
             [
@@ -53,59 +53,66 @@ class SavedClasses:
 
     @classmethod
     def of_original(cls, folder: str) -> SavedClasses:
-        """Those in ``<rank>_centers.param`` and ``<rank>_centers_mom.param``, as MemoryBank.save writes them.
+        """Opens ``<rank>_centers.param`` and ``<rank>_centers_mom.param``, as MemoryBank.save writes them.
 
-        The original trainer, too; it gives every rank ceil(C / R) rows, of which the last ones may be of no class.
-        Without files of momentum that is zero.
+        The original trainer writes such files, too. It gives every rank ceil(C / R) rows, so that the last rows may
+        belong to no class. Without files of momentum, the momentum is zero.
 
         Raises:
-            OSError, ValueError: a file is missing or damaged; names it.
+            OSError, ValueError: A file is missing or damaged; names the file.
         """
-        weight, weight_mom = (_of_kind(folder, kind) for kind in ("centers", "centers_mom"))
+        weight, weight_mom = (_open_files(folder, kind) for kind in ("centers", "centers_mom"))
         if not weight:
-            raise FileNotFoundError(f"{folder} has no 0_centers.param: the class centers of all ranks are read there")
+            raise FileNotFoundError(f"{folder} has no 0_centers.param: it needs <rank>_centers.param of all ranks")
         if weight_mom and [len(array) for array in weight] != [len(array) for array in weight_mom]:
-            raise ValueError(f"{folder}: the files of centers and of momentum have not the same rows; copy all again")
+            raise ValueError(
+                f"{folder}: the files of centers and momentum have different numbers of rows; copy all of them again"
+            )
         if len({array.shape[1] for array in weight + weight_mom}) > 1:
-            raise ValueError(f"{folder}: the files of centers are of several embedding sizes; copy all again")
+            raise ValueError(f"{folder}: the files of centers have different embedding sizes; copy all of them again")
         return cls(weight, weight_mom or None)
 
     def rows(self, field: str, classes: np.ndarray) -> np.ndarray:
-        """The rows of some classes.
+        """Returns the rows of some classes.
 
         Args:
             field: "weight" or "weight_mom".
-            classes: (n,) int64, each in 0 .. C-1, in any order.
+            classes: (n,) int64, each in 0..C-1, in any order.
 
         Returns:
             (n, E) float32.
 
         Raises:
-            ValueError: a class is none of these.
+            ValueError: A class is not in 0..C-1.
         """
         if len(classes) and not 0 <= classes.min() <= classes.max() < self.num_classes:
-            raise ValueError(f"classes {classes.min()}..{classes.max()} are asked for, there are {self.num_classes}")
-        found = np.zeros((len(classes), self.embedding_size), np.float32)
+            raise ValueError(
+                f"classes {classes.min()}..{classes.max()} are requested, but {self.num_classes} were saved"
+            )
+        rows = np.zeros((len(classes), self.embedding_size), np.float32)
         shards = self._shards[field]
-        shard_of = np.searchsorted(self._behind, classes, side="right")
+        shard_of = np.searchsorted(self._stops, classes, side="right")
         for number in np.unique(shard_of) if shards else ():
-            asked, shard = shard_of == number, shards[number]
-            found[asked] = shard[classes[asked] - (self._behind[number] - len(shard))]
-        return found
+            selected, shard = shard_of == number, shards[number]
+            rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
+        return rows
 
 
-def _of_kind(folder: str, kind: str) -> list[np.ndarray]:
-    """The arrays in the files of all ranks, in order."""
+def _open_files(folder: str, kind: str) -> list[np.ndarray]:
+    """Opens the arrays in the files of all ranks, in order."""
     ranks = sum(re.fullmatch(rf"\d+_{kind}\.param", name) is not None for name in os.listdir(folder))
-    pieces = [_pieces(os.path.join(folder, f"{rank}_{kind}.param")) for rank in range(ranks)]
+    pieces = [_open_pieces(os.path.join(folder, f"{rank}_{kind}.param")) for rank in range(ranks)]
     rows = [sum(map(len, arrays)) for arrays in pieces]
-    # The split gives some ranks one row more than others, the original's gives all the same.
+    # This trainer gives some ranks one row more than others, the original trainer gives all the same number.
     if rows and (max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows):
-        raise ValueError(f"{folder}: the ranks' files of {kind} have {rows} rows, which no one training writes")
+        raise ValueError(
+            f"{folder}: the ranks' files of {kind} have {rows} rows, so they are not all of one training; "
+            "copy all of them again"
+        )
     return [array for arrays in pieces for array in arrays]
 
 
-def _pieces(path: str) -> list[np.ndarray]:
+def _open_pieces(path: str) -> list[np.ndarray]:
     try:
         arrays = saved_arrays(path)
     except OSError as error:
@@ -114,5 +121,5 @@ def _pieces(path: str) -> list[np.ndarray]:
         raise ValueError(f"cannot read {path}: {error}") from None
     wrong = [array.shape for array in arrays if array.ndim != 2]
     if wrong:
-        raise ValueError(f"{path}: an array of shape {wrong[0]} is no rows of classes")
+        raise ValueError(f"{path} holds an array of shape {wrong[0]}, expected (classes, embedding size)")
     return arrays

@@ -1,7 +1,7 @@
-"""Which class of a checkpoint is which class of a training on other identities.
+"""Maps the classes of a training on other identities to the classes of a checkpoint.
 
-As text, a line for each class of the training: the number of the class in the checkpoint, or -1 for a new one. As
-.npy, (C,) int64 of the same meaning.
+A text file has one line per class of the training: the number of the class in the checkpoint, or -1 for a new class. A
+.npy file has the same numbers as (C,) integers.
 
 Shapes: C classes of the training.
 """
@@ -24,51 +24,53 @@ def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
     Args:
         path: of the file.
         num_classes: C.
-        num_saved: classes in the checkpoint.
+        num_saved: number of classes in the checkpoint.
 
     Returns:
         (C,) int64; -1 for a new class.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: a line is no number, a class is not in the checkpoint or is taken twice, or there are more or
-            fewer lines than classes.
+        OSError: The file cannot be read.
+        ValueError: A line is not a number, a class is not in the checkpoint or occurs twice, or the number of lines is
+            not C.
     """
-    found = _read_npy(path) if path.endswith(".npy") else _read_text(path)
-    if len(found) != num_classes:
-        raise ValueError(f"{path} has {len(found)} lines for {num_classes} classes: one for each is needed")
-    wrong = np.flatnonzero((found < NEW) | (found >= num_saved))
+    class_map = _read_npy(path) if path.endswith(".npy") else _read_text(path)
+    if len(class_map) != num_classes:
+        raise ValueError(f"{path} has {len(class_map)} lines, expected {num_classes}: one line per class")
+    wrong = np.flatnonzero((class_map < NEW) | (class_map >= num_saved))
     if len(wrong):
         raise ValueError(
-            f"{path}, line {wrong[0] + 1}: there is no class {found[wrong[0]]} in the checkpoint, which has "
-            f"{num_saved}; -1 is for new ones"
+            f"{path}, line {wrong[0] + 1}: class {class_map[wrong[0]]} is not in the checkpoint, which has {num_saved} "
+            "classes; use -1 for a new class"
         )
-    kept = np.flatnonzero(found != NEW)
-    order = kept[np.argsort(found[kept], kind="stable")]
-    twice = np.flatnonzero(np.diff(found[order]) == 0)
+    kept = np.flatnonzero(class_map != NEW)
+    order = kept[np.argsort(class_map[kept], kind="stable")]
+    twice = np.flatnonzero(np.diff(class_map[order]) == 0)
     if len(twice):
         first, second = order[twice[0]] + 1, order[twice[0] + 1] + 1
-        raise ValueError(f"{path}, lines {first} and {second}: class {found[first - 1]} can become one class only")
-    return found
+        raise ValueError(
+            f"{path}, lines {first} and {second}: class {class_map[first - 1]} can be mapped to one class only"
+        )
+    return class_map
 
 
 def map_names(old: Mapping[str, int], new: Mapping[str, int]) -> np.ndarray:
-    """The class map of two sets of named identities: (C,) int64.
+    """Returns the class map between two sets of named identities: (C,) int64.
 
     Args:
-        old, new: name -> class, the classes being 0 .. number - 1.
+        old, new: name -> class; the classes are 0..len - 1.
     """
-    found = np.full(len(new), NEW, np.int64)
+    class_map = np.full(len(new), NEW, np.int64)
     for name, number in new.items():
-        found[number] = old.get(name, NEW)
-    return found
+        class_map[number] = old.get(name, NEW)
+    return class_map
 
 
 def _read_npy(path: str) -> np.ndarray:
-    found = open_array(path)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise ValueError(f"{path} holds {found.dtype} of shape {found.shape}, not integers (C,)")
-    return found.astype(np.int64)
+    array = open_array(path)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{path} holds {array.dtype} of shape {array.shape}, expected integers of shape (C,)")
+    return array.astype(np.int64)
 
 
 def _read_text(path: str) -> np.ndarray:
@@ -78,5 +80,5 @@ def _read_text(path: str) -> np.ndarray:
             try:
                 numbers.append(int(line))
             except (ValueError, OverflowError):
-                raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} is no number of a class") from None
+                raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} is not a class number") from None
     return np.array(numbers, np.int64)

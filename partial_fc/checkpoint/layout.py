@@ -1,14 +1,14 @@
-"""The names in a folder of checkpoints.
+"""Names of the files in a folder of checkpoints.
 
-step-0000000500/            a checkpoint: complete, because it has this name
-    manifest.json           what it consists of, written last
-    backbone.npz            parameters and optimizer states, by rank 0
-    rank-00000.npz          running statistics of rank 0's own images, likewise for every rank
-    centers-00000.npy       (L, E) float32, the centers of rank 0's classes in their order
-    momentum-00000.npy      (L, E) float32, their momentum
-step-0000001000.writing/    one that is being made, or was when its training ended
-step-0000000100.old/        one that is being removed
-step-0000002000.left/       one that nobody goes on from any more, because training went on from an older one
+step-0000000500/            a complete checkpoint: only complete ones have such a name
+    manifest.json           sizes, hashes and state; written last
+    backbone.npz            parameters and optimizer states, written by rank 0
+    rank-00000.npz          running statistics of rank 0's images; one file per rank
+    centers-00000.npy       (L, E) float32, the centers of rank 0's classes in order; one file per rank
+    momentum-00000.npy      (L, E) float32, their momentum; one file per rank
+step-0000001000.writing/    an incomplete checkpoint
+step-0000000100.old/        a checkpoint that is being removed
+step-0000002000.left/       a checkpoint newer than the one that training was resumed from
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ _FILE = re.compile(r"backbone\.npz|rank-\d{5,9}\.npz|(centers|momentum)-\d{5,9}\
 
 
 def step_name(num_update: int) -> str:
-    """Name of the folder of the checkpoint after that many updates; sorted by name they are in order."""
+    """Returns the folder name of the checkpoint after ``num_update`` updates; names sort in the order of updates."""
     return f"step-{num_update:010}"
 
 
 def step_number(name: str) -> int | None:
-    """The number of updates in the name of a complete checkpoint's folder, None for other names."""
+    """Returns the number of updates in the name of a complete checkpoint's folder; None for other names."""
     match = _STEP.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a manifest may name it: then it is in the checkpoint's folder and nowhere else."""
+    """Returns whether this is a file name of checkpoints, which cannot lead out of the checkpoint's folder."""
     return _FILE.fullmatch(name) is not None
 
 
 def statistics_file(rank: int) -> str:
-    """File of the arrays that this rank alone has."""
+    """Returns the name of the file with the running statistics of a rank."""
     return f"rank-{rank:05}.npz"
 
 
 def centers_file(rank: int) -> str:
-    """File of this rank's centers."""
+    """Returns the name of the file with the centers of a rank."""
     return f"centers-{rank:05}.npy"
 
 
 def momentum_file(rank: int) -> str:
-    """File of the momentum of this rank's centers."""
+    """Returns the name of the file with the momentum of a rank's centers."""
     return f"momentum-{rank:05}.npy"
 
 
 def files_of(ranks: int) -> set[str]:
-    """All files that a checkpoint of so many ranks consists of, beside its manifest."""
+    """Returns the names of all files of a checkpoint written by ``ranks`` ranks, except the manifest."""
     kinds = (statistics_file, centers_file, momentum_file)
     return {BACKBONE, *(kind(rank) for kind in kinds for rank in range(ranks))}

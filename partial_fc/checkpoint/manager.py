@@ -1,4 +1,4 @@
-"""The folder of a training's checkpoints: which are complete, and how one becomes so."""
+"""The folder of a training's checkpoints: listing, completing and removing them."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from .manifest import Manifest, write_manifest
 
 
 class CheckpointFolder:
-    """Checkpoints by the number of their updates. Names are changed on one rank only.
+    """Checkpoints by number of updates. Only one rank calls the methods that rename.
 
     Args:
-        path: of the folder; it need not be there.
-        kept: how many :meth:`prune` leaves, at least 1.
+        path: of the folder, which need not exist.
+        kept: number of checkpoints that :meth:`prune` keeps, at least 1.
     """
 
     def __init__(self, path: str, kept: int):
         if kept < 1:
-            raise ValueError(f"{kept} checkpoints cannot be kept: at least 1 is")
+            raise ValueError(f"checkpoints_kept is {kept}, expected 1 or more")
         self.path, self.kept = os.fspath(path), kept
 
     def complete(self) -> list[tuple[int, str]]:
-        """(num_update, path) of the complete checkpoints, the newest first."""
-        found = [(step_number(name), os.path.join(self.path, name)) for name in self._names()]
-        whole = [(n, path) for n, path in found if n is not None and os.path.isfile(os.path.join(path, MANIFEST))]
-        return sorted(whole, reverse=True)
+        """Returns (num_update, path) of the complete checkpoints, the newest first."""
+        steps = [(step_number(name), os.path.join(self.path, name)) for name in self._names()]
+        complete = [(n, path) for n, path in steps if n is not None and os.path.isfile(os.path.join(path, MANIFEST))]
+        return sorted(complete, reverse=True)
 
     def begin(self, num_update: int) -> str:
-        """Makes the folder that the files of a checkpoint are written to, and returns its path; all ranks may.
+        """Creates the folder to which the files of a checkpoint are written and returns its path; on any rank.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: The folder cannot be created.
         """
         path = self._path(num_update) + WRITING
         try:
             os.makedirs(path, exist_ok=True)
         except OSError as error:
-            raise OSError(error.errno, f"cannot make {path}: {error.strerror}") from error
+            raise OSError(error.errno, f"cannot create {path}: {error.strerror}") from error
         return path
 
     def commit(self, num_update: int, manifest: Manifest) -> str:
-        """Makes what has been written a complete checkpoint, and returns its path.
+        """Completes the checkpoint whose files have been written, and returns its path.
 
         Raises:
-            OSError: a file is missing, or the disk refuses.
-            ValueError: a file has another size than the manifest says.
+            OSError: A file is missing or cannot be written.
+            ValueError: A file has another size than in the manifest.
         """
         aside, final = self._path(num_update) + WRITING, self._path(num_update)
         for name, entry in manifest.files.items():
             path = os.path.join(aside, name)
             if not os.path.exists(path):
                 raise FileNotFoundError(
-                    f"{path} is not there, though its rank has written it: all hosts must see this folder, set "
-                    "models_root to a disk that they share"
+                    f"{path} does not exist, though its rank has written it: all hosts must see this folder, set "
+                    "models_root to a shared disk"
                 )
             size = os.path.getsize(path)
             if size != entry.bytes:
-                raise ValueError(f"{path} has {size} bytes, {entry.bytes} were written")
+                raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}")
         for name in os.listdir(aside):  # of an earlier attempt with more ranks
             if is_file_name(name) and name not in manifest.files:
                 os.remove(os.path.join(aside, name))
@@ -71,10 +71,10 @@ class CheckpointFolder:
         return final
 
     def prune(self) -> None:
-        """Removes the complete checkpoints but the newest ones; what cannot be removed is a warning."""
+        """Removes all complete checkpoints except the newest ``kept``; logs a warning for what cannot be removed."""
         try:
             for _, path in self.complete()[self.kept :]:
-                # Never half a checkpoint under the name of a complete one, after a loss of power either.
+                # Renamed first: not even a power failure may leave half a checkpoint under a complete one's name.
                 os.rename(path, path + OLD)
                 sync_folder(self.path)
         except OSError as error:
@@ -82,22 +82,22 @@ class CheckpointFolder:
         self._remove((OLD,))
 
     def clean(self) -> None:
-        """Removes what a training that ended in a save has left of it; no other may be running."""
+        """Removes incomplete checkpoints of earlier trainings; none may be running."""
         self._remove((WRITING, OLD))
 
     def leave(self, num_update: int) -> list[str]:
-        """Gives the complete checkpoints newer than this update another name; returns their new paths, newest first.
+        """Renames the complete checkpoints newer than this update; returns their new paths, newest first.
 
-        They belong to a training that nobody goes on with. Their place is needed by the one that does.
+        The training that resumes from this update will write checkpoints of the same names.
         """
-        left = []
+        renamed = []
         for number, path in self.complete():
             if number > num_update:
-                left.append(_unused(path + LEFT))
-                os.rename(path, left[-1])
-        if left:
+                renamed.append(_unused(path + LEFT))
+                os.rename(path, renamed[-1])
+        if renamed:
             sync_folder(self.path)
-        return left
+        return renamed
 
     def _names(self) -> list[str]:
         try:
@@ -115,7 +115,7 @@ class CheckpointFolder:
                 try:
                     shutil.rmtree(path)
                 except OSError as error:
-                    logging.warning("cannot remove %s (%s): it takes room for nothing", path, error.strerror)
+                    logging.warning("cannot remove %s (%s): remove it by hand to free the space", path, error.strerror)
 
 
 def _unused(path: str) -> str:

@@ -1,10 +1,10 @@
-"""The files that MXNet's ``nd.save`` writes, read without a copy in memory and written without losing a byte unnoticed.
+"""Files of MXNet's ``nd.save``, read without a copy in memory and written with all errors reported.
 
-(MXNet itself writes over the file that is there, and on a full disk says nothing of a tail that is missing.)
+(MXNet itself overwrites an existing file, and does not report a truncated one on a full disk.)
 
-Layout, little-endian: uint64 magic number, 0 and number of arrays; each array: uint32 magic number, int32 kind of
-storage, int32 number of dimensions, an int64 for each, int32 kind and number of the device it was on, int32 type of
-its numbers, the numbers. Then uint64 number of names, 0 or one for each array; each: uint64 length, UTF-8.
+Format, little-endian: uint64 magic number, 0, number of arrays. Each array: uint32 magic number, int32 storage type,
+int32 number of dimensions, int64 per dimension, int32 device type and number, int32 dtype, the elements. Then uint64
+number of names, either 0 or that of the arrays; each name: uint64 length, UTF-8.
 """
 
 from __future__ import annotations
@@ -17,44 +17,45 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 LIST_MAGIC = 0x112
-# The second in all of a file where one has no rows or no dimensions (mx.util.np_shape): MXNet reads no mixture.
+# The second is used for all arrays of a file if one has no rows or no dimensions (mx.util.np_shape): MXNet does not
+# read a mixture.
 ARRAY_MAGIC, NUMPY_ARRAY_MAGIC = 0xF993FAC9, 0xF993FACA
 DENSE, CPU = 0, 1
 FLOAT32, FLOAT16 = 0, 2
 TYPES = {FLOAT32: "<f4", FLOAT16: "<f2"}
 MAX_DIMENSIONS = 32
-CUT_SHORT = "the file is cut short"
+TRUNCATED = "the file is truncated"
 
 
 def saved_arrays(path: str | os.PathLike) -> list[np.ndarray]:
-    """Every array of a file, float32, mapped to be read.
+    """Maps all arrays of a file into memory, float32, read-only.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it is cut short, or is no file of float32 arrays.
+        OSError: The file cannot be read.
+        ValueError: The file is truncated, or is not a file of float32 arrays.
     """
     arrays, _ = _read(path, (FLOAT32,))
     return arrays
 
 
 def named_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """The arrays of a file by their names, float32 or float16, mapped to be read.
+    """Maps the named arrays of a file into memory, float32 or float16, read-only.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it is cut short, holds other types, or its arrays have no names.
+        OSError: The file cannot be read.
+        ValueError: The file is truncated, has other dtypes, or its arrays have no unique names.
     """
     arrays, names = _read(path, (FLOAT32, FLOAT16))
     if not len(set(names)) == len(names) == len(arrays):
-        raise ValueError(f"its {len(arrays)} arrays have {len(names)} names, {len(set(names))} of them different")
+        raise ValueError(f"{len(arrays)} arrays have {len(names)} names, {len(set(names))} of them unique")
     return dict(zip(names, arrays))
 
 
 def array_file_chunks(arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
-    """Such a file, piece by piece, of arrays in C order; with names where they have some.
+    """Yields a file of C-contiguous arrays in pieces; a mapping gives the arrays names.
 
     Raises:
-        ValueError: an array is neither float32 nor float16.
+        ValueError: An array is neither float32 nor float16.
     """
     names = [name.encode() for name in arrays] if isinstance(arrays, Mapping) else []
     values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
@@ -63,7 +64,7 @@ def array_file_chunks(arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -
     yield struct.pack("<3Q", LIST_MAGIC, 0, len(values))
     for number, array in enumerate(values):
         if array.dtype not in kinds:
-            raise ValueError(f"array {number} is {array.dtype}: float32 or float16 can be written")
+            raise ValueError(f"array {number} is {array.dtype}, expected float32 or float16")
         yield struct.pack(f"<Iii{array.ndim}q3i", magic, DENSE, array.ndim, *array.shape, CPU, 0, kinds[array.dtype])
         if array.size:
             yield array.data.cast("B")
@@ -77,30 +78,30 @@ def _read(path: str | os.PathLike, kinds: Sequence[int]) -> tuple[list[np.ndarra
     try:
         magic, _, count = struct.unpack_from("<3Q", data)
         if magic != LIST_MAGIC:
-            raise ValueError(f"the file does not start as those of MXNet's nd.save do, with {LIST_MAGIC:#x}")
+            raise ValueError(f"not a file of MXNet's nd.save: it does not start with {LIST_MAGIC:#x}")
         arrays, place = [], 24
         for _ in range(count):
             array, place = _array(data, place, kinds)
             arrays.append(array)
         return arrays, list(_names(data, place))
     except struct.error:
-        raise ValueError(CUT_SHORT) from None
+        raise ValueError(TRUNCATED) from None
 
 
 def _array(data: memoryview, place: int, kinds: Sequence[int]) -> tuple[np.ndarray, int]:
-    """The array that begins at a place, and where it ends."""
+    """Returns the array that starts at byte ``place``, and the place where it ends."""
     magic, storage, dimensions = struct.unpack_from("<Iii", data, place)
-    fewest = {ARRAY_MAGIC: 1, NUMPY_ARRAY_MAGIC: 0}
-    if magic not in fewest or storage != DENSE or not fewest[magic] <= dimensions <= MAX_DIMENSIONS:
-        raise ValueError(f"there is no array at byte {place}")
+    min_dimensions = {ARRAY_MAGIC: 1, NUMPY_ARRAY_MAGIC: 0}
+    if magic not in min_dimensions or storage != DENSE or not min_dimensions[magic] <= dimensions <= MAX_DIMENSIONS:
+        raise ValueError(f"no dense array at byte {place}")
     *shape, _, _, kind = struct.unpack_from(f"<{dimensions}q3i", data, place + 12)
     if kind not in kinds:
-        raise ValueError(f"the array at byte {place} is not of float32{' or float16' if FLOAT16 in kinds else ''}")
+        raise ValueError(f"the array at byte {place} is not float32{' or float16' if FLOAT16 in kinds else ''}")
     if min(shape, default=0) < 0:
         raise ValueError(f"the array at byte {place} has the shape {tuple(shape)}")
     start, count, size = place + 24 + 8 * dimensions, math.prod(shape), np.dtype(TYPES[kind]).itemsize
     if start + count * size > len(data):
-        raise ValueError(CUT_SHORT)
+        raise ValueError(TRUNCATED)
     return np.frombuffer(data, TYPES[kind], count, start).reshape(shape), start + count * size
 
 
@@ -111,6 +112,6 @@ def _names(data: memoryview, place: int) -> Iterator[str]:
         (length,) = struct.unpack_from("<Q", data, place)
         place += 8
         if place + length > len(data):
-            raise ValueError(CUT_SHORT)
+            raise ValueError(TRUNCATED)
         yield bytes(data[place : place + length]).decode()
         place += length

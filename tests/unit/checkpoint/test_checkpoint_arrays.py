@@ -21,7 +21,7 @@ def content(chunks):
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [0, 2], [4], [1, 1, 3]])
-def test_pieces_are_one_array_of_numpys(cuts, tmp_path):
+def test_pieces_are_written_as_one_npy_file(cuts, tmp_path):
     path = tmp_path / "a.npy"
     entry = npy(path, np.split(ROWS, cuts))
     np.save(tmp_path / "b.npy", ROWS)
@@ -32,7 +32,7 @@ def test_pieces_are_one_array_of_numpys(cuts, tmp_path):
     np.testing.assert_array_equal(read, ROWS)
 
 
-def test_no_rows_are_an_array_too(tmp_path):
+def test_an_array_without_rows(tmp_path):
     npy(tmp_path / "a.npy", [ROWS[:0]])
     assert np.load(tmp_path / "a.npy").shape == open_rows(str(tmp_path / "a.npy"), 0, 3).shape == (0, 3)
 
@@ -57,7 +57,7 @@ ARRAYS = {
 }
 
 
-def test_named_arrays_are_numpys_too_and_the_same_bytes_each_time(tmp_path):
+def test_named_arrays_are_read_by_numpy_and_written_as_the_same_bytes(tmp_path):
     path = tmp_path / "a.npz"
     write_file(str(path), npz_chunks(ARRAYS))
     assert path.read_bytes() == content(npz_chunks(ARRAYS))
@@ -70,13 +70,13 @@ def test_named_arrays_are_numpys_too_and_the_same_bytes_each_time(tmp_path):
                 np.testing.assert_array_equal(found, array)
 
 
-def test_no_arrays_are_a_file_too(tmp_path):
+def test_a_file_without_arrays(tmp_path):
     write_file(str(tmp_path / "a.npz"), npz_chunks({}))
     assert read_arrays(str(tmp_path / "a.npz")) == {}
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_not_written(wrong):
+def test_nonfinite_numbers_are_not_written(wrong):
     rows = np.zeros((200_000, 3), np.float32)  # three blocks
     rows[150_000, 1] = wrong
     with pytest.raises(FloatingPointError, match="row 150002 of 200002 holds a number that is not finite"):
@@ -187,15 +187,15 @@ GOOD = header(described())
 BAD_ARCHIVES = {
     "empty": (b"", "not a zip file"),
     "cut short": (archive([("a.npy", GOOD)])[:-30], "not a zip file"),
-    "compressed": (archive([("a.npy", GOOD)], zipfile.ZIP_DEFLATED), "'a.npy' is no array stored as it is"),
-    "other file": (archive([("a.txt", b"x")]), "'a.txt' is no array stored as it is"),
+    "compressed": (archive([("a.npy", GOOD)], zipfile.ZIP_DEFLATED), "'a.npy' is not an uncompressed .npy file"),
+    "other file": (archive([("a.txt", b"x")]), "'a.txt' is not an uncompressed .npy file"),
     "flipped": (archive([("a.npy", GOOD)]).replace(bytes(48), bytes(47) + b"\1"), "Bad CRC-32 for file 'a.npy'"),
     "claims more": (
         archive([("a.npy", header(described(shape="(4, 4)")))]),
-        r"'a.npy' claims shape \(4, 4\), but has 48",
+        r"'a.npy' has the shape \(4, 4\), but 48 bytes",
     ),
-    "claims huge": (archive([("a.npy", header(described(shape=f"({10**17},)")))]), "'a.npy' claims shape"),
-    "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' does not begin as an array"),
+    "claims huge": (archive([("a.npy", header(described(shape=f"({10**17},)")))]), "'a.npy' has the shape"),
+    "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' has no header of an array"),
     "false size": (with_false_size(), "its arrays are larger than the file"),
     "many times": (one_member_many_times(), ""),
 }
@@ -210,13 +210,13 @@ def test_a_hostile_npz_is_refused(name, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_is_there_twice_is_refused(tmp_path):
+def test_two_arrays_of_one_name_are_refused(tmp_path):
     (tmp_path / "a.npz").write_bytes(archive([("a.npy", GOOD), ("a.npy", GOOD)]))
-    with pytest.raises(ValueError, match="a.npz is damaged: an array is there twice"):
+    with pytest.raises(ValueError, match="a.npz is damaged: two arrays have the same name"):
         read_arrays(str(tmp_path / "a.npz"))
 
 
-def test_whatever_byte_is_wrong_the_error_names_the_file(tmp_path):
+def test_any_flipped_byte_gives_an_error_that_names_the_file(tmp_path):
     path = tmp_path / "a.npz"
     data = content(npz_chunks({"a": ROWS}))
     refused = 0

@@ -21,21 +21,21 @@ def command(*words, code=0):
     return done.stdout + done.stderr
 
 
-def test_they_are_listed_and_checked(tmp_path):
+def test_checkpoints_are_listed_and_checked(tmp_path):
     for number, ranks in ((500, 2), (1000, 3)):
         write_checkpoint(tmp_path, number, ranks=ranks)
     first, second = command("list", tmp_path).splitlines()
     assert first.startswith(f"{tmp_path}/step-0000001000: update 1000, 7 classes of 3 ranks, 0.0 MB, noon")
     assert second.startswith(f"{tmp_path}/step-0000000500: update 500, 7 classes of 2 ranks")
-    assert command("check", tmp_path).count("every byte is as it was written") == 2
+    assert command("check", tmp_path).count("undamaged, all files verified") == 2
     os.truncate(tmp_path / "step-0000000500" / "backbone.npz", 9)
     found = command("check", tmp_path, code=1).splitlines()
-    assert "every byte" in found[0]
+    assert "undamaged" in found[0]
     assert f"{tmp_path}/step-0000000500/backbone.npz has 9 bytes" in found[1]
     assert len(command("check", tmp_path / "step-0000001000").splitlines()) == 1
 
 
-def test_a_damaged_one_does_not_hide_the_others_of_the_list(tmp_path):
+def test_a_damaged_checkpoint_does_not_hide_the_others(tmp_path):
     for number in (1, 2, 3):
         write_checkpoint(tmp_path, number)
     (tmp_path / "step-0000000002" / "manifest.json").write_text("{")
@@ -44,7 +44,7 @@ def test_a_damaged_one_does_not_hide_the_others_of_the_list(tmp_path):
     assert "is damaged" in lines[1]
 
 
-def test_the_manifest_is_json_for_people(tmp_path):
+def test_the_manifest_is_readable_json(tmp_path):
     path = write_checkpoint(tmp_path, 500)
     with open(f"{path}/manifest.json") as file:
         manifest = json.load(file)
@@ -53,9 +53,9 @@ def test_the_manifest_is_json_for_people(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["list", "check"])
-def test_where_there_is_none(word, tmp_path):
+def test_a_folder_without_checkpoints(word, tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
-        assert f"there is no complete checkpoint in {path}" in command(word, path, code=1)
+        assert f"no complete checkpoint in {path}" in command(word, path, code=1)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def names(tmp_path):
 def test_a_map_by_names(names):
     out = names / "map.txt"
     told = command("map", names / "old" / "identities.txt", names / "new" / "identities.txt", out)
-    assert told == f"{out}: 2 classes are kept, 1 are new, 2 are gone\n"
+    assert told == f"{out}: classes: 2 kept, 1 new, 2 dropped\n"
     assert read_class_map(str(out), 3, 4).tolist() == [1, -1, 3]
 
 
@@ -82,7 +82,7 @@ def test_identities_that_cannot_be_mapped(content, names):
     assert not (names / "map.txt").exists()
 
 
-def test_files_that_are_not_there(names):
+def test_missing_files(names):
     path = names / "missing" / "identities.txt"
     assert str(path) in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=1)
     places = [names / folder / "identities.txt" for folder in ("old", "new")]

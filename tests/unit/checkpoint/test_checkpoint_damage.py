@@ -41,10 +41,10 @@ def refused(step, file, message, capsys):
     assert f"{step}/{file}" in capsys.readouterr().out
 
 
-def test_a_whole_one_passes(step, capsys):
+def test_an_undamaged_checkpoint_passes(step, capsys):
     verify(step)
     assert check(step) == 0
-    assert capsys.readouterr().out == f"{step}: every byte is as it was written\n"
+    assert capsys.readouterr().out == f"{step}: undamaged, all files verified\n"
 
 
 @pytest.mark.parametrize("place", [0, 0.3, 0.6, -1])
@@ -57,7 +57,7 @@ def test_a_flipped_bit(name, place, step, capsys):
 
 @pytest.mark.parametrize("size", [0, 60, -1])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_file_cut_short(name, size, step, capsys):
+def test_a_truncated_file(name, size, step, capsys):
     whole = os.path.getsize(f"{step}/{name}")
     os.truncate(f"{step}/{name}", size % whole)
     refused(step, name, f"{size % whole} bytes, expected {whole}", capsys)
@@ -72,17 +72,17 @@ def test_a_file_too_long(step, capsys):
 @pytest.mark.parametrize("name", KINDS + ["manifest.json"])
 def test_a_missing_file(name, step, capsys):
     os.remove(f"{step}/{name}")
-    with pytest.raises(OSError, match=f"{step}/{name} is (missing|not there)"):
+    with pytest.raises(OSError, match=f"{step}/{name} (is missing|does not exist)"):
         verify(step)
 
 
 @pytest.mark.parametrize("name", ["centers-00002.npy", "momentum-00002.npy", "rank-00007.npz"])
-def test_a_doubled_shard(name, step, capsys):
+def test_a_surplus_shard(name, step, capsys):
     shutil.copy(f"{step}/{name[:-9]}00001{name[-4:]}", f"{step}/{name}")
     refused(step, name, "is not in the manifest", capsys)
 
 
-def test_what_people_put_beside_it_is_no_damage(step):
+def test_other_files_in_the_folder_are_ignored(step):
     with open(f"{step}/notes.txt", "w") as file:
         file.write("the good one")
     verify(step)
@@ -96,7 +96,7 @@ def test_a_shard_of_another_step(name, step, tmp_path, capsys):
     refused(step, name, "damaged", capsys)
 
 
-def test_shards_that_changed_their_places(step, capsys):
+def test_swapped_shards(step, capsys):
     for rank in (1, 0):
         shutil.copy(f"{step}/rank-0000{rank}.npz", f"{step}/x{rank}")
     os.rename(f"{step}/x1", f"{step}/rank-00000.npz")
@@ -104,7 +104,7 @@ def test_shards_that_changed_their_places(step, capsys):
 
 
 @pytest.mark.parametrize("shape", [(4, E + 1), (3, E), (4 * E,), (4, E, 1)])
-def test_a_shard_of_another_shape_whose_hash_is_right(shape, step, capsys):
+def test_a_shard_of_another_shape_with_the_right_hash(shape, step, capsys):
     """As a program with a defect would write it."""
     manifest = read_manifest(step)
     entry = write_file(f"{step}/centers-00000.npy", array_chunks([np.ones(shape, np.float32)]))
@@ -115,7 +115,7 @@ def test_a_shard_of_another_shape_whose_hash_is_right(shape, step, capsys):
     assert f"{step}/centers-00000.npy holds float32 of shape" in capsys.readouterr().out
 
 
-def test_a_sign_of_life_comes_while_large_files_are_read(step):
+def test_progress_is_reported_while_large_files_are_read(step):
     signs = []
     entry = write_file(f"{step}/large", [bytes(9 << 20)])
     verify_file(step, "large", entry, alive=lambda: signs.append(1))

@@ -17,7 +17,7 @@ def updates(folder):
     return [number for number, _ in folder.complete()]
 
 
-def test_the_newest_complete_one_is_first(tmp_path):
+def test_the_newest_complete_checkpoint_is_first(tmp_path):
     folder = CheckpointFolder(str(tmp_path / "checkpoints"), kept=2)
     assert folder.complete() == []
     for number in (900, 12_345_678_901, 20):
@@ -28,7 +28,7 @@ def test_the_newest_complete_one_is_first(tmp_path):
     assert folder.complete()[1] == (900, os.path.join(folder.path, "step-0000000900"))
 
 
-def test_nothing_else_is_complete(tmp_path):
+def test_other_names_are_not_complete_checkpoints(tmp_path):
     folder = CheckpointFolder(str(tmp_path), kept=2)
     write_checkpoint(tmp_path, 1, commit=False)
     whole = write_checkpoint(tmp_path, 2)
@@ -40,17 +40,17 @@ def test_nothing_else_is_complete(tmp_path):
     assert updates(folder) == [2]
 
 
-def test_all_ranks_begin_in_the_same_folder(tmp_path):
+def test_all_ranks_write_to_the_same_folder(tmp_path):
     folder = CheckpointFolder(str(tmp_path / "a" / "b"), kept=2)
     assert folder.begin(7) == folder.begin(7) == str(tmp_path / "a" / "b" / "step-0000000007.writing")
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="cannot make .*file/step-0000000007.writing: Not a directory"):
+    with pytest.raises(OSError, match="cannot create .*file/step-0000000007.writing: Not a directory"):
         CheckpointFolder(str(tmp_path / "file"), kept=2).begin(7)
 
 
 @pytest.mark.parametrize("kept", [0, -1])
-def test_at_least_one_is_kept(kept, tmp_path):
-    with pytest.raises(ValueError, match=f"{kept} checkpoints cannot be kept"):
+def test_fewer_than_one_kept_checkpoint_is_refused(kept, tmp_path):
+    with pytest.raises(ValueError, match=f"checkpoints_kept is {kept}, expected 1"):
         CheckpointFolder(str(tmp_path), kept)
 
 
@@ -62,7 +62,7 @@ def unfinished(tmp_path):
     return CheckpointFolder(str(tmp_path), kept=2), manifest
 
 
-def test_one_with_a_missing_file_does_not_become_complete(unfinished):
+def test_a_checkpoint_with_a_missing_file_is_not_completed(unfinished):
     folder, manifest = unfinished
     os.remove(os.path.join(folder.begin(5), "momentum-00001.npy"))
     with pytest.raises(OSError, match="momentum-00001.npy"):
@@ -70,25 +70,23 @@ def test_one_with_a_missing_file_does_not_become_complete(unfinished):
     assert folder.complete() == []
 
 
-def test_one_with_a_file_cut_short_does_not_become_complete(unfinished):
+def test_a_checkpoint_with_a_truncated_file_is_not_completed(unfinished):
     folder, manifest = unfinished
     path = os.path.join(folder.begin(5), "centers-00000.npy")
     os.truncate(path, 100)
-    with pytest.raises(
-        ValueError, match=f"{path} has 100 bytes, {manifest.files['centers-00000.npy'].bytes} were written"
-    ):
+    with pytest.raises(ValueError, match=f"{path} has 100 bytes, expected {manifest.files['centers-00000.npy'].bytes}"):
         folder.commit(5, manifest)
     assert folder.complete() == []
 
 
-def test_files_of_an_earlier_attempt_with_more_ranks_are_not_part_of_it(unfinished):
+def test_files_of_an_earlier_attempt_with_more_ranks_are_removed(unfinished):
     folder, manifest = unfinished
     write_file(os.path.join(folder.begin(5), "centers-00002.npy"), [b"left over"])
     path = folder.commit(5, manifest)
     assert set(os.listdir(path)) == {*manifest.files, "manifest.json"}
 
 
-def test_a_complete_one_is_never_written_over(unfinished):
+def test_a_complete_checkpoint_is_never_overwritten(unfinished):
     folder, manifest = unfinished
     folder.commit(5, manifest)
     write_checkpoint(folder.path, 5, seed=1, commit=False)
@@ -97,7 +95,7 @@ def test_a_complete_one_is_never_written_over(unfinished):
     assert read_manifest(folder.complete()[0][1]) == manifest
 
 
-def test_the_newest_are_kept(tmp_path):
+def test_prune_keeps_the_newest(tmp_path):
     folder = CheckpointFolder(str(tmp_path), kept=2)
     for number in (1, 2, 3, 4):
         write_checkpoint(tmp_path, number)
@@ -115,7 +113,7 @@ def test_the_newest_are_kept(tmp_path):
     assert updates(folder) == [4, 3]
 
 
-def test_what_cannot_be_removed_is_a_warning(tmp_path, caplog):
+def test_a_warning_for_what_cannot_be_removed(tmp_path, caplog):
     folder = CheckpointFolder(str(tmp_path), kept=1)
     for number in (1, 2):
         write_checkpoint(tmp_path, number)
@@ -130,7 +128,7 @@ def test_what_cannot_be_removed_is_a_warning(tmp_path, caplog):
     assert updates(folder) == [2]
 
 
-def test_leftovers_are_removed_at_the_start(tmp_path):
+def test_clean_removes_incomplete_checkpoints(tmp_path):
     folder = CheckpointFolder(str(tmp_path), kept=1)
     folder.clean()
     for number in (1, 2):
@@ -148,7 +146,7 @@ def test_leftovers_are_removed_at_the_start(tmp_path):
     ]
 
 
-def test_a_future_that_is_left_is_kept_under_another_name(tmp_path):
+def test_newer_checkpoints_are_kept_under_another_name(tmp_path):
     folder = CheckpointFolder(str(tmp_path), kept=1)
     assert folder.leave(0) == []
     for seed in range(3):  # three times the training goes on from update 1
@@ -175,7 +173,7 @@ for number in range(1, 10**6):
 """
 
 
-def test_whatever_the_moment_it_is_killed_what_is_complete_is_whole(tmp_path):
+def test_complete_checkpoints_are_undamaged_after_kills_at_many_moments(tmp_path):
     """Many moments: the time to the kill grows by a fraction of what a save takes."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/unit/checkpoint"}
     folder = CheckpointFolder(str(tmp_path), kept=2)

@@ -17,7 +17,7 @@ STATE = {"data": {"epoch": 3, "images": 2**40}, "loss_scale": None, "rate": 0.1,
 MANIFEST = Manifest(500, 7, 3, 2, [(0, 4), (4, 7)], FILES, STATE, [{"sampler": 2**127}, {}], {"time": "noon"})
 
 
-def test_it_is_read_as_it_was_written(tmp_path):
+def test_a_manifest_is_read_as_it_was_written(tmp_path):
     write_manifest(str(tmp_path), MANIFEST)
     assert read_manifest(str(tmp_path)) == MANIFEST
     assert os.listdir(tmp_path) == ["manifest.json"]
@@ -30,18 +30,18 @@ def test_it_is_read_as_it_was_written(tmp_path):
         replace(MANIFEST, num_update=2**60),
     ],
 )
-def test_what_else_is_one(manifest, tmp_path):
+def test_other_valid_manifests(manifest, tmp_path):
     write_manifest(str(tmp_path), manifest)
     assert read_manifest(str(tmp_path)) == manifest
 
 
-def test_numbers_as_keys_are_text_when_they_are_read(tmp_path):
+def test_numeric_keys_become_strings(tmp_path):
     write_manifest(str(tmp_path), replace(MANIFEST, state={10: "ten", 9: "nine"}))
     assert read_manifest(str(tmp_path)).state == {"10": "ten", "9": "nine"}
 
 
 @pytest.mark.parametrize("value", [np.float32(1), np.nan, float("inf"), {1, 2}, b"bytes"])
-def test_what_json_has_not_is_not_written(value, tmp_path):
+def test_values_without_a_json_form_are_refused(value, tmp_path):
     with pytest.raises((TypeError, ValueError)):
         write_manifest(str(tmp_path), replace(MANIFEST, state={"x": value}))
     assert os.listdir(tmp_path) == []
@@ -67,7 +67,7 @@ def refused(tmp_path, text, message):
     assert str(error.value).endswith("; use another checkpoint")
 
 
-def test_the_layout_of_the_file_is_known_to_these_tests(tmp_path):
+def test_these_tests_write_the_same_file(tmp_path):
     (tmp_path / "manifest.json").write_text(sealed(content()))
     assert read_manifest(str(tmp_path)) == MANIFEST
 
@@ -103,15 +103,15 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("field, value", [(field, value) for field, values in FIELDS.items() for value in values])
-def test_a_field_that_cannot_be(field, value, tmp_path):
+def test_an_invalid_field(field, value, tmp_path):
     refused(tmp_path, sealed({**content(), field: value}), "")
 
 
 @pytest.mark.parametrize("field", content())
-def test_a_field_that_is_missing(field, tmp_path):
+def test_a_missing_field(field, tmp_path):
     fields = content()
     del fields[field]
-    refused(tmp_path, sealed(fields), field if field not in ("format", "version") else "not of this program's")
+    refused(tmp_path, sealed(fields), field if field not in ("format", "version") else "its format is")
 
 
 HOSTILE_NAMES = [
@@ -127,7 +127,7 @@ HOSTILE_NAMES += ["centers-00000.npy\n", "rank-00000.npz\0", "centers-٠٠٠٠٠
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_file_elsewhere_or_of_another_name(name, tmp_path):
+def test_a_file_in_another_folder_or_of_another_name(name, tmp_path):
     for taken in (False, True):
         files = dict(content()["files"])
         files[name] = files.pop("centers-00000.npy") if taken else {"bytes": 0, "sha256": "0" * 64}
@@ -135,7 +135,7 @@ def test_a_file_elsewhere_or_of_another_name(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_every_checkpoint_has_is_missing(name, tmp_path):
+def test_a_manifest_without_a_required_file(name, tmp_path):
     files = content()["files"]
     del files[name]
     refused(tmp_path, sealed({**content(), "files": files}), name)
@@ -148,53 +148,53 @@ ENTRIES += [{"bytes": 1, "sha256": digest} for digest in ("", "0" * 63, "G" * 64
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_a_size_or_hash_that_cannot_be(entry, tmp_path):
+def test_an_invalid_size_or_hash(entry, tmp_path):
     refused(tmp_path, sealed({**content(), "files": {**content()["files"], "backbone.npz": entry}}), "")
 
 
 NO_MANIFESTS = {
     "empty": ("", "Expecting value"),
     "cut": ("{", "Expecting"),
-    "list": ("[]", "no object"),
-    "null": ("null", "no object"),
-    "text": ('"x"', "no object"),
-    "no fields": ("{}", "not of this program's"),
+    "list": ("[]", "not a JSON object"),
+    "null": ("null", "not a JSON object"),
+    "text": ('"x"', "not a JSON object"),
+    "no fields": ("{}", "its format is"),
     "deep list": ("[" * 200_000, "recursion"),
     "deep object": ('{"a":' * 200_000, "recursion"),
     "nan": ('{"format": NaN}', "NaN"),
     "no utf-8": (b"\xff\xfe\x00", "codec"),
     "pickle": (pickle.dumps(print), "codec"),
-    "doubled": ('{"ranks": 1, "ranks": 2}', "a name is there twice"),
-    "other seal": (json.dumps({**content(), "sha256": "0" * 64}), "its own SHA-256 is another"),
-    "no seal": (json.dumps(content()), "its own SHA-256 is another"),
+    "doubled": ('{"ranks": 1, "ranks": 2}', "duplicate key"),
+    "other seal": (json.dumps({**content(), "sha256": "0" * 64}), "its SHA-256 differs"),
+    "no seal": (json.dumps(content()), "its SHA-256 differs"),
 }
 
 
 @pytest.mark.parametrize("name", NO_MANIFESTS)
-def test_what_is_no_manifest(name, tmp_path):
+def test_files_that_are_not_manifests(name, tmp_path):
     refused(tmp_path, *NO_MANIFESTS[name])
 
 
-def test_a_name_that_is_there_twice_somewhere_inside(tmp_path):
+def test_a_duplicate_key_in_a_nested_object(tmp_path):
     text = sealed(content())
-    refused(tmp_path, text.replace('"epoch": 3', '"epoch": 4, "epoch": 3'), "a name is there twice")
+    refused(tmp_path, text.replace('"epoch": 3', '"epoch": 4, "epoch": 3'), "duplicate key")
 
 
-def test_one_too_large_is_not_read(tmp_path):
+def test_a_manifest_that_is_too_large_is_not_read(tmp_path):
     with open(tmp_path / "manifest.json", "wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: it has {1 << 40} bytes"):
         read_manifest(str(tmp_path))
 
 
-def test_one_that_is_not_there(tmp_path):
+def test_a_manifest_that_does_not_exist(tmp_path):
     (tmp_path / "manifest.json").mkdir()
     for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(FileNotFoundError, match=f"{path}/manifest.json is not there"):
+        with pytest.raises(FileNotFoundError, match=f"{path}/manifest.json does not exist"):
             read_manifest(str(path))
 
 
-def test_no_flipped_bit_passes(tmp_path):
+def test_every_flipped_bit_is_detected(tmp_path):
     path = tmp_path / "step"
     os.rename(write_checkpoint(tmp_path, 500), path)
     data = (path / "manifest.json").read_bytes()

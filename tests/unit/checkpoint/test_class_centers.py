@@ -21,7 +21,7 @@ def same(saved, weight, momentum):
     "classes, sizes",
     [(10, [1, 2, 3, 1]), (10, [4, 2]), (7, [4, 1, 4, 3]), (7, [2, 8]), (3, [5, 1])],
 )
-def test_resharding_there_and_back_is_bitwise_the_same(classes, sizes, tmp_path):
+def test_resharding_and_back_changes_no_bit(classes, sizes, tmp_path):
     """Each number of ranks reads its own shards out of what the one before has written."""
     weight, momentum = centers(classes)
     saved = SavedClasses([weight], [momentum])
@@ -49,7 +49,7 @@ def test_a_checkpoint_of_any_number_of_ranks(ranks, tmp_path):
     same(saved, *centers(7))
 
 
-def test_classes_in_any_order_and_more_than_once(tmp_path):
+def test_classes_in_any_order_and_repeated(tmp_path):
     weight, momentum = centers(7)
     saved = of(write_checkpoint(tmp_path, 5, ranks=3))
     for classes in ([6, 0, 3, 3, 1], [4], []):
@@ -62,9 +62,9 @@ def test_classes_in_any_order_and_more_than_once(tmp_path):
 
 
 @pytest.mark.parametrize("classes", [[-1], [0, 7], [10**12]])
-def test_classes_that_are_not_there(classes, tmp_path):
+def test_classes_out_of_range(classes, tmp_path):
     saved = of(write_checkpoint(tmp_path, 5))
-    with pytest.raises(ValueError, match="there are 7"):
+    with pytest.raises(ValueError, match="but 7 were saved"):
         saved.rows("weight", np.array(classes))
 
 
@@ -81,7 +81,7 @@ def bank_file(folder, rank, rows, kind="centers"):
 
 @pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("ranks", [1, 3, 11])
-def test_the_files_of_banks(ranks, momentum, tmp_path):
+def test_files_of_memory_banks(ranks, momentum, tmp_path):
     """As MemoryBank.save writes them, some ranks' in two pieces."""
     weight, weight_mom = centers(13)
     for rank in range(ranks):
@@ -95,7 +95,7 @@ def test_the_files_of_banks(ranks, momentum, tmp_path):
     np.testing.assert_array_equal(saved.rows("weight_mom", classes), weight_mom if momentum else np.zeros((13, E)))
 
 
-def test_the_original_trainers_files(tmp_path):
+def test_files_of_the_original_trainer(tmp_path):
     """ceil(C / R) rows on every rank: of 13 classes on 3 ranks the last two rows are of no class."""
     weight = np.concatenate([centers(13)[0], np.full((2, E), 7, np.float32)])
     for rank in range(3):
@@ -114,26 +114,29 @@ def rows(number, width=E):
         ({}, "has no 0_centers.param"),
         ({"0_centers": rows(4), "2_centers": rows(4)}, "cannot read .*/1_centers.param: No such file"),
         ({"1_centers": rows(4)}, "cannot read .*/0_centers.param: No such file"),
-        ({"0_centers": rows(4), "1_centers": rows(4), "0_centers_mom": rows(4)}, "not the same rows"),
-        ({"0_centers": rows(4), "0_centers_mom": rows(3)}, "not the same rows"),
-        ({"0_centers": rows(4), "1_centers": rows(4, E + 1)}, "several embedding sizes"),
+        ({"0_centers": rows(4), "1_centers": rows(4), "0_centers_mom": rows(4)}, "different numbers of rows"),
+        ({"0_centers": rows(4), "0_centers_mom": rows(3)}, "different numbers of rows"),
+        ({"0_centers": rows(4), "1_centers": rows(4, E + 1)}, "different embedding sizes"),
         # Two ranks' over those of four: rows 7, 6 and of the earlier training 3, 3.
-        ({f"{r}_centers": rows(n) for r, n in enumerate((7, 6, 3, 3))}, r"\[7, 6, 3, 3\] rows, which no one training"),
-        ({"0_centers": rows(6), "1_centers": rows(7)}, r"\[6, 7\] rows, which no one training"),
-        ({"0_centers": [np.ones(4, np.float32)]}, r"0_centers.param: an array of shape \(4,\) is no rows of classes"),
+        (
+            {f"{r}_centers": rows(n) for r, n in enumerate((7, 6, 3, 3))},
+            r"\[7, 6, 3, 3\] rows, so they are not all of one training",
+        ),
+        ({"0_centers": rows(6), "1_centers": rows(7)}, r"\[6, 7\] rows, so they are not all of one training"),
+        ({"0_centers": [np.ones(4, np.float32)]}, r"0_centers.param holds an array of shape \(4,\), expected"),
     ],
 )
-def test_files_of_banks_that_do_not_belong_together(files, message, tmp_path):
+def test_files_of_different_trainings_are_refused(files, message, tmp_path):
     for name, arrays in files.items():
         write_file(str(tmp_path / f"{name}.param"), array_file_chunks(arrays))
     with pytest.raises((OSError, ValueError), match=message):
         SavedClasses.of_original(str(tmp_path))
 
 
-def test_a_damaged_file_of_a_bank_is_named(tmp_path):
+def test_a_damaged_file_of_a_memory_bank_is_named(tmp_path):
     bank_file(tmp_path, 0, rows(4))
     bank_file(tmp_path, 1, rows(4))
     with open(tmp_path / "1_centers.param", "r+b") as file:
         file.truncate(60)
-    with pytest.raises(ValueError, match="cannot read .*/1_centers.param: the file is cut short"):
+    with pytest.raises(ValueError, match="cannot read .*/1_centers.param: the file is truncated"):
         SavedClasses.of_original(str(tmp_path))

@@ -12,7 +12,7 @@ def written(path, lines):
 MAP = [3, -1, 0, 4, -1]
 
 
-def test_text_and_arrays_say_the_same(tmp_path):
+def test_text_and_npy_give_the_same_map(tmp_path):
     np.save(tmp_path / "map.npy", np.array(MAP))
     np.save(tmp_path / "small.npy", np.array(MAP, np.int16))
     for path in (written(tmp_path / "map.txt", MAP), str(tmp_path / "map.npy"), str(tmp_path / "small.npy")):
@@ -24,19 +24,19 @@ def test_text_and_arrays_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     "lines, message",
     [
-        ([0, 1], "has 2 lines for 3 classes"),
-        ([0, 1, 2, -1], "has 4 lines for 3 classes"),
-        ([0, 6, 1], "line 2: there is no class 6 in the checkpoint, which has 6"),
-        ([0, 1, -2], "line 3: there is no class -2"),
-        ([4, -1, 4], "lines 1 and 3: class 4 can become one class only"),
-        ([0, "one", 2], "line 2: 'one' is no number of a class"),
-        ([0, "", 2], "line 2: '' is no number"),
-        ([0, 1.0, 2], "line 2: '1.0' is no number"),
-        ([0, 1, 10**19], "line 3: '10000000000000000000' is no number"),
-        ([0, "1 2", 3], "line 2: '1 2' is no number"),
+        ([0, 1], "has 2 lines, expected 3"),
+        ([0, 1, 2, -1], "has 4 lines, expected 3"),
+        ([0, 6, 1], "line 2: class 6 is not in the checkpoint, which has 6"),
+        ([0, 1, -2], "line 3: class -2 is not in"),
+        ([4, -1, 4], "lines 1 and 3: class 4 can be mapped to one class only"),
+        ([0, "one", 2], "line 2: 'one' is not a class number"),
+        ([0, "", 2], "line 2: '' is not a class number"),
+        ([0, 1.0, 2], "line 2: '1.0' is not a class number"),
+        ([0, 1, 10**19], "line 3: '10000000000000000000' is not a class number"),
+        ([0, "1 2", 3], "line 2: '1 2' is not a class number"),
     ],
 )
-def test_what_is_no_map_is_named_with_its_line(lines, message, tmp_path):
+def test_an_invalid_text_map_names_the_line(lines, message, tmp_path):
     path = written(tmp_path / "map.txt", lines)
     with pytest.raises(ValueError, match=f"{path}.*{message}"):
         read_class_map(path, 3, 6)
@@ -48,16 +48,16 @@ def test_what_is_no_map_is_named_with_its_line(lines, message, tmp_path):
         (np.zeros(3), "holds float64 of shape"),
         (np.zeros((3, 1), np.int64), r"holds int64 of shape \(3, 1\)"),
         (np.array([0, 0, 1]), "lines 1 and 2: class 0"),
-        (np.array([None, 1, 2], object), "does not begin as an array of numbers"),
+        (np.array([None, 1, 2], object), "has no header of an array of numbers"),
     ],
 )
-def test_what_is_no_map_in_an_array(array, message, tmp_path):
+def test_an_invalid_npy_map(array, message, tmp_path):
     np.save(tmp_path / "map.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=f"{tmp_path}/map.npy.*{message}"):
         read_class_map(str(tmp_path / "map.npy"), 3, 6)
 
 
-def test_a_map_that_is_not_there(tmp_path):
+def test_a_map_that_does_not_exist(tmp_path):
     for name in ("map.txt", "map.npy"):
         with pytest.raises(OSError, match=name):
             read_class_map(str(tmp_path / name), 3, 6)
@@ -69,7 +69,7 @@ def test_a_map_of_a_million_classes(tmp_path):
     np.testing.assert_array_equal(read_class_map(str(tmp_path / "map.npy"), 10**6, 10**6), order)
 
 
-def test_names_give_the_map():
+def test_a_map_by_names_of_identities():
     old = {"ann": 0, "bob": 1, "eve": 2}
     new = {"bob": 0, "zoe": 1, "ann": 2, "max": 3}
     assert map_names(old, new).tolist() == [1, -1, 0, -1]
