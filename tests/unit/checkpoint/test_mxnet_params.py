@@ -109,13 +109,13 @@ HOSTILE = {
     "many names": (a_file(names=struct.pack("<Q", 2**62)), "truncated"),
     "long name": (a_file(names=struct.pack("<2Q", 1, 2**62)), "truncated"),
     "no trailer": (a_file(names=b""), "truncated"),
-    "one name too many": (a_file(names=struct.pack("<2Q", 1, 0)), "its 0 arrays have 1 names"),
+    "one name too many": (a_file(names=struct.pack("<2Q", 1, 0)), "0 arrays have 1 names"),
     "no text": (a_file(array_header(0), names=struct.pack("<2Q", 1, 1) + b"\xff"), "utf-8"),
-    "pickle": (b"\x80\x04\x95" + bytes(30), "does not start as those of MXNet's nd.save do"),
+    "pickle": (b"\x80\x04\x95" + bytes(30), "not a file of MXNet's nd.save"),
     "name twice": (a_file(array_header(0), array_header(0), names=struct.pack("<3Q", 2, 0, 0)), "2 names, 1 of them"),
     "two names for one": (
         a_file(array_header(0), array_header(0), names=struct.pack("<4Q", 3, 0, 0, 1) + b"x"),
-        "its 2 arrays have 3 names",
+        "2 arrays have 3 names",
     ),
 }
 
