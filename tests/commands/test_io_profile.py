@@ -1,4 +1,4 @@
-"""`--profile-io` through the users' own commands: what it prints, what it writes, and what it leaves alone."""
+"""``--profile-io`` through the user's commands: its output, its files, and that it changes no other files."""
 
 import json
 import os
@@ -26,7 +26,7 @@ PHASES = ["reader alone", "training, dummy images", "training, the set"]
 
 
 @pytest.mark.parametrize("launcher", ["python", "run.sh"])
-def test_profile_prints_and_writes_its_figures_and_touches_no_training(launcher, run, settings, tmp_path):
+def test_profile_prints_and_writes_its_figures_and_changes_no_training(launcher, run, settings, tmp_path):
     ranks, command, environment = LAUNCHERS[launcher]
     trained = tmp_path / "models" / "small-arcface-demo"
     trained.mkdir(parents=True)
@@ -48,7 +48,7 @@ def test_profile_prints_and_writes_its_figures_and_touches_no_training(launcher,
 
 
 def check_figures(figures, ranks):
-    """Figures of `ranks` ranks with one decoding thread and batches of 8 that can be."""
+    """Checks the plausibility of the figures of ``ranks`` ranks with one decoding thread and batches of 8."""
     assert (figures["ranks"], len(figures["places"])) == (ranks, ranks)
     assert [place["threads"] for place in figures["places"]] == [1] * ranks
     assert list(figures["phases"]) == PHASES
@@ -60,31 +60,32 @@ def check_figures(figures, ranks):
         steps = {rank["images"] / 8 for rank in phase["ranks"]}
         assert len(steps) == 1 and min(steps) >= 20  # the same on all ranks
         assert 0 <= phase["wait_share"] <= 1
-    assert dummies["bytes_per_second"] == 0  # the reader rests
+    assert dummies["bytes_per_second"] == 0  # the reader is idle
     assert reader["bytes_per_second"] > training["bytes_per_second"] > 0
     assert 0 < training["read_share"] < 1
     assert reader["samples_per_second"] > training["samples_per_second"]
 
 
-def test_a_set_that_is_slow_to_decode_is_seen(run, settings, tmp_path):
+def test_a_data_set_that_is_slow_to_decode_is_detected(run, settings, tmp_path):
     write_face_set(tmp_path / "slow", ([slow_image(person)] * 2 for person in range(CLASSES)), (16, 16))
-    (tmp_path / "slow" / "lfw.bin").symlink_to("nowhere")  # does not take the figures away in the end
-    words = [word for word in settings if not word.startswith("rec=")] + [f"rec={tmp_path / 'slow' / 'train.rec'}"]
+    (tmp_path / "slow" / "lfw.bin").symlink_to("nowhere")  # a broken link must not prevent the report
+    slow = [setting for setting in settings if not setting.startswith("rec=")]
     result = run(
         *LAUNCHERS["python"][1],
         *SHORT,
-        *words,
+        *slow,
+        f"rec={tmp_path / 'slow' / 'train.rec'}",
         *("image_size=16", "decode_threads=1", "embedding_size=32", "batch_size=32"),
         OMP_NUM_THREADS="1",  # a core for the network, one for decoding
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "IO-bound: training loses" in result.stdout
+    assert "I/O-bound: training loses" in result.stdout
     verdict = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())["verdict"]
     assert verdict["kind"] != "compute" and verdict["loss"] > 0.2
 
 
 def slow_image(seed):
-    """A PNG of 16x16 pixels that takes its decoder longer than the network: it has to check 1 MiB of other data."""
+    """Returns a PNG of 16x16 pixels that takes longer to decode than the network takes: it contains a 1 MiB chunk."""
     pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     png = cv2.imencode(".png", pixels)[1].tobytes()
     chunk = b"prVt" + bytes(2**20)
@@ -94,7 +95,7 @@ def slow_image(seed):
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "arguments, message",
     [
         (["--profile-io", "debug=True"], "--profile-io measures the reading of images"),
         (["--profile-io", "--dataset", "100w"], "--profile-io measures the reading of images"),
@@ -102,32 +103,32 @@ def slow_image(seed):
         (["--profile-seconds", "3"], "--profile-seconds is 3.0, but must be above 0 and go with --profile-io"),
     ],
 )
-def test_what_cannot_be_profiled_is_said(run, settings, words, message):
-    result = run(sys.executable, "train_memory.py", *settings, *words)
+def test_invalid_profiles_are_refused(run, settings, arguments, message):
+    result = run(sys.executable, "train_memory.py", *settings, *arguments)
     assert result.returncode == 2
     assert result.stderr.count(message) == 1 and "Traceback" not in result.stderr
 
 
-def test_an_unreadable_set_is_told_before_anything_is_measured(run, settings, tmp_path):
+def test_an_unreadable_data_set_is_reported_before_measuring(run, settings, tmp_path):
     result = run("bash", "run.sh", *SHORT, *settings, f"rec={tmp_path / 'none.rec'}")
     assert result.returncode != 0
     assert (result.stdout + result.stderr).count("error") == 1, result.stdout + result.stderr
     assert f"{tmp_path / 'none.rec'}" in result.stderr and "reader alone" not in result.stdout
 
 
-def test_a_demo_set_that_was_copied_as_told_is_trained_on(run, settings, faces, tmp_path):
+def test_training_on_a_demo_set_copied_by_the_printed_commands(run, settings, faces, tmp_path):
     demo, memory = tmp_path / "data" / "demo", tmp_path / "memory"
     demo.mkdir(parents=True)
     for name in dataset.FILES:
         (demo / name).write_bytes(faces.with_name(name).read_bytes())
-    # A small set under the large one's description, which takes a minute to draw.
+    # A small data set with the metadata of the large one, which takes a minute to draw.
     numbers = (dataset.SEED, dataset.IDENTITIES, dataset.IMAGES_PER_IDENTITY, dataset.HELD_OUT, dataset.PAIRS)
     (demo / dataset.META).write_text(json.dumps(dataset._meta(*numbers)))
     files = find_set_files(str(demo / "train.rec"), "demo")
     subprocess.run(["bash", "-c", ram_disk_lines(files, str(memory))[1]], check=True)
-    words = [word for word in settings if not word.startswith("rec=")]
-    words += [ram_disk_setting(files, str(memory)), "max_update=2", "lr_steps=[1]"]
-    result = run(sys.executable, "train_memory.py", *words)
+    copied = [setting for setting in settings if not setting.startswith("rec=")]
+    copied += [ram_disk_setting(files, str(memory)), "max_update=2", "lr_steps=[1]"]
+    result = run(sys.executable, "train_memory.py", *copied)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "Drawing" not in result.stdout
     summary = json.loads((tmp_path / "models" / "small-arcface-demo" / "summary.json").read_text())
@@ -136,16 +137,17 @@ def test_a_demo_set_that_was_copied_as_told_is_trained_on(run, settings, faces, 
 
 @pytest.mark.parametrize("launcher", ["python", "run.sh"])
 @pytest.mark.parametrize(
-    "words, sign",
+    "arguments, sign",
     [
         (["--profile-io", "--profile-seconds", "2"], "training on dummy images"),
         (["max_update=1000000"], "Global Step: 4 "),
     ],
 )
-def test_one_rank_that_is_interrupted_says_so_in_a_word_and_ends_all(launcher, words, sign, settings):
+def test_an_interrupted_rank_stops_all_ranks_with_one_line(launcher, arguments, sign, settings):
     _, command, environment = LAUNCHERS[launcher]
+    command = [*command, *settings, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, *settings, *words], cwd=ROOT, env={**os.environ, **environment}, **pipes) as job:
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, **pipes) as job:
         assert any(sign in line for line in job.stdout)
         os.kill(job.pid if launcher == "python" else _last_started(job.pid), signal.SIGINT)
         start = time.monotonic()
@@ -157,15 +159,15 @@ def test_one_rank_that_is_interrupted_says_so_in_a_word_and_ends_all(launcher, w
 
 
 def _last_started(pid):
-    """The rank that run.sh's mpirun has started last: it starts one after the other."""
+    """Returns the process of the rank that the mpirun of run.sh started last."""
     for _ in range(2):
         pid = max(map(int, subprocess.check_output(["pgrep", "-P", str(pid)]).split()))
     return pid
 
 
 def test_ctrl_c_while_the_program_loads(settings):
-    words = [sys.executable, "train_memory.py", *settings]
-    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as job:
+    command = [sys.executable, "train_memory.py", *settings]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as job:
         while "libmxnet" not in Path(f"/proc/{job.pid}/maps").read_text():
             time.sleep(0.01)
         job.send_signal(signal.SIGINT)
@@ -173,7 +175,7 @@ def test_ctrl_c_while_the_program_loads(settings):
     assert (job.returncode, errors.strip()) == (130, "interrupted")
 
 
-def test_an_error_of_what_was_interrupted_is_no_defect(run):
+def test_an_error_raised_by_an_interrupt_is_not_reported(run):
     program = (
         "import horovod.mxnet as hvd\n"
         "from partial_fc_mxnet import collectives\n"
@@ -183,7 +185,7 @@ def test_an_error_of_what_was_interrupted_is_no_defect(run):
         "    finally:\n"
         "        raise ValueError('a batch is missing')\n"
         "hvd.init()\n"
-        "job.run(interrupted)\n"
+        "collectives.run(interrupted)\n"
     )
     result = run(sys.executable, "-c", program)
     assert (result.returncode, result.stderr.strip()) == (130, "interrupted")

@@ -1,1 +1,1 @@
-"""I/O profile: is reading the bottleneck?"""
+"""I/O profiling: measures whether reading the data set is the bottleneck of training."""

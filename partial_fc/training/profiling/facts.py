@@ -1,6 +1,6 @@
-"""What an IO profile measures: the figures of every rank in every phase, and what the host of a rank is and has.
+"""Measurements of an I/O profile: figures of every rank in every phase, and properties of the hosts.
 
-A step is one batch of every rank; R is the number of ranks.
+A step is one batch on every rank.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from partial_fc.utils.memory import free_memory
 
 
 class Tally(NamedTuple):
-    """What one rank has done up to a moment, or between two moments (see :meth:`since`).
+    """Counters of one rank at a point in time, or their increase between two (see :meth:`since`).
 
-    ``seconds`` of the clock; ``images`` taken by the rank; seconds it ``waited`` for them; ``cpu_seconds`` of the whole
-    process; ``bytes`` its decoding threads have asked of the files; their ``busy_seconds``, of which ``read_seconds``
-    were spent in reading the files; ``disk_bytes`` that really came from the disk; ``idle_seconds`` of the cores of its
-    host, all added up. The last two are None where the system does not tell.
+    Attributes:
+        seconds: Wall-clock time.
+        images: Images taken by the rank.
+        waited: Seconds that the rank waited for images.
+        cpu_seconds: CPU time of the process.
+        bytes: Bytes that the decoding threads requested from the files.
+        read_seconds: Time that the decoding threads spent reading files, summed over the threads.
+        busy_seconds: Time that the decoding threads spent reading or decoding, summed over the threads.
+        disk_bytes: Bytes read from the disk; None if the system does not count them.
+        idle_seconds: Idle time of the host's cores, summed over the cores; None if the system does not count it.
     """
 
     seconds: float
@@ -35,21 +41,21 @@ class Tally(NamedTuple):
 
     @property
     def speed(self) -> float:
-        """Images a second."""
+        """Images per second."""
         return self.images / self.seconds
 
     @property
     def wait_share(self) -> float:
-        """The share of the time that the rank waited for data."""
+        """Share of the time that the rank waited for data."""
         return self.waited / self.seconds
 
     @property
     def read_share(self) -> float:
-        """The share of the decoding threads' busy time spent in reading the files; 0 where they did nothing."""
+        """Share of the decoding threads' busy time spent reading files; 0 if they were idle."""
         return self.read_seconds / self.busy_seconds if self.busy_seconds else 0.0
 
     def since(self, before: Tally) -> Tally:
-        """What was done since ``before``."""
+        """Returns the increase since ``before``."""
         return Tally(
             seconds=self.seconds - before.seconds,
             images=self.images - before.images,
@@ -64,16 +70,23 @@ class Tally(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a rank runs: ``host``, its ``cores``, bytes of memory to be had there; the rank's decoding ``threads``."""
+    """Host of a rank.
+
+    Attributes:
+        host: Name of the host.
+        cores: Cores of the host.
+        threads: Decoding threads of the rank.
+        memory_available: Bytes of free memory.
+    """
 
     host: str
     cores: int
     threads: int
-    memory_available: int | None
+    memory_available: int
 
 
 class Phase(NamedTuple):
-    """A phase on all ranks: a Tally for each, in the order of the ranks, and the ``batch_size`` of one rank."""
+    """A phase of the profile: the ``batch_size`` of a rank, and a Tally for each rank in order."""
 
     name: str
     batch_size: int
@@ -81,41 +94,45 @@ class Phase(NamedTuple):
 
     @property
     def samples_per_second(self) -> float:
+        """Images per second of all ranks."""
         return self._total(lambda tally: tally.speed)
 
     @property
     def step_seconds(self) -> float:
+        """Duration of a step."""
         return self.batch_size * len(self.tallies) / self.samples_per_second
 
     @property
     def wait_seconds(self) -> float:
-        """Seconds a step that a rank waited for data, the mean over the ranks."""
+        """Seconds per step that a rank waited for data, mean over the ranks."""
         return self._total(self._wait) / len(self.tallies)
 
     @property
     def wait_share(self) -> float:
-        """The share of the time that a rank waited for data, the mean over the ranks."""
+        """Share of the time that a rank waited for data, mean over the ranks."""
         return self._total(lambda tally: tally.wait_share) / len(self.tallies)
 
     @property
     def worst_wait(self) -> tuple[int, float, float]:
-        """The rank that waited longest, its seconds a step, and the share of its time."""
+        """The rank that waited longest, its seconds per step, and the share of its time."""
         rank = max(range(len(self.tallies)), key=lambda rank: self.tallies[rank].waited)
         return rank, self._wait(self.tallies[rank]), self.tallies[rank].wait_share
 
     @property
     def bytes_per_second(self) -> float:
+        """Bytes per second that all ranks requested from the files."""
         return self._total(lambda tally: tally.bytes / tally.seconds)
 
     @property
     def disk_bytes_per_second(self) -> float | None:
+        """Bytes per second read from the disk for all ranks; None if the system does not count them."""
         if any(tally.disk_bytes is None for tally in self.tallies):
             return None
         return self._total(lambda tally: (tally.disk_bytes or 0) / tally.seconds)
 
     @property
     def read_share(self) -> float | None:
-        """Share of the decoding threads' busy time spent in reading the files; None where they did nothing."""
+        """Share of the decoding threads' busy time spent reading files; None if they were idle."""
         busy = self._total(lambda tally: tally.busy_seconds)
         return self._total(lambda tally: tally.read_seconds) / busy if busy else None
 
@@ -127,7 +144,7 @@ class Phase(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """Everything measured: the three phases, a Place for each rank, and whether the network runs on a ``gpu``."""
+    """All measurements: the three phases, a Place for each rank, and whether the network runs on a ``gpu``."""
 
     reader: Phase
     dummies: Phase
@@ -137,67 +154,66 @@ class Profile(NamedTuple):
 
     @property
     def phases(self) -> tuple[Phase, Phase, Phase]:
+        """The three phases in order."""
         return self.reader, self.dummies, self.training
 
     @property
     def threads(self) -> int:
-        """Decoding threads of a rank, of the rank that has the fewest."""
+        """Decoding threads of the rank with the fewest."""
         return min(place.threads for place in self.places)
 
     @property
     def ranks_of_host(self) -> int:
-        """Ranks of the host that has the most."""
+        """Number of ranks on the host with the most."""
         return max(len(self._ranks_beside(place)) for place in self.places)
 
     @property
-    def brake(self) -> int:
-        """The rank whose decoding threads are busiest when training on the set: all others wait for it."""
+    def bottleneck(self) -> int:
+        """The rank whose decoding threads are busiest in training on the data set: all other ranks wait for it."""
         return max(range(len(self.places)), key=lambda rank: self.busy_share(self.training, rank))
 
     @property
-    def memory_available(self) -> int | None:
-        """Bytes of the host that has the least; None where no host tells."""
-        return min(
-            (place.memory_available for place in self.places if place.memory_available is not None), default=None
-        )
+    def memory_available(self) -> int:
+        """Free bytes of the host with the least."""
+        return min(place.memory_available for place in self.places)
 
     def thread_shares(self, phase: Phase) -> tuple[float, float, float]:
-        """What the decoding threads of all ranks spend their time on, as shares: decoding, reading the files, idle."""
-        whole = sum(tally.seconds * place.threads for tally, place in zip(phase.tallies, self.places))
-        busy = sum(tally.busy_seconds for tally in phase.tallies) / whole
-        reading = sum(tally.read_seconds for tally in phase.tallies) / whole
+        """Returns the shares of the decoding threads' time on all ranks: decoding, reading files, idle."""
+        total = sum(tally.seconds * place.threads for tally, place in zip(phase.tallies, self.places))
+        busy = sum(tally.busy_seconds for tally in phase.tallies) / total
+        reading = sum(tally.read_seconds for tally in phase.tallies) / total
         return busy - reading, reading, max(0.0, 1 - busy)
 
     def busy_share(self, phase: Phase, rank: int) -> float:
-        """Share of the time that the decoding threads of a rank are busy, with decoding or reading."""
+        """Returns the share of the time that the decoding threads of a rank decode or read."""
         tally = phase.tallies[rank]
         return tally.busy_seconds / (tally.seconds * self.places[rank].threads)
 
     def decoding_cores(self, phase: Phase, rank: int) -> float:
-        """Cores that decoding takes on the host of a rank: no more than the threads that are busy and do not wait."""
+        """Returns the cores that decoding uses at most on the host of a rank: reading threads wait without a core."""
         tallies = [phase.tallies[other] for other in self._ranks_beside(self.places[rank])]
         return sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in tallies)
 
     def cores_busy(self, phase: Phase, rank: int | None = None) -> tuple[float, int]:
-        """(busy cores of a host, its cores): on the host of a rank, or on the one that has the fewest idle ones."""
+        """Returns (busy cores, cores) of the host of a rank, or of the host with the fewest idle cores."""
         places = self.places if rank is None else (self.places[rank],)
         idle, cores = min((self._idle(place, phase), place.cores) for place in places)
         return cores - idle, cores
 
     def idle_cores_of_rank(self, phase: Phase, rank: int) -> float:
-        """Cores that a rank could still take: those idle on its host, divided by the ranks there."""
+        """Returns the idle cores on the host of a rank divided by the ranks on this host."""
         place = self.places[rank]
         return self._idle(place, phase) / len(self._ranks_beside(place))
 
     def taken_by_others(self, phase: Phase) -> float:
-        """Share of a host's cores that other programs than the ranks keep busy, on the host where that is most."""
+        """Returns the share of a host's cores used by other programs, on the host where it is largest."""
         return max(
             (self._left_by_ranks(place, phase) - self._idle(place, phase)) / place.cores for place in self.places
         )
 
     def _idle(self, place: Place, phase: Phase) -> float:
-        # Two views: a container may have fewer cores than the host that the system tells of, and other programs than
-        # the ranks may be at work.
+        # The minimum of two estimates: the system counts the cores of the host, of which a container may have fewer,
+        # and the CPU time of the ranks does not include other programs.
         tallies = [phase.tallies[rank] for rank in self._ranks_beside(place)]
         by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
         return min([self._left_by_ranks(place, phase), *by_host])
@@ -211,19 +227,19 @@ class Profile(NamedTuple):
 
 
 def place_of(threads: int) -> Place:
-    """This process's Place, with so many decoding threads."""
+    """Returns the Place of this process, which has ``threads`` decoding threads."""
     return Place(socket.gethostname(), launch.cores_of_rank(1), threads, free_memory())
 
 
 def disk_bytes(path: str = "/proc/self/io") -> int | None:
-    """Bytes that the disk has read for this process so far; None where the system does not tell (only Linux does)."""
+    """Returns the bytes read from the disk for this process so far; None if the system does not count them."""
     return _number_in(path, "read_bytes:")
 
 
 def idle_seconds(path: str = "/proc/stat") -> float | None:
-    """Seconds that the cores of this host have been idle so far, all added up; None where the system does not tell."""
+    """Returns the idle time of this host's cores so far, summed; None if the system does not count it."""
     idle, waiting = _number_in(path, "cpu ", 4), _number_in(path, "cpu ", 5)
-    # Some sandboxes have the file, with nothing but zeros.
+    # In some sandboxes all numbers of the file are zero.
     return (idle + (waiting or 0)) / os.sysconf("SC_CLK_TCK") if idle else None
 
 
@@ -231,9 +247,9 @@ def _difference(after, before):
     return None if after is None or before is None else after - before
 
 
-def _number_in(path: str, name: str, word: int = 1) -> int | None:
+def _number_in(path: str, name: str, column: int = 1) -> int | None:
     try:
         with open(path, encoding="ascii") as file:
-            return next((int(line.split()[word]) for line in file if line.startswith(name)), None)
+            return next((int(line.split()[column]) for line in file if line.startswith(name)), None)
     except OSError:
         return None

@@ -28,8 +28,8 @@ def read_past_buffers(data, wait_for: Callable[[Any], None]) -> Iterator[Any]:
     """Yields batches of a reader after skipping those decoded in advance, with which a slow reader would seem fast.
 
     Args:
-        data: the reader, with its number of decoding ``threads``.
-        wait_for: called with each skipped batch; returns when the batch is decoded.
+        data: The reader, with its number of decoding ``threads``.
+        wait_for: Called with each skipped batch; returns when the batch is decoded.
     """
     batches = endless(data)
     for _ in range(data.threads + READ_AHEAD):

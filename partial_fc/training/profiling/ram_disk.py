@@ -1,4 +1,4 @@
-"""What it takes to put a data set into the host's memory: how large it is, and the lines for a shell."""
+"""Size of a data set, and the shell commands that copy it into the host's memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ RAM_DISK = "/mnt/faces_in_memory"
 
 
 class SetFiles(NamedTuple):
-    """A data set's files, which are in one folder.
+    """Files of a data set, which are in one folder.
 
-    ``rec``: path of its train.rec; ``names`` of all files, and their ``bytes`` in sum; ``data_name``: the folder's name
-    under ``data_root``, empty where the training is told of the set by ``rec``.
+    Attributes:
+        rec: Path of train.rec.
+        names: Names of all files.
+        bytes: Total size.
+        data_name: Name of the folder under ``data_root``; empty if the setting ``rec`` gives the path of the set.
     """
 
     rec: str
@@ -27,30 +30,31 @@ class SetFiles(NamedTuple):
 
     @property
     def ram_disk_gib(self) -> int:
-        """Whole GiB of a RAM disk that holds the files: a twentieth more than they are, for its own tables."""
+        """Size in GiB of a RAM disk for the files: 5 % more than their size, for the tables of the file system."""
         return max(1, -(-self.bytes * 21 // (20 * GIB)))
 
 
 def find_set_files(rec: str, data_name: str = "") -> SetFiles:
-    """The images of a set and what lies beside them: index, property, names, validation sets, the demo's description.
+    """Finds the images of a set and its other files: index, property, names, validation sets, the demo's metadata.
 
     Args:
-        rec, data_name: as in SetFiles.
+        rec: Path of train.rec.
+        data_name: See SetFiles.
 
     Raises:
-        OSError: the folder or one of the files cannot be read.
+        OSError: The folder or one of the files cannot be read.
     """
     folder, name = os.path.split(os.path.abspath(rec))
-    own = {name, os.path.splitext(name)[0] + ".idx", "property", IDENTITIES, META}
+    expected = {name, os.path.splitext(name)[0] + ".idx", "property", IDENTITIES, META}
     with os.scandir(folder) as entries:
-        # Links that lead nowhere and folders may have such names too.
-        found = [e for e in entries if (e.name in own or e.name.endswith(".bin")) and e.is_file()]
-        sizes = {e.name: e.stat().st_size for e in found}
+        # is_file excludes broken links and folders of such names.
+        files = [e for e in entries if (e.name in expected or e.name.endswith(".bin")) and e.is_file()]
+        sizes = {e.name: e.stat().st_size for e in files}
     return SetFiles(os.path.join(folder, name), tuple(sorted(sizes)), sum(sizes.values()), data_name)
 
 
 def ram_disk_lines(files: SetFiles, root: str = RAM_DISK) -> list[str]:
-    """The lines that mount a RAM disk at ``root`` and copy the set there, for bash."""
+    """Returns the bash commands that mount a RAM disk at ``root`` and copy the set to it."""
     source = os.path.dirname(files.rec)
     target = os.path.join(root, files.data_name or os.path.basename(source))
     names = ",".join(quote(name) for name in files.names)
@@ -62,7 +66,7 @@ def ram_disk_lines(files: SetFiles, root: str = RAM_DISK) -> list[str]:
 
 
 def ram_disk_setting(files: SetFiles, root: str = RAM_DISK) -> str:
-    """The word for the command line that trains on the copy."""
+    """Returns the command-line setting that trains on the copy."""
     if files.data_name:
         return f"data_root={quote(root)}"
     folder, name = os.path.split(files.rec)

@@ -1,4 +1,4 @@
-"""What an IO profile leaves for people and programs: a table, a picture, and the figures as JSON."""
+"""Report of an I/O profile: a table, a chart, and the figures as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from partial_fc.training.report import write_summary
-from partial_fc.utils import tables
 from partial_fc.utils.atomic_io import replacing
+from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from .facts import Phase, Profile
@@ -18,19 +18,17 @@ from .verdict import Verdict, judge, percent
 # Settings that make decoding slow; the verdict names them if the decoding threads are too slow.
 COSTLY = ("color_jittering", "jpeg_compression")
 
-HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "asked MB/s", "disk MB/s", "reading", "cores busy")
-
-
-def format_table(profile: Profile) -> str:
-    """The three phases, a line each, and the rank that waits longest, if it stands out."""
-    rows = [HEADER, *(_row(profile, phase) for phase in profile.phases)]
-    return "\n".join([*tables.format_table(rows, gap=3), *_worst_rank(profile), _LEGEND])
-
-
-_LEGEND = (
-    "waits for data: ms a step, the mean of the ranks.  threads: that decode, of a rank.  asked: of the files.\n"
-    "disk: what it had to read for that.  reading: the files, share of the threads' busy time; the rest is decoding."
+HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "files MB/s", "disk MB/s", "reading", "cores busy")
+LEGEND = (
+    "waits for data: ms per step, mean of the ranks.  threads: decoding threads of a rank.  files: requested by them.\n"
+    "disk: actually read from the disk.  reading: share of the threads' busy time spent on files; the rest is decoding."
 )
+
+
+def format_profile(profile: Profile) -> str:
+    """Returns the table: a line per phase, the rank that waits longest if it stands out, and a legend."""
+    rows = [HEADER, *(_row(profile, phase) for phase in profile.phases)]
+    return "\n".join([*format_table(rows, gap=3), *_worst_rank(profile), LEGEND])
 
 
 def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
@@ -53,15 +51,16 @@ def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
 def _worst_rank(profile: Profile) -> list[str]:
     training = profile.training
     rank, seconds, share = training.worst_wait
-    # Waits of a few percent differ by chance; the other ranks wait for this one inside the collectives.
+    # Small waits vary at random. The other ranks wait for this one inside the collectives.
     if len(profile.places) == 1 or share < 0.05 or seconds < 1.5 * training.wait_seconds:
         return []
     host = profile.places[rank].host
-    return [f"Rank {rank} on {host} holds the others up: it waits {1000 * seconds:.1f} ms a step ({percent(share)})."]
+    wait = f"{1000 * seconds:.1f} ms per step ({percent(share)})"
+    return [f"Rank {rank} on {host} delays the other ranks: it waits {wait} for data."]
 
 
 def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
-    """Everything for JSON: phases with their figures, every rank's own, places and verdict."""
+    """Returns all figures for JSON: of the phases, of each rank, of the places, and the verdict."""
     return {
         "verdict": verdict._asdict(),
         "ranks": len(profile.places),
@@ -88,19 +87,21 @@ def _figures(phase: Phase) -> dict[str, Any]:
 
 _KINDS = {
     "compute": "compute-bound",
-    "storage": "IO-bound by storage",
-    "threads": "IO-bound by too few decoding threads",
-    "cores": "short of cores for decoding",
+    "storage": "I/O-bound by storage",
+    "threads": "I/O-bound by too few decoding threads",
+    "cores": "too few cores for decoding",
     "unclear": "unclear",
 }
 
 
 def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> None:
-    """Draws the speed of the phases, what a step and what the decoding threads spend their time on, as a PNG.
+    """Draws the speed of the phases, the parts of a step, and the use of the decoding threads.
 
     Args:
-        path: of the PNG, written whole or not at all.
-        title: above all three.
+        path: PNG to write; it appears only when it is complete.
+        title: Title of the figure.
+        profile: The measurements.
+        verdict: The verdict, whose kind is added to the title.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -120,8 +121,8 @@ def _draw_speed(axes, profile: Profile) -> None:
     names = [_wrapped(phase) for phase in profile.phases]
     bars = axes.bar(names, [phase.samples_per_second for phase in profile.phases], color=["C0", "C7", "C2"])
     axes.bar_label(bars, fmt="%.0f")
-    axes.axhline(profile.dummies.samples_per_second, linestyle="--", color="grey", linewidth=1)
-    axes.margins(y=0.12)  # room for the labels
+    axes.axhline(profile.dummies.samples_per_second, linestyle="--", color="gray", linewidth=1)
+    axes.margins(y=0.12)  # space for the labels
     axes.set(ylabel="samples/s, all ranks", title="Speed")
 
 
@@ -135,16 +136,16 @@ def _draw_step(axes, profile: Profile) -> None:
             "waiting for data": [1000 * phase.wait_seconds for phase in phases],
         },
     )
-    axes.set(ylabel="ms", title="A step")
+    axes.set(ylabel="ms", title="Step")
 
 
 def _draw_threads(axes, profile: Profile) -> None:
     phases = (profile.reader, profile.training)
     shares = [profile.thread_shares(phase) for phase in phases]
-    names = ("decoding", "reading the files", "idle")
+    names = ("decoding", "reading files", "idle")
     stacks = {name: [100 * share[i] for share in shares] for i, name in enumerate(names)}
     _draw_stack(axes, [_wrapped(phase) for phase in phases], stacks)
-    axes.set(ylabel="% of the time", title=f"Decoding threads, {profile.threads} a rank")
+    axes.set(ylabel="% of the time", title=f"Decoding threads, {profile.threads} per rank")
 
 
 def _draw_stack(axes, names: list[str], stacks: dict[str, list[float]]) -> None:
@@ -152,7 +153,7 @@ def _draw_stack(axes, names: list[str], stacks: dict[str, list[float]]) -> None:
     for (label, heights), color in zip(stacks.items(), ("C2", "C3", "0.85")):
         axes.bar(names, heights, bottom=bottom, label=label, color=color, width=0.5)
         bottom = [low + height for low, height in zip(bottom, heights)]
-    axes.set_ylim(0, 1.25 * max(max(bottom), 1e-9))  # room for the legend
+    axes.set_ylim(0, 1.25 * max(max(bottom), 1e-9))  # space for the legend
     axes.legend(loc="upper center", ncols=len(stacks), fontsize="small", frameon=False)
 
 
@@ -181,7 +182,7 @@ def write_report(
         f"{plural(len(profile.places), 'rank')}"
     )
     # Printed first, so that no later error loses the measurement.
-    print(f"\n{title}\n\n{format_table(profile)}\n", flush=True)
+    print(f"\n{title}\n\n{format_profile(profile)}\n", flush=True)
     verdict = judge(profile, files, tuple(name for name in COSTLY if settings[name]))
     print(verdict.text)
     for line in verdict.lines:

@@ -1,4 +1,4 @@
-"""Figures of an IO profile, made up for tests."""
+"""Made-up measurements of an I/O profile."""
 
 from partial_fc.training.profiling.facts import Phase, Place, Profile, Tally
 from partial_fc.training.profiling.ram_disk import GIB, SetFiles
@@ -7,12 +7,12 @@ SET = SetFiles("/sets/emore/train.rec", ("property", "train.idx", "train.rec"), 
 
 
 def tally(speed, waits=0.0, cores=1.0, busy=0.0, reading=0.0, disk=0, idle=None):
-    """10 s of a rank at `speed` images/s of 10 kB; `busy` and `reading` are shares of one decoding thread's time."""
+    """Returns 10 s of a rank at ``speed`` images/s of 10 kB; ``busy``, ``reading``: shares of one thread's time."""
     return Tally(10.0, int(10 * speed), 10 * waits, 10 * cores, int(1e5 * speed), 10 * reading, 10 * busy, disk, idle)
 
 
 def profile(reader, dummies, training, cores=8, threads=1, memory=64 * GIB, gpu=True):
-    """A profile of as many ranks on one host as there are tallies of training; the ranks of the rest are all alike."""
+    """Returns a profile of ranks on one host, one per tally of ``training``; in other phases all ranks are equal."""
     ranks = len(training)
     phases = [
         Phase("reader alone", 50, (reader,) * ranks),

@@ -1,4 +1,4 @@
-"""What an IO profile shows of measured figures: table, RAM disk, picture, JSON."""
+"""Report of an I/O profile: table, RAM disk, chart, JSON."""
 
 import json
 import os
@@ -17,17 +17,17 @@ from partial_fc.training.profiling.facts import (
     place_of,
 )
 from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_lines, ram_disk_setting
-from partial_fc.training.profiling.report import draw_chart, format_table, numbers
+from partial_fc.training.profiling.report import draw_chart, format_profile, numbers
 from partial_fc.training.profiling.verdict import judge
 
 
-def test_what_was_done_between_two_moments():
+def test_difference_of_two_tallies():
     before, after = tally(10), tally(30, waits=0.2, cores=3, busy=0.5, reading=0.1, disk=7)
     assert after.since(before)._replace(waited=0) == Tally(0, 200, 0, 20, 2000000, 1, 5, 7, None)
     assert after.since(before._replace(disk_bytes=None)).disk_bytes is None
 
 
-def test_the_figures_of_a_phase():
+def test_figures_of_a_phase():
     phase = Phase("p", 50, (tally(100, waits=0.1, busy=1, reading=0.25, disk=1000), tally(100, waits=0.3, busy=1)))
     assert phase.samples_per_second == 200
     assert phase.step_seconds == 0.5
@@ -42,9 +42,9 @@ def test_the_figures_of_a_phase():
     assert unknown.disk_bytes_per_second is None
 
 
-def test_the_cores_of_the_fullest_host_count():
+def test_cores_are_those_of_the_busiest_host():
     measured = profile(tally(100), tally(100), [tally(100, cores=1.5)] * 3)
-    places = (Place("a", 4, 1, 5 * GIB), Place("a", 4, 2, 5 * GIB), Place("b", 2, 3, None))
+    places = (Place("a", 4, 1, 5 * GIB), Place("a", 4, 2, 5 * GIB), Place("b", 2, 3, 9 * GIB))
     measured = measured._replace(places=places)
     assert measured.cores_busy(measured.training) == (1.5, 2)
     assert measured.cores_busy(measured.training, 0) == (3, 4)
@@ -53,7 +53,7 @@ def test_the_cores_of_the_fullest_host_count():
     assert measured.memory_available == 5 * GIB
 
 
-def test_cores_that_other_programs_use_are_not_idle():
+def test_cores_used_by_other_programs_are_not_idle():
     measured = profile(tally(100), tally(100), [tally(100, cores=2, idle=15)], cores=4)  # 10 s: 1.5 of 4 are idle
     assert measured.cores_busy(measured.training) == (2.5, 4)
     assert measured.idle_cores_of_rank(measured.training, 0) == 1.5
@@ -61,13 +61,13 @@ def test_cores_that_other_programs_use_are_not_idle():
     assert measured.taken_by_others(measured.training) == pytest.approx(0.125)
     assert measured.taken_by_others(measured.dummies) == 0
     text = judge(measured, SET).text
-    assert text.startswith("Other programs kept up to 12 % of the cores busy meanwhile: measure again without them.")
+    assert text.startswith("Other programs used up to 12 % of the cores: measure again without them.")
     assert "Other programs" not in judge(measured._replace(training=measured.dummies), SET).text
 
 
-def test_the_table():
+def test_table():
     training = [tally(500, waits=0.1, busy=0.6, reading=0.06, disk=2 * 10**7), tally(500, waits=0.5, busy=0.6)]
-    lines = format_table(profile(tally(2000, busy=1), tally(1000), training, threads=3)).split("\n")
+    lines = format_profile(profile(tally(2000, busy=1), tally(1000), training, threads=3)).split("\n")
     columns = [line.split("  ") for line in lines[:4]]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in columns]
     assert cells[0][:3] == ["samples/s", "ms/step", "waits for data"]
@@ -75,14 +75,14 @@ def test_the_table():
     assert cells[2] == ["training, dummy images", "2000.0", "50.0", "0.0 (0 %)", "-", "-", "-", "-", "2.0 of 8"]
     assert cells[3] == ["training, the set", "1000.0", "100.0", "30.0 (30 %)", "3", "10.0", "2.0", "5 %", "2.0 of 8"]
     assert len({re.match(r".*? (samples/s|\d+\.\d)(?= )", line).end() for line in lines[:4]}) == 1
-    assert lines[4] == "Rank 1 on host holds the others up: it waits 50.0 ms a step (50 %)."
+    assert lines[4] == "Rank 1 on host delays the other ranks: it waits 50.0 ms per step (50 %) for data."
 
 
-def test_the_table_where_the_disk_is_unknown_and_ranks_wait_alike():
+def test_table_with_unknown_disk_reads_and_equal_waits():
     training = [tally(500, waits=0.3)._replace(disk_bytes=None), tally(500, waits=0.35)]
-    table = format_table(profile(tally(2000), tally(1000), training))
+    table = format_profile(profile(tally(2000), tally(1000), training))
     assert table.split("\n")[3].split()[-5:] == ["-", "-", "2.0", "of", "8"]
-    assert "holds the others up" not in table
+    assert "delays the other ranks" not in table
 
 
 def test_figures_as_json(tmp_path):
@@ -95,7 +95,7 @@ def test_figures_as_json(tmp_path):
     assert saved["places"] == [{"host": "host", "cores": 8, "threads": 1, "memory_available": 64 * GIB}]
 
 
-def test_the_chart_is_a_picture(tmp_path):
+def test_the_chart_is_a_png(tmp_path):
     measured = profile(tally(610, busy=1), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.8)] * 2)
     draw_chart(str(tmp_path / "a.png"), "small on demo", measured, judge(measured, SET))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -103,11 +103,11 @@ def test_the_chart_is_a_picture(tmp_path):
 
 
 @pytest.mark.parametrize("size, gib", [(1, 1), (20 * GIB // 21, 1), (GIB, 2), (20 * GIB, 21), (20 * GIB + 1, 22)])
-def test_the_size_of_a_ram_disk(size, gib):
+def test_size_of_a_ram_disk(size, gib):
     assert SET._replace(bytes=size).ram_disk_gib == gib
 
 
-def test_a_set_is_copied_with_all_that_belongs_to_it(tmp_path):
+def test_all_files_of_a_data_set_are_copied(tmp_path):
     source, target = tmp_path / "my faces", tmp_path / "memory"
     source.mkdir()
     sizes = {"train.rec": 1000, "train.idx": 100, "property": 10, "lfw.bin": 5, "notes.txt": 7}
@@ -125,7 +125,7 @@ def test_a_set_is_copied_with_all_that_belongs_to_it(tmp_path):
     assert ram_disk_setting(files, str(target)) == f"rec='{target}/my faces/train.rec'"
 
 
-def test_a_set_under_data_root_stays_under_one(tmp_path):
+def test_a_data_set_under_data_root_is_copied_under_a_data_root(tmp_path):
     (tmp_path / "emore").mkdir()
     (tmp_path / "emore" / "train.rec").write_bytes(b"1")
     files = find_set_files(str(tmp_path / "emore" / "train.rec"), "emore")
@@ -133,7 +133,7 @@ def test_a_set_under_data_root_stays_under_one(tmp_path):
     assert ram_disk_lines(files, "/ram")[1] == f"mkdir -p /ram/emore && cp {tmp_path}/emore/train.rec /ram/emore/"
 
 
-def test_what_the_host_tells(tmp_path):
+def test_counters_of_the_host(tmp_path):
     place = place_of(threads=3)
     assert place.cores >= 1 and place.threads == 3 and place.memory_available > 2**20
     assert disk_bytes() >= 0
