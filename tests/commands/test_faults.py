@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_read_or_written(launcher, place, message, complet
 
 def test_images_that_are_not_numbers(words, tmp_path):
     outcome = run_with_fault("mpi", "nan", 1, "features", words, tmp_path / "mark")
-    check(outcome, "it is in the features of rank 1")
+    check(outcome, "non-finite features on rank 1")
 
 
 @pytest.mark.parametrize("launcher, rank", [("mpi", 0), ("gloo", 1)])

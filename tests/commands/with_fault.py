@@ -91,13 +91,13 @@ def break_features(fault):
     """The features of this rank are not numbers."""
     from partial_fc_mxnet import SampleDistributeModule
 
-    gather = SampleDistributeModule._gather_features
+    gather = SampleDistributeModule._gather_batch
 
     def changed(self, features, labels):
         fault()
         return gather(self, features * float("nan"), labels)
 
-    SampleDistributeModule._gather_features = changed
+    SampleDistributeModule._gather_batch = changed
 
 
 def use_other_code(fault):

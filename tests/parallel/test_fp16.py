@@ -270,7 +270,7 @@ def test_an_overflow_on_the_way_forward_is_told_at_once(tmp_path):
         data.data[0][:] = 1e5
     with pytest.raises(
         FloatingPointError,
-        match=r"the loss is nan at update 1 \(it is in the features of rank .*\): .* or set fp16=False",
+        match=r"the loss is nan at update 1 \(non-finite features on rank.*\): .* or set fp16=False",
     ):
         step(module, data)
 

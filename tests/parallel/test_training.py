@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from layer import MARGINS, Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
 
-from partial_fc_mxnet import MarginLoss, memory_bank, memory_module
+from partial_fc_mxnet import MarginLoss, data_parallel, memory_bank
 
 STEPS = 20
 ASSET = os.path.join(os.path.dirname(__file__), "..", "assets", "one_rank.json")
@@ -63,7 +63,7 @@ def test_one_seed_gives_the_same_numbers(tmp_path):
 
 def test_a_bank_in_host_memory_trains_the_same(tmp_path, monkeypatch):
     # The second CPU context stands for a GPU: MXNet refuses to compute with arrays of both.
-    for module in (memory_bank, memory_module):
+    for module in (data_parallel, memory_bank):
         monkeypatch.setattr(module, "rank_context", lambda local_rank: mx.cpu(1))
     banks = [build_bank(31, 0.5, tmp_path, gpu=gpu) for gpu in (True, False)]
     assert [bank.weight.context for bank in banks] == [mx.cpu(1), mx.cpu(0)]

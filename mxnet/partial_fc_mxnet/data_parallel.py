@@ -1,0 +1,259 @@
+"""DataParallelModule: the backbone of a training, of which every rank trains a replica on its own images.
+
+Shapes: B local batch, E embedding.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+
+from partial_fc.layer.loss_scale import LossScale
+
+from . import collectives
+from .layer.clipped_updater import ClippedUpdater
+from .layer.scaled_updater import ScaledUpdater
+from .ops import module_arrays
+from .ops.buffers import Buffers
+from .ops.device import rank_context
+from .optimizer import DistributedOptimizer
+
+
+class DataParallelModule:
+    """An ``mx.mod.Module`` on the device of this rank, whose gradients Horovod sums.
+
+    Collectives of an update: the all-reduces of the gradients, see DistributedOptimizer and, for clipping and float16,
+    ClippedUpdater and ScaledUpdater.
+
+    Args:
+        symbol: One output, or the original's Group, see embedding_symbol.
+        logger: Logger of the module.
+        max_grad_norm: Maximum norm of the gradients, see ClippedUpdater; 0 disables clipping.
+
+    Attributes:
+        symbol: The backbone, with the embedding as its only output.
+        size, rank, local_rank: Number of ranks and this rank's numbers, from Horovod.
+        context: Device of this rank.
+        loss_scale: LossScale of a backbone with float16 parameters, set by bind; else None.
+    """
+
+    def __init__(self, symbol: mx.sym.Symbol, logger=logging, max_grad_norm: float = 0.0):
+        self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
+        self.context = rank_context(self.local_rank)
+        self.symbol = embedding_symbol(symbol)
+        self.logger = logger
+        self.max_grad_norm = max_grad_norm
+        self.loss_scale: LossScale | None = None
+        self._buffers = Buffers()
+        self._module = mx.mod.Module(self.symbol, ["data"], label_names=None, context=self.context, logger=logger)
+
+    def prepare_training(
+        self, train_data, optimizer_params, initializer=None, arg_params=None, aux_params=None
+    ) -> None:
+        """Binds, initializes, and copies the parameters of rank 0 to all ranks.
+
+        Skips what is done already. Restore a checkpoint after this method, because each rank restores its own running
+        statistics.
+
+        Args:
+            train_data: Iterator with ``provide_data``.
+            optimizer_params: See init_optimizer.
+            initializer: Initializes the parameters that arg_params and aux_params do not contain.
+            arg_params: Initial parameters by name, or None.
+            aux_params: Initial running statistics by name, or None.
+        """
+        if not self._module.binded:
+            self.bind(train_data.provide_data, for_training=True)
+        if not self._module.params_initialized:
+            self.init_params(initializer, arg_params, aux_params, allow_missing=True)
+        self.init_optimizer(optimizer_params)
+        # Broadcast the host copies: on the CPU a forward pass may leave the module's own arrays in a layout of
+        # oneDNN, which Horovod cannot send.
+        arg_params, aux_params = self._module.get_params()
+        self.broadcast_parameters({**arg_params, **aux_params})
+        self._module.set_params(arg_params, aux_params)
+
+    def bind(self, data_shapes, label_shapes=None, for_training: bool = True, **module_arguments) -> None:
+        """Binds the backbone.
+
+        Args:
+            data_shapes: As in Module.
+            label_shapes: Ignored, as labels do not pass through the symbol.
+            for_training: As in Module.
+            **module_arguments: As in Module.
+        """
+        self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training, **module_arguments)
+        dtypes = {array.dtype for array in module_arrays.parameters(self).values()}
+        if np.float16 in dtypes:
+            self.loss_scale = self.loss_scale or LossScale(self.output_shape[0])
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        """(B, E) of a bound module."""
+        return self._module.output_shapes[0][1]
+
+    def init_params(self, *args, **kwargs) -> None:
+        """Initializes the backbone as Module does: copies the given parameters, the initializer sets all others."""
+        self._module.init_params(*args, **kwargs)
+
+    def init_optimizer(
+        self, optimizer_params=(("learning_rate", 0.01),), force_init: bool = False, *, kvstore=None, optimizer="sgd"
+    ) -> None:
+        """Installs the backbone's optimizer inside a DistributedOptimizer.
+
+        Call it like the original, ``init_optimizer(optimizer_params, force_init)``, or with Module's keywords. If an
+        optimizer is installed already and force_init is False, it logs a warning and changes nothing.
+
+        Args:
+            optimizer_params: Arguments of the optimizer if ``optimizer`` is a name. rescale_grad defaults to 1 / B and
+                should be that, as the feature gradient already is divided by R. multi_precision defaults to True:
+                float16 parameters have float32 master weights.
+            force_init: Whether to replace an optimizer that is already installed.
+            kvstore: Ignored, as Horovod sums the gradients.
+            optimizer: Name of an MXNet optimizer, or an optimizer.
+        """
+        if isinstance(optimizer, str):
+            names = dict(enumerate(module_arrays.parameter_names(self)))
+            params = {"rescale_grad": 1.0 / self._module.data_shapes[0].shape[0], "multi_precision": True}
+            params.update(dict(optimizer_params))
+            optimizer = mx.optimizer.create(optimizer, sym=self.symbol, param_idx2name=names, **params)
+        if not isinstance(optimizer, DistributedOptimizer):
+            optimizer = DistributedOptimizer(optimizer)
+        previous = self._module._updater
+        self._module.init_optimizer(kvstore=None, optimizer=optimizer, force_init=force_init)
+        if self._module._updater is previous:
+            return
+        if self.loss_scale is not None:
+            self._module._updater = ScaledUpdater(optimizer, self.loss_scale, self.max_grad_norm, self.logger)
+        elif self.max_grad_norm:
+            self._module._updater = ClippedUpdater(optimizer, self.max_grad_norm)
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the backbone in its last update."""
+        return self._module._optimizer.learning_rate
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[mx.nd.NDArray]:
+        """Returns the outputs of the last forward, a list of one (B, E)."""
+        return self._module.get_outputs(merge_multi_context=merge_multi_context)
+
+    def get_export_params(self) -> tuple[dict[str, mx.nd.NDArray], dict[str, mx.nd.NDArray]]:
+        """Returns copies of (arg_params, aux_params) of the backbone on the host, float32."""
+        return module_arrays.export(self)
+
+    def prepare(self, data_batch, sparse_row_id_fn=None) -> None:
+        """Prepares the module for a batch, as Module does."""
+        self._module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
+
+    def embed(self, images: mx.nd.NDArray, batch_statistics: bool = False) -> np.ndarray:
+        """Embeds a batch without training on it.
+
+        Args:
+            images: (B, ...), the shape of ``data`` in bind.
+            batch_statistics: Embeds in training mode: normalizes by the statistics of this batch instead of the
+                running ones, which do not change, and applies dropout.
+
+        Returns:
+            (B, E) float32.
+        """
+        saved = {}
+        if batch_statistics:
+            running = module_arrays.statistics(self)
+            saved = {name: array.copy() for name, array in running.items()}
+        self._module.forward(mx.io.DataBatch([images]), is_train=batch_statistics)
+        embeddings = self.get_outputs()[0].asnumpy()
+        for name, array in saved.items():  # cuDNN's batch norm updates them in a forward pass
+            running[name][:] = array
+        return embeddings
+
+    def allgather(self, tensor: mx.nd.NDArray, name: str, shape, dtype, context) -> mx.nd.NDArray:
+        """Concatenates ``tensor`` of all ranks along the first axis.
+
+        Args:
+            tensor: Part of this rank, of the same shape on every rank.
+            name: Name of the collective.
+            shape: Shape of the result.
+            dtype: Type of the result.
+            context: Device of the result.
+
+        Raises:
+            ValueError: The result has another shape, because a rank sent a part of another size.
+        """
+        gathered = tensor.astype(dtype, copy=False)
+        if self.size > 1:
+            with collectives.waiting(f"all-gather {name}"):
+                gathered = hvd.allgather(gathered, name=name)
+        if gathered.shape != tuple(shape):
+            raise ValueError(
+                f"all-gather {name!r} returned {gathered.shape}, expected {tuple(shape)}: the ranks sent unequal parts"
+            )
+        return gathered.as_in_context(context)
+
+    def get_ndarray(self, context, name: str, shape, dtype=np.float32) -> mx.nd.NDArray:
+        """Returns the buffer of that name, allocated at its first use."""
+        return self._buffers.get(context, name, shape, dtype)
+
+    def get_ndarray2(self, context, name: str, arr: mx.nd.NDArray) -> mx.nd.NDArray:
+        """Returns the buffer of that name, with ``arr`` copied into it."""
+        return arr.copyto(self._buffers.get(context, name, arr.shape, arr.dtype))
+
+    @staticmethod
+    def broadcast_parameters(params) -> None:
+        """Overwrites every array of a dict with that of rank 0, in place, in the order of the names.
+
+        Collectives: broadcast ``broadcast.<name>`` for each array.
+        """
+        if hvd.size() == 1:
+            return
+        for name in sorted(params):
+            hvd.broadcast_(params[name], root_rank=0, name=f"broadcast.{name}")
+
+    def average_aux(self) -> None:
+        """Replaces the running statistics by their mean over the ranks, on every rank.
+
+        Each rank updates them with its own images only; a model to verify or save needs those of all images.
+
+        Collectives: all-reduce ``aux.<name>`` for each statistic.
+        """
+        statistics = module_arrays.statistics(self)
+        if self.size == 1:
+            return
+        for name, array in sorted(statistics.items()):
+            hvd.allreduce_(array, op=hvd.Average, name=f"aux.{name}")
+        self._module._params_dirty = True
+
+    def wait_for_update(self) -> None:
+        """Waits until the last update is complete.
+
+        Its all-reduces may still run. A rank that exits now would shut down Horovod while they do.
+        """
+        with collectives.waiting("gradients"):
+            for arrays in (module_arrays.parameters(self), module_arrays.statistics(self)):
+                for array in arrays.values():
+                    array.wait_to_read()
+
+
+def embedding_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+    """Returns the embedding of a backbone symbol, without the label that the original's symbol contains.
+
+    A label in a symbol would be float32, which cannot represent all classes above 2^24. The labels of a batch never
+    pass through the symbol.
+
+    Args:
+        symbol: One output, the embedding, or the original's ``Group([embedding, BlockGrad(label)])``.
+
+    Raises:
+        ValueError: It has other outputs.
+    """
+    outputs = symbol.list_outputs()
+    if len(outputs) == 1:
+        return symbol
+    embedding, label_inputs = symbol[0], symbol[1].list_arguments()
+    if len(outputs) == 2 and len(label_inputs) == 1 and label_inputs[0] not in embedding.list_arguments():
+        return embedding
+    raise ValueError(
+        f"symbol has the outputs {outputs}, expected one embedding (B, E) or Group([embedding, BlockGrad(label)])"
+    )

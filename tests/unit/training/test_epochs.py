@@ -1,0 +1,46 @@
+"""Batches of one epoch after another."""
+
+from itertools import islice
+
+import pytest
+
+from partial_fc.training.epochs import iterate_epochs
+
+
+class Data:
+    """An iterator over the numbers 0, 1, ... that starts at ``position``."""
+
+    def __init__(self, length, position=0):
+        self.length, self.position, self.resets = length, position, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.position == self.length:
+            raise StopIteration
+        self.position += 1
+        return self.position - 1
+
+    def reset(self):
+        self.position, self.resets = 0, self.resets + 1
+
+
+def test_epochs_follow_each_other():
+    assert list(islice(iterate_epochs(Data(2)), 5)) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
+
+
+def test_the_first_epoch_continues_at_the_current_position():
+    assert list(islice(iterate_epochs(Data(3, position=2), first=4), 3)) == [(4, 2), (5, 0), (5, 1)]
+
+
+def test_one_epoch_ends_with_a_reset():
+    data = Data(2)
+    assert list(iterate_epochs(data, endless=False)) == [(0, 0), (0, 1)]
+    assert (data.resets, data.position) == (1, 0)
+
+
+@pytest.mark.parametrize("endless", [True, False])
+def test_an_epoch_without_batches_is_an_error(endless):
+    with pytest.raises(ValueError, match="no batch in epoch 7, expected at least one per rank"):
+        next(iterate_epochs(Data(0), first=7, endless=endless))
