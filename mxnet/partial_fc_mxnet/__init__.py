@@ -1,9 +1,9 @@
-"""Partial FC on MXNet and Horovod: the distributed layer, its memory bank, the iterators and the callbacks."""
+"""Partial FC on MXNet and Horovod: the distributed classification layer, its memory bank, iterators and callbacks."""
 
 import mxnet
 
-# This repository has a folder called mxnet. Where the package itself is missing, `import mxnet` finds
-# that folder and succeeds with nothing in it.
+# This repository has a folder named mxnet. If the package itself is missing, `import mxnet` imports that folder as an
+# empty namespace package.
 if not hasattr(mxnet, "base"):
     raise ImportError("MXNet is not installed: run `bash setup-utils/install.sh`, then use .venv/bin/python")
 try:

@@ -1,6 +1,8 @@
-"""From settings to objects. Settings end here: everything below takes plain arguments.
+"""Builds the objects of a training from its settings. Everything below takes plain arguments.
 
-Every function takes the settings of default.py, read by attribute.
+``settings`` are those of default.py, completed by its generate_config.
+
+Shapes: B local batch, R ranks, C classes, L classes of one rank, E embedding.
 """
 
 from __future__ import annotations
@@ -24,20 +26,27 @@ from .ops.device import rank_context
 from .optimizer import MemoryBankSGDOptimizer
 from .symbol import get_symbol
 
-# Dummy batches of a pass: enough that their labels spread over the classes, few enough to draw at once.
+# Dummy batches of an epoch: their labels spread over the classes.
 DUMMY_BATCHES = 100
 
 
 def record_path(settings) -> str:
-    """The ``train.rec`` to train on."""
+    """Returns the path of the ``train.rec`` to train on."""
     return settings.rec or os.path.join(settings.data_root, settings.data_name, "train.rec")
 
 
 def build_data(settings, rank: int, size: int, local_size: int):
-    """The training iterator of a rank, one of ``local_size`` on its host: faces, or dummies where ``debug`` is set.
+    """Builds the training iterator of one rank: FaceImageIter, or DummyIter if ``debug`` is set.
+
+    Args:
+        settings: See above.
+        rank: Rank of this process.
+        size: R.
+        local_size: Number of ranks on this host, which share its cores.
 
     Raises:
-        OSError, ValueError: the set is missing, broken, or does not fit the settings.
+        OSError: The set is missing or cannot be read.
+        ValueError: The set is damaged or does not fit the settings.
     """
     if settings.debug:
         return build_dummies(settings, rank, size)
@@ -62,7 +71,7 @@ def build_data(settings, rank: int, size: int, local_size: int):
 
 
 def build_dummies(settings, rank: int, size: int) -> DummyIter:
-    """Batches like those of the training data that cost nothing to read."""
+    """Builds an iterator over dummy batches of the same shapes as the training data."""
     return DummyIter(
         settings.batch_size, _shape(settings), DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size
     )
@@ -73,7 +82,7 @@ def _shape(settings) -> tuple[int, int, int]:
 
 
 def validation_sets(settings) -> dict[str, str]:
-    """Name -> path of the ``.bin``, there or not; none in debug mode."""
+    """Returns the paths of the ``.bin`` files by name, existing or not; none in debug mode."""
     if settings.debug:
         return {}
     folder = os.path.dirname(record_path(settings))
@@ -81,7 +90,7 @@ def validation_sets(settings) -> dict[str, str]:
 
 
 def build_bank(settings, rank: int, size: int, local_rank: int, folder: str) -> MemoryBank:
-    """The class centers of a rank, to be saved in ``folder``."""
+    """Builds the memory bank of one rank, which saves its centers in ``folder``."""
     shard = shard_of(settings.num_classes, rank, size)
     return MemoryBank(
         num_sample=num_sampled(shard.size, settings.sample_ratio),
@@ -97,37 +106,37 @@ def build_bank(settings, rank: int, size: int, local_rank: int, folder: str) -> 
     )
 
 
-def check_context(settings, local_rank: int) -> None:
-    """Makes sure, before anything is read or written, that this rank has a device which can do what is asked.
+def require_device(settings, local_rank: int) -> None:
+    """Checks, before anything is read or written, that the device of this rank can run the training.
 
     Raises:
-        ValueError: it has none, or none that convolves in float16.
+        ValueError: This rank has no device, or fp16 is set and the device has no float16 convolutions.
     """
     context = rank_context(local_rank)
     if settings.fp16 and context.device_type == "cpu":
-        raise ValueError("MXNet has no float16 convolutions on the CPU: set fp16=False, or train where it sees a GPU")
+        raise ValueError("MXNet has no float16 convolutions on the CPU: set fp16=False, or train on a host with a GPU")
 
 
 def require_memory(settings, rank: int, size: int, local_rank: int, local_size: int) -> None:
-    """Makes sure that class centers and momentum will fit, before any rank of this host allocates them.
+    """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
 
     Raises:
-        ValueError: they will not.
+        ValueError: They do not fit.
     """
     if settings.bank_folder:
-        return  # the bank looks at the disk
+        return  # MemoryBank checks the space on the disk
     needed = 8 * shard_of(settings.num_classes, rank, size).size * settings.embedding_size
     if settings.bank_on_gpu and rank_context(local_rank).device_type == "gpu":
         free, _ = mx.context.gpu_memory_info(local_rank)
         memory.require_memory(needed, free, f"on GPU {local_rank}", "start more ranks, or set bank_on_gpu=False")
         return
-    hint = "train on more hosts, or keep them in files: bank_folder=<folder of a fast disk>"
+    hint = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
     place = f"for the {plural(local_size, 'rank')} of this host"
     memory.require_memory(local_size * needed, memory.free_memory(), place, hint)
 
 
 def build_symbol(settings, fp16: bool):
-    """The backbone, to train in float16 or not; it is always saved as the latter, which every device can run."""
+    """Builds the backbone. Models are saved with fp16=False, which every device can run."""
     return get_symbol(
         settings.network,
         settings.embedding_size,
@@ -140,13 +149,13 @@ def build_symbol(settings, fp16: bool):
 
 
 def learning_rates(settings, size: int) -> tuple[float, float]:
-    """The rates of the backbone and of the class centers before any of ``lr_steps``, with ``size`` ranks."""
-    followed = scaled_rate(settings.lr, settings.batch_size * size)
-    return settings.backbone_lr or followed, settings.memory_bank_lr or followed
+    """Returns the initial learning rates of backbone and class centers; both scale with the global batch unless set."""
+    scaled = scaled_rate(settings.lr, settings.batch_size * size)
+    return settings.backbone_lr or scaled, settings.memory_bank_lr or scaled
 
 
 def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistributeModule, dict]:
-    """The module, and the ``optimizer_params`` of its backbone."""
+    """Returns the module, and the ``optimizer_params`` of its backbone."""
     backbone_lr, memory_bank_lr = learning_rates(settings, size)
     backbone_scheduler, bank_scheduler = get_scheduler(
         settings.lr_steps, backbone_lr, memory_bank_lr, settings.warmup_steps

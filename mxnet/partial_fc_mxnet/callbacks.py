@@ -1,7 +1,9 @@
-"""What is told and looked at between the updates.
+"""Callbacks that run after every update: log lines, and the check for infinite or NaN parameters.
 
-Every callback takes the ``batch_end_param(loss, num_epoch, num_update)`` of SampleDistributeModule and must be
-called on every rank: what it does, all of them do together.
+Every callback takes the ``batch_end_param(loss, num_epoch, num_update)`` of SampleDistributeModule. Call it on every
+rank, because it may run collectives.
+
+Shapes: B local batch, R ranks.
 """
 
 from __future__ import annotations
@@ -17,21 +19,22 @@ from .ops import module_arrays
 
 
 class CallBackLogging:
-    """Writes the log line users grep, and keeps what the curves are drawn from.
+    """Logs loss and speed, and stores them for the curves of the report.
+
+    Collectives: all-reduce ``log.waited`` for each line, if ``waited`` is given.
 
     Args:
-        frequent: updates between lines.
-        rank: only rank 0 writes.
-        size, batch_size: R and B; a line counts the images of all ranks.
+        frequent: Number of updates between two lines.
+        rank: Rank of this process; only rank 0 writes.
+        size: R.
+        batch_size: B; the speed counts the images of all ranks.
         writer: mxboard SummaryWriter, or None.
         bar: tqdm bar, or None.
-        waited: gives the seconds this rank has waited for data so far, or None. If one rank has it, all must:
-            collective at each line, all-reduce ``log.waited``.
+        waited: Returns the seconds that this rank has waited for data so far; given on all ranks or on none.
 
     Attributes:
-        points: a LossPoint for each line.
-        seconds: time spent training so far; what other callbacks take is not in it once
-            :meth:`pause` has been told of it.
+        points: A LossPoint for each line.
+        seconds: Training time so far, without the seconds passed to :meth:`pause`.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class CallBackLogging:
             self.write(param.num_epoch, param.num_update)
 
     def write(self, epoch: int, num_update: int) -> None:
-        """Writes a line for the updates since the last one, if there are any."""
+        """Writes a line about the updates since the last line, if there are any."""
         now = time.perf_counter()
         elapsed, self._since = now - self._since, now
         self.seconds += elapsed
@@ -85,7 +88,7 @@ class CallBackLogging:
         return seconds / elapsed
 
     def state(self) -> dict:
-        """What lines and curves to come depend on, as JSON has it."""
+        """Returns the state for a checkpoint, as JSON."""
         return {
             "points": [list(point) for point in self.points],
             "losses": list(self._losses),
@@ -94,26 +97,26 @@ class CallBackLogging:
         }
 
     def restore(self, state: dict) -> None:
-        """Goes on where ``state`` was taken."""
+        """Restores the state that :meth:`state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(state["losses"])
         self.seconds, self._waiting_seconds = state["seconds"], state["waiting_seconds"]
 
     @property
     def waiting(self) -> float | None:
-        """The share of all the time so far in which the rank that waited most waited for data; None if unknown."""
+        """Share 0..1 of the training time in which the slowest rank waited for data; None if not measured."""
         if self._waited is None or not self.seconds:
             return None
         return round(self._waiting_seconds / self.seconds, 4)
 
     def restart(self) -> None:
-        """Counts time, and waiting for data, from now on."""
+        """Starts measuring time and waiting for data now."""
         self._since = time.perf_counter()
         if self._waited is not None:
             self._waited_before = self._waited()
 
     def pause(self, seconds: float) -> None:
-        """Leaves ``seconds`` out of the speed: verifying and saving is not training."""
+        """Excludes ``seconds`` from training time and speed, such as those of verification and saving."""
         self._since += seconds
 
     def _report(self, epoch: int, point: LossPoint) -> None:
@@ -135,16 +138,17 @@ class CallBackLogging:
 
 
 class CallBackFinite:
-    """Ends a training whose backbone holds numbers that are not finite, on every rank: they are the same on all.
+    """Stops training if a parameter of the backbone is infinite or NaN.
 
-    Some activations turn a NaN into a zero, so that the loss need not tell.
+    The loss may be finite nevertheless: some activations turn NaN into zero. Parameters are the same on all ranks, so
+    every rank raises the error.
 
     Args:
         module: SampleDistributeModule.
-        frequent: updates between looks.
+        frequent: Number of updates between two checks.
 
-    Raises, in a call:
-        FloatingPointError: names a parameter.
+    Raises:
+        FloatingPointError: In a call, on every rank; names a parameter.
     """
 
     def __init__(self, module, frequent: int):
@@ -153,22 +157,22 @@ class CallBackFinite:
     def __call__(self, param) -> None:
         if param.num_update % self.frequent:
             return
-        parameters = module_arrays.parameters(self.module._module)
+        parameters = module_arrays.parameters(self.module)
         if module_arrays.all_finite(list(parameters.values())):
             return
-        wrong = next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
+        nonfinite = next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
         raise FloatingPointError(
-            f"{wrong} is not finite after update {param.num_update}: lower lr, set warmup_steps or max_grad_norm, or "
-            "look for broken images"
+            f"{nonfinite} is not finite after update {param.num_update}: lower lr, set warmup_steps or max_grad_norm, "
+            "or check the images"
         )
 
 
 class Timed:
-    """Runs callbacks whose time is not training time, and tells the log of it.
+    """Runs callbacks and excludes their time from the training time of the log.
 
     Args:
         log: CallBackLogging.
-        callbacks: called in this order.
+        callbacks: Callbacks, called in this order.
     """
 
     def __init__(self, log: CallBackLogging, callbacks):

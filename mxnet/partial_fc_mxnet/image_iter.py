@@ -1,4 +1,4 @@
-"""Data iterators: face sets in RecordIO files, and dummy batches that cost nothing.
+"""Data iterators: face sets in RecordIO files, and dummy batches without reading.
 
 Shapes: B local batch, R ranks, H, W image size, C classes.
 """
@@ -23,26 +23,40 @@ from .ops.host_memory import host_array
 
 Arrays = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
-AHEAD = 2  # batches kept ready beyond those in the making
+AHEAD = 2  # decoded batches that wait, beyond one per thread in progress
 
 
 class FaceImageIter(mx.io.DataIter):
-    """The images of `path_imgrec` (its .idx beside it), the part of rank `context` out of `context_num`.
+    """Iterates over the share of one rank in the images of a RecordIO file.
 
-    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. They are read, decoded and augmented
-    ahead of time, over the end of the epoch too, by threads of the iterator's own.
+    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. Threads of the iterator read, decode and
+    augment them in advance, across the end of an epoch as well.
 
-    data_shape: (3, H, W), the size that the images have.
-    shuffle: a new order each epoch, from (seed, epoch), that all ranks share.
-    rand_mirror, cutoff, color_jittering, jpeg_compression: see partial_fc.data.transforms.Augmentation.
-    images_filter: leave out identities with fewer images than that; class labels stay as they are.
-    skip_bad_images: so many bad images are replaced by their neighbours, with a warning, before one is an error.
-    threads: that decode; 0 for as many as the process may use cores, 8 at most.
+    Args:
+        batch_size: B.
+        data_shape: (3, H, W) of the images in the file.
+        path_imgrec: Path of the ``.rec`` file; the ``.idx`` file must be beside it.
+        shuffle: Whether each epoch has a new order, computed from (seed, epoch) and the same on all ranks.
+        rand_mirror, cutoff, color_jittering: See partial_fc.data.transforms.Augmentation.
+        images_filter: Skips identities with fewer images than this; class labels do not change.
+        context: Rank of this process.
+        context_num: R.
+        seed: Seed of order and augmentation.
+        jpeg_compression: See Augmentation.
+        skip_bad_images: Number of bad images that are replaced by their neighbors, with a warning, before the next one
+            is an error.
+        threads: Number of decoding threads; 0 for one per core of this process, at most 8.
 
-    `num_images` is that of an epoch of all ranks, `num_classes` the number of identities in the file, `threads` the
-    number in use; `counters` tells what reading has cost (ReadCounters). `check_labels(C)` raises ValueError naming the
-    record whose label does not fit. Raises OSError or ValueError, naming file and mend, for files and sizes that cannot
-    be, and in `next` for a bad image, naming file, key and offset.
+    Attributes:
+        num_images: Number of images in an epoch of all ranks.
+        num_classes: Number of identities in the file.
+        threads: Number of decoding threads in use.
+        cursor: Position in the data, of the batches handed out.
+        check_labels: ``check_labels(C)`` raises ValueError naming the first record whose label is not below C.
+
+    Raises:
+        OSError: A file is missing or cannot be read.
+        ValueError: A file or an argument is invalid. In ``next``: an image is bad; names file, key and offset.
     """
 
     def __init__(
@@ -83,52 +97,59 @@ class FaceImageIter(mx.io.DataIter):
         self.check_labels = self._faces.records.check_labels
         self.threads = threads or decode_threads(local_size=1)
         self.cursor = Cursor(self.num_images, batch_size * context_num)
-        self._given: deque = deque()
+        self._handed_out: deque = deque()
         pool = RecyclingPool((batch_size, *data_shape), np.float32)
-        load = partial(load_batch, self._faces, pool, self._given)
+        load = partial(load_batch, self._faces, pool, self._handed_out)
         self._prefetcher = Prefetcher(load, self.cursor.successor, self.threads, self.threads + AHEAD)
 
     @property
     def counters(self) -> ReadCounters:
-        """What reading has cost since the iterator was made."""
+        """Bytes and seconds spent on reading since the iterator was created."""
         return self._faces.counters
 
     @property
     def skipped(self) -> int:
-        """Bad images that this rank has passed over so far."""
+        """Number of bad images that this rank has skipped so far."""
         return len(self._faces.bad_images)
 
     @property
     def digest(self) -> str:
-        """Tells the set from others, wherever it lies; see RecordReader.digest."""
+        """Identifies the content of the set, independent of its path; see RecordReader.digest."""
         return self._faces.records.digest
 
     def sample(self, count: int) -> np.ndarray:
-        """(count, H, W, 3) uint8 RGB: the first images of the set, as they are; fewer where some are damaged."""
+        """Returns the first images, not augmented, as (count, H, W, 3) uint8 RGB; fewer if some are bad."""
         return self._faces.sample(count)
 
     def reset(self) -> None:
-        """Start the next epoch; before the first batch of an epoch this changes nothing."""
+        """Starts the next epoch; before the first batch of an epoch it does nothing."""
         self.cursor.reset()
 
     def next(self) -> mx.io.DataBatch:
-        """The next batch. Raises StopIteration at the end of the epoch, on all ranks after the same batch."""
+        """Returns the next batch.
+
+        Raises:
+            StopIteration: At the end of the epoch, on all ranks after the same number of batches.
+        """
         arrays = self._prefetcher.get(self.cursor.current())
         self.cursor.advance()
-        self._given.append(arrays)
+        self._handed_out.append(arrays)
         return data_batch(*arrays)
 
     def state(self) -> dict:
-        """The place in the data, as integers and booleans: `epoch`, and `images` that all ranks together have been
-        given of its order; the rest names the order. What has been read ahead does not count. While fit trains it has
-        taken one batch more than it has trained on: its `data_state` is the place to save.
+        """Returns the position in the data, as JSON.
+
+        ``epoch``, and ``images``: how many images of its order were handed out to all ranks together, without those
+        read in advance. All other keys identify the order. SampleDistributeModule.fit takes one batch more than it has
+        trained on, so save its ``data_state`` instead.
         """
         return {**self.cursor.state(), **self._order()}
 
     def restore(self, state: dict) -> None:
-        """Go on where `state` was taken, at any number of ranks and any batch size.
+        """Continues at a position that :meth:`state` returned, at any number of ranks and any batch size.
 
-        Raises ValueError if it was taken in another order: another set, seed, shuffle or images_filter.
+        Raises:
+            ValueError: The order was another one: another set, seed, shuffle or images_filter.
         """
         self.cursor.restore(state, self._order())
 
@@ -143,21 +164,24 @@ class FaceImageIter(mx.io.DataIter):
         }
 
     def close(self) -> None:
-        """End the threads and close the file; a second call does nothing."""
+        """Stops the threads and closes the file; a second call does nothing."""
         self._prefetcher.close()
         self._faces.records.close()
 
 
-def load_batch(faces: FaceBatches, pool: RecyclingPool, given: deque, place: Place) -> Arrays:
-    """Images (B, 3, H, W) float32 and labels (B,) int64 of the batch at `place`; runs in the reader's threads.
+def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, place: Place) -> Arrays:
+    """Reads the batch at a position; runs in the iterator's threads.
 
-    `given` holds the batches that the iterator has handed out. All but two are let go of here and not by whoever took
-    them: freeing an array hands the interpreter to another thread, and where all cores are busy it takes milliseconds
-    to get it back. Measured as waiting for data, that was 5 % of a step of 50 ms, and is 0.3 % now.
+    Releases all but the last two batches that the iterator has handed out. The training thread must not do that: it
+    gives up the interpreter lock when it frees an array, and on busy cores it takes milliseconds to get the lock back
+    (5 % of a step of 50 ms, now 0.3 %).
+
+    Returns:
+        (images (B, 3, H, W) float32, labels (B,) int64).
     """
-    with suppress(IndexError):  # of another thread that has been faster
-        while len(given) > 2:
-            given.popleft()
+    with suppress(IndexError):  # another thread was faster
+        while len(handed_out) > 2:
+            handed_out.popleft()
     images, labels = faces.batch(*place)
     data = pool.take()
     np.copyto(data, images)
@@ -165,13 +189,26 @@ def load_batch(faces: FaceBatches, pool: RecyclingPool, given: deque, place: Pla
 
 
 class DummyIter(mx.io.DataIter):
-    """The same random images in every batch, labels over all classes, different in each batch and on each rank.
+    """Iterates over batches that cost nothing to read.
 
-    What a step costs without reading: comparing its speed with FaceImageIter's shows whether IO is the bottleneck.
-    After `reset` the same batches come again. `rank` and `size` are this rank's number and how many there are.
+    All batches share one array of random images. Labels are spread over all classes and differ between batches and
+    ranks. Compare its speed with that of FaceImageIter to see whether reading limits training. After ``reset`` the same
+    batches follow.
+
+    Args:
+        batch_size: B.
+        data_shape: (3, H, W).
+        batches: Number of batches in an epoch.
+        num_classes: C.
+        seed: Seed of images and labels.
+        rank: Rank of this process.
+        size: R.
+
+    Raises:
+        ValueError: An argument is out of range.
     """
 
-    skipped, digest = 0, "dummy images"  # as FaceImageIter has it
+    skipped, digest = 0, "dummy images"  # see FaceImageIter
 
     def __init__(
         self,
@@ -195,43 +232,51 @@ class DummyIter(mx.io.DataIter):
         self._data = mx.nd.array(pixels, dtype="float32")
 
     def sample(self, count: int) -> np.ndarray:
-        """(0, H, W, 3) uint8: there are no faces."""
+        """Returns an empty array (0, H, W, 3) uint8, as there are no faces."""
         return np.empty((0, *self.provide_data[0].shape[2:], 3), np.uint8)
 
     def reset(self) -> None:
-        """Start again with the first batch."""
+        """Starts again with the first batch."""
         self.cursor.reset()
 
     def next(self) -> mx.io.DataBatch:
-        """The next batch. Raises StopIteration after `batches` of them."""
+        """Returns the next batch.
+
+        Raises:
+            StopIteration: At the end of the epoch.
+        """
         number = self.cursor.current()[1] // self.cursor.global_batch
         self.cursor.advance()
-        # The constant keeps this stream apart from the draw of negatives, which is seeded by (seed, rank) too.
+        # The constant separates this stream from that of the negative classes, which is seeded by (seed, rank) too.
         labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, self.batch_size)
         return data_batch(self._data, host_array(labels))
 
     def state(self) -> dict:
-        """The place: epoch, and images of all ranks together."""
+        """Returns the epoch and the number of images handed out to all ranks together."""
         return self.cursor.state()
 
     def restore(self, state: dict) -> None:
-        """Go on where `state` was taken."""
+        """Continues at a position that :meth:`state` returned."""
         self.cursor.restore(state, {})
 
 
 def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:
-    """What a batch holds: data (B, 3, H, W) float32 and label (B,) int64."""
+    """Returns (provide_data, provide_label): data (B, 3, H, W) float32 and label (B,) int64."""
     data = mx.io.DataDesc("data", (batch_size, *data_shape), np.float32)
     return [data], [mx.io.DataDesc("softmax_label", (batch_size,), np.int64)]
 
 
 def data_batch(data: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.io.DataBatch:
-    """A DataBatch whose labels stay integers: float32 has no 16,777,217."""
+    """Returns a DataBatch with integer labels, as float32 cannot represent 16,777,217."""
     return mx.io.DataBatch([data], [labels], 0)
 
 
 def check_shape(data_shape: tuple) -> tuple[int, int]:
-    """(H, W) of data_shape (3, H, W). Raises ValueError for another form."""
+    """Returns (H, W) of a data_shape (3, H, W).
+
+    Raises:
+        ValueError: It has another form.
+    """
     if len(data_shape) != 3 or data_shape[0] != 3 or min(data_shape) <= 0:
         raise ValueError(f"data_shape must be (3, height, width), got {tuple(data_shape)}")
     return data_shape[1], data_shape[2]

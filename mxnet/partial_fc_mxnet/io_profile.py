@@ -39,7 +39,7 @@ def profile(settings, seconds: float = SECONDS) -> None:
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     settings = _without_learning(settings)
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    collectives.run_on_all_ranks("sizes", lambda: (_check(settings), build.check_context(settings, local_rank)))
+    collectives.run_on_all_ranks("sizes", lambda: (_check(settings), build.require_device(settings, local_rank)))
     collectives.run_on_all_ranks(
         "room", lambda: build.require_memory(settings, rank, size, local_rank, hvd.local_size())
     )

@@ -46,7 +46,7 @@ def train(settings) -> None:
     """
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    collectives.run_on_all_ranks("context", lambda: build.check_context(settings, local_rank))
+    collectives.run_on_all_ranks("context", lambda: build.require_device(settings, local_rank))
     collectives.run_on_all_ranks(
         "room", lambda: build.require_memory(settings, rank, size, local_rank, hvd.local_size())
     )
@@ -222,7 +222,7 @@ class Trainer:
             CallBackFinite(self.module, self.settings.frequent),
             Timed(self.log, [self.verification, self.model_save, self.center_save, self.checkpoint]),
         ]
-        if step_seed.draws(self.module.symbol):
+        if step_seed.draws_random_numbers(self.module.symbol):
             # From here on each rank draws its own numbers. Last, because the verification draws too.
             seed = step_seed.StepSeed(self.settings.seed, self.rank)
             seed.after(self.module.num_update)

@@ -1,4 +1,4 @@
-"""The iterators as MXNet sees them, and RecordIO files against MXNet's own reader and writer."""
+"""The iterators with MXNet, and RecordIO files compared with MXNet's own reader and writer."""
 
 import cv2
 import numpy as np
@@ -23,7 +23,7 @@ PAYLOADS = {
 
 @pytest.fixture
 def rec(tmp_path):
-    """7 identities of 3 images; red is ten times the label, blue a ramp to the right."""
+    """Writes 7 identities of 3 images; red is ten times the label, blue increases to the right."""
 
     def encoded(label):
         image = np.zeros((*SHAPE[1:], 3), np.uint8)
@@ -34,7 +34,7 @@ def rec(tmp_path):
     return str(tmp_path / "train.rec")
 
 
-def test_mxnet_reads_our_files(tmp_path):
+def test_mxnet_reads_files_of_recordwriter(tmp_path):
     paths = str(tmp_path / "a.rec"), str(tmp_path / "a.idx")
     with RecordWriter(*paths) as writer:
         for key, payload in PAYLOADS.items():
@@ -46,7 +46,7 @@ def test_mxnet_reads_our_files(tmp_path):
         assert (header.flag, header.label.tolist(), header.id, header.id2, content) == (2, [key, 2.5], key, 3, payload)
 
 
-def test_we_read_mxnets_files(tmp_path):
+def test_recordreader_reads_files_of_mxnet(tmp_path):
     paths = str(tmp_path / "a.rec"), str(tmp_path / "a.idx")
     writer = recordio.MXIndexedRecordIO(paths[1], paths[0], "w")
     for key, payload in PAYLOADS.items():
@@ -58,7 +58,7 @@ def test_we_read_mxnets_files(tmp_path):
         assert unpack(reader.read(key)) == ((0, float(key), key, 3), payload)
 
 
-def test_both_writers_make_the_same_bytes(tmp_path):
+def test_both_writers_write_the_same_bytes(tmp_path):
     writer = recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w")
     with RecordWriter(str(tmp_path / "b.rec"), str(tmp_path / "b.idx")) as ours:
         for key, payload in PAYLOADS.items():
@@ -69,7 +69,7 @@ def test_both_writers_make_the_same_bytes(tmp_path):
         assert (tmp_path / ("a" + extension)).read_bytes() == (tmp_path / ("b" + extension)).read_bytes()
 
 
-def test_a_set_written_by_mxnet_in_the_originals_layout(tmp_path):
+def test_a_set_in_the_layout_of_the_original_written_by_mxnet(tmp_path):
     writer = recordio.MXIndexedRecordIO(str(tmp_path / "train.idx"), str(tmp_path / "train.rec"), "w")
     ranges = [(1, 3), (3, 4), (4, 8)]
     writer.write_idx(0, recordio.pack(recordio.IRHeader(0, [8, 11], 0, 1), b""))
@@ -104,30 +104,30 @@ def test_reset_starts_the_next_epoch_and_only_after_a_batch(rec):
     def labels(data):
         return [batch.label[0].asnumpy().tolist() for batch in data]
 
-    data, again = (FaceImageIter(4, SHAPE, rec, shuffle=True, seed=9) for _ in range(2))
-    again.reset()
+    data, other = (FaceImageIter(4, SHAPE, rec, shuffle=True, seed=9) for _ in range(2))
+    other.reset()
     first = labels(data)
-    assert first == labels(again)
+    assert first == labels(other)
     with pytest.raises(StopIteration):
         data.next()
     data.reset()
-    again.reset()
-    again.reset()
+    other.reset()
+    other.reset()
     second = labels(data)
-    assert second == labels(again) and second != first and len(second) == 5
+    assert second == labels(other) and second != first and len(second) == 5
 
 
 def test_ranks_share_an_epoch(rec):
     ranks = [FaceImageIter(3, SHAPE, rec, shuffle=True, context=rank, context_num=2, seed=4) for rank in range(2)]
-    one = FaceImageIter(6, SHAPE, rec, shuffle=True, seed=4)
-    for whole, *parts in zip(one, *ranks):
+    single = FaceImageIter(6, SHAPE, rec, shuffle=True, seed=4)
+    for whole, *parts in zip(single, *ranks):
         for kind in ("data", "label"):
             joined = np.concatenate([getattr(part, kind)[0].asnumpy() for part in parts])
             assert (joined == getattr(whole, kind)[0].asnumpy()).all()
     assert all(rank.cursor.images == 18 for rank in ranks)
 
 
-def test_errors_are_those_of_the_set(rec, tmp_path):
+def test_invalid_sets_and_sizes_are_refused(rec, tmp_path):
     with pytest.raises(ValueError, match=r"data_shape must be \(3, height, width\)"):
         FaceImageIter(4, (112, 112), rec)
     with pytest.raises(ValueError, match="holds images of 16x12"):
@@ -175,4 +175,4 @@ def test_labels_beyond_float32_stay_exact():
     labels = data.next().label[0]
     odd = labels.asnumpy() % 2 == 1
     big = labels.asnumpy() > 1 << 24
-    assert (odd & big).sum() > 300  # none of them would survive a float32
+    assert (odd & big).sum() > 300  # float32 could represent none of them

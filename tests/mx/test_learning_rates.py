@@ -1,4 +1,4 @@
-"""The rates that settings give at some number of ranks."""
+"""Learning rates from settings and the number of ranks."""
 
 import pytest
 
@@ -19,6 +19,6 @@ from partial_fc_mxnet.build import learning_rates
         ("emore", 2, {"memory_bank_lr": 0.3}, (0.025, 0.3)),
     ],
 )
-def test_rates_follow_the_global_batch_unless_set(dataset, ranks, changes, expected):
+def test_rates_scale_with_the_global_batch_unless_set(dataset, ranks, changes, expected):
     settings = default.generate_config(None, dataset, None, changes)
     assert learning_rates(settings, ranks) == pytest.approx(expected)

@@ -1,7 +1,8 @@
-"""The names users know, and the presets that name networks."""
+"""Public names and signatures, and the presets of networks."""
 
 import inspect
 
+import mxnet as mx
 import pytest
 
 import default
@@ -11,11 +12,11 @@ from partial_fc_mxnet.symbol.blocks import ACTIVATIONS
 from partial_fc_mxnet.symbol.head import HEADS
 
 
-def test_every_network_preset_has_a_symbol_and_the_other_way_round():
+def test_network_presets_and_symbols_match():
     assert set(default.network) == set(NETWORKS)
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     assert all(hasattr(partial_fc_mxnet, name) for name in partial_fc_mxnet.__all__)
 
 
@@ -24,7 +25,7 @@ def test_settings_of_the_backbone_have_the_choices_of_the_symbols():
 
 
 @pytest.mark.parametrize("name", ["net_act", "net_output"])
-def test_an_empty_setting_is_the_networks_own(name):
+def test_an_empty_setting_selects_the_networks_default(name):
     assert default.defaults()[name] == ""
     assert get_symbol("small", 8, **{name: default.defaults()[name] or None}).list_outputs() == ["fc1_output"]
 
@@ -34,6 +35,9 @@ SIGNATURES = {
     "SampleDistributeModule.fit": [
         *["self", "train_data", "optimizer_params", "batch_end_callback", "initializer", "arg_params", "aux_params"],
     ],
+    "SampleDistributeModule.bind": ["self", "data_shapes", "label_shapes", "for_training"],
+    "SampleDistributeModule.init_optimizer": ["self", "optimizer_params", "force_init"],
+    "SampleDistributeModule.prepare": ["self", "data_batch", "sparse_row_id_fn"],
     "SampleDistributeModule.forward": ["self", "data_batch", "is_train"],
     "SampleDistributeModule.backward_all": ["self", "total_feature", "total_label"],
     "SampleDistributeModule.backward": ["self", "total_feature", "total_label"],
@@ -57,14 +61,19 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_users_of_the_original_find_its_signatures(name):
-    callable_ = partial_fc_mxnet
+def test_signatures_start_like_those_of_the_original(name):
+    function = partial_fc_mxnet
     for part in name.split("."):
-        callable_ = getattr(callable_, part)
-    assert list(inspect.signature(callable_).parameters)[: len(SIGNATURES[name])] == SIGNATURES[name]
+        function = getattr(function, part)
+    assert list(inspect.signature(function).parameters)[: len(SIGNATURES[name])] == SIGNATURES[name]
 
 
-def test_the_modules_other_names():
+def test_init_optimizer_takes_the_keywords_of_module():
+    ours = inspect.signature(partial_fc_mxnet.SampleDistributeModule.init_optimizer).parameters
+    assert set(inspect.signature(mx.mod.Module.init_optimizer).parameters) == set(ours)
+
+
+def test_other_methods_exist():
     names = "bind init_params init_optimizer get_outputs get_export_params prepare forward_backward update".split()
     assert all(callable(getattr(partial_fc_mxnet.SampleDistributeModule, name)) for name in names)
     assert all(callable(getattr(partial_fc_mxnet.MemoryBank, name)) for name in ("save", "load"))

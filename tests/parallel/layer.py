@@ -1,4 +1,4 @@
-"""A small Partial FC with a linear backbone, the same for any number of ranks.
+"""A small Partial FC on a linear backbone, the same at any number of ranks.
 
 Shapes: G global batch, D inputs, E embedding, C classes.
 """
@@ -14,7 +14,7 @@ G, D, E = 6, 8, 4
 
 
 class Batches(mx.io.DataIter):
-    """This rank's part of the given global batches: images (steps, G, D), labels (steps, G)."""
+    """Iterates over this rank's part of global batches: images (steps, G, D), labels (steps, G)."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -35,18 +35,18 @@ class Batches(mx.io.DataIter):
 
 
 def random_batches(classes, steps, seed=0):
-    """Global batches (steps, G, D) float32 and labels (steps, G) over all classes."""
+    """Returns global batches (steps, G, D) float32 and labels (steps, G) over all classes."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((steps, G, D)).astype(np.float32), rng.integers(0, classes, (steps, G))
 
 
 def linear_symbol():
-    """A linear backbone with a bias, D -> E."""
+    """Returns a linear backbone with a bias, D -> E."""
     return mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=E, name="fc1", flatten=True)
 
 
 def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
-    """This rank's part of a bank of `classes` classes."""
+    """Returns the bank of this rank for a total of `classes` classes."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
     return MemoryBank(
         num_sampled(shard.size, ratio), shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(folder), gpu=gpu
@@ -54,7 +54,7 @@ def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
 
 
 def build_module(bank, loss, lr=0.1):
-    """The module with the linear backbone, and the parameters of its optimizer."""
+    """Returns the module over the linear backbone, and the parameters of its optimizer."""
     backbone, memory = get_scheduler([], lr, lr)
     module = SampleDistributeModule(linear_symbol(), loss, bank, MemoryBankSGDOptimizer(memory, 1 / G))
     params = {
@@ -68,7 +68,7 @@ def build_module(bank, loss, lr=0.1):
 
 
 def initial_params(seed=1):
-    """Weights of the linear backbone."""
+    """Returns weights of the linear backbone."""
     rng = np.random.default_rng(seed)
     return {
         "fc1_weight": mx.nd.array(rng.standard_normal((E, D)) * 0.3),
@@ -77,7 +77,7 @@ def initial_params(seed=1):
 
 
 def fit(module, params, batches, steps):
-    """Trains `steps` updates; returns the loss of each."""
+    """Trains until `steps` updates are done and returns the loss of each."""
     losses = []
     module.fit(
         batches,
@@ -92,7 +92,7 @@ def fit(module, params, batches, steps):
 
 
 def all_ranks(array, name):
-    """The arrays of all ranks, which may have different lengths, concatenated."""
+    """Concatenates the arrays of all ranks, which may have different lengths."""
     return np.concatenate(hvd.allgather_object(array, name=name)) if hvd.size() > 1 else array
 
 
@@ -106,7 +106,7 @@ MARGINS = {
 
 
 class OnlyForward:
-    """A user's own loss, which has only the textbook form."""
+    """A custom loss with only the textbook method."""
 
     def __init__(self, margins, scale):
         self.inner = MarginLoss(margins, scale, E)

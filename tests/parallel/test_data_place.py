@@ -1,4 +1,4 @@
-"""The place in the data that a callback can save: the images after those that have been trained on."""
+"""The position in the data that a callback can save: behind the images of the last update."""
 
 import cv2
 import horovod.mxnet as hvd
@@ -11,7 +11,7 @@ from partial_fc_mxnet import FaceImageIter, MarginLoss, MemoryBank, MemoryBankSG
 from partial_fc_mxnet.memory_scheduler import get_scheduler
 
 CLASSES, EACH, BATCH, SHAPE = 6, 9, 4, (3, 8, 8)
-UPDATES = 6  # over the end of an epoch on three ranks
+UPDATES = 6  # across the end of an epoch on three ranks
 
 
 def picture(number):
@@ -24,7 +24,7 @@ def iterator(folder):
     return FaceImageIter(BATCH, SHAPE, f"{folder}/train.rec", shuffle=True, context=rank, context_num=size, threads=2)
 
 
-def test_going_on_from_any_update_gives_the_images_that_would_have_come(tmp_path):
+def test_resuming_from_any_update_continues_with_the_next_images(tmp_path):
     write_face_set(tmp_path, [[picture(EACH * c + i) for i in range(EACH)] for c in range(CLASSES)], SHAPE[1:])
     shard = shard_of(CLASSES, hvd.rank(), hvd.size())
     bank = MemoryBank(shard.size, shard.size, hvd.rank(), hvd.local_rank(), 8, str(tmp_path), gpu=False)
@@ -40,13 +40,13 @@ def test_going_on_from_any_update_gives_the_images_that_would_have_come(tmp_path
     assert len(saved) == UPDATES and saved[0]["images"] == BATCH * hvd.size()
     plain = iterator(tmp_path)
     for state in [plain.state(), *saved]:
-        again = iterator(tmp_path)
-        again.restore(state)
-        assert (following(again) == following(plain)).all()
+        resumed = iterator(tmp_path)
+        resumed.restore(state)
+        assert (next_images(resumed) == next_images(plain)).all()
 
 
-def following(data):
-    """The images of the next batch."""
+def next_images(data):
+    """Returns the images of the next batch."""
     try:
         return data.next().data[0].asnumpy()
     except StopIteration:

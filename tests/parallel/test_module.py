@@ -1,4 +1,4 @@
-"""SampleDistributeModule around the layer: what it gathers, refuses and tells."""
+"""SampleDistributeModule around the layer: collectives, invalid input, errors."""
 
 import math
 
@@ -34,7 +34,7 @@ def test_forward_gathers_features_and_labels_in_rank_order(tmp_path):
 
 
 @pytest.mark.parametrize("label", [16_777_217, 2**40 + 1])
-def test_labels_past_float32_arrive_exactly(label, tmp_path):
+def test_labels_above_2_to_the_24_arrive_exactly(label, tmp_path):
     module = bound_module(50, tmp_path)
     module.num_classes = label + 1
     images, labels = random_batches(50, 1)
@@ -58,10 +58,10 @@ def test_feature_equal_to_its_center_gives_finite_gradients(tmp_path):
         bank = build_bank(6, 1.0, tmp_path)
         module, _ = build_module(bank, MarginLoss(margins, 64, E))
         labels = np.arange(6)
-        mine = bank.weight.copy()
-        centers = np.concatenate(hvd.allgather_object(mine.asnumpy(), name="centers"))
+        start = bank.weight.copy()
+        centers = np.concatenate(hvd.allgather_object(start.asnumpy(), name="centers"))
         for features in (centers, -centers):  # theta = 0 and theta = pi
-            mine.copyto(bank.weight)
+            start.copyto(bank.weight)
             bank.weight_mom[:] = 0
             d_features, loss = module.backward_sample(mx.nd.array(features), labels)
             assert math.isfinite(loss)
@@ -69,7 +69,7 @@ def test_feature_equal_to_its_center_gives_finite_gradients(tmp_path):
             assert np.isfinite(bank.weight.asnumpy()).all()
 
 
-def test_a_loss_that_is_not_a_number_stops_every_rank(tmp_path):
+def test_a_nan_loss_stops_every_rank_and_names_the_features(tmp_path):
     module = bound_module(50, tmp_path)
     features = mx.nd.ones((G, E))
     features[-1, 0] = np.nan
@@ -81,7 +81,7 @@ def test_a_loss_that_is_not_a_number_stops_every_rank(tmp_path):
     np.testing.assert_array_equal(module.memory_bank.weight.asnumpy(), before)
 
 
-def test_centers_that_are_not_a_number_name_their_rank(tmp_path):
+def test_a_nan_loss_names_the_rank_of_nan_centers(tmp_path):
     module = bound_module(50, tmp_path)
     if hvd.rank() == hvd.size() - 1:
         module.memory_bank.weight[:] = np.nan
@@ -89,16 +89,16 @@ def test_centers_that_are_not_a_number_name_their_rank(tmp_path):
         module.backward_all(mx.nd.ones((G, E)), np.full(G, 49, np.int64))
 
 
-def test_a_backbone_that_is_not_a_number_is_told(tmp_path):
+def test_a_nan_parameter_stops_training(tmp_path):
     module = bound_module(50, tmp_path)
-    look = CallBackFinite(module, frequent=2)
-    look(module.batch_end_param(None, 0, 2))
+    check = CallBackFinite(module, frequent=2)
+    check(module.batch_end_param(None, 0, 2))
     params, _ = module.get_export_params()
     params["fc1_bias"][1] = np.inf
     module._module.set_params(params, {})
-    look(module.batch_end_param(None, 0, 3))
+    check(module.batch_end_param(None, 0, 3))
     with pytest.raises(FloatingPointError, match="fc1_bias is not finite after update 4"):
-        look(module.batch_end_param(None, 0, 4))
+        check(module.batch_end_param(None, 0, 4))
 
 
 @pytest.mark.world_size(2, 3)
@@ -125,7 +125,7 @@ def test_buffers_are_allocated_once(tmp_path):
     assert module.get_ndarray(mx.cpu(), "buffer", (2, 4)).shape == (2, 4)
 
 
-def test_broadcast_parameters_takes_rank_0s(tmp_path):
+def test_broadcast_parameters_copies_from_rank_0(tmp_path):
     params = {"b": mx.nd.full((2,), hvd.rank() + 5), "a": mx.nd.full((3,), hvd.rank())}
     bound_module(7, tmp_path).broadcast_parameters(params)
     assert params["a"].asnumpy().tolist() == [0, 0, 0]
@@ -144,10 +144,10 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
     assert collectives.run_on_all_ranks("test", lambda: hvd.rank()) == hvd.rank()
 
 
-def test_callbacks_are_handed_loss_epoch_and_update(tmp_path):
-    seen = []
+def test_callbacks_receive_loss_epoch_and_update(tmp_path):
+    received = []
     module, params = build_module(build_bank(7, 1.0, tmp_path), MarginLoss(embedding_size=E))
-    module.fit(Batches(*random_batches(7, 2)), params, [seen.append], mx.init.Xavier(), max_update=3)
-    assert [(p.num_epoch, p.num_update) for p in seen] == [(0, 1), (0, 2), (1, 3)]
-    assert seen[0].loss.shape == (1,)
+    module.fit(Batches(*random_batches(7, 2)), params, [received.append], mx.init.Xavier(), max_update=3)
+    assert [(p.num_epoch, p.num_update) for p in received] == [(0, 1), (0, 2), (1, 3)]
+    assert received[0].loss.shape == (1,)
     assert module.grad_cache.shape == (G, E)

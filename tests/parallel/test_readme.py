@@ -1,4 +1,4 @@
-"""The README's lines of Python run as they stand."""
+"""The Python example of the README runs without changes."""
 
 import re
 
@@ -11,7 +11,7 @@ from paths import ROOT
 README = ROOT / "README.md"
 
 
-def test_the_readme_trains_a_symbol_of_ones_own(capsys):
+def test_the_example_trains_a_custom_symbol(capsys):
     (program,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     small = mx.sym.Pooling(mx.sym.Variable("data"), kernel=(8, 8), stride=(8, 8), pool_type="avg")
     names = {

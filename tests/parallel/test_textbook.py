@@ -1,4 +1,4 @@
-"""The layer against the textbook form that benchmarks/layer.py measures it by: the same numbers over 20 steps."""
+"""The layer equals the textbook form, the baseline of benchmarks/layer.py, over 20 steps."""
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -13,13 +13,13 @@ STEPS, CLASSES, EMBEDDING, BATCH = 20, 600, 64, 24
 
 
 def trajectory(kind, name, ratio, folder, **walk):
-    """Losses of 20 steps, and the centers, their momentum and the backbone after them."""
+    """Returns the losses of 20 steps, and the centers, their momentum and the backbone after them."""
     bank = build_bank(CLASSES, ratio, folder, embedding_size=EMBEDDING)
     backbone, memory = get_scheduler([12], 0.1, 0.1)
     symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / BATCH)
     module = kind(symbol, MarginLoss(MARGINS[name], 16, EMBEDDING), bank, optimizer, **walk)
-    if kind is TextbookModule:  # the same draws; its own are those of np.random
+    if kind is TextbookModule:  # selects the same classes; its own sample uses np.random
         module.sample = lambda labels: bank.sample(labels)[0]
     batch = BATCH // hvd.size()
     module.bind([mx.io.DataDesc("data", (batch, D))])
@@ -30,9 +30,9 @@ def trajectory(kind, name, ratio, folder, **walk):
     rng, losses = np.random.default_rng(2), []
     for _ in range(STEPS):
         images, labels = rng.standard_normal((BATCH, D)), rng.integers(0, CLASSES, BATCH)
-        mine = slice(hvd.rank() * batch, (hvd.rank() + 1) * batch)
-        batch_labels = mx.nd.array(labels[mine], dtype="int64")
-        module.forward_backward(mx.io.DataBatch([mx.nd.array(images[mine])], [batch_labels]))
+        local = slice(hvd.rank() * batch, (hvd.rank() + 1) * batch)
+        batch_labels = mx.nd.array(labels[local], dtype="int64")
+        module.forward_backward(mx.io.DataBatch([mx.nd.array(images[local])], [batch_labels]))
         module.update()
         losses.append(float(module.loss_cache.asscalar()))
     params, _ = module.get_export_params()
@@ -46,6 +46,6 @@ def trajectory(kind, name, ratio, folder, **walk):
 def test_equals_the_textbook_over_20_steps(name, ratio, walk, tmp_path):
     expected = trajectory(TextbookModule, name, ratio, tmp_path)
     result = trajectory(SampleDistributeModule, name, ratio, tmp_path, **walk)
-    # Two orders of adding float32: 6e-8 a step, magnified by 20 steps of a rate that moves a center by its own length.
+    # Another order of float32 additions differs by 6e-8 a step; 20 large steps magnify the difference.
     for part in expected:
         np.testing.assert_allclose(result[part], expected[part], rtol=1e-4, atol=1e-5, err_msg=part)

@@ -1,4 +1,4 @@
-"""Trajectories of twenty updates: the same at any number of ranks, and the same twice."""
+"""Trajectories of twenty updates are the same at any number of ranks and in a second run."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def trajectory(classes, loss, folder, ratio=1.0, gpu=True, steps=STEPS):
 
 
 def golden(key, result):
-    """What one rank computed, from the file; one rank writes it where PARTIAL_FC_UPDATE_ASSETS is set."""
+    """Returns what one rank computed, from the file. With PARTIAL_FC_UPDATE_ASSETS set, one rank writes the file."""
     if os.environ.get("PARTIAL_FC_UPDATE_ASSETS") and hvd.size() == 1:
         content = json.load(open(ASSET)) if os.path.exists(ASSET) else {}
         content[key] = result
@@ -42,27 +42,27 @@ def golden(key, result):
 @pytest.mark.parametrize("name", ["arcface", "cosface", "combined"])
 @pytest.mark.parametrize("classes", [12, 7, 2])
 def test_any_number_of_ranks_equals_one(name, classes, tmp_path):
-    # s = 16 keeps the chaos of twenty large steps below a hundred float32 roundings.
+    # At s = 16, twenty large steps magnify a float32 rounding at most a hundredfold.
     result = trajectory(classes, MarginLoss(MARGINS[name], 16.0, 4), tmp_path)
     expected = golden(f"{name}-{classes}", result)
     for part in expected:
         np.testing.assert_allclose(result[part], expected[part], rtol=1e-3, atol=1e-4, err_msg=part)
 
 
-def test_a_users_loss_trains_like_the_built_in_one(tmp_path):
-    own = trajectory(12, OnlyForward(MARGINS["arcface"], 16.0), tmp_path, ratio=0.5)
+def test_a_custom_loss_trains_like_marginloss(tmp_path):
+    custom = trajectory(12, OnlyForward(MARGINS["arcface"], 16.0), tmp_path, ratio=0.5)
     built_in = trajectory(12, MarginLoss(MARGINS["arcface"], 16.0, 4), tmp_path, ratio=0.5)
-    np.testing.assert_allclose(own["losses"], built_in["losses"], rtol=1e-3)
-    np.testing.assert_allclose(own["centers"], built_in["centers"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(custom["losses"], built_in["losses"], rtol=1e-3)
+    np.testing.assert_allclose(custom["centers"], built_in["centers"], rtol=1e-3, atol=1e-4)
 
 
-def test_one_seed_gives_the_same_numbers(tmp_path):
+def test_a_second_run_gives_the_same_numbers(tmp_path):
     first, second = (trajectory(31, MarginLoss(MARGINS["arcface"], 64.0, 4), tmp_path, ratio=0.3) for _ in range(2))
     assert first == second
 
 
 def test_a_bank_in_host_memory_trains_the_same(tmp_path, monkeypatch):
-    # The second CPU context stands for a GPU: MXNet refuses to compute with arrays of both.
+    # The second CPU context replaces a GPU: MXNet does not compute with arrays of two contexts.
     for module in (data_parallel, memory_bank):
         monkeypatch.setattr(module, "rank_context", lambda local_rank: mx.cpu(1))
     banks = [build_bank(31, 0.5, tmp_path, gpu=gpu) for gpu in (True, False)]
@@ -95,7 +95,7 @@ def test_one_pass_without_max_update(tmp_path):
 
 
 def test_saved_centers_load_again(tmp_path):
-    # Only rank 0's folder is used: the ranks of a test each have a tmp_path of their own.
+    # All ranks use the folder of rank 0, because tmp_path differs between ranks.
     folder = hvd.broadcast_object(str(tmp_path), name="folder")
     bank = build_bank(2, 1.0, folder)  # with three ranks the last one holds no class
     if bank.num_local:
