@@ -1,6 +1,6 @@
-"""Training with float16 parameters: loss scaling that all ranks agree on, and float32 master weights.
+"""Training with float16 parameters: a loss scale that is the same on all ranks, and float32 master weights.
 
-MXNet has no float16 products of matrices on the CPU, so the dense layer here is made of a product of numbers and a sum.
+MXNet has no float16 matrix product on the CPU, so the dense layer here is an elementwise product and a sum.
 
 Shapes: D inputs, H hidden, E embedding, G global batch.
 """
@@ -27,7 +27,7 @@ from partial_fc_mxnet import (
     get_scheduler,
 )
 from partial_fc_mxnet.io_profile import profile
-from partial_fc_mxnet.ops.module_arrays import parameters
+from partial_fc_mxnet.ops import module_arrays
 from partial_fc_mxnet.trainer import train
 
 CLASSES, H = 12, 16
@@ -35,7 +35,7 @@ HALF = ("dense_weight", "relu_gamma")
 
 
 def backbone(dtype):
-    """D -> H in ``dtype``, then H -> E in float32."""
+    """Returns a network D -> H in ``dtype``, then H -> E in float32."""
     body = mx.sym.expand_dims(mx.sym.Cast(mx.sym.Variable("data"), dtype=dtype), axis=2)
     body = mx.sym.broadcast_mul(body, mx.sym.Variable("dense_weight", shape=(1, D, H)))
     body = mx.sym.BatchNorm(mx.sym.sum(body, axis=1), fix_gamma=False, use_global_stats=True, name="bn")
@@ -44,7 +44,7 @@ def backbone(dtype):
 
 
 def start(seed=1):
-    """Parameters and statistics, the same on every rank."""
+    """Returns parameters and statistics, the same on every rank."""
     rng = np.random.default_rng(seed)
     arrays = {"dense_weight": rng.standard_normal((1, D, H)) * 0.3, "fc1_weight": rng.standard_normal((E, H)) * 0.3}
     arrays.update({"bn_gamma": np.ones(H), "relu_gamma": np.full(H, 0.25)})
@@ -54,7 +54,7 @@ def start(seed=1):
 
 
 def build(folder, dtype="float16", lr=0.1, s=16.0, max_norm=0.0):
-    """The module over that backbone, ready to train."""
+    """Returns the module over that backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), s, E)
     _, params = build_module(bank, loss, lr)
     memory_optimizer = MemoryBankSGDOptimizer(get_scheduler([], lr, lr)[1], 1 / G)
@@ -69,14 +69,9 @@ def batches(steps):
     return list(Batches(*random_batches(CLASSES, steps)))
 
 
-def gradients(module):
-    group = module._module._exec_group
-    return {name: arrays[0] for name, arrays in zip(group.param_names, group.grad_arrays)}
-
-
 def values(module):
-    """The parameters' bits, copied."""
-    return {name: array.asnumpy() for name, array in parameters(module._module).items()}
+    """Returns copies of the parameters."""
+    return {name: array.asnumpy() for name, array in module_arrays.parameters(module).items()}
 
 
 def step(module, batch):
@@ -87,12 +82,12 @@ def step(module, batch):
 
 def assert_same_on_all_ranks(arrays):
     for name, array in arrays.items():
-        every = all_ranks(array[np.newaxis], f"same.{name}")
-        np.testing.assert_array_equal(every, np.broadcast_to(array, every.shape), err_msg=name)
+        gathered = all_ranks(array[np.newaxis], f"same.{name}")
+        np.testing.assert_array_equal(gathered, np.broadcast_to(array, gathered.shape), err_msg=name)
 
 
-def spoil(batch, rank, scale=1e-3):
-    """Makes the images of one rank tiny: the gradient of so short an embedding is huge, its loss is ordinary."""
+def shrink_images(batch, rank, scale=1e-3):
+    """Scales down the images of one rank: a very short embedding has a huge gradient and an ordinary loss."""
     if hvd.rank() == rank:
         batch.data[0][:] *= scale
 
@@ -105,37 +100,37 @@ def test_float16_parameters_train_like_float32_ones(tmp_path):
         if module.loss_scale is not None:
             module.loss_scale.scale, module.loss_scale.good_steps = 128.0, GROW_AFTER - 10
         losses[dtype] = [step(module, batch) for batch in batches(20)]
-    # A rounding of the features (2^-11) moves a logit of s = 16 by 0.008, and the roundings of twenty steps add up.
+    # Rounding a feature (2^-11) changes a logit at s = 16 by 0.008, and the roundings of twenty steps add up.
     np.testing.assert_allclose(losses["float16"], losses["float32"], rtol=0, atol=0.05)
     assert losses["float16"] != losses["float32"]
     assert (module.loss_scale.scale, module.loss_scale.good_steps) == (256.0, 10)
 
 
-def test_going_on_from_a_checkpoint_keeps_master_weights_and_loss_scale(tmp_path):
+def test_a_checkpoint_restores_master_weights_and_loss_scale(tmp_path):
     folder = CheckpointFolder(collectives.gather("folder", str(tmp_path))[0], kept=1)
-    whole, data = build(tmp_path), batches(8)
-    whole.loss_scale.scale, whole.loss_scale.good_steps = 128.0, GROW_AFTER - 7
+    first, data = build(tmp_path), batches(8)
+    first.loss_scale.scale, first.loss_scale.good_steps = 128.0, GROW_AFTER - 7
     for batch in data[:5]:
-        step(whole, batch)
-    CallBackCheckpoint(whole, folder, frequent=0).save(5)
-    losses = [step(whole, batch) for batch in data[5:]]
-    again = build(tmp_path)
-    SavedTraining.newest(folder).restore(again, None)
-    assert (again.num_update, again.loss_scale.scale, again.loss_scale.good_steps) == (5, 128.0, GROW_AFTER - 2)
-    assert [step(again, batch) for batch in data[5:]] == losses
-    assert again.loss_scale.scale == whole.loss_scale.scale == 256.0
-    for name, array in values(whole).items():
-        np.testing.assert_array_equal(values(again)[name], array, err_msg=name)
+        step(first, batch)
+    CallBackCheckpoint(first, folder, frequent=0).save(5)
+    losses = [step(first, batch) for batch in data[5:]]
+    resumed = build(tmp_path)
+    SavedTraining.newest(folder).restore(resumed, None)
+    assert (resumed.num_update, resumed.loss_scale.scale, resumed.loss_scale.good_steps) == (5, 128.0, GROW_AFTER - 2)
+    assert [step(resumed, batch) for batch in data[5:]] == losses
+    assert resumed.loss_scale.scale == first.loss_scale.scale == 256.0
+    for name, array in values(first).items():
+        np.testing.assert_array_equal(values(resumed)[name], array, err_msg=name)
 
 
-def test_what_is_float16_and_what_has_master_weights(tmp_path):
+def test_dtypes_of_parameters_gradients_and_master_weights(tmp_path):
     module = build(tmp_path)
     module.loss_scale.scale = 128.0
     step(module, batches(1)[0])
     assert {name for name, array in values(module).items() if array.dtype == np.float16} == set(HALF)
-    assert {name for name, array in gradients(module).items() if array.dtype == np.float16} == set(HALF)
-    names = module._module._exec_group.param_names
-    for index, state in module._module._updater.states.items():
+    assert {name for name, array in module_arrays.gradients(module).items() if array.dtype == np.float16} == set(HALF)
+    names = module_arrays.parameter_names(module)
+    for index, state in module_arrays.backbone(module)._updater.states.items():
         if names[index] in HALF:
             momentum, master = state
             assert momentum.dtype == master.dtype == np.float32
@@ -145,45 +140,45 @@ def test_what_is_float16_and_what_has_master_weights(tmp_path):
     assert {array.dtype for params in module.get_export_params() for array in params.values()} == {np.float32}
 
 
-def test_updates_below_a_rounding_add_up(tmp_path):
+def test_updates_smaller_than_a_rounding_add_up(tmp_path):
     module = build(tmp_path, lr=1e-4)
     params, aux_params = start()
     params["dense_weight"][:] = 1
-    module._module.set_params(params, aux_params)
+    module_arrays.backbone(module).set_params(params, aux_params)
     module.loss_scale.scale = 256.0
     module.forward_backward(batches(1)[0])
-    grads, weight, momentum = gradients(module), 1.0, 0.0
+    grads, weight, momentum = module_arrays.gradients(module), 1.0, 0.0
     for update in range(20):
         for array in grads.values():
             array[:] = 0
-        grads["dense_weight"][:] = 256 / hvd.size()  # what a gradient of 1 in the mean over G images becomes
+        grads["dense_weight"][:] = 256 / hvd.size()  # a gradient of 1 in the mean over G images
         module.update()
         momentum = 0.9 * momentum - 1e-4 * (1 + 5e-4 * weight)
         weight += momentum
         if update == 0:
-            assert (values(module)["dense_weight"] == 1).all(), "a step was to be less than half a rounding"
-    # float16 holds numbers below 1 to 2^-11, and 256 / 3 to as much of itself.
+            assert (values(module)["dense_weight"] == 1).all(), "a step must be less than half a rounding"
+    # float16 represents numbers below 1 with an error of 2^-11, and 256 / 3 with the same relative error.
     np.testing.assert_allclose(values(module)["dense_weight"], weight, rtol=0, atol=2**-11)
     assert weight < 1 - 10 * 2**-11
 
 
 @pytest.mark.parametrize("max_norm, expected", [(0.0, 2.5), (1.0, 1.0), (2.0**-18, 2.0**-18), (9.0, 2.5)])
-def test_clipping_knows_the_loss_scale_and_loses_nothing(tmp_path, max_norm, expected):
-    """The norm of the gradient is 2.5 without the scale; clipped in float16 itself, 2^-18 of it would vanish."""
+def test_clipping_accounts_for_the_loss_scale_and_keeps_precision(tmp_path, max_norm, expected):
+    """The norm of the gradient is 2.5 without the scale; clipped to 2^-18 in float16, it would underflow."""
     module = build(tmp_path, max_norm=max_norm)
     module.forward_backward(batches(1)[0])
     before = values(module)["fc1_bias"]
-    for array in gradients(module).values():
+    for array in module_arrays.gradients(module).values():
         array[:] = 0
-    # float16 and float32 gradients of lengths 1.5 and 2 in the mean over the images of all ranks. Not 1.8: the sum of
-    # 14744 and 14744 is 14744 over Horovod's Gloo, which adds every other float16 number to itself as it should.
+    # float16 and float32 gradients of norms 1.5 and 2 in the mean over the images of all ranks. Not 1.8: Horovod's Gloo
+    # computes 14744 as the sum of 14744 and 14744 in float16.
     scaled = module.loss_scale.scale / hvd.size()
-    gradients(module)["relu_gamma"][:] = 1.5 * scaled / np.sqrt(H)
-    gradients(module)["fc1_bias"][:] = 2 * scaled / np.sqrt(E)
-    slope = module._module._exec_group.param_names.index("relu_gamma")
+    module_arrays.gradients(module)["relu_gamma"][:] = 1.5 * scaled / np.sqrt(H)
+    module_arrays.gradients(module)["fc1_bias"][:] = 2 * scaled / np.sqrt(E)
+    slope = module_arrays.parameter_names(module).index("relu_gamma")
     module.update()
-    momentum, _ = module._module._updater.states[slope]
-    # 0.1 is the rate; float16 holds what a rank gave to 2^-11 of itself.
+    momentum, _ = module_arrays.backbone(module)._updater.states[slope]
+    # 0.1 is the learning rate; the gradient of a rank is rounded to 2^-11 in float16.
     moved = 0.1 * (1.5 / 2.5 * expected / np.sqrt(H) + 5e-4 * 0.25)
     np.testing.assert_allclose(momentum.asnumpy(), -moved, rtol=2e-3)
     np.testing.assert_allclose(
@@ -196,26 +191,27 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(tmp_path, caplog):
     module, data, last = build(tmp_path), batches(4), hvd.size() - 1
     module.loss_scale.scale = 256.0
     step(module, data[0])
-    for name in ("bn_beta", "fc1_bias"):  # what is left of an image without pixels
-        parameters(module._module)[name][:] = 0
-    before, states = values(module), module._module._updater.get_states()
+    for name in ("bn_beta", "fc1_bias"):  # so that the embedding of tiny images is tiny
+        module_arrays.parameters(module)[name][:] = 0
+    updater = module_arrays.backbone(module)._updater
+    before, states = values(module), updater.get_states()
     centers = module.memory_bank.weight.asnumpy()
-    spoil(data[1], last)
+    shrink_images(data[1], last)
     module.forward_backward(data[1])
-    finite = [np.isfinite(array.asnumpy()).all() for array in gradients(module).values()]
-    assert all(finite) == (hvd.rank() != last), "the overflow was to be on one rank only"
+    finite = [np.isfinite(array.asnumpy()).all() for array in module_arrays.gradients(module).values()]
+    assert all(finite) == (hvd.rank() != last), "the overflow must be on one rank only"
     module.update()
 
     for name, array in values(module).items():
         np.testing.assert_array_equal(array, before[name], err_msg=name)
-    assert module._module._updater.get_states() == states
+    assert updater.get_states() == states
     assert (module.loss_scale.scale, module.loss_scale.skipped) == (128.0, 1)
     # The step counts, for both schedules, and its centers have been updated.
-    assert module.num_update == module._module._optimizer.num_update == 2
+    assert module.num_update == module_arrays.backbone(module)._optimizer.num_update == 2
     assert (module.memory_bank.weight.asnumpy() != centers).any()
     lines = [record.getMessage() for record in caplog.records]
-    told = "float16 overflow at update 2: step skipped, loss scale 256 -> 128"
-    assert lines.count(told) == (hvd.rank() == 0)
+    message = "float16 overflow at update 2: step skipped, loss scale 256 -> 128"
+    assert lines.count(message) == (hvd.rank() == 0)
 
     step(module, data[2])
     after = values(module)
@@ -225,26 +221,26 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(tmp_path, caplog):
 
 
 @pytest.mark.world_size(2, 3)
-def test_a_sum_that_overflows_is_skipped_where_no_summand_did(tmp_path):
+def test_a_sum_that_overflows_is_skipped_if_no_summand_did(tmp_path):
     module = build(tmp_path)
     module.forward_backward(batches(1)[0])
-    for array in gradients(module).values():
+    for array in module_arrays.gradients(module).values():
         array[:] = 0
-    gradients(module)["dense_weight"][:] = 40000
+    module_arrays.gradients(module)["dense_weight"][:] = 40000
     before = values(module)
     module.update()
-    assert np.isinf(gradients(module)["dense_weight"].asnumpy()).all()
+    assert np.isinf(module_arrays.gradients(module)["dense_weight"].asnumpy()).all()
     np.testing.assert_array_equal(values(module)["dense_weight"], before["dense_weight"])
     assert module.loss_scale.scale == START / 2
 
 
 @pytest.mark.world_size(2, 3)
-def test_ranks_whose_sums_differ_agree_all_the_same(tmp_path):
+def test_all_ranks_skip_an_update_if_their_sums_differ(tmp_path):
     module = build(tmp_path)
-    # Left out, the sum leaves on one rank what no other has: the worst that different roundings could do.
-    module._module._updater._sum_gradients = lambda index, grad: None
+    # Without the sum, only one rank has an infinite gradient: the worst case of different roundings.
+    module_arrays.backbone(module)._updater._sum_gradients = lambda index, grad: None
     module.forward_backward(batches(1)[0])
-    for array in gradients(module).values():
+    for array in module_arrays.gradients(module).values():
         array[:] = np.inf if hvd.rank() == 1 else 1
     before = values(module)
     module.update()
@@ -255,7 +251,7 @@ def test_ranks_whose_sums_differ_agree_all_the_same(tmp_path):
 def test_a_run_of_overflows_stops_every_rank(tmp_path):
     module, data = build(tmp_path, s=64.0), batches(1)[0]
     before = values(module)
-    spoil(data, hvd.size() - 1, 1e-5)
+    shrink_images(data, hvd.size() - 1, 1e-5)
     with pytest.raises(FloatingPointError) as error:
         for _ in range(GIVE_UP_AFTER + 1):
             step(module, data)
@@ -264,7 +260,7 @@ def test_a_run_of_overflows_stops_every_rank(tmp_path):
     np.testing.assert_array_equal(values(module)["dense_weight"], before["dense_weight"])
 
 
-def test_an_overflow_on_the_way_forward_is_told_at_once(tmp_path):
+def test_an_overflow_in_the_forward_pass_stops_training(tmp_path):
     module, data = build(tmp_path), batches(1)[0]
     if hvd.rank() == 0:
         data.data[0][:] = 1e5
@@ -275,25 +271,26 @@ def test_an_overflow_on_the_way_forward_is_told_at_once(tmp_path):
         step(module, data)
 
 
-def test_fit_starts_equal_and_finds_a_scale(tmp_path):
+def test_fit_starts_with_equal_parameters_and_adapts_the_scale(tmp_path):
     mx.random.seed(hvd.rank())
     bank, loss = build_bank(CLASSES, 1.0, tmp_path), MarginLoss((1.0, 0.0, 0.4), 64.0, E)
     built, params = build_module(bank, loss)
     module = SampleDistributeModule(backbone("float16"), loss, bank, built.memory_optimizer)
-    seen = []
-    module.fit(Batches(*random_batches(CLASSES, 12)), params, seen.append, mx.init.Xavier(), max_update=12)
-    assert len(seen) == 12
+    params_received = []
+    module.fit(Batches(*random_batches(CLASSES, 12)), params, params_received.append, mx.init.Xavier(), max_update=12)
+    assert len(params_received) == 12
     assert module.loss_scale.scale < START and module.loss_scale.good_steps > 0
     assert_same_on_all_ranks(values(module))
 
 
-def test_a_training_goes_on_from_its_state(tmp_path):
+def test_a_training_continues_from_its_state(tmp_path):
     first, second, data = build(tmp_path), build(tmp_path), batches(8)
     for batch in data[:7]:  # some are skipped
         step(first, batch)
-    second._module.set_params(*first.get_export_params())
-    second._module._updater.set_states(first._module._updater.get_states())
-    second._module._optimizer.begin_num_update = second._module._optimizer.num_update = first.num_update
+    source, target = map(module_arrays.backbone, (first, second))
+    target.set_params(*first.get_export_params())
+    target._updater.set_states(source._updater.get_states())
+    target._optimizer.begin_num_update = target._optimizer.num_update = first.num_update
     second.num_update = first.num_update
     for name in ("scale", "good_steps", "skipped"):
         setattr(second.loss_scale, name, getattr(first.loss_scale, name))
@@ -305,7 +302,7 @@ def test_a_training_goes_on_from_its_state(tmp_path):
     assert vars(first.loss_scale) == vars(second.loss_scale)
 
 
-def test_what_is_saved_runs_in_float32(tmp_path):
+def test_a_saved_model_runs_in_float32(tmp_path):
     module, batch = build(tmp_path), batches(1)[0]
     module.loss_scale.scale = 128.0
     step(module, batch)
@@ -320,15 +317,15 @@ def test_what_is_saved_runs_in_float32(tmp_path):
     saved.bind([mx.io.DataDesc("data", batch.data[0].shape)], for_training=False)
     saved.set_params(arg_params, aux_params)
     saved.forward(batch)
-    assert {array.dtype for array in parameters(saved).values()} == {np.float32}
-    # Hidden values of about 1, each rounded a few times to 2^-11 of itself.
+    assert {array.dtype for array in module_arrays.parameters(saved).values()} == {np.float32}
+    # Hidden values are about 1, each rounded a few times with a relative error of 2^-11.
     np.testing.assert_allclose(features, saved.get_outputs()[0].asnumpy(), rtol=0, atol=0.01)
 
 
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="a GPU has float16 convolutions")
-def test_training_in_float16_is_refused_without_a_gpu_and_touches_nothing(tmp_path):
+def test_training_in_float16_without_a_gpu_is_refused_and_writes_nothing(tmp_path):
     config = default.generate_config(changes={"fp16": True, "models_root": str(tmp_path)})
-    for start_work in (train, profile):
+    for command in (train, profile):
         with pytest.raises(collectives.JobError, match="no float16 convolutions on the CPU"):
-            start_work(config)
+            command(config)
     assert not list(tmp_path.iterdir())

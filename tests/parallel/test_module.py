@@ -10,6 +10,7 @@ from layer import Batches, D, E, G, build_bank, build_module, initial_params, ra
 
 from partial_fc_mxnet import MarginLoss, collectives
 from partial_fc_mxnet.callbacks import CallBackFinite
+from partial_fc_mxnet.ops import module_arrays
 
 
 def bound_module(classes, tmp_path, ratio=1.0):
@@ -95,7 +96,7 @@ def test_a_nan_parameter_stops_training(tmp_path):
     check(module.batch_end_param(None, 0, 2))
     params, _ = module.get_export_params()
     params["fc1_bias"][1] = np.inf
-    module._module.set_params(params, {})
+    module_arrays.backbone(module).set_params(params, {})
     check(module.batch_end_param(None, 0, 3))
     with pytest.raises(FloatingPointError, match="fc1_bias is not finite after update 4"):
         check(module.batch_end_param(None, 0, 4))
