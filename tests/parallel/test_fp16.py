@@ -306,7 +306,7 @@ def test_a_saved_model_runs_in_float32(tmp_path):
     module, batch = build(tmp_path), batches(1)[0]
     module.loss_scale.scale = 128.0
     step(module, batch)
-    prefix = str(tmp_path / "model")
+    prefix = hvd.broadcast_object(str(tmp_path / "model"), name="prefix")  # rank 0 writes
     CallBackModelSave(backbone("float32"), module, prefix, 0).save(1)
     module.forward(batch, is_train=False)
     features = module.get_outputs()[0].asnumpy()
