@@ -1,4 +1,4 @@
-"""What happens to images that cannot be used: an error, or, where the user allows it, another image in their place."""
+"""Handles unusable images: an error, or, if the user allows it, another image in their place."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import threading
 
 
 class BadImages:
-    """Counts the bad images of a rank; up to `allowed` different ones are passed over. For several threads.
+    """Counts the bad images of a rank; up to `allowed` different ones are skipped. Thread-safe.
 
-    Images count when they are met, which is ahead of the training: where more than `allowed` lie close together, the
-    one that is too many may be any of them.
+    Images are counted when they are read, which is ahead of the training and in several threads: if more than `allowed`
+    are close together, the error may name any of them.
+
+    Args:
+        allowed: the setting skip_bad_images.
     """
 
     def __init__(self, allowed: int):
         if allowed < 0:
-            raise ValueError(f"skip_bad_images is a number of images, got {allowed}")
+            raise ValueError(f"skip_bad_images must be at least 0, got {allowed}")
         self.allowed = allowed
         self._positions: set[int] = set()
         self._lock = threading.Lock()
@@ -23,8 +26,12 @@ class BadImages:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def pass_over(self, position: int, error: ValueError) -> None:
-        """Count the image and log the first meeting with it. Raises ValueError where no more are allowed."""
+    def skip(self, position: int, error: ValueError) -> None:
+        """Counts and logs a bad image, once.
+
+        Raises:
+            ValueError: `error`, as no more bad images are allowed.
+        """
         with self._lock:
             if position in self._positions:
                 return
@@ -35,5 +42,5 @@ class BadImages:
 
     def _advice(self) -> str:
         if self.allowed:
-            return f" (skip_bad_images={self.allowed}, and {self.allowed} were skipped before)"
-        return "; or leave it out with skip_bad_images=1 or more (python -m partial_fc.data.tools check finds them all)"
+            return f" (skip_bad_images={self.allowed}, {self.allowed} were skipped before)"
+        return "; or skip it with skip_bad_images=1 or more (python -m partial_fc.data.tools check lists them all)"

@@ -1,4 +1,4 @@
-"""Batches of a face set as arrays, for one rank: what a framework's iterator wraps.
+"""Batches of a face set as NumPy arrays, for one rank; the iterators of the frameworks wrap it.
 
 Shapes: N images in use, B local batch, R ranks, G = B*R global batch, H, W image size.
 """
@@ -24,9 +24,13 @@ from .transforms import DRAWS, Augmentation, augment, color_channels, decode_rgb
 
 
 class ReadCounters(NamedTuple):
-    """What reading has cost so far, over all threads.
+    """Totals of reading, over all threads.
 
-    `bytes` of encoded images, `read_seconds` spent in getting them from the file, `busy_seconds` in all.
+    Attributes:
+        images: number of images read.
+        bytes: bytes of encoded images.
+        read_seconds: time of reading the file.
+        busy_seconds: time of reading, decoding and augmentation.
     """
 
     images: int = 0
@@ -35,7 +39,7 @@ class ReadCounters(NamedTuple):
     busy_seconds: float = 0.0
 
     def plus(self, cost: Cost, busy_seconds: float) -> ReadCounters:
-        """The sum of these and of what one batch has cost."""
+        """Returns the totals including one more batch."""
         return ReadCounters(
             self.images + cost.images,
             self.bytes + cost.bytes,
@@ -45,19 +49,32 @@ class ReadCounters(NamedTuple):
 
 
 class Cost:
-    """What reading a batch has cost so far: `images`, `bytes`, `seconds` spent in the file."""
+    """The cost of reading a batch: `images`, `bytes`, and `seconds` of reading the file."""
 
     def __init__(self) -> None:
         self.images, self.bytes, self.seconds = 0, 0, 0.0
 
 
 class FaceBatches:
-    """The batches of `rank` out of `size`: a batch is the same whatever was read before it. For several threads.
+    """The batches of one rank. A batch does not depend on what was read before it. Thread-safe.
 
-    `image_size` is (H, W). `images_filter` leaves out identities with fewer images than that; class labels stay as
-    they are. What `augmentation` does to an image depends on (seed, epoch, image) only. `skip_bad_images` is the number
-    of bad images to replace by their neighbours before one is an error. `num_images` is N. Raises OSError or
-    ValueError, in a sentence, for what cannot be.
+    Args:
+        rec_path: path of the train.rec.
+        batch_size: B.
+        image_size: (H, W).
+        shuffle: shuffle the images in every epoch.
+        augmentation: its effect on an image depends on (seed, epoch, image) only.
+        images_filter: leave out identities with fewer images; class labels do not change.
+        skip_bad_images: number of bad images to replace by the following image before one is an error.
+        rank, size: this rank, and R.
+        seed: seed of the order and of the augmentation.
+
+    Attributes:
+        num_images: N.
+        counters: ReadCounters so far.
+
+    Raises:
+        OSError, ValueError: the set cannot be read, or an argument is out of range.
     """
 
     def __init__(
@@ -86,14 +103,17 @@ class FaceBatches:
         self.images_filter, self.augmentation = images_filter, augmentation
         self.counters = ReadCounters()
         self._lock = threading.Lock()
-        # A rank has one core's share; OpenCV's thread pool would fight with the engine for it.
+        # OpenCV's thread pool would compete with the framework's threads for the cores of the rank.
         cv2.setNumThreads(0)
 
     def batch(self, epoch: int, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """This rank's part of the global batch that begins at `place` (0 .. N - G) of the epoch's order.
+        """Reads this rank's part of the global batch that begins at `place` (0 .. N - G) of the epoch's order.
 
-        Returns images (B, 3, H, W) uint8 RGB and labels (B,) int64. Raises ValueError naming file, key and offset for
-        an image that is damaged, of another size or not in colour.
+        Returns:
+            Images (B, 3, H, W) uint8 RGB and labels (B,) int64.
+
+        Raises:
+            ValueError: an image is damaged, has another size, or is not in color; names file, key and offset.
         """
         start = time.perf_counter()
         places = rank_places(place, self.batch_size, self.rank)
@@ -104,14 +124,14 @@ class FaceBatches:
         cost = Cost()
         for row, (position, label) in enumerate(zip(positions.tolist(), labels.tolist())):
             image, labels[row] = self._load(position, label, cost)
-            # A fifth of the time that NumPy takes to transpose.
+            # Takes a fifth of the time of NumPy's transpose.
             cv2.split(augment(image, draws[row], self.augmentation), tuple(images[row]))
         with self._lock:
             self.counters = self.counters.plus(cost, time.perf_counter() - start)
         return images, labels
 
     def sample(self, count: int) -> np.ndarray:
-        """(count, H, W, 3) uint8 RGB: the first images of the set, as they are; fewer where some are damaged."""
+        """Returns (count, H, W, 3) uint8 RGB: the first images of the set, not augmented; damaged ones are left out."""
         faces = [np.empty((0, *self.image_size, 3), np.uint8)]
         for position in range(min(count, self.num_images)):
             with contextlib.suppress(ValueError):
@@ -119,7 +139,7 @@ class FaceBatches:
         return np.concatenate(faces)
 
     def _load(self, position: int, label: int, cost: Cost) -> tuple[np.ndarray, int]:
-        """(image, label) at `position`, or of the next good one after it where bad ones may be skipped."""
+        """Returns (image, label) at `position`, or of the next good image if bad ones may be skipped."""
         first = position
         while True:
             start = time.perf_counter()
@@ -130,10 +150,10 @@ class FaceBatches:
                 cost.images += 1
                 return self._decode(position, encoded), label
             except ValueError as error:
-                self.bad_images.pass_over(position, error)
+                self.bad_images.skip(position, error)
                 position = self._kept.after(position)
                 if position == first:
-                    raise ValueError(f"{error}; nor can any other image be used") from None
+                    raise ValueError(f"{error}; no other image can be used either") from None
                 label = int(self.records.labels(position))
 
     def _decode(self, position: int, encoded: bytes) -> np.ndarray:
@@ -147,32 +167,32 @@ class FaceBatches:
 
 
 def check_numbers(image_size: tuple, rank: int, size: int, seed: int) -> None:
-    """Raise ValueError for settings that cannot be."""
+    """Raises ValueError if an argument is out of range."""
     if len(image_size) != 2 or min(image_size) <= 0:
-        raise ValueError(f"an image has a height and a width of at least 1, got {tuple(image_size)}")
+        raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
     if not 0 <= rank < size:
-        raise ValueError(f"rank {rank} does not exist among {size} ranks")
+        raise ValueError(f"rank {rank} is out of range for {size} ranks")
     if seed < 0:
         raise ValueError(f"seed must be >= 0, got {seed}")
 
 
 def check_image_size(records: FaceRecords, image_size: tuple) -> None:
-    """Raise ValueError if the set's `property` file states another image size."""
+    """Raises ValueError if the set's `property` file has another image size."""
     if records.image_size is not None and records.image_size != tuple(image_size):
-        stated, asked = records.image_size, tuple(image_size)
+        actual, expected = records.image_size, tuple(image_size)
         raise ValueError(
-            f"{records.rec_path} holds images of {stated[0]}x{stated[1]} (its property file), not "
-            f"{asked[0]}x{asked[1]}: train with the size it has, or pack the set again with the other one"
+            f"{records.rec_path} has images of {actual[0]}x{actual[1]} (its property file), expected "
+            f"{expected[0]}x{expected[1]}: train with the size of the set, or pack the set again with the other size"
         )
 
 
 def images_to_read(records: FaceRecords, images_filter: int) -> KeptImages:
-    """The images whose identity has at least `images_filter` images."""
+    """Returns the images whose identity has at least `images_filter` images."""
     counts = records.runs.images_per_label(records.num_identities)
     kept = records.runs.keep(counts[records.runs.labels] >= images_filter)
     if len(kept) == 0:
         raise ValueError(
             f"{records.rec_path}: no identity has {images_filter} images, the largest has {counts.max()}: "
-            "lower images_filter"
+            "decrease images_filter"
         )
     return kept

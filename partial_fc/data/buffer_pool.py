@@ -1,7 +1,7 @@
-"""Arrays whose memory is used again once nobody refers to them any more.
+"""Arrays whose memory is reused when they are no longer referenced.
 
-Fresh memory is mapped page by page and zeroed by the system: for batches of 10 MB that took a tenth of the time in
-which they are decoded, and more where several threads do it.
+The system maps new memory page by page and zeroes it: for batches of 10 MB that took a tenth of the time of decoding
+them, and more with several threads.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 
 
 class RecyclingPool:
-    """Hands out arrays of one shape and type; takes the memory back when an array and all views of it are gone.
+    """Provides arrays of one shape and dtype; reuses the memory of an array when it and all its views are deleted.
 
-    The pool holds as much memory as was in use at one time. For several threads.
+    The pool never shrinks: it has as much memory as was in use at one time. Thread-safe.
     """
 
     def __init__(self, shape: tuple, dtype: type):
@@ -22,12 +22,12 @@ class RecyclingPool:
         self._unused: list[memoryview] = []
 
     def take(self) -> np.ndarray:
-        """A writable array with any content."""
+        """Returns a writable array with arbitrary content."""
         try:
             memory = self._unused.pop()
         except IndexError:
             memory = np.empty(self._shape, self._dtype).data.cast("B")
-        # Views refer to the first array that is over something else than an array: this one.
+        # The base of all views is the first array whose buffer is not an array: this one.
         array: np.ndarray = np.frombuffer(memory, self._dtype)
         weakref.finalize(array, self._unused.append, memory).atexit = False
         return array.reshape(self._shape)

@@ -1,17 +1,21 @@
-"""Where a run stands in its data: a number of images of the global order, which means the same at any number of ranks.
+"""The position of a training in its data: a number of images of the global order, valid for any number of ranks.
 
 Shapes: N images of an epoch, G global batch.
 """
 
 from __future__ import annotations
 
-Place = tuple[int, int]  # (epoch, images of its order that all ranks together have been given)
+Place = tuple[int, int]  # (epoch, images of its order that all ranks together have read)
 
 
 class Cursor:
-    """A place in epochs of `num_images` N, that moves on by `global_batch` G images at a time.
+    """A place in epochs of N images that advances by G images at a time.
 
-    Images after the last whole global batch of an epoch are left out of it.
+    Images after the last complete global batch of an epoch are skipped.
+
+    Args:
+        num_images: N.
+        global_batch: G.
     """
 
     def __init__(self, num_images: int, global_batch: int):
@@ -19,44 +23,48 @@ class Cursor:
         self.epoch, self.images = 0, 0
 
     def current(self) -> Place:
-        """The place of the next batch. Raises StopIteration at the end of the epoch."""
+        """Returns the place of the next batch. Raises StopIteration at the end of the epoch."""
         if not self._holds_batch(self.images):
             raise StopIteration
         return self.epoch, self.images
 
     def advance(self) -> None:
-        """Move on by one batch; `current` tells of the end of the epoch."""
+        """Advances by one batch; `current` reports the end of the epoch."""
         self.images += self.global_batch
 
     def successor(self, place: Place) -> Place:
-        """The place of the batch after the one at `place`, in the next epoch if that was the last."""
+        """Returns the place of the batch after the one at `place`, in the next epoch if that was the last one."""
         epoch, images = place[0], place[1] + self.global_batch
         return (epoch, images) if self._holds_batch(images) else (epoch + 1, 0)
 
     def reset(self) -> None:
-        """Start the next epoch; before the first batch of an epoch this changes nothing."""
+        """Starts the next epoch; has no effect before the first batch of an epoch."""
         if self.images > 0:
             self.epoch, self.images = self.epoch + 1, 0
 
     def state(self) -> dict:
-        """The place, as integers."""
+        """Returns the place, as integers."""
         return {"epoch": self.epoch, "images": self.images}
 
     def restore(self, state: dict, order: dict) -> None:
-        """Move to the place of `state`, of which all that is in `order` must be the same.
+        """Moves to a saved place, or to the next epoch if less than a global batch of its epoch remains.
 
-        Where less than a global batch of that epoch is left, that is the beginning of the next. Raises ValueError for a
-        state of another order, and for a place that is none.
+        Args:
+            state: as returned by `state`, with the entries of `order` added.
+            order: what the order of images depends on; must be equal in `state`.
+
+        Raises:
+            ValueError: the state is that of another order, or its place is out of range.
         """
         for name, value in order.items():
             if state.get(name) != value:
                 raise ValueError(
-                    f"the place in the data was saved with {name}={state.get(name)}, but now it is {value}: the images "
-                    "come in another order, go on with the same or start from the beginning"
+                    f"the place in the data was saved with {name}={state.get(name)}, but now it is {value}: the "
+                    "images come in another order; use the saved value, or start from the beginning"
                 )
         epoch, images = (state.get(name) for name in ("epoch", "images"))
         if not isinstance(epoch, int) or not isinstance(images, int) or epoch < 0 or not 0 <= images <= self.num_images:
-            raise ValueError(f"there is no place {images} in epoch {epoch} of {self.num_images} images")
+            raise ValueError(f"no place {images} in epoch {epoch} of {self.num_images} images")
         self.epoch, self.images = (epoch, images) if self._holds_batch(images) else (epoch + 1, 0)
 
     def _holds_batch(self, images: int) -> bool:

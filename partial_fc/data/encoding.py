@@ -1,8 +1,8 @@
-"""Any image file -> the encoded image a face set stores: H x W, three channels, upright, 8 bits.
+"""Converts an image file to the encoded image that a face set stores: H x W, three channels, upright, 8 bits.
 
-An image that is that already is kept byte for byte. Grey becomes three equal channels; alpha and all beyond 8 bits is
-dropped, as every reader of training images would do. An EXIF orientation is applied and its tag goes: MXNet and OpenCV
-turn such pictures when they read them, other readers do not, and training must not depend on the reader.
+An image that meets this already is kept byte for byte. Gray becomes three equal channels; alpha and more than 8 bits
+are dropped, as readers of training images do. An EXIF orientation is applied and its tag removed: MXNet and OpenCV
+rotate such images when they read them, other readers do not, and training must not depend on the reader.
 """
 
 from __future__ import annotations
@@ -21,14 +21,21 @@ OTHER_STARTS = (
     (b"II*\0", ".tif"),
     (b"MM\0*", ".tif"),
     (b"\0\0\0\x0cjP  ", ".jp2"),
-    (b"\xff\x4f\xff\x51", ".jp2"),  # its bare codestream, which OpenCV reads under that name too
+    (b"\xff\x4f\xff\x51", ".jp2"),  # its bare codestream, which OpenCV reads under that name, too
 )
-PNG_RGB8 = b"\x08\x02"  # bit depth 8, colour type 2
+PNG_RGB8 = b"\x08\x02"  # bit depth 8, color type 2
 KEPT, ENCODED, RESIZED = "kept", "encoded", "resized"
 
 
 class ImageOptions(NamedTuple):
-    """`size` H = W in pixels; `resize`: whether others may be made to fit; `format` and JPEG `quality` of new files."""
+    """How images are encoded.
+
+    Attributes:
+        size: H = W in pixels.
+        resize: scale images of another size instead of refusing them.
+        quality: JPEG quality of encoded images.
+        format: "jpeg" or "png", of encoded images.
+    """
 
     size: int = 112
     resize: bool = False
@@ -37,13 +44,18 @@ class ImageOptions(NamedTuple):
 
 
 class WrongSizeError(ValueError):
-    """An image is sound, but has another size than it must have."""
+    """An image is valid, but has another size than expected."""
 
 
 def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
-    """(encoded image, what was done: KEPT, ENCODED or RESIZED) of an image file's bytes.
+    """Converts the bytes of an image file.
 
-    Raises ValueError, naming no file, if it is damaged, and WrongSizeError if it must be resized and may not.
+    Returns:
+        (encoded image, KEPT, ENCODED or RESIZED).
+
+    Raises:
+        WrongSizeError: the image has another size and `options.resize` is not set.
+        ValueError: the image is damaged; does not name the file.
     """
     check_whole(data)
     size = (options.size, options.size)
@@ -60,20 +72,20 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
 
 
 def check_whole(data: bytes) -> None:
-    """Raise ValueError for a file that lacks its end: decoders fill the rest with grey, some without a word."""
-    ended = True
+    """Raises ValueError for a truncated file: decoders fill the rest with gray, some without an error."""
+    is_complete = True
     if data.startswith(JPEG_START):
-        ended = data.rfind(JPEG_END) >= 0
+        is_complete = data.rfind(JPEG_END) >= 0
     elif data.startswith(PNG_START):
-        ended = data.rfind(PNG_END) >= 0
+        is_complete = data.rfind(PNG_END) >= 0
     elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        ended = len(data) >= 8 + int.from_bytes(data[4:8], "little")
-    if not ended:
-        raise ValueError(f"is cut short after {len(data)} bytes")
+        is_complete = len(data) >= 8 + int.from_bytes(data[4:8], "little")
+    if not is_complete:
+        raise ValueError(f"is truncated after {len(data)} bytes")
 
 
 def is_kept(data: bytes, options: ImageOptions) -> bool:
-    """Whether the file can be stored as it is, if it can be decoded."""
+    """Whether the file can be stored unchanged, provided that it can be decoded."""
     size = (options.size, options.size)
     if data.startswith(JPEG_START):
         header = read_jpeg_header(data)
@@ -85,10 +97,10 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
 
 
 def decode_bgr(data: bytes) -> np.ndarray:
-    """(H, W, 3) uint8 BGR, upright. Raises ValueError if the file cannot be decoded."""
+    """Returns (H, W, 3) uint8 BGR, upright. Raises ValueError if the file cannot be decoded."""
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
-    except cv2.error:  # of sizes that cannot be
+    except cv2.error:  # the header has an impossible size
         image = None
     if image is None:
         raise ValueError(f"cannot be decoded ({len(data)} bytes)")
@@ -96,20 +108,20 @@ def decode_bgr(data: bytes) -> np.ndarray:
 
 
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:
-    """The whole image at another size (H, W), its proportions included; faces must be aligned before."""
+    """Scales the image to (H, W), without cropping; faces must be aligned before."""
     shrinks = image.shape[0] >= size[0] and image.shape[1] >= size[1]
     return cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
 
 
 def encode(image: np.ndarray, options: ImageOptions) -> bytes:
-    """The image as JPEG or PNG."""
+    """Encodes the image as JPEG or PNG."""
     if options.format == "png":
         return cv2.imencode(".png", image)[1].tobytes()
     return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, options.quality])[1].tobytes()
 
 
 def extension(encoded: bytes) -> str:
-    """The ending of a file name that fits the content; "" for a format not known here."""
+    """Returns the file name extension of the format; "" for an unknown format."""
     if encoded.startswith(JPEG_START):
         return ".jpg"
     if encoded.startswith(PNG_START):

@@ -1,14 +1,14 @@
 """A face set in insightface's layout: `train.rec`, `train.idx` and `property` ("C,H,W") in one folder.
 
-    key 0               labels [N+1, N+1+C): the range of the identity records' keys
+    key 0               labels [N+1, N+1+C): the range of keys of the identity records
     keys 1 .. N         images, label = identity
-    keys N+1 .. N+C     one record an identity, labels [start, end): the range of its images' keys
+    keys N+1 .. N+C     one record per identity, labels [start, end): the range of keys of its images
 
-All labels are float32, where 16,777,217 becomes 16,777,216. So the writer here also stores every range as integers in
-the header's fields id and id2, which readers of the original ignore; an image's id is its key. The reader takes the
-class label from the identity ranges: exact integers where they are stored, floats below 2^24, and for floats above
-(Glint360K has 17,091,657 images) the one key among those that round to it where the images' own labels change. It
-refuses an image whose header states another label.
+All labels are float32, where 16,777,217 becomes 16,777,216. So this writer also stores every range as integers in the
+header's fields id and id2, which the original's readers ignore; an image's id is its key. The reader takes class labels
+from the identity ranges: the integers if they are stored, floats below 2^24, and for floats above (Glint360K has
+17,091,657 images) the key, among those that round to the float, where the images' own labels change. It refuses an
+image whose header has another label.
 
 Shapes: N images, C identities.
 """
@@ -39,9 +39,18 @@ from .recordio.reader import RecordReader
 def write_face_set(
     root: str | os.PathLike, identities: Iterable[Iterable[bytes]], image_shape: tuple = (112, 112)
 ) -> tuple:
-    """Stream encoded images, identity by identity, into root/train.rec, train.idx and property; returns (N, C).
+    """Writes a face set: root/train.rec, train.idx and property.
 
-    `image_shape` is (H, W). Raises ValueError for an identity without images.
+    Args:
+        root: folder of the set; is created if it is missing.
+        identities: encoded images by identity; they are consumed in order and not held in memory.
+        image_shape: (H, W).
+
+    Returns:
+        (N, C).
+
+    Raises:
+        ValueError: an identity has no images.
     """
     os.makedirs(root, exist_ok=True)
     ends = [1]
@@ -61,7 +70,7 @@ def write_face_set(
 
 
 def write_ranges(writer: RecordWriter, ends: list) -> None:
-    """The C identity records, whose images' keys are [ends[i], ends[i + 1]), and record 0."""
+    """Writes record 0 and the C identity records; identity i has the image keys [ends[i], ends[i + 1])."""
     first = ends[-1]
     for label, (start, end) in enumerate(zip(ends[:-1], ends[1:])):
         writer.write(first + label, pack_range(start, end))
@@ -69,20 +78,20 @@ def write_ranges(writer: RecordWriter, ends: list) -> None:
 
 
 def pack_range(start: int, end: int) -> bytes:
-    """A record that is nothing but the range [start, end): as two float32 labels, and exactly in id and id2."""
+    """Returns a record of the range [start, end): as two float32 labels, and as integers in id and id2."""
     return pack(RecordHeader(2, np.array([start, end], np.float32), start, end), b"")
 
 
 def index_path(rec_path: str | os.PathLike) -> str:
-    """The .idx beside a .rec. Raises ValueError for another file name."""
+    """Returns the path of the .idx of a .rec. Raises ValueError for another file name."""
     stem, extension = os.path.splitext(os.fspath(rec_path))
     if extension != ".rec":
-        raise ValueError(f"{rec_path} is no RecordIO file name: give the path of a train.rec")
+        raise ValueError(f"{rec_path} is not the name of a RecordIO file, expected the path of a train.rec")
     return stem + ".idx"
 
 
 def read_property(rec_path: str | os.PathLike) -> tuple | None:
-    """(C, H, W) from the `property` file beside the .rec, None if there is none. Raises ValueError if unreadable."""
+    """Reads (C, H, W) from the `property` file of a set, None without one. Raises ValueError for invalid content."""
     path = os.path.join(os.path.dirname(os.fspath(rec_path)), "property")
     if not os.path.isfile(path):
         return None
@@ -91,19 +100,24 @@ def read_property(rec_path: str | os.PathLike) -> tuple | None:
     try:
         classes, height, width = (int(number) for number in text.split(","))
     except ValueError:
-        raise ValueError(
-            f"{path} must hold 'classes,height,width' but holds {text[:40]!r}: mend or remove it"
-        ) from None
+        raise ValueError(f"{path} contains {text[:40]!r}, expected 'classes,height,width': fix or remove it") from None
     return classes, height, width
 
 
 class FaceRecords:
-    """The images of a face set by position 0 .. N-1, with exact labels.
+    """The images of a face set by position 0 .. N-1, with exact labels. Threads and forked processes may share it.
 
-    `num_images`, `num_identities`, `runs` (the LabelRuns), `image_size` (H, W) from `property` or None. Opening reads
-    the index, record 0 and the identity records, not the images' headers; only for a set without identity records
-    (MXNet's im2rec: record 0 is an image) it reads those of all images, which takes some 50 bytes of memory an image.
-    Threads and forked processes may share one. Raises OSError or ValueError naming the file and the mend.
+    Opening reads the index, record 0 and the identity records, not the headers of images. Only for a set without
+    identity records (MXNet's im2rec: record 0 is an image) it reads the headers of all images, which takes some 50
+    bytes of memory per image.
+
+    Attributes:
+        num_images, num_identities: N and C.
+        runs: LabelRuns of the images.
+        image_size: (H, W) from `property`, None without that file.
+
+    Raises:
+        OSError, ValueError: the set cannot be read; names the file and what to do.
     """
 
     def __init__(self, rec_path: str | os.PathLike):
@@ -130,19 +144,19 @@ class FaceRecords:
         else:
             if holds_range(read_headers(self._reader, self._index.keys_at([len(self._index) - 1])))[0]:
                 raise ValueError(
-                    f"{self.describe(0)} should be the range of the identity records, which are there, but is not: it "
-                    "is damaged or missing; copy the .rec and its .idx again"
+                    f"{self.describe(0)} should be the range of the identity records, but is damaged or missing; copy "
+                    "the .rec and its .idx again"
                 )
             self.runs = LabelRuns.of_labels(self._labels_of_headers())
             self.num_identities = int(self.runs.labels.max()) + 1
 
     def _runs_of_ranges(self, first: int, last: int) -> LabelRuns:
-        """The labels from the identity records `first` .. `last` - 1."""
+        """Returns the labels according to the identity records `first` .. `last` - 1."""
         heads = read_headers(self._reader, np.arange(first, last))
         if not holds_range(heads).all():
             key = first + int(holds_range(heads).argmin())
             raise ValueError(
-                f"{self.rec_path}: key {key} should be an identity record, but holds no range of images; copy the .rec "
+                f"{self.rec_path}: key {key} should be an identity record, but has no range of images; copy the .rec "
                 "and its .idx again"
             )
         check_limits(self._reader, np.arange(first, last), heads)
@@ -153,41 +167,42 @@ class FaceRecords:
         return runs_of_ranges(ranges)
 
     def _labels_of_headers(self) -> np.ndarray:
-        """labels (N,) int64 from the images' own headers. Raises ValueError where float32 cannot hold a label."""
+        """Returns labels (N,) int64 from the headers of images. Raises ValueError for labels that are not exact."""
         keys = self._index.keys_at(np.arange(len(self._index)))
         floats = first_labels(read_headers(self._reader, keys))
         wrong = ~((floats >= 0) & (floats < FLOAT32_EXACT) & (floats == np.floor(floats)))
         if wrong.any():
             position = int(wrong.argmax())
             raise ValueError(
-                f"{self.describe(position)} has label {floats[position]}, no class number below 2^24; "
-                "sets with more classes need identity records, as write_face_set makes them"
+                f"{self.describe(position)} has label {floats[position]}, expected an integer below 2^24; "
+                "sets with more classes need identity records, as write_face_set writes them"
             )
         return floats.astype(np.int64)
 
     @cached_property
     def digest(self) -> str:
-        """Tells this set from others, see RecordReader.digest; read once."""
+        """Identifies this set, see RecordReader.digest; computed once."""
         return self._reader.digest()
 
     def labels(self, positions) -> np.ndarray:
-        """Class labels, int64, of an array of positions."""
+        """Returns class labels, int64, of an array of positions."""
         return self.runs.labels_at(positions)
 
     def keys(self, positions) -> np.ndarray:
-        """Keys, int64, of an array of positions."""
+        """Returns keys, int64, of an array of positions."""
         return self._index.keys_at(np.asarray(positions) + self._first_row)
 
     def read_image(self, position: int) -> tuple[bytes, int]:
-        """(encoded image, label) of the image at `position`. Raises ValueError as `read_encoded`."""
+        """Reads (encoded image, label) at `position`. Raises ValueError as `read_encoded`."""
         label = int(self.labels(position))
         return self.read_encoded(position, label), label
 
     def read_encoded(self, position: int, label: int) -> bytes:
-        """The encoded image at `position`, whose class label is `label`.
+        """Reads the encoded image at `position`, whose class label is `label`.
 
-        Raises ValueError naming file, key and offset if the record is broken, or if its header has another label than
-        the identity in whose range the key lies: then an index whose lines are mixed up would train the wrong class.
+        Raises:
+            ValueError: the record is damaged, or its header has another label than the identity whose range includes
+                the key: an index with swapped lines would train the wrong class. Names file, key and offset.
         """
         record = self._reader.read_row(self._first_row + position)
         try:
@@ -195,21 +210,21 @@ class FaceRecords:
         except ValueError as error:
             raise ValueError(f"{self.describe(position)} is damaged: {error}; copy the set again") from None
         stated = header.class_label
-        # As an integer first, the common case: making a float32 takes longer than unpacking the header.
+        # Compared as an integer first, the common case: creating a float32 takes longer than unpacking the header.
         if stated != label and stated != np.float32(label):
             raise ValueError(
                 f"{self.describe(position)} has the label {stated:g} in its header, but its key is in the range of "
-                f"identity {label}; the .idx mixes up its lines or the set is damaged: copy both again"
+                f"identity {label}; lines of the .idx are swapped or the set is damaged: copy both again"
             )
         return image
 
     def describe(self, position: int) -> str:
-        """Where an image is, for error messages."""
+        """Describes the place of an image, for error messages."""
         row = self._first_row + position
         return f"{self.rec_path}: image with key {self._index.keys_at(row)} at offset {self._index.offsets[row]}"
 
     def check_labels(self, num_classes: int) -> None:
-        """Raise ValueError, naming the first such record, if a label does not fit `num_classes` classes."""
+        """Raises ValueError, naming the first such record, if a label is not below `num_classes`."""
         wrong = self.runs.labels >= num_classes
         if wrong.any():
             run = int(wrong.argmax())
@@ -219,5 +234,5 @@ class FaceRecords:
             )
 
     def close(self) -> None:
-        """Close the file."""
+        """Closes the file."""
         self._reader.close()

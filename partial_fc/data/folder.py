@@ -1,4 +1,4 @@
-"""A folder per identity, read identity by identity, and its image files encoded by several processes.
+"""Reads a folder per identity; several processes encode the image files.
 
 Shapes: C identities.
 """
@@ -18,11 +18,17 @@ from .encoding import ImageOptions, WrongSizeError, encode_for_set
 IMAGE_ENDINGS = (
     ".jpg .jpeg .jpe .jp2 .png .webp .bmp .dib .tif .tiff .ppm .pgm .pbm .pnm .avif .sr .ras .hdr .exr"
 ).split()
-CHUNK = 32  # files a worker is handed at once: some milliseconds of work
+CHUNK = 32  # files of a task: some milliseconds of work
 
 
 class Encoded(NamedTuple):
-    """One file: its encoded image, or None and why; `how` as in encode_for_set; `resizable`: only its size is wrong."""
+    """An encoded file.
+
+    Attributes:
+        image: the encoded image, None if the file is unusable.
+        how: KEPT, ENCODED or RESIZED, or why the file is unusable.
+        resizable: only the size of the image is wrong.
+    """
 
     image: bytes | None
     how: str
@@ -30,7 +36,7 @@ class Encoded(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """What lies in an identity's folder: image files in sorted order, folders, and how many other files."""
+    """The content of an identity's folder: sorted image files, sorted folders, and the number of other files."""
 
     images: list[str]
     folders: list[str]
@@ -38,19 +44,19 @@ class Folder(NamedTuple):
 
 
 def identity_folders(root: str) -> tuple[list[str], int]:
-    """(sorted names of the C folders, number of other entries) of a tree. Raises OSError or ValueError if none."""
+    """Returns (sorted names of the C folders, number of other entries). Raises OSError or ValueError."""
     if not os.path.isdir(root):
-        raise FileNotFoundError(f"{root} is no folder: name one that holds a folder of images for each identity")
+        raise FileNotFoundError(f"{root} is not a folder, expected one with a folder of images for each identity")
     with os.scandir(root) as entries:
-        found = [(entry.name, entry.is_dir()) for entry in entries]
-    names = sorted(name for name, is_folder in found if is_folder and not name.startswith("."))
+        listed = [(entry.name, entry.is_dir()) for entry in entries]
+    names = sorted(name for name, is_folder in listed if is_folder and not name.startswith("."))
     if not names:
-        raise ValueError(f"{root} holds no folders: it must have one for each identity, with its images")
-    return names, len(found) - len(names)
+        raise ValueError(f"{root} contains no folders, expected one for each identity, with its images")
+    return names, len(listed) - len(names)
 
 
 def list_folder(path: str) -> Folder:
-    """The content of one identity's folder; hidden files count as others, whatever they are called."""
+    """Lists one identity's folder; hidden files count as others."""
     images, folders, others = [], [], 0
     with os.scandir(path) as entries:
         for entry in entries:
@@ -66,20 +72,20 @@ def list_folder(path: str) -> Folder:
 
 
 def encode_files(paths: Iterator[str], options: ImageOptions, workers: int) -> Iterator[tuple[str, Encoded]]:
-    """(path, Encoded) in the order of the paths, which are drawn as there is room."""
+    """Yields (path, Encoded) in the order of the paths, which are consumed as workers become free."""
     for chunk, results in ordered_map(partial(encode_chunk, options), in_chunks(paths, CHUNK), workers):
         yield from zip(chunk, results)
 
 
 def encode_chunk(options: ImageOptions, paths: list[str]) -> list[Encoded]:
-    """What a worker does with some files."""
+    """Encodes some files, in a worker."""
     with DecoderMessages() as messages:
         return [encode_file(options, path, messages) for path in paths]
 
 
 def encode_file(options: ImageOptions, path: str, messages: DecoderMessages) -> Encoded:
-    """One file, whatever is wrong with it."""
-    messages.damage()  # what is left of a file before, which failed
+    """Encodes one file; errors are part of the result."""
+    messages.damage()  # discard warnings of a file before, which failed
     try:
         with open(path, "rb") as file:
             image, how = encode_for_set(file.read(), options)
@@ -93,8 +99,8 @@ def encode_file(options: ImageOptions, path: str, messages: DecoderMessages) -> 
         return Encoded(None, f"cannot be read ({error.strerror})", False)
 
 
-def complaint(path: str, result: Encoded) -> ValueError:
-    """The error for a file that gave no image."""
+def encoding_error(path: str, result: Encoded) -> ValueError:
+    """Returns the error for an unusable file."""
     if result.resizable:
-        return ValueError(f"{path} {result.how}: align and crop it to that, or give --resize")
-    return ValueError(f"{path} {result.how}: mend or remove it")
+        return ValueError(f"{path} {result.how}: align and crop it to that size, or use --resize")
+    return ValueError(f"{path} {result.how}: fix or remove it")

@@ -1,4 +1,4 @@
-"""Exact key ranges out of a face set's float32 range labels (see face_records.py for the layout).
+"""Recovers exact key ranges from a face set's float32 range labels (see face_records.py for the layout).
 
 Shapes: N images, C identities, n range records.
 """
@@ -11,27 +11,27 @@ from .label_runs import LabelRuns
 from .recordio.headers import first_labels, holds_range, read_headers
 from .recordio.reader import RecordReader
 
-LARGEST_KEY = 2.0**53  # beyond, not even the sums of keys would be exact anywhere
-FLOAT32_EXACT = 1 << 24  # every integer below has a float32 of its own; 2^24 itself may be a rounded 2^24 + 1
+LARGEST_KEY = 2.0**53  # larger integers are not exact in float64
+FLOAT32_EXACT = 1 << 24  # smaller integers are exact in float32; 2^24 itself may be a rounded 2^24 + 1
 
 
 def check_limits(reader: RecordReader, keys: np.ndarray, heads: np.ndarray) -> None:
-    """Raise ValueError if the labels of the range records HEAD (n,) at `keys` (n,) are no keys, or no range."""
+    """Raises ValueError if the labels of the range records HEAD (n,) at `keys` (n,) are not ranges of keys."""
     start, end = heads["labels"][:, 0], heads["labels"][:, 1]
-    wrong = ~((start >= 1) & (start <= end) & (end < LARGEST_KEY))  # and not a number is never right
+    wrong = ~((start >= 1) & (start <= end) & (end < LARGEST_KEY))  # false for NaN
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
             f"{reader.rec_path}: key {keys[row]} at offset {reader.index.offsets[reader.row(int(keys[row]))]} should "
-            f"hold a range of keys, but holds {start[row]:g} to {end[row]:g}; copy the .rec and its .idx again"
+            f"contain a range of keys, but contains {start[row]:g} to {end[row]:g}; copy the .rec and its .idx again"
         )
 
 
 def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ranges (n, 2) int64 of range records HEAD (n,), and whether each is exact, (n,) bool.
+    """Returns ranges (n, 2) int64 of range records HEAD (n,), and whether each is exact, (n,) bool.
 
-    The integers in id and id2 count as the range only if they round to the float labels: other writers keep other
-    things there (insightface the key, and 0, which no range ends with).
+    The integers in id and id2 are used only if they round to the float labels: other writers store other values there
+    (insightface the key, and 0, which no range ends with).
     """
     floats = heads["labels"]
     stored = np.stack([heads["id"], heads["id2"]], axis=1)
@@ -41,12 +41,12 @@ def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rounding_reach(value: float) -> int:
-    """How far from a float32 an integer that rounds to it can be: half the gap to its neighbour."""
+    """Largest distance of an integer that rounds to a float32: half the gap to the next float32."""
     return max(int(np.spacing(np.float32(value))) // 2, 1)
 
 
 def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
-    """[first, last) keys of the identity records, from record 0's HEAD (1,)."""
+    """Returns the keys [first, last) of the identity records, from HEAD (1,) of record 0."""
     check_limits(reader, reader.index.keys_at([0]), head)
     ranges, exact = exact_ranges(head)
     first, last = (int(key) for key in ranges[0])
@@ -57,63 +57,71 @@ def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
     agrees = np.float32(first) == stated[0] and np.float32(last) == stated[1]
     if not agrees or not 1 < first < last or present != last - first:
         raise ValueError(
-            f"{reader.rec_path}: record 0 says that identities have the keys {stated[0]:.0f} to {stated[1]:.0f}, but "
-            f"{reader.idx_path} does not list them all; copy both files again"
+            f"{reader.rec_path}: according to record 0 identities have the keys {stated[0]:.0f} to {stated[1]:.0f}, "
+            f"but {reader.idx_path} does not list all of them; copy both files again"
         )
     return first, last
 
 
 def recover_identity_keys(reader: RecordReader, rounded: int) -> int:
-    """The first identity record among the keys that round to `rounded`: it has a header and no image."""
+    """Returns the first key of an identity record (a header without an image) among those that round to `rounded`."""
     reach = rounding_reach(rounded)
     near = keys_between(reader, rounded - reach, rounded + reach + 1)
     heads = read_headers(reader, near)
-    bare = holds_range(heads)
-    return int(near[bare.argmax()]) if bare.any() else 0
+    is_range = holds_range(heads)
+    return int(near[is_range.argmax()]) if is_range.any() else 0
 
 
 def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.ndarray:
-    """ranges (C, 2) int64 of identity records HEAD (C,) whose floats are rounded; their own first key is `first`.
+    """Returns ranges (C, 2) int64 of identity records HEAD (C,) whose floats are rounded.
 
-    Each identity starts where the one before ends, and images carry the identity as label: so a start is the first
-    key, among those that round to the float, whose image has that label. Raises ValueError if that does not hold.
+    Each identity starts where the one before ends, and the label of an image is its identity: so a start is the first
+    key, among those that round to the float, whose image has that label.
+
+    Args:
+        reader: the records.
+        heads: HEAD (C,).
+        first: the key of the first identity record.
+
+    Raises:
+        ValueError: the images' labels do not match the ranges.
     """
     count = len(heads)
     starts = np.append(heads["labels"][:, 0].astype(np.int64), first)
     if count > FLOAT32_EXACT:
         raise ValueError(
-            f"{reader.rec_path}: float32 labels cannot tell {count} identities apart; write the set with write_face_set"
+            f"{reader.rec_path}: float32 labels cannot distinguish {count} identities; write it with write_face_set"
         )
     for label in np.flatnonzero(starts[:-1] >= FLOAT32_EXACT):
         starts[label] = recover_start(reader, int(starts[label]), int(label), first)
     ranges = np.stack([starts[:-1], starts[1:]], axis=1)
     if (ranges.astype(np.float32) != heads["labels"]).any() or (ranges[:, 0] > ranges[:, 1]).any():
         raise ValueError(
-            f"{reader.rec_path}: the identity records' ranges are rounded to float32 and the images' labels do not "
-            "settle them; write the set with write_face_set"
+            f"{reader.rec_path}: the ranges of the identity records are rounded to float32 and the images' labels do "
+            "not determine them; write the set with write_face_set"
         )
     return ranges
 
 
 def recover_start(reader: RecordReader, rounded: int, label: int, first: int) -> int:
-    """First image key among those that round to `rounded` whose label is `label` or a later one; -1 if none is."""
+    """Returns the first image key, among those that round to `rounded`, with at least `label` as label; -1 if none."""
     reach = rounding_reach(rounded)
     near = keys_between(reader, rounded - reach, min(rounded + reach + 1, first))
     labels = first_labels(read_headers(reader, near))
-    found = labels >= label
-    if found.any():
-        return int(near[found.argmax()])
+    reached = labels >= label
+    if reached.any():
+        return int(near[reached.argmax()])
     # A last identity without images starts where the images end.
     return first if first <= rounded + reach else -1
 
 
 def keys_between(reader: RecordReader, first: int, last: int) -> np.ndarray:
-    """The keys of the index in [first, last), int64."""
+    """Returns the keys of the index in [first, last), int64."""
     return reader.index.keys_at(np.arange(*reader.index.search((first, last))))
 
 
 def check_ranges(reader: RecordReader, ranges: np.ndarray, rows: tuple[int, int]) -> None:
-    """Raise ValueError unless every image row in [first, last) is in exactly one of the ranges (C, 2) of keys."""
+    """Raises ValueError unless every image row in [rows[0], rows[1]) is in exactly one of the key ranges (C, 2)."""
     present = np.diff(reader.index.search(ranges), axis=1)[:, 0]
     size = ranges[:, 1] - ranges[:, 0]
     wrong = (present != size) | (size < 0)
@@ -125,20 +133,20 @@ def check_ranges(reader: RecordReader, ranges: np.ndarray, rows: tuple[int, int]
             f"{present[label]} of {size[label]}; copy the .rec and its .idx again"
         )
     begins, ends = (reader.index.search(np.sort(column[size > 0])) for column in ranges.T)
-    due = np.append(rows[0], ends)
-    wrong = np.append(begins, rows[1]) != due
+    expected = np.append(rows[0], ends)
+    wrong = np.append(begins, rows[1]) != expected
     if wrong.any():
-        row, owners = int(due[wrong.argmax()]), "none of the identities"
+        row, owners = int(expected[wrong.argmax()]), "no identity"
         if wrong.argmax() < len(begins) and begins[wrong.argmax()] < row:
             row, owners = int(begins[wrong.argmax()]), "two identities"
         raise ValueError(
-            f"{reader.rec_path}: image key {reader.index.keys_at(row)} belongs to {owners} instead of one; copy the "
+            f"{reader.rec_path}: image key {reader.index.keys_at(row)} belongs to {owners}, expected one; copy the "
             ".rec and its .idx again"
         )
 
 
 def runs_of_ranges(ranges: np.ndarray) -> LabelRuns:
-    """The labels of the images in the order of their keys, for ranges (C, 2) that check_ranges accepts."""
+    """Returns the labels of the images in the order of their keys, for ranges (C, 2) that check_ranges accepts."""
     size = ranges[:, 1] - ranges[:, 0]
     order = np.argsort(ranges[:, 0], kind="stable")
     order = order[size[order] > 0]

@@ -1,4 +1,4 @@
-"""What a JPEG says of itself before its pixels: size, channels, and which side is up (EXIF).
+"""Reads the header of a JPEG: size, channels, and the EXIF orientation.
 
 ITU-R T.81, annex B, for the segments; the EXIF segment holds a TIFF directory (CIPA DC-008, 4.6).
 """
@@ -9,9 +9,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-UPRIGHT = 1  # EXIF orientation of a picture that is stored as it is to be seen
+UPRIGHT = 1  # EXIF orientation of an image that is stored as it is displayed
 ORIENTATION = 0x0112
-FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers that a frame starts with
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a frame
 COLOR_FRAME = b"\xff\xc0\x00\x11\x08"  # of a baseline JPEG of three channels and 8 bits: marker, length, precision
 END_OF_HEADERS = (0xDA, 0xD9)
 
@@ -26,7 +26,7 @@ class JpegHeader(NamedTuple):
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader | None:
-    """The header of a JPEG, None if it has none that can be read."""
+    """Reads the header of a JPEG, None if it cannot be read."""
     frame: tuple | None = None
     orientation = UPRIGHT
     for marker, start, stop in segments(data):
@@ -38,8 +38,8 @@ def read_jpeg_header(data: bytes) -> JpegHeader | None:
 
 
 def channels_of_jpeg(data: bytes) -> int | None:
-    """The number of channels alone, for readers in a hurry."""
-    if COLOR_FRAME in data:  # a walk in Python takes ten times as long
+    """Reads the number of channels only, which is faster."""
+    if COLOR_FRAME in data:  # parsing the segments in Python takes ten times as long
         return 3
     for marker, start, stop in segments(data):
         if marker in FRAMES and stop - start >= 6:
@@ -48,7 +48,7 @@ def channels_of_jpeg(data: bytes) -> int | None:
 
 
 def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(marker, start, stop) of the content of each segment before the pixels."""
+    """Yields (marker, start, stop) of the content of each segment before the pixels."""
     place = 2
     while place + 4 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]
@@ -63,7 +63,7 @@ def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def exif_orientation(tiff: bytes) -> int:
-    """The orientation in the first TIFF directory, UPRIGHT where it says none."""
+    """Reads the orientation from the first TIFF directory, UPRIGHT if it has none."""
     order = "<" if tiff[:2] == b"II" else ">"
     try:
         (start,) = struct.unpack_from(order + "I", tiff, 4)
@@ -72,6 +72,6 @@ def exif_orientation(tiff: bytes) -> int:
             tag, _, _, value = struct.unpack_from(order + "HHIH", tiff, entry)
             if tag == ORIENTATION:
                 return value if 1 <= value <= 8 else UPRIGHT
-    except struct.error:  # cut short
+    except struct.error:  # truncated
         pass
     return UPRIGHT

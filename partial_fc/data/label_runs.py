@@ -1,6 +1,6 @@
-"""Which image has which label, for sets whose images lie identity by identity: a few words an identity, not an image.
+"""The labels of all images, for sets whose images are ordered by identity: memory per identity, not per image.
 
-Shapes: N images, M runs of images with one label, P positions asked for.
+Shapes: N images, M runs of images with one label, P positions.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import numpy as np
 
 
 class LabelRuns:
-    """Runs of neighbouring images with one label.
+    """Runs of consecutive images with one label.
 
-    `starts` (M,) int64 ascending from 0, the position where each run begins; `labels` (M,) int64; `num_images` N.
+    Attributes:
+        starts: (M,) int64, ascending from 0, the position where each run begins.
+        labels: (M,) int64.
+        num_images: N.
     """
 
     def __init__(self, starts: np.ndarray, labels: np.ndarray, num_images: int):
@@ -19,46 +22,46 @@ class LabelRuns:
 
     @classmethod
     def of_labels(cls, labels: np.ndarray) -> LabelRuns:
-        """The runs of the labels (N,) of all images."""
+        """Returns the runs of the labels (N,) of all images."""
         starts = np.flatnonzero(np.append(True, labels[1:] != labels[:-1]))
         return cls(starts, labels[starts], len(labels))
 
     def labels_at(self, positions) -> np.ndarray:
-        """labels (P,) int64 of the images at `positions` (P,)."""
+        """Returns labels (P,) int64 of the images at `positions` (P,)."""
         return self.labels[np.searchsorted(self.starts, positions, side="right") - 1]
 
     def lengths(self) -> np.ndarray:
-        """(M,) int64 images in each run."""
+        """Returns the number of images of each run, (M,) int64."""
         return np.diff(self.starts, append=self.num_images)
 
     def images_per_label(self, num_labels: int) -> np.ndarray:
-        """(num_labels,) int64 images of each label."""
+        """Returns the number of images of each label, (num_labels,) int64."""
         counts = np.zeros(num_labels, np.int64)
         np.add.at(counts, self.labels, self.lengths())
         return counts
 
     def keep(self, kept: np.ndarray) -> KeptImages:
-        """The images of the runs where `kept` (M,) bool is true."""
+        """Returns the images of the runs where `kept` (M,) bool is true."""
         return KeptImages(self.starts[kept], self.lengths()[kept])
 
 
 class KeptImages:
-    """Some of the runs, numbered through: image 0 .. len - 1 of those that are left, in their order."""
+    """The images of some runs, numbered 0 .. len - 1 in their order."""
 
     def __init__(self, starts: np.ndarray, lengths: np.ndarray):
         self._starts, self._lengths, self._ends = starts, lengths, np.cumsum(lengths)
-        # What to add to a number in a run to get the position: its start, less the images kept before it.
+        # The position of an image minus its number: the start of its run, minus the kept images before it.
         self._shift = starts - (self._ends - lengths)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def positions(self, numbers: np.ndarray) -> np.ndarray:
-        """Positions (P,) int64 in the whole set of the images `numbers` (P,)."""
+        """Returns positions (P,) int64 in the set of the images `numbers` (P,)."""
         return numbers + self._shift[np.searchsorted(self._ends, numbers, side="right")]
 
     def after(self, position: int) -> int:
-        """The kept position that follows a kept one; after the last comes the first."""
+        """Returns the kept position after a kept one; the first one after the last."""
         run = int(np.searchsorted(self._starts, position, side="right")) - 1
         if position + 1 < self._starts[run] + self._lengths[run]:
             return position + 1

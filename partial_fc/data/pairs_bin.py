@@ -1,10 +1,10 @@
-"""Validation pairs, `<name>.bin`: a pickle of (list of 2P encoded images, list of P bool), as insightface made them.
+"""Validation pairs, `<name>.bin`: a pickle of (list of 2P encoded images, list of P bool), as written by insightface.
 
-Pickles can run code. These are downloaded files, so they are read by an unpickler that knows byte strings, lists,
-booleans, and uint8 or bool numpy arrays, and refuses the rest. numpy's own unpickling is not used either: arrays are
-kept as the bytes they consist of.
+Pickles can execute code, and these files are downloaded. So an unpickler reads them that accepts only byte strings,
+lists, booleans, and NumPy arrays of uint8 or bool. It does not call NumPy's own unpickling either: arrays are read as
+bytes.
 
-Shapes: P pairs; images 2p and 2p + 1 make pair p.
+Shapes: P pairs; images 2p and 2p + 1 form pair p.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTE_TYPES = ("u1", "uint8", "b1", "bool")
 
 
 def write_pairs(path: str | os.PathLike, images: Sequence[bytes], issame: Sequence[bool]) -> None:
-    """Write 2P encoded images and P flags. The same input gives the same bytes. Raises ValueError if sizes differ."""
+    """Writes 2P encoded images and P flags, reproducibly. Raises ValueError if the lengths do not match."""
     if len(images) != 2 * len(issame):
         raise ValueError(f"{path}: {len(issame)} pairs need {2 * len(issame)} images, got {len(images)}")
     content = ([bytes(image) for image in images], [bool(same) for same in issame])
@@ -30,23 +30,23 @@ def write_pairs(path: str | os.PathLike, images: Sequence[bytes], issame: Sequen
 
 
 def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
-    """(2P encoded images, issame (P,) bool). Raises OSError, or ValueError naming the file if it is no such pickle."""
+    """Reads (2P encoded images, issame (P,) bool). Raises OSError or ValueError, naming the file."""
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} (validation pairs) is not there: check the data set's folder")
+        raise FileNotFoundError(f"{path} (validation pairs) does not exist: check the folder of the data set")
     with open(path, "rb") as file:
         try:
             images, issame = PairsUnpickler(file, encoding="bytes").load()
             images, flags = [as_bytes(image) for image in images], as_flags(issame)
-        # A damaged pickle can end in nearly any exception of the unpickler.
+        # A damaged pickle can raise nearly any exception in the unpickler.
         except (pickle.UnpicklingError, ValueError, TypeError, EOFError, LookupError, AttributeError) as error:
-            raise ValueError(f"{path} does not hold validation pairs ({error}); download or write it again") from None
+            raise ValueError(f"{path} is not a file of validation pairs ({error}); download it again") from None
     if len(images) != 2 * len(flags) or not len(flags):
-        raise ValueError(f"{path} holds {len(images)} images for {len(flags)} pairs; download or write it again")
+        raise ValueError(f"{path} contains {len(images)} images for {len(flags)} pairs; download or write it again")
     return images, flags
 
 
 class ByteArray:
-    """Stands for a pickled numpy array of single bytes: only what it consists of."""
+    """Replaces a pickled NumPy array of single bytes; contains its bytes only."""
 
     def __init__(self, data: bytes = b""):
         self.data = data
@@ -57,21 +57,21 @@ class ByteArray:
 
 
 class ByteType:
-    """Stands for a pickled numpy dtype. Raises UnpicklingError for other than uint8 and bool."""
+    """Replaces a pickled NumPy dtype. Raises UnpicklingError unless it is uint8 or bool."""
 
     def __init__(self, name: Any, *_flags: Any):
         text = name.decode("latin1") if isinstance(name, bytes) else name
         if text not in BYTE_TYPES:
-            raise pickle.UnpicklingError(f"numpy arrays of {text!r} do not belong there")
+            raise pickle.UnpicklingError(f"NumPy arrays of {text!r} are not allowed")
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and alignment mean nothing for single bytes."""
+        """Ignores byte order and alignment, which do not matter for single bytes."""
 
 
 def byte_string(data: Any, dtype: Any) -> bytes:
-    """The array's bytes, of which `dtype` must be a ByteType."""
+    """Returns the bytes of an array, whose dtype must be a ByteType."""
     if not isinstance(dtype, ByteType):
-        raise pickle.UnpicklingError("an array without a type")
+        raise pickle.UnpicklingError("an array has no dtype")
     return data.encode("latin1") if isinstance(data, str) else bytes(data)
 
 
@@ -93,7 +93,7 @@ def scalar(dtype: Any, data: Any) -> bool:
 def encode(text: str, encoding: str) -> bytes:
     """_codecs.encode, how Python 3 writes bytes in the protocols of Python 2."""
     if encoding != "latin1":
-        raise pickle.UnpicklingError(f"text in {encoding!r} does not belong there")
+        raise pickle.UnpicklingError(f"text in {encoding!r} is not allowed")
     return text.encode("latin1")
 
 
@@ -115,17 +115,17 @@ for package in ("numpy.core", "numpy._core"):
 
 
 class PairsUnpickler(pickle.Unpickler):
-    """An unpickler to which only the names in ALLOWED exist."""
+    """An unpickler that knows only the names in ALLOWED."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The stand-in for the named class or function. Raises UnpicklingError for every other name."""
+        """Returns the replacement of a class or function. Raises UnpicklingError for names that are not allowed."""
         if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} does not belong there")
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
         return ALLOWED[module, name]
 
 
 def as_bytes(image: Any) -> bytes:
-    """An encoded image, stored as bytes or as an array of bytes."""
+    """Converts an encoded image, stored as bytes or as an array of bytes."""
     data = image.data if isinstance(image, ByteArray) else image
     if not isinstance(data, (bytes, bytearray)) or not data:
         raise ValueError("an image is not a byte string")
@@ -133,7 +133,7 @@ def as_bytes(image: Any) -> bytes:
 
 
 def as_flags(issame: Any) -> np.ndarray:
-    """(P,) bool of a list of bool (or 0 and 1) or an array of bool."""
+    """Converts a list of bool (or 0 and 1) or an array of bool to (P,) bool."""
     flags = list(issame.data) if isinstance(issame, ByteArray) else list(issame)
     if any(not isinstance(flag, int) or flag not in (0, 1) for flag in flags):
         raise ValueError("the flags of the pairs are not all true or false")

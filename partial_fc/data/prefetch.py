@@ -1,4 +1,4 @@
-"""Doing ahead of time, in threads, what will be asked for next."""
+"""Computes the next results ahead of time, in threads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ Result = TypeVar("Result")
 
 
 class Prefetcher(Generic[Place, Result]):
-    """Runs `work(place)` on `threads` threads for the places to come: `place`, `successor(place)`, and so on.
+    """Runs `work(place)` in threads for the next places: `place`, `successor(place)`, and so on.
 
-    Python threads do: what takes time in `work` must release the interpreter's lock, as OpenCV, NumPy and file reads
-    do. `ahead` results are kept or in the making, so memory is bounded. What `work` raises, the `get` of that place
-    raises. It holds no reference to its owner: when it is dropped, its threads end.
+    The object has no reference to its owner; its threads end when it is deleted.
+
+    Args:
+        work: computes a result; must release the interpreter's lock most of the time, as OpenCV, NumPy and file reads
+            do. Its exceptions are raised by the `get` of their place.
+        successor: returns the place after a place.
+        threads: number of threads.
+        ahead: number of results that are computed or being computed; bounds the memory.
     """
 
     def __init__(self, work: Callable[[Place], Result], successor: Callable[[Place], Place], threads: int, ahead: int):
@@ -26,9 +31,10 @@ class Prefetcher(Generic[Place, Result]):
         self._queue: deque[tuple[Place, Future]] = deque()
 
     def get(self, place: Place) -> Result:
-        """The result at `place`; at once, if that is the place after the last one asked for and it is ready.
+        """Returns the result at `place`, without waiting if it is the successor of the last place and is ready.
 
-        Raises ValueError after `close`.
+        Raises:
+            ValueError: the object is closed.
         """
         if self._closed:
             raise ValueError("the reader has been closed")
@@ -43,12 +49,12 @@ class Prefetcher(Generic[Place, Result]):
                 return result.result()
             if isinstance(error, Exception):
                 raise error
-            raise RuntimeError(f"a reading thread was ended by {error!r}") from error  # not to end this one silently
+            raise RuntimeError(f"a reader thread ended with {error!r}") from error  # must not end this thread silently
         finally:
-            del error, result  # or their traceback would keep this frame, and its owner, alive
+            del error, result  # their traceback would keep a reference to this frame and its owner
 
     def _fill(self, place: Place) -> None:
-        """Start work until `ahead` places are on their way, from `place` if there are none yet."""
+        """Starts work until `ahead` places are queued, beginning with `place` if none is."""
         while len(self._queue) < self._ahead:
             upcoming = self._successor(self._queue[-1][0]) if self._queue else place
             self._queue.append((upcoming, self._pool.submit(self._work, upcoming)))
@@ -59,7 +65,7 @@ class Prefetcher(Generic[Place, Result]):
         self._queue.clear()
 
     def close(self) -> None:
-        """End the threads, after what they are doing now; a second call does nothing."""
+        """Ends the threads after their current work; a second call has no effect."""
         self._closed = True
         self._drop()
         self._pool.shutdown()

@@ -1,4 +1,4 @@
-"""Decoding and augmenting one face image.
+"""Decodes and augments one face image.
 
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
@@ -15,18 +15,20 @@ from .jpeg_header import channels_of_jpeg
 
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 PNG_START = b"\x89PNG"
-PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the colour type of the header; a palette holds RGB
-ERASED = 128  # grey: next to zero after the networks' (x - 127.5) / 128
-LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as JPEG itself
-DRAWS = 9  # random numbers `augment` takes for an image
+PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the color type of the header; a palette contains RGB
+ERASED = 128  # gray: close to zero after the networks' (x - 127.5) / 128
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as in JPEG
+DRAWS = 9  # random numbers that `augment` uses for an image
 
 
 class Augmentation(NamedTuple):
-    """What is done to training images, each a function of the random numbers `augment` is given.
+    """Random changes of training images.
 
-    `rand_mirror`: every second image left-right. `color_jittering`: brightness, contrast and saturation each times
-    1 - c .. 1 + c. `jpeg_compression`: every second image is compressed again, with a quality from this number to 100;
-    0 for none. `cutoff`: side in pixels of a square erased from every second image, clipped at the border.
+    Attributes:
+        rand_mirror: mirror every second image left-right.
+        cutoff: side in pixels of a square that is erased from every second image, clipped at the border.
+        color_jittering: c; brightness, contrast and saturation are each scaled by 1 - c .. 1 + c.
+        jpeg_compression: lowest quality; every second image is compressed with a quality up to 100. 0 for none.
     """
 
     rand_mirror: bool = False
@@ -35,17 +37,17 @@ class Augmentation(NamedTuple):
     jpeg_compression: int = 0
 
     def check(self) -> None:
-        """Raise ValueError for numbers that cannot be."""
+        """Raises ValueError if a number is out of range."""
         if self.cutoff < 0:
-            raise ValueError(f"cutoff is a number of pixels, got {self.cutoff}")
+            raise ValueError(f"cutoff must be at least 0 pixels, got {self.cutoff}")
         if not 0 <= self.color_jittering <= 1:
-            raise ValueError(f"color_jittering is a share from 0 to 1, got {self.color_jittering}")
+            raise ValueError(f"color_jittering must be from 0 to 1, got {self.color_jittering}")
         if not 0 <= self.jpeg_compression <= 100:
-            raise ValueError(f"jpeg_compression is a JPEG quality from 1 to 100, or 0, got {self.jpeg_compression}")
+            raise ValueError(f"jpeg_compression must be a quality from 1 to 100, or 0, got {self.jpeg_compression}")
 
 
 def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
-    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP. Raises ValueError if it is damaged or not of the size (H, W)."""
+    """Decodes a JPEG, PNG or WebP to (H, W, 3) uint8 RGB. Raises ValueError if it is damaged or has another size."""
     image = decode_any_size(encoded)
     if image.shape[:2] != tuple(image_size):
         raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {image_size[0]}x{image_size[1]}")
@@ -53,13 +55,13 @@ def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
 
 
 def decode_any_size(encoded: bytes) -> np.ndarray:
-    """(H, W, 3) uint8 RGB of a JPEG, PNG or WebP of whatever size. Raises ValueError if it is damaged.
+    """Decodes a JPEG, PNG or WebP of any size to (H, W, 3) uint8 RGB. Raises ValueError if it is damaged.
 
-    Damage inside a JPEG that libjpeg reads over is not found here: `python -m partial_fc.data.tools check` finds it.
+    Damage inside a JPEG that libjpeg tolerates is not detected; `python -m partial_fc.data.tools check` detects it.
     """
-    # OpenCV fills the missing rows of a cut JPEG with grey, in some versions without a word.
+    # OpenCV fills the missing rows of a truncated JPEG with gray, in some versions without an error.
     if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:
-        raise ValueError(f"is a JPEG cut short after {len(encoded)} bytes")
+        raise ValueError(f"is a JPEG truncated after {len(encoded)} bytes")
     try:
         image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB) if encoded else None
     except cv2.error:  # OpenCV's own limits, such as 2^30 pixels
@@ -70,14 +72,14 @@ def decode_any_size(encoded: bytes) -> np.ndarray:
 
 
 def color_channels(encoded: bytes) -> int | None:
-    """Channels that a JPEG or PNG says it has, None for another format: decoding turns grey into three alike."""
+    """Reads the number of channels of a JPEG or PNG, None for another format; decoding always returns three."""
     if encoded.startswith(PNG_START):
         return PNG_CHANNELS.get(encoded[25]) if len(encoded) > 25 else None
     return channels_of_jpeg(encoded) if encoded.startswith(JPEG_START) else None
 
 
 def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.ndarray:
-    """`image` (H, W, 3) as `how` and `draws` (DRAWS,) in [0, 1) say; the array given may be changed and returned."""
+    """Returns the augmented image (H, W, 3); may change `image`. `draws` are DRAWS random numbers in [0, 1)."""
     if how.rand_mirror and draws[0] < 0.5:
         image = cv2.flip(image, 1)
     if how.color_jittering > 0:
@@ -90,24 +92,24 @@ def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.
 
 
 def compress(image: np.ndarray, quality: int) -> np.ndarray:
-    """What is left of `image` (H, W, 3) after JPEG compression with `quality` 1 .. 100."""
+    """Returns `image` (H, W, 3) after JPEG compression with `quality` 1 .. 100."""
     _, encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
     return cv2.imdecode(encoded, cv2.IMREAD_COLOR_RGB)
 
 
 def jitter_color(image: np.ndarray, factors: Sequence[float]) -> None:
-    """Scale brightness, contrast (about the mean grey) and saturation (about each pixel's grey) by `factors` (3)."""
+    """Scales brightness, contrast (about the mean gray) and saturation (about each pixel's gray) by `factors` (3)."""
     brightness, contrast, saturation = (np.float32(factor) for factor in factors)
     pixels = image.astype(np.float32) * brightness
-    mean_grey = (pixels @ LUMA).mean()
-    pixels = mean_grey + (pixels - mean_grey) * contrast
-    grey = (pixels @ LUMA)[..., None]
-    pixels = grey + (pixels - grey) * saturation
+    mean_gray = (pixels @ LUMA).mean()
+    pixels = mean_gray + (pixels - mean_gray) * contrast
+    gray = (pixels @ LUMA)[..., None]
+    pixels = gray + (pixels - gray) * saturation
     image[:] = np.clip(np.rint(pixels), 0, 255)
 
 
 def erase_square(image: np.ndarray, side: int, row: float, column: float) -> None:
-    """Grey out a square of `side` pixels whose centre is at the fractions `row`, `column` of the image."""
+    """Erases a square of `side` pixels whose center is at the fractions `row`, `column` of the image."""
     top = int(row * image.shape[0]) - side // 2
     left = int(column * image.shape[1]) - side // 2
     image[max(top, 0) : top + side, max(left, 0) : left + side] = ERASED

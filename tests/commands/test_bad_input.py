@@ -72,7 +72,7 @@ def test_a_batch_larger_than_the_data(run, settings):
 
 
 def test_images_of_another_size(run, settings):
-    refused(run, *settings, "image_size=96", message="holds images of 112x112")
+    refused(run, *settings, "image_size=96", message="has images of 112x112")
 
 
 def test_an_output_folder_that_cannot_be_made(run, settings, tmp_path):

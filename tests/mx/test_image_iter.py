@@ -130,7 +130,7 @@ def test_ranks_share_an_epoch(rec):
 def test_invalid_sets_and_sizes_are_refused(rec, tmp_path):
     with pytest.raises(ValueError, match=r"data_shape must be \(3, height, width\)"):
         FaceImageIter(4, (112, 112), rec)
-    with pytest.raises(ValueError, match="holds images of 16x12"):
+    with pytest.raises(ValueError, match="has images of 16x12"):
         FaceImageIter(4, (3, 112, 112), rec)
     with pytest.raises(ValueError, match="needs 22 images, there are 21"):
         FaceImageIter(11, SHAPE, rec, context_num=2)

@@ -1,12 +1,12 @@
 """MXNet's RecordIO files (`.rec` + `.idx`), read and written without MXNet.
 
 Layout of a `.rec` file (dmlc-core, recordio.h): a record is a little-endian magic word, a length word whose top three
-bits are a continue flag, the payload, and zero bytes up to the next multiple of 4. A payload that holds the magic word
-at a multiple of 4 is cut there (the magic itself is left out) so that a reader can find record starts by scanning:
-flag 0 = whole record, 1 = first part, 2 = middle part, 3 = last part.
+bits are a continue flag, the payload, and zero bytes up to the next multiple of 4. A payload that contains the magic
+word at a multiple of 4 is split there (the magic word is left out), so that a reader can find records by scanning:
+flag 0 = complete record, 1 = first part, 2 = middle part, 3 = last part.
 
-The `.idx` file is text, one line `key<TAB>offset` a record. An image record's payload starts with a 24-byte header
-(flag, label, id, id2) and, where flag > 0, `flag` float32 labels.
+The `.idx` file is text, one line `key<TAB>offset` per record. The payload of an image record starts with a 24-byte
+header (flag, label, id, id2) and, if flag > 0, `flag` float32 labels.
 
 Shapes: K records in the file.
 """
@@ -31,7 +31,7 @@ HEADER = struct.Struct("<IfQQ")  # flag, label, id, id2
 
 
 class RecordHeader(NamedTuple):
-    """Header of an image record: `label` is a float, or float32 (flag,) where flag > 0; id and id2 are uint64."""
+    """Header of an image record: `label` is a float, or float32 (flag,) if flag > 0; id and id2 are uint64."""
 
     flag: int
     label: float | np.ndarray
@@ -40,12 +40,12 @@ class RecordHeader(NamedTuple):
 
     @property
     def class_label(self) -> float:
-        """The label, or the first of several."""
+        """The label, or the first one of several."""
         return float(self.label) if self.flag == 0 else float(np.ravel(self.label)[0])
 
 
 def pack(header: RecordHeader, payload: bytes) -> bytes:
-    """The record's bytes: header, labels, payload. As in MXNet, `flag` follows from the label, whatever it says."""
+    """Returns the bytes of a record: header, labels, payload. As in MXNet, the label determines `flag`."""
     if np.ndim(header.label) == 0:
         return HEADER.pack(0, float(header.label), header.id, header.id2) + payload
     labels = np.ascontiguousarray(header.label, dtype="<f4")
@@ -53,33 +53,33 @@ def pack(header: RecordHeader, payload: bytes) -> bytes:
 
 
 def unpack(record: bytes) -> tuple[RecordHeader, bytes]:
-    """Header and payload of a record made by `pack` or by `mxnet.recordio.pack`. Raises ValueError if too short."""
+    """Returns header and payload of a record. Raises ValueError if it is too short."""
     if len(record) < HEADER.size:
-        raise ValueError(f"an image record has at least {HEADER.size} bytes, this one has {len(record)}")
+        raise ValueError(f"an image record has {len(record)} bytes, expected at least {HEADER.size}")
     flag, label, ident, ident2 = HEADER.unpack_from(record)
     if flag == 0:
         return RecordHeader(0, label, ident, ident2), record[HEADER.size :]
     end = HEADER.size + 4 * flag
     if len(record) < end:
-        raise ValueError(f"the header announces {flag} labels, but the record has only {len(record)} bytes")
+        raise ValueError(f"the header has {flag} labels, but the record has only {len(record)} bytes")
     labels = np.frombuffer(record, "<f4", flag, HEADER.size).astype(np.float32)
     return RecordHeader(flag, labels, ident, ident2), record[end:]
 
 
 def split_at_magic(payload: bytes) -> list[bytes]:
-    """The payload cut at every magic word that lies at a multiple of 4; one piece where there is none."""
-    pieces, start, found = [], 0, payload.find(MAGIC_BYTES)
-    while found >= 0:
-        if found % 4 == 0:
-            pieces.append(payload[start:found])
-            start = found + 4
-        found = payload.find(MAGIC_BYTES, found + 1)
+    """Splits the payload at every magic word at a multiple of 4; returns one piece if there is none."""
+    pieces, start, place = [], 0, payload.find(MAGIC_BYTES)
+    while place >= 0:
+        if place % 4 == 0:
+            pieces.append(payload[start:place])
+            start = place + 4
+        place = payload.find(MAGIC_BYTES, place + 1)
     pieces.append(payload[start:])
     return pieces
 
 
 class RecordWriter:
-    """Writes `rec_path` and `idx_path`; both appear, complete, when the `with` block ends without an exception."""
+    """Writes a `.rec` and its `.idx`, which appear when the `with` block ends without an exception."""
 
     def __init__(self, rec_path: str | os.PathLike, idx_path: str | os.PathLike):
         self.rec_path, self.idx_path = os.fspath(rec_path), os.fspath(idx_path)
@@ -91,7 +91,7 @@ class RecordWriter:
         self._offset = 0
 
     def write(self, key: int, payload: bytes) -> None:
-        """Append one record (any bytes) under `key`."""
+        """Appends one record (any bytes) under `key`."""
         pieces = split_at_magic(payload)
         start = self._offset
         for number, piece in enumerate(pieces):
@@ -101,7 +101,7 @@ class RecordWriter:
     def _write_part(self, key: int, piece: bytes, flag: int) -> None:
         if len(piece) > MAX_PART:
             raise ValueError(
-                f"{self.rec_path}: record {key} has {len(piece)} bytes, RecordIO holds at most {MAX_PART}; store less"
+                f"{self.rec_path}: record {key} has {len(piece)} bytes, RecordIO allows at most {MAX_PART}: store less"
             )
         padding = -len(piece) % 4
         self._rec.write(WORDS.pack(MAGIC, flag << LENGTH_BITS | len(piece)) + piece + b"\0" * padding)
@@ -115,7 +115,7 @@ class RecordWriter:
 
 
 def continue_flag(number: int, pieces: int) -> int:
-    """dmlc's flag of part `number` of `pieces`: 0 whole, 1 first, 2 middle, 3 last."""
+    """Returns dmlc's flag of part `number` of `pieces`: 0 complete, 1 first, 2 middle, 3 last."""
     if pieces == 1:
         return 0
     if number == 0:
@@ -124,9 +124,9 @@ def continue_flag(number: int, pieces: int) -> int:
 
 
 def require_file(path: str, meaning: str) -> int:
-    """Size of the file in bytes. Raises FileNotFoundError if it is missing, ValueError if it is empty."""
+    """Returns the bytes of the file. Raises FileNotFoundError if it is missing, ValueError if it is empty."""
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} ({meaning}) is not there: check the data set's folder or download it again")
+        raise FileNotFoundError(f"{path} ({meaning}) does not exist: check the data set's folder or download it again")
     size = os.path.getsize(path)
     if size == 0:
         raise ValueError(f"{path} ({meaning}) is empty: copy or download it again")

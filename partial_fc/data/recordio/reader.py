@@ -1,4 +1,4 @@
-"""Records by their key, out of a `.rec` with its `.idx`. See recordio.py for the layout."""
+"""Reads records by their key from a `.rec` with its `.idx`. See format.py for the layout."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from .format import MAGIC, WORDS, require_file
 from .index import open_index
 from .scanner import BrokenRecordError, Extent, locate_record, read_payload
 
-SAMPLES = 64  # records looked at when a file is opened: under a second on a cold disk
-HEAD = 1 << 20  # bytes of the .rec that enter its digest
-MAX_GUESS = 1 << 20  # bytes; an extent beyond is no image, and may be what a wrong index says
+SAMPLES = 64  # records checked when a file is opened: less than a second on an uncached disk
+HEAD = 1 << 20  # bytes of the .rec that are part of its digest
+MAX_GUESS = 1 << 20  # bytes; a longer extent is not an image, and may be due to a wrong index
 
 
 class RecordReader:
-    """Random access by key. Safe in threads and after fork: `os.pread` shares no file position.
+    """Random access by key. Thread-safe and fork-safe: `os.pread` shares no file position.
 
-    `index` is the RecordIndex. Opening checks that the index reaches the end of the `.rec` and, at SAMPLES places,
-    that records begin where it says. Raises OSError or ValueError, naming the file and the mend, if a file is missing
-    or empty or if the two do not belong together.
+    Opening checks that the index covers the end of the `.rec` and, at SAMPLES offsets, that records begin there.
+
+    Attributes:
+        index: the RecordIndex.
+
+    Raises:
+        OSError, ValueError: a file is missing or empty, or the two do not belong together; names file and fix.
     """
 
     def __init__(self, rec_path: str | os.PathLike, idx_path: str | os.PathLike):
@@ -55,8 +59,10 @@ class RecordReader:
         return len(self.index)
 
     def digest(self) -> str:
-        """16 hexadecimal digits that tell this set from others, wherever it lies: of the size of the .rec, of all keys
-        and of where their records begin, and of its first mebibyte. Not of every image: that would read the disk.
+        """Returns 16 hexadecimal digits that identify the set, independent of its path.
+
+        They depend on the size of the .rec, on all keys and offsets, and on the first mebibyte, but not on every image,
+        as that would read the whole file.
         """
         digest = hashlib.sha256(f"{self._size} {len(self.index)}".encode())
         rows = np.arange(len(self.index))
@@ -67,27 +73,27 @@ class RecordReader:
         return digest.hexdigest()[:16]
 
     def row(self, key: int) -> int:
-        """Row of the record in the index. Raises KeyError for a key that is not there."""
+        """Returns the row of the record in the index. Raises KeyError if the key is missing."""
         row = self.index.row(key)
         if row < 0:
             raise KeyError(f"{self.idx_path} has no key {key}")
         return row
 
     def read(self, key: int) -> bytes:
-        """The record's payload. Raises ValueError naming file, key and offset if the bytes there are no record."""
+        """Reads the payload of a record. Raises ValueError, naming file, key and offset, if the record is damaged."""
         return self.read_row(self.row(key))
 
     def read_row(self, row: int) -> bytes:
-        """The payload of the record in that row of the index, otherwise as `read`."""
+        """Reads the payload of the record in a row of the index, otherwise as `read`."""
         start = int(self.index.offsets[row])
-        # Where the next row's record follows this one, one call reads it all.
+        # If the record of the next row follows this one, a single call reads the record.
         extent = int(self.index.offsets[row + 1]) - start if row + 1 < len(self.index) else 0
         try:
             if WORDS.size < extent <= MAX_GUESS:
                 data = os.pread(self._fd, extent, start)
                 if len(data) == extent:
                     magic, word = WORDS.unpack_from(data)
-                    if magic == MAGIC and word <= extent - WORDS.size:  # continue flag 0: a whole record
+                    if magic == MAGIC and word <= extent - WORDS.size:  # continue flag 0: a complete record
                         return data[WORDS.size : WORDS.size + word]
             return read_payload(self._fd, locate_record(self._fd, start, self._size))
         except (BrokenRecordError, OSError) as error:
@@ -100,13 +106,13 @@ class RecordReader:
             raise self._named(row, error) from error
 
     def _named(self, row: int, error: Exception) -> Exception:
-        """The error with the place where it happened, and what to do."""
+        """Returns the error with the place where it happened, and what to do."""
         where = f"{self.rec_path}: key {self.index.keys_at(row)} at offset {self.index.offsets[row]}"
         if isinstance(error, OSError):
-            return OSError(f"{where} cannot be read ({error.strerror}): look at the disk or the network it is on")
+            return OSError(f"{where} cannot be read ({error.strerror}): check the disk or the network file system")
         return ValueError(f"{where} {error}; copy the .rec and its .idx again, they must belong together")
 
     def close(self) -> None:
-        """Close the file, which otherwise is done when the reader is dropped; a second call does nothing."""
+        """Closes the file; a second call has no effect. The file is also closed when the reader is deleted."""
         self._close()
-        self._fd = -1  # the number may soon be that of another file
+        self._fd = -1  # the number may be reused for another file

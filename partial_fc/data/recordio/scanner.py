@@ -1,6 +1,6 @@
-"""A `.rec` file read from front to back, or at any offset, without its index: what finds out where it is damaged.
+"""Reads a `.rec` file sequentially, or at any offset, without its index, and locates damage.
 
-See recordio.py for the layout of a record and its parts, and record_reader.py for reading by key.
+See format.py for the layout of a record and its parts, and reader.py for reading by key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WHOLE, FIRST, MIDDLE, LAST = range(4)  # dmlc's continue flags
 
 
 class BrokenRecordError(ValueError):
-    """The bytes at `offset` are no record; the text says why, and names no file."""
+    """The bytes at `offset` are not a record. The message says why, without the name of the file."""
 
     def __init__(self, offset: int, what: str):
         super().__init__(what)
@@ -24,7 +24,7 @@ class BrokenRecordError(ValueError):
 
 
 class Extent(NamedTuple):
-    """Where a record lies: `offset`, its `pieces` and `end`, the offset of what follows."""
+    """The place of a record: `offset`, its `pieces` and `end`, the offset after it."""
 
     offset: int
     pieces: list[Piece]
@@ -32,14 +32,15 @@ class Extent(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Bytes of the payload, the magic words that were cut out of it included."""
+        """Bytes of the payload, including the magic words between its pieces."""
         return sum(length for _, length in self.pieces) + len(MAGIC_BYTES) * (len(self.pieces) - 1)
 
 
 def scan_records(rec_path: str | os.PathLike) -> Iterator[tuple[int, bytes]]:
-    """(offset, payload) of every record, in the order of the file, in constant memory.
+    """Yields (offset, payload) of every record, in the order of the file, in constant memory.
 
-    Where the file stops being records it raises BrokenRecordError, whose `offset` and text say where and why.
+    Raises:
+        BrokenRecordError: at the first damaged record; its `offset` and message say where and why.
     """
     path = os.fspath(rec_path)
     fd = os.open(path, os.O_RDONLY)
@@ -53,7 +54,7 @@ def scan_records(rec_path: str | os.PathLike) -> Iterator[tuple[int, bytes]]:
 
 
 def walk_records(fd: int, start: int, stop: int) -> Iterator[Extent]:
-    """The records that fill [start, stop) of an open file. Raises BrokenRecordError where there is none."""
+    """Yields the records in [start, stop) of an open file. Raises BrokenRecordError at a damaged record."""
     position = start
     while position < stop:
         extent = locate_record(fd, position, stop)
@@ -62,29 +63,30 @@ def walk_records(fd: int, start: int, stop: int) -> Iterator[Extent]:
 
 
 def locate_record(fd: int, offset: int, size: int) -> Extent:
-    """Follow the parts of the record at `offset` of a file of `size` bytes; its content is not read.
+    """Locates the parts of the record at `offset` of a file of `size` bytes, without reading their content.
 
-    Raises BrokenRecordError, whose offset is the record's, if there is none or it is cut short.
+    Raises:
+        BrokenRecordError: there is no record, or it is truncated.
     """
     pieces: list[Piece] = []
     position, flag = offset, -1
     while flag not in (WHOLE, LAST):
         flag, length = read_words(fd, offset, position)
         if flag not in ((MIDDLE, LAST) if pieces else (WHOLE, FIRST)):
-            state = "lacks its last part" if pieces else "is the inside of a record, not its start"
+            state = "has no last part" if pieces else "is inside a record, not at its start"
             raise BrokenRecordError(offset, state)
         pieces.append((position + WORDS.size, length))
         position += WORDS.size + length + -length % 4
         if position > size:
-            raise BrokenRecordError(offset, f"goes on to offset {position}, beyond the end at {size}: it is cut short")
+            raise BrokenRecordError(offset, f"extends to offset {position}, beyond the end at {size}: it is truncated")
     return Extent(offset, pieces, position)
 
 
 def read_words(fd: int, offset: int, position: int) -> tuple[int, int]:
-    """(continue flag, bytes) of the part at `position` of the record at `offset`."""
+    """Reads (continue flag, bytes) of the part at `position` of the record at `offset`."""
     words = os.pread(fd, WORDS.size, position)
     if len(words) < WORDS.size:
-        raise BrokenRecordError(offset, "is cut short by the end of the file")
+        raise BrokenRecordError(offset, "is truncated by the end of the file")
     magic, word = WORDS.unpack(words)
     if magic != MAGIC:
         what = f"has a part at offset {position} that does" if position > offset else "does"
@@ -93,8 +95,8 @@ def read_words(fd: int, offset: int, position: int) -> tuple[int, int]:
 
 
 def read_payload(fd: int, extent: Extent) -> bytes:
-    """The record's payload. Raises BrokenRecordError if the file has become shorter meanwhile."""
+    """Reads the payload of a record. Raises BrokenRecordError if the file has become shorter meanwhile."""
     pieces = [os.pread(fd, length, start) for start, length in extent.pieces]
     if any(len(piece) < length for piece, (_, length) in zip(pieces, extent.pieces)):
-        raise BrokenRecordError(extent.offset, "could not be read whole")
+        raise BrokenRecordError(extent.offset, "could not be read completely")
     return MAGIC_BYTES.join(pieces)

@@ -75,7 +75,7 @@ class Identities:
         labels = records.labels[rows]
         wrong = ~((labels >= 0) & (labels < FLOAT32_EXACT) & (labels == np.floor(labels)))
         for row, label in zip(rows[wrong].tolist(), labels[wrong].tolist()):
-            self._add(row, f"has label {label:g}, no class number below 2^24", IMAGE)
+            self._add(row, f"has label {label:g}, expected an integer below 2^24", IMAGE)
         self.images = len(records.keys)
         self.count = int(labels[~wrong].max()) + 1 if (~wrong).any() else 0
 

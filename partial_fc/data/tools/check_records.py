@@ -104,7 +104,7 @@ class Look:
         try:
             header, image = unpack(record)
         except ValueError as error:
-            return self.add(place, f"holds no image header: {error}")
+            return self.add(place, f"has no image header: {error}")
         labels = np.ravel(header.label).tolist()
         if header.flag == 2 and extent.length == RANGE_BYTES:
             self.found.kinds[place] = RANGE

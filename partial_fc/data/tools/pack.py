@@ -18,7 +18,7 @@ from typing import Any
 
 from partial_fc.data.encoding import ENCODED, RESIZED, ImageOptions
 from partial_fc.data.face_records import write_face_set
-from partial_fc.data.folder import complaint, encode_files, identity_folders, list_folder
+from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder
 from partial_fc.utils.cli import add_force, add_workers
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
@@ -112,9 +112,9 @@ class TreeReader:
                 self.report.done[result.how] += 1
                 yield os.path.basename(os.path.dirname(path)), result.image
             elif result.resizable:
-                raise complaint(path, result)
+                raise encoding_error(path, result)
             else:
-                self._bad(f"{path} {result.how}", "mend or remove it")
+                self._bad(f"{path} {result.how}", "fix or remove it")
 
     def _paths(self) -> Iterator[str]:
         for name in self.folders:

@@ -17,7 +17,7 @@ from typing import Any
 
 from partial_fc.data.encoding import ImageOptions, check_whole
 from partial_fc.data.face_records import FaceRecords
-from partial_fc.data.folder import complaint, encode_files, identity_folders, list_folder
+from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.transforms import decode_rgb
 from partial_fc.utils.cli import add_force, add_seed, add_workers, whole_number
@@ -171,7 +171,7 @@ def encode_each(paths: list[str], options: ImageOptions, workers: int) -> list[b
     with progress(len(different), "image", "encoding") as bar:
         for path, result in encode_files(iter(different), options, workers):
             if result.image is None:
-                raise complaint(path, result)
+                raise encoding_error(path, result)
             images[path] = result.image
             bar.update()
     return [images[path] for path in paths]

@@ -101,13 +101,13 @@ def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
     [
         (dict(batch_size=0), "batch_size must be at least 1"),
         (dict(batch_size=8, size=3), "batch_size 8 on 3 ranks needs 24 images, there are 22"),
-        (dict(image_size=(112, 112)), "train.rec holds images of 16x12 .*not 112x112"),
-        (dict(image_size=(0, 12)), "height and a width"),
-        (dict(augmentation=Augmentation(cutoff=-1)), "cutoff is a number of pixels, got -1"),
-        (dict(augmentation=Augmentation(color_jittering=1.5)), "color_jittering is a share from 0 to 1, got 1.5"),
-        (dict(augmentation=Augmentation(jpeg_compression=101)), "jpeg_compression is a JPEG quality .* got 101"),
-        (dict(skip_bad_images=-1), "skip_bad_images is a number of images, got -1"),
-        (dict(rank=2, size=2), "rank 2 does not exist among 2 ranks"),
+        (dict(image_size=(112, 112)), "train.rec has images of 16x12 .*expected 112x112"),
+        (dict(image_size=(0, 12)), "height, width"),
+        (dict(augmentation=Augmentation(cutoff=-1)), "cutoff must be at least 0 pixels, got -1"),
+        (dict(augmentation=Augmentation(color_jittering=1.5)), "color_jittering must be from 0 to 1, got 1.5"),
+        (dict(augmentation=Augmentation(jpeg_compression=101)), "jpeg_compression must be a quality .* got 101"),
+        (dict(skip_bad_images=-1), "skip_bad_images must be at least 0, got -1"),
+        (dict(rank=2, size=2), "rank 2 is out of range for 2 ranks"),
         (dict(seed=-1), "seed must be >= 0"),
     ],
 )
@@ -122,7 +122,7 @@ JPEG = cv2.imencode(".jpg", picture(1, 1))[1].tobytes()
 BAD = [
     (b"no image", r"cannot be decoded \(8 bytes\)"),
     (b"", r"cannot be decoded \(0 bytes\)"),
-    (JPEG[: len(JPEG) // 2], r"is a JPEG cut short after \d+ bytes"),
+    (JPEG[: len(JPEG) // 2], r"is a JPEG truncated after \d+ bytes"),
     (encode(np.zeros((8, 9, 3), np.uint8)), "has 8x9 pixels instead of 16x12"),
     (GREY, "has 1 channel instead of 3"),
     (ALPHA, "has 4 channels instead of 3"),
@@ -152,7 +152,7 @@ def test_bad_images_may_be_skipped_up_to_a_number(tmp_path, caplog):
     assert len(faces.bad_images) == 2
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert "skipped, bad image 1 of at most 2: " in caplog.text and "image with key 6 at offset" in caplog.text
-    with pytest.raises(ValueError, match="key 17 .*skip_bad_images=2, and 2 were skipped before"):
+    with pytest.raises(ValueError, match="key 17 .*skip_bad_images=2, 2 were skipped before"):
         faces.batch(0, 16)
 
 
@@ -160,7 +160,7 @@ def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):
     write_face_set(str(tmp_path), [[b"garbage"] * 3, [b"more"] * 2], SIZE)
     faces = FaceBatches(str(tmp_path / "train.rec"), 2, SIZE, skip_bad_images=100)
     for _ in range(2):
-        with pytest.raises(ValueError, match="key [15] at offset .* nor can any other image be used"):
+        with pytest.raises(ValueError, match="key [15] at offset .* no other image can be used either"):
             faces.batch(0, 0)
 
 

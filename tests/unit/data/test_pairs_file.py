@@ -85,7 +85,7 @@ class Harm:
 )
 def test_code_in_a_file_does_not_run(path, tmp_path, monkeypatch, protocol, harm):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="lfw.bin does not hold validation pairs .*does not belong there"):
+    with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs .*is not allowed"):
         read_bytes(path, pickle.dumps(([harm, b"b"], [True]), protocol=protocol))
     assert not os.path.exists("harm")
 
@@ -106,16 +106,16 @@ def test_code_in_a_file_does_not_run(path, tmp_path, monkeypatch, protocol, harm
     ],
 )
 def test_other_content_is_refused(path, content):
-    with pytest.raises(ValueError, match="lfw.bin does not hold validation pairs"):
+    with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
         read_bytes(path, content)
 
 
 def test_counts_that_do_not_fit_are_refused(path):
     with pytest.raises(ValueError, match="2 pairs need 4 images, got 3"):
         write_pairs(path, IMAGES[:3], SAME)
-    with pytest.raises(ValueError, match="lfw.bin holds 3 images for 2 pairs"):
+    with pytest.raises(ValueError, match="lfw.bin contains 3 images for 2 pairs"):
         read_bytes(path, pickle.dumps((IMAGES[:3], SAME)))
-    with pytest.raises(ValueError, match="lfw.bin holds 0 images for 0 pairs"):
+    with pytest.raises(ValueError, match="lfw.bin contains 0 images for 0 pairs"):
         read_bytes(path, pickle.dumps(([], [])))
     with pytest.raises(FileNotFoundError, match="none.bin"):
         read_pairs(path.replace("lfw", "none"))

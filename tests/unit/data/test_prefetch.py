@@ -78,7 +78,7 @@ def test_what_would_end_a_thread_silently_is_an_error():
         raise SystemExit(3)
 
     prefetcher = Prefetcher(work, following, threads=1, ahead=2)
-    with pytest.raises(RuntimeError, match=r"a reading thread was ended by SystemExit\(3\)"):
+    with pytest.raises(RuntimeError, match=r"a reader thread ended with SystemExit\(3\)"):
         prefetcher.get(0)
     prefetcher.close()
 

@@ -61,7 +61,7 @@ def test_channels_are_read_from_the_header(image):
 def test_damaged_images_are_refused(image):
     jpeg = encode(image, ".jpg")
     for cut in (len(jpeg) // 2, len(jpeg) - 2):
-        with pytest.raises(ValueError, match=f"cut short after {cut} bytes"):
+        with pytest.raises(ValueError, match=f"truncated after {cut} bytes"):
             decode_rgb(jpeg[:cut], (32, 24))
     place = jpeg.find(b"\xff\xc0") + 5  # of height and width
     endless = jpeg[:place] + b"\xff\xdc\xff\xdc" + jpeg[place + 4 :]

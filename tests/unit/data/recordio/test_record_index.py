@@ -72,7 +72,7 @@ def test_offsets_are_looked_at_across_chunks(idx, monkeypatch):
     for row in (0, 7, 8, 9, 50, 99):
         wrong = offsets.copy()
         wrong[row] = wrong[row - 1]
-        with pytest.raises(ValueError, match="both are at offset"):
+        with pytest.raises(ValueError, match="have the same offset"):
             record_index.check_offsets(idx, RecordIndex(wrong), SIZE)
         wrong[row] = SIZE
         with pytest.raises(ValueError, match=f"key {row} is at offset {SIZE}"):

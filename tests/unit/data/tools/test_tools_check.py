@@ -41,7 +41,7 @@ def test_damaged_images_are_named(rec):
     texts, parts = problems(rec)
     assert parts == {"image": 3}
     assert re.fullmatch(rf"key 2 at offset {at[2]}: cannot be decoded \(\d+ bytes\)", texts[0])
-    assert re.fullmatch(rf"key 5 at offset {at[5]}: is a JPEG cut short after \d+ bytes", texts[1])
+    assert re.fullmatch(rf"key 5 at offset {at[5]}: is a JPEG truncated after \d+ bytes", texts[1])
     assert re.fullmatch(rf"key 9 at offset {at[9]}: (is damaged: Corrupt JPEG data.*|cannot be decoded.*)", texts[2])
     assert problems(rec, fast=True) == ([], {})
 
@@ -91,7 +91,7 @@ def test_a_truncated_rec(rec):
     texts, parts = problems(rec)
     beyond = [f"key {key} at offset {at[key]}: the file ends at {at[12] + 100}" for key in [*range(13, 19), 0]]
     assert texts[:7] == beyond
-    assert texts[7].startswith(f"key 12 at offset {at[12]}: goes on to offset {at[13]}, beyond the end")
+    assert texts[7].startswith(f"key 12 at offset {at[12]}: extends to offset {at[13]}, beyond the end")
     assert texts[8].startswith("key 0: record 0 cannot be read") and len(texts) == 9
     assert "cut short" in SetCheck(rec).summary(parts)
 
@@ -102,7 +102,7 @@ def test_a_broken_record_in_the_middle(rec):
     overwrite(rec, at[10] + 4, struct.pack("<I", 8))  # shorter than a header; what follows is no record
     texts, parts = problems(rec)
     assert texts[0] == f"key 7 at offset {at[7]}: does not start with the magic word 0xced7230a"
-    assert texts[1].startswith(f"key 10 at offset {at[10]}: holds no image header")
+    assert texts[1].startswith(f"key 10 at offset {at[10]}: has no image header")
     assert re.fullmatch(rf"offset {at[10] + 16} to {at[11]}: \d+ bytes .* that are no record \(.*\)", texts[2])
     assert parts == {"file": 2, "index": 1}
 
@@ -184,7 +184,7 @@ def test_records_the_index_does_not_list(rec):
     texts, _ = problems(rec)
     assert texts == [
         f"offset {size} to {size + 76}: 2 records that the index does not list, then 4 bytes from offset {size + 72} "
-        "on that are no record (is cut short by the end of the file)"
+        "on that are no record (is truncated by the end of the file)"
     ]
 
 
@@ -208,5 +208,5 @@ def test_the_command(rec):
     assert run(rec, "--fast").returncode == 0
     os.remove(rec[:-3] + "idx")
     gone = run(rec)
-    assert gone.returncode == 2 and re.fullmatch("error: .*train.idx .* is not there.*\n", gone.stderr)
+    assert gone.returncode == 2 and re.fullmatch("error: .*train.idx .* does not exist.*\n", gone.stderr)
     assert run().returncode == 2

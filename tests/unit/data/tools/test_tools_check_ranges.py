@@ -72,7 +72,7 @@ def test_a_stray_identity_record_far_away(rec):
     [
         ("5,112,112", "says 5 identities, the records 4"),
         ("4,96,112", "says 96x112 pixels"),
-        ("4 classes", "must hold 'classes,height,width'"),
+        ("4 classes", "expected 'classes,height,width'"),
     ],
 )
 def test_a_property_that_does_not_agree(rec, text, what):
@@ -88,7 +88,7 @@ def test_a_set_of_im2rec(tmp_path):
         for key, label in enumerate([2.0, np.array([0.0, 7.0, 7.0]), 0.5, 1.0]):
             writer.write(key, pack(RecordHeader(0, label, key, 0), encode_face(4, key, 0)))
     texts, _ = problems(rec)
-    assert len(texts) == 1 and texts[0].endswith("has label 0.5, no class number below 2^24")
+    assert len(texts) == 1 and texts[0].endswith("has label 0.5, expected an integer below 2^24")
 
 
 @pytest.mark.parametrize("shift", [BIG - 8, BIG + 1, 2 * BIG - 5])

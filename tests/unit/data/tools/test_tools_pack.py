@@ -131,7 +131,7 @@ def test_another_size_is_refused_or_resized(tmp_path):
     tree = write_tree(tmp_path / "tree", {"a/big.jpg": encoded(size=(20, 24)), "a/small.jpg": encoded(size=(8, 8))})
     out = str(tmp_path / "set")
     for skip_bad in (False, True):
-        with pytest.raises(ValueError, match=r"a/big.jpg has 20x24 pixels instead of 16x16: .*give --resize"):
+        with pytest.raises(ValueError, match=r"a/big.jpg has 20x24 pixels instead of 16x16: .*use --resize"):
             pack_tree(tree, out, SMALL, skip_bad=skip_bad)
     assert not os.path.exists(out)
     report = pack_tree(tree, out, SMALL._replace(resize=True))
@@ -142,9 +142,9 @@ def test_another_size_is_refused_or_resized(tmp_path):
 @pytest.mark.parametrize(
     "content, what",
     [
-        (encoded(seed=7)[:-60], "is cut short"),
-        (encoded(".png", seed=7)[:-20], "is cut short"),
-        (encoded(".webp", seed=7)[:-20], "is cut short"),
+        (encoded(seed=7)[:-60], "is truncated"),
+        (encoded(".png", seed=7)[:-20], "is truncated"),
+        (encoded(".webp", seed=7)[:-20], "is truncated"),
         (b"", "cannot be decoded"),
         (b"no image", "cannot be decoded"),
         (
@@ -188,7 +188,7 @@ def test_what_else_may_lie_in_a_tree(tmp_path):
 @pytest.mark.parametrize("name", ["nothing", "tree"])
 def test_a_tree_without_identities_is_refused(tmp_path, name):
     (tmp_path / "tree").mkdir()
-    with pytest.raises((OSError, ValueError), match=f"{name} (is no folder|holds no folders)"):
+    with pytest.raises((OSError, ValueError), match=f"{name} (is not a folder|contains no folders)"):
         pack_tree(str(tmp_path / name), str(tmp_path / "set"), SMALL)
 
 

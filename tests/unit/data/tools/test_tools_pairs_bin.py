@@ -156,7 +156,7 @@ def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
     "bad, what",
     [
         (b"no image", r"cannot be decoded \(8 bytes\)"),
-        (jpeg(0)[:-40], "is cut short after .* bytes"),
+        (jpeg(0)[:-40], "is truncated after .* bytes"),
         (cv2.imencode(".jpg", np.zeros((8, 16, 3), np.uint8))[1].tobytes(), "has 8x16 pixels instead of 16x16"),
     ],
     ids=["no image", "cut", "size"],

@@ -72,11 +72,11 @@ def test_a_record_that_lacks_its_last_part(rec):
         file.seek(at[3] + 12 + 4)
         file.write(struct.pack("<I", 5))  # says now that it is whole
     read, error = scan_to_the_end(rec)
-    assert len(read) == 3 and error.offset == at[3] and "lacks its last part" in str(error)
+    assert len(read) == 3 and error.offset == at[3] and "has no last part" in str(error)
 
 
 def test_the_inside_of_a_record_is_not_taken_for_one(rec):
-    with open(rec, "rb") as file, pytest.raises(BrokenRecordError, match="is the inside of a record"):
+    with open(rec, "rb") as file, pytest.raises(BrokenRecordError, match="is inside a record"):
         locate_record(file.fileno(), offsets_of(rec)[3] + 12, os.path.getsize(rec))
 
 

@@ -79,7 +79,7 @@ def test_damaged_images_are_reported(tmp_path):
     cv2.imwrite(path, np.random.default_rng(0).integers(0, 256, (50, 60, 3), dtype=np.uint8))
     whole = open(path, "rb").read()
     for content, message in [
-        (whole[:700], "a.jpg is a JPEG cut short after 700 bytes"),
+        (whole[:700], "a.jpg is a JPEG truncated after 700 bytes"),
         (b"", r"a.jpg cannot be decoded \(0 bytes\)"),
         (b"no image", r"a.jpg cannot be decoded \(8 bytes\)"),
     ]:
