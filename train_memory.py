@@ -12,9 +12,12 @@ import os
 import sys
 import time
 
-from partial_fc.distributed import env as launch
+from partial_fc.distributed.env import deterministic_allreduce, rank_info, share_cores
+from partial_fc.distributed.errors import REFUSED
+from partial_fc.distributed.interfaces import name_interfaces
 from partial_fc.distributed.rank_status import RankStatusStore, job_key
-from partial_fc.distributed.watchdog import REFUSED, Watchdog, block_signals, release_signals
+from partial_fc.distributed.signals import block_signals, release_signals
+from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 
 # Settings that have an option of their own, beside name=value.
@@ -28,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; see python train_memory.py --help")
 
     def print_help(self, file=None):
-        if launch.place(os.environ).rank == 0:
+        if rank_info(os.environ).rank == 0:
             super().print_help(file)
 
 
@@ -95,13 +98,13 @@ def draw_demo(settings):
 
 def prepare_host(settings, local_rank):
     """Sets up this host before Horovod is started."""
-    launch.share_cores(os.environ)
-    launch.name_interfaces(os.environ)
+    share_cores(os.environ)
+    name_interfaces(os.environ)
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
     from partial_fc_mxnet.ops.device import sees_gpus
 
     if not sees_gpus():
-        launch.deterministic_allreduce(os.environ)
+        deterministic_allreduce(os.environ)
     # One rank of a host draws, for up to a minute, while the others wait in hvd.init(), over Gloo 30 s by default.
     # The watchdog, which can name the missing rank, has to time out first.
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", "330")
@@ -115,19 +118,19 @@ def report(error, where=""):
     print(f"error{where}: {error}{hint}", file=sys.stderr, flush=True)
 
 
-def end(error, is_reporter, board):
+def end(error, is_reporter, rank_status):
     """Exits this rank; prints the error unless another rank does."""
     release_signals()
     if not is_reporter:
         # The reporter may be the slowest rank. If it reports nothing within this time, the error is not its own:
         # the config.py or a library of this rank's host differs.
         deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and not board.told():
+        while time.monotonic() < deadline and not rank_status.error_reported():
             time.sleep(0.1)
-    if board.claim_error_report():
-        report(error, "" if is_reporter else f" on rank {launch.place(os.environ).rank}")
-        time.sleep(0.3 if board.rank == 0 else 0)  # for the other ranks to see the claim
-    board.leave(-1, "its settings")
+    if rank_status.claim_error_report():
+        report(error, "" if is_reporter else f" on rank {rank_info(os.environ).rank}")
+        time.sleep(0.3 if rank_status.rank == 0 else 0)  # for the other ranks to see the claim
+    rank_status.leave()
     sys.exit(REFUSED)
 
 
@@ -152,26 +155,26 @@ def main(argv=None):
 
 def run_rank(argv):
     """Loads the settings, prepares the host, starts Horovod and trains."""
-    place = launch.place(os.environ)
+    ranks = rank_info(os.environ)
     try:
         args = parse_args(argv)
         settings = load_settings(args)
     except (ValueError, OSError, ImportError) as error:
-        if place.size == 1:
+        if ranks.size == 1:
             report(error)
             sys.exit(REFUSED)
-        board = RankStatusStore(likely_root(argv), job_key(os.environ, os.getpid()), place.rank)
-        end(error, place.rank == 0, board)  # all ranks read the same command line
+        rank_status = RankStatusStore(likely_root(argv), job_key(os.environ, os.getpid()), ranks.rank).open()
+        end(error, ranks.rank == 0, rank_status)  # all ranks read the same command line
     if args.print_config:
-        if place.rank == 0:
+        if ranks.rank == 0:
             print(to_json(settings), end="")
         return
-    watchdog = Watchdog(place, settings.models_root, os.environ)
+    watchdog = Watchdog(ranks, settings.models_root, os.environ)
     watchdog.start()
     try:
-        prepare_host(settings, place.local_rank)
+        prepare_host(settings, ranks.local_rank)
     except (ValueError, OSError, ImportError) as error:
-        end(error, place.local_rank == 0, watchdog.board)
+        end(error, ranks.local_rank == 0, watchdog.rank_status)
     import horovod.mxnet as hvd
 
     from partial_fc_mxnet import collectives

@@ -25,9 +25,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
-from partial_fc.distributed import env as launch  # noqa: E402
+from partial_fc.distributed.env import share_cores  # noqa: E402
 
-launch.share_cores(os.environ)
+share_cores(os.environ)
 
 import horovod.mxnet as hvd  # noqa: E402
 import mxnet as mx  # noqa: E402

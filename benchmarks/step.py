@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import default  # noqa: E402
-from partial_fc.distributed import env as launch  # noqa: E402
+from partial_fc.distributed.env import share_cores  # noqa: E402
 
 STEPS = 60
 
@@ -41,7 +41,7 @@ def measure(module, data) -> tuple[float, float]:
 
 def main() -> None:
     settings = default.generate_config(dataset_name="demo")
-    threads = launch.share_cores(os.environ)
+    threads = share_cores(os.environ)
     import horovod.mxnet as hvd
     import mxnet as mx
 

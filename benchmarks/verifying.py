@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 import default  # noqa: E402
 from partial_fc.data.pairs_bin import read_pairs, write_pairs  # noqa: E402
 from partial_fc.data.synthetic import VALIDATION, ensure_demo  # noqa: E402
-from partial_fc.distributed import env as launch  # noqa: E402
+from partial_fc.distributed.env import share_cores  # noqa: E402
 
 ROUNDS = 3
 
@@ -63,7 +63,7 @@ def main() -> None:
     args = parser.parse_args()
     settings = default.generate_config(dataset_name="demo", network_name=args.network)
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
-    threads = launch.share_cores(os.environ)
+    threads = share_cores(os.environ)
     import horovod.mxnet as hvd
 
     from partial_fc.evaluation.verification import verify_distances

@@ -28,9 +28,11 @@ slots_of() {
 choose_hosts() {
     networks=${INTERFACE:-}
     if [ -n "$networks" ]; then
-        "$VIRTUAL_ENV/bin/python" -c "import sys; from partial_fc.distributed.env import addresses_in
-try: addresses_in(sys.argv[1].split(','))
-except ValueError as error: sys.exit(f'run.sh: INTERFACE: {error}')" "$networks" || exit 2
+        local error
+        if ! error=$(PYTHONPATH=$PFC_ROOT "$VIRTUAL_ENV/bin/python" -m partial_fc.distributed.interfaces "$networks" 2>&1); then
+            printf 'run.sh: INTERFACE: %s\n' "$error" >&2
+            exit 2
+        fi
     fi
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ]; then
         hosts=(-hostfile "$PFC_ROOT/hosts/localhost")

@@ -1,7 +1,7 @@
-"""Carries frames between two network interfaces, each a fixed time after it came:  python delayed_wire.py A B MS
+"""Relays frames between two network interfaces with a fixed delay:  python delayed_wire.py A B MILLISECONDS
 
-For kernels without the queueing discipline netem. Frames are taken and given as the kernel has them, joined ones of
-64 KiB with their marks for splitting and check sums (PACKET_VNET_HDR), so that it carries gigabits a second.
+For kernels without the queueing discipline netem. Frames are relayed as the kernel holds them, aggregated to 64 KiB
+with their segmentation and checksum offload headers (PACKET_VNET_HDR), so that it relays gigabits per second.
 """
 
 import collections
@@ -12,11 +12,11 @@ import time
 
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 ETH_P_ALL = 3
-LARGEST = 70000  # bytes of a joined frame and its header
+LARGEST = 70000  # bytes of an aggregated frame and its header
 
 
 def wire_end(interface):
-    """A socket that hears what comes in at an interface, and sends out there."""
+    """Returns a socket that receives and sends frames at an interface."""
     end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):
         end.setsockopt(SOL_PACKET, option, 1)
@@ -26,26 +26,26 @@ def wire_end(interface):
     return end
 
 
-def carry(ends, seconds):
-    """Runs until it is killed."""
+def relay(ends, seconds):
+    """Relays frames between two sockets, ``seconds`` after they came in, until the process is killed."""
     other = {ends[0]: ends[1], ends[1]: ends[0]}
-    on_the_way = collections.deque()
+    delayed = collections.deque()
     while True:
-        wait = max(0.0, on_the_way[0][0] - time.monotonic()) if on_the_way else None
+        wait = max(0.0, delayed[0][0] - time.monotonic()) if delayed else None
         for end in select.select(ends, [], [], wait)[0]:
             while True:
                 try:
                     frame = end.recv(LARGEST)
-                except OSError:  # nothing more, or the interface is down
+                except OSError:  # no more frames, or the interface is down
                     break
-                on_the_way.append((time.monotonic() + seconds, other[end], frame))
-        while on_the_way and on_the_way[0][0] <= time.monotonic():
-            _, end, frame = on_the_way.popleft()
+                delayed.append((time.monotonic() + seconds, other[end], frame))
+        while delayed and delayed[0][0] <= time.monotonic():
+            _, end, frame = delayed.popleft()
             try:
                 end.send(frame)
-            except OSError:  # full, or the interface is down: a wire that loses a frame
+            except OSError:  # full, or the interface is down: the frame is lost
                 continue
 
 
 if __name__ == "__main__":
-    carry([wire_end(name) for name in sys.argv[1:3]], float(sys.argv[3]) / 1000)
+    relay([wire_end(name) for name in sys.argv[1:3]], float(sys.argv[3]) / 1000)

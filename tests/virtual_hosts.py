@@ -1,14 +1,14 @@
-"""Several hosts on one machine, for what crosses a network: each with an address, a name, an sshd and its processes.
+"""Several virtual hosts on one machine: each with an address, a name, an sshd and processes of its own.
 
-A host is a set of Linux namespaces (net, uts, mount, pid, ipc), joined to a bridge by a veth pair. Hosts see the same
-files, but for /dev/shm, /run, ~/.ssh and /etc/hosts. Everything ends with the process that made it.
+A host is a set of Linux namespaces (net, uts, mount, pid, ipc), joined to a bridge by a veth pair. Hosts share all
+files except /dev/shm, /run, ~/.ssh and /etc/hosts. All of them end with the process that made them.
 
     with Hosts(["hosta", "hostb"], folder) as hosts:
         hosts.run("hosta", ["ssh", "hostb", "hostname"])
         hosts.limit("hostb", mbit=100, delay_ms=5)
         hosts.cut("hostb")
 
-Needs root, iproute2, util-linux and OpenSSH (see unavailable()). By hand, for a shell on the first host:
+Needs root, iproute2, util-linux and OpenSSH (see unavailable()). For a shell on the first host:
 
     python tests/virtual_hosts.py hosta hostb
 """
@@ -52,7 +52,7 @@ mount --bind "$1/../resolv.conf" /etc/resolv.conf
 ip link set lo up
 ip addr add "$4/24" dev net0
 ip link set net0 up
-# What Docker leaves on every host of a cluster: the same address on each, by which nobody is reached.
+# As Docker does on every host of a cluster: the same address on each, which no other host can reach.
 ip link add docker0 type bridge
 ip addr add 172.17.0.1/16 dev docker0
 ip link set docker0 up
@@ -60,7 +60,7 @@ ip link set docker0 up
 
 
 def unavailable() -> str:
-    """Why this machine cannot have such hosts; empty where it can."""
+    """Returns why this machine cannot run virtual hosts; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     absent = [tool for tool in TOOLS if not _which(tool)]
@@ -68,7 +68,7 @@ def unavailable() -> str:
         return f"not installed: {', '.join(absent)} (Debian: openssh-server openssh-client iproute2 util-linux)"
     trial = "ip link add pfc0 type veth peer name pfc1 && ip link add pfc2 type bridge"
     done = subprocess.run(["unshare", "--net", "--mount", "bash", "-c", trial], capture_output=True, text=True)
-    return f"no network namespaces here: {done.stderr.strip()}" if done.returncode else ""
+    return f"cannot create network namespaces: {done.stderr.strip()}" if done.returncode else ""
 
 
 class Hosts:
@@ -76,7 +76,7 @@ class Hosts:
 
     Args:
         names: of the hosts.
-        folder: for keys and settings; one that does not change while the hosts are there.
+        folder: for keys and settings; it must exist as long as the hosts.
 
     Attributes:
         address: name -> IPv4 address.
@@ -108,11 +108,11 @@ class Hosts:
         self._stack.close()
 
     def has(self, name: str, pid: int) -> bool:
-        """Whether a process of this machine is one of that host."""
+        """Returns whether a process of this machine belongs to a host."""
         return os.stat(f"/proc/{pid}/ns/uts") == os.stat(f"/proc/{self._pids[name]}/ns/uts")
 
     def command(self, name: str, command: Sequence[object], cwd: str | os.PathLike = "/") -> list[str]:
-        """The command line that runs a command on a host."""
+        """Returns the command line that runs a command on a host."""
         inside = ["bash", "-c", 'cd "$0" && exec "$@"', str(cwd), *map(str, command)]
         return ["nsenter", "-t", str(self._pids[name]), "-m", "-u", "-i", "-n", "-p", *inside]
 
@@ -124,29 +124,29 @@ class Hosts:
         timeout: float = 60,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess:
-        """Runs a command on a host and returns what it gave; the environment is this process's unless given."""
+        """Runs a command on a host and returns its result; ``env`` replaces the environment of this process."""
         full = self.command(name, command, cwd)
         return subprocess.run(full, capture_output=True, text=True, timeout=timeout, env=env and dict(env))
 
     def limit(self, name: str, mbit: float = 0, delay_ms: float = 0) -> None:
-        """Makes a host's wire slow in both directions: bits per second, and time on the way. 0 takes a limit away."""
+        """Limits the bandwidth and sets the latency of a host's link in both directions; 0 removes a limit."""
         device = self._ends[name]
         self._delay(name, delay_ms)
         for where, interface in ((self._switch, device), (self._pids[name], "net0")):
-            words = f"tc qdisc replace dev {interface} root tbf rate {mbit}mbit burst 64kb limit 4mb"
+            command = f"tc qdisc replace dev {interface} root tbf rate {mbit}mbit burst 64kb limit 4mb"
             none = f"tc qdisc del dev {interface} root 2>/dev/null || true"
-            _inside(where, words if mbit else none)
+            _inside(where, command if mbit else none)
 
     def cut(self, name: str) -> None:
-        """Takes a host's cable out: its interface is down."""
+        """Disconnects a host: its interface is down."""
         self._in_switch(f"ip link set {self._ends[name]} down")
 
     def drop(self, name: str) -> None:
-        """Loses every packet to and from a host without a word."""
+        """Silently drops every packet to and from a host."""
         self._in_switch(f"ip link set {self._ends[name]} nomaster")
 
     def heal(self, name: str) -> None:
-        """Ends what cut() or drop() did."""
+        """Reverts cut() or drop()."""
         self._in_switch(f"ip link set {self._ends[name]} master br0 up")
 
     def kill_sshd(self, name: str) -> None:
@@ -154,15 +154,15 @@ class Hosts:
         self.run(name, ["pkill", "-KILL", "sshd"])
 
     def start_sshd(self, name: str, port: int = PORT) -> None:
-        """Starts it (again), or another one."""
+        """Starts an sshd on a host."""
         config = self.folder / name / f"sshd_config_{port}"
         config.write_text(SSHD.format(port=port, folder=self.folder / name))
         done = self.run(name, [_which("sshd"), "-f", config, "-E", self.folder / name / "sshd.log"])
         if done.returncode:
-            raise RuntimeError(f"sshd of {name}: {done.stderr}")
+            raise RuntimeError(f"cannot start sshd on {name}: {done.stderr}")
 
     def power_off(self, name: str) -> None:
-        """Ends a host as a lost supply would: no process of it says goodbye to another host."""
+        """Ends a host like a power failure: none of its processes can say goodbye to another host."""
         self.drop(name)
         os.kill(self._pids[name], 9)
 
@@ -170,7 +170,7 @@ class Hosts:
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in self.address.items())]
         Path(self.folder, "hosts").write_text("\n".join(lines) + "\n")
-        Path(self.folder, "resolv.conf").write_text("")  # who asks for another name is refused at once
+        Path(self.folder, "resolv.conf").write_text("")  # other names fail at once
         known = []
         for name, address in self.address.items():
             Path(self.folder, name, "ssh").mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ class Hosts:
 
     def _boot(self, name: str) -> None:
         kinds = ("--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
-        # bash is the host's first process: it buries whom nobody else waits for.
+        # bash is the first process of the host: it reaps orphans.
         outer = self._hold(*kinds, command=("bash", "-c", "while :; do sleep 1000 & wait; done"))
         self._pids[name] = _child_of(outer.pid)
         end = self._ends[name]
@@ -195,16 +195,16 @@ class Hosts:
             f"ip link add {end} type veth peer name net0 netns {self._pids[name]} && ip link set {end} master br0 up"
         )
         home = pwd.getpwuid(os.geteuid()).pw_dir
-        words = ["bash", "-c", BOOT, "boot", self.folder / name, home, name, self.address[name]]
-        done = self.run(name, words)
+        command = ["bash", "-c", BOOT, "boot", self.folder / name, home, name, self.address[name]]
+        done = self.run(name, command)
         if done.returncode:
-            raise RuntimeError(f"host {name} does not start: {done.stderr}")
+            raise RuntimeError(f"cannot start host {name}: {done.stderr}")
         self.start_sshd(name)
 
     def _hold(self, *kinds: str, command: Sequence[str] = ("sleep", "infinity")) -> subprocess.Popen:
-        """A process in namespaces of its own, which ends with this one."""
-        words = ["setpriv", "--pdeathsig", "KILL", "unshare", *kinds, *command]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+        """Starts a process in namespaces of its own, which ends with this one."""
+        command = ["setpriv", "--pdeathsig", "KILL", "unshare", *kinds, *command]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         self._stack.callback(_end, process)
         return process
 
@@ -212,7 +212,7 @@ class Hosts:
         _inside(self._switch, script)
 
     def _delay(self, name: str, milliseconds: float) -> None:
-        """Puts a relay between a host's wire and the bridge, or takes it away."""
+        """Puts a relay between a host's link and the bridge, or removes it."""
         inner, outer = f"{self._ends[name]}in", f"{self._ends[name]}br"
         if name in self._relays:
             _end(self._relays.pop(name))
@@ -225,8 +225,8 @@ class Hosts:
             f"ip link set {outer} master br0 up && ip link set {inner} promisc on up"
         )
         relay = Path(__file__).with_name("delayed_wire.py")
-        words = ["nsenter", "-t", str(self._switch), "-n", "setpriv", "--pdeathsig", "KILL", sys.executable]
-        process = subprocess.Popen([*words, str(relay), self._ends[name], inner, str(milliseconds)])
+        command = ["nsenter", "-t", str(self._switch), "-n", "setpriv", "--pdeathsig", "KILL", sys.executable]
+        process = subprocess.Popen([*command, str(relay), self._ends[name], inner, str(milliseconds)])
         self._relays[name] = process
         self._stack.callback(_end, process)
 
@@ -241,8 +241,8 @@ def _make_key(path: Path) -> None:
 
 
 def _inside(pid: int, script: str) -> None:
-    words = ["nsenter", "-t", str(pid), "-n", "bash", "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=20)
+    command = ["nsenter", "-t", str(pid), "-n", "bash", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     if done.returncode:
         raise RuntimeError(f"{script}: {done.stderr.strip()}")
 
@@ -263,7 +263,7 @@ def _wait(condition, what: str) -> None:
     end = time.monotonic() + 10
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError(f"{what} did not come")
+            raise TimeoutError(f"timed out waiting for {what}")
         time.sleep(0.01)
 
 
@@ -273,7 +273,7 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def main() -> None:
-    """A shell on the first of the hosts that are named."""
+    """Runs a shell on the first of the hosts."""
     names = sys.argv[1:] or ["hosta", "hostb"]
     reason = unavailable()
     if reason:

@@ -11,7 +11,7 @@ import os
 
 import mxnet as mx
 
-from partial_fc.distributed import env as launch
+from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.learning_rate import scaled_rate
 from partial_fc.utils import memory
@@ -64,7 +64,7 @@ def build_data(settings, rank: int, size: int, local_size: int):
         seed=settings.seed,
         jpeg_compression=settings.jpeg_compression,
         skip_bad_images=settings.skip_bad_images,
-        threads=settings.decode_threads or launch.decode_threads(local_size),
+        threads=settings.decode_threads or decode_threads(local_size),
     )
     data.check_labels(settings.num_classes)
     return data

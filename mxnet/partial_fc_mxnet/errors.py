@@ -1,14 +1,14 @@
-"""MXNet's errors as sentences."""
+"""The messages of MXNet's errors."""
 
 from __future__ import annotations
 
-MARK = "MXNetError: "
+PREFIX = "MXNetError: "
 
 
-def sentence(error: BaseException) -> str:
-    """What an error says. MXNet puts a stack trace or a list of arguments before what went wrong."""
+def error_message(error: BaseException) -> str:
+    """Returns the message of an error, without the stack trace or the arguments that MXNet puts before it."""
     if isinstance(error, OSError) and error.strerror and not error.filename:
-        return error.strerror  # of one that was given a sentence beside its number
+        return error.strerror  # raised with a message beside its number
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    marked = [line.split(MARK, 1)[1] for line in lines if MARK in line]
-    return (marked or lines or [repr(error)])[0]
+    messages = [line.split(PREFIX, 1)[1] for line in lines if PREFIX in line]
+    return (messages or lines or [repr(error)])[0]

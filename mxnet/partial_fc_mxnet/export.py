@@ -19,7 +19,7 @@ from partial_fc.export.onnx import find_checkpoint
 from partial_fc.training.saving import ONNX_NAME
 from partial_fc.utils.cli import add_force, run_command, start, whole_number
 
-from .errors import sentence
+from .errors import error_message
 from .onnx_export import OnnxExport
 
 FACES = 8
@@ -83,7 +83,7 @@ def _load(read, path: str):
     try:
         return read(path)
     except mx.MXNetError as error:
-        raise ValueError(f"MXNet cannot read {path}: {sentence(error)}") from None
+        raise ValueError(f"MXNet cannot read {path}: {error_message(error)}") from None
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import mxnet as mx
 import numpy as np
 
-from .errors import sentence
+from .errors import error_message
 
 Params = Mapping[str, mx.nd.NDArray]
 PIXEL_STEP = 1e-4  # of 255
@@ -108,5 +108,5 @@ class OnnxExport:
             embeddings: np.ndarray = executor.forward(is_train=False)[0].asnumpy()
         except mx.MXNetError as error:
             side = self.image_size
-            raise ValueError(f"the backbone does not run on images of {side}x{side}: {sentence(error)}") from None
+            raise ValueError(f"the backbone does not run on images of {side}x{side}: {error_message(error)}") from None
         return embeddings

@@ -13,6 +13,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
+from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.log_lines import log_resume, log_start, log_summary, warn_missing
@@ -22,7 +23,7 @@ from partial_fc.training.run_folder import RunFolder, check_writable, prepare_fo
 from partial_fc.training.saving import onnx_metadata
 from partial_fc.utils.config import write_settings
 
-from . import build, collectives, resume, sharing, step_seed
+from . import build, collectives, resume, step_seed
 from .callbacks import CallBackFinite, CallBackLogging, Timed
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
@@ -80,7 +81,7 @@ def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
 
 def _require_shared_folder(settings, folder: str) -> None:
     """Raises an error before training, and not only when the first checkpoint is written."""
-    hosts = sharing.hosts_without_shared_folder(folder)
+    hosts = hosts_without_shared_folder(collectives.OF_PROCESS, folder)
     if hosts and settings.checkpoint_every:
         raise collectives.JobError(
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "

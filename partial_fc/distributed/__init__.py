@@ -1,1 +1,1 @@
-"""What ranks and hosts need of each other besides collectives: variables of launchers, agreement, watchdog."""
+"""What ranks and hosts share: launcher variables, collectives, consistency, heartbeat, rank status, watchdog."""

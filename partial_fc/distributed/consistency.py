@@ -1,4 +1,4 @@
-"""Do all ranks of a job mean the same: settings, code, data?"""
+"""Whether all ranks of a job run with the same settings, code and data."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .diagnosis import format_ranks
+
 
 def differences(facts: Sequence[Mapping[str, Any]]) -> str | None:
-    """What is not the same on all ranks, as a sentence; None where everything is.
+    """Returns a message on the first fact that differs between ranks; None if all are the same.
 
-    The ranks that are fewer are named; of as many, those without rank 0.
+    The message names the ranks of the minority; of two equal groups, the one without rank 0.
 
     Args:
-        facts: of each rank, name -> value as JSON has it.
+        facts: of each rank, name -> value that JSON can represent.
     """
     for name in sorted(set().union(*facts)):
         values = [json.dumps(fact.get(name), sort_keys=True) for fact in facts]
@@ -24,20 +26,17 @@ def differences(facts: Sequence[Mapping[str, Any]]) -> str | None:
             continue
         counts = Counter(values)
         common = max(counts, key=lambda value: (counts[value], value == values[0]))
-        ranks = [rank for rank, value in enumerate(values) if value != common]
+        first, *others = [rank for rank, value in enumerate(values) if value != common]
+        also = f" (also different: {format_ranks(others)})" if others else ""
         return (
-            f"rank {ranks[0]} has another {name} than {'rank 0' if ranks[0] else 'the others'}: "
-            f"{values[ranks[0]]}, not {common}{_also(ranks[1:])}"
+            f"{name} differs between ranks: {values[first]} on rank {first}, "
+            f"but {common} on {'rank 0' if first else 'the others'}{also}"
         )
     return None
 
 
-def _also(ranks: list[int]) -> str:
-    return f" (so do ranks {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''})" if ranks else ""
-
-
 def code_digest(roots: Sequence[str]) -> str:
-    """16 hexadecimal digits of the SHA-256 of all .py files in some folders, with their names."""
+    """Returns 16 hexadecimal digits of the SHA-256 of the names and contents of all .py files in some folders."""
     digest = hashlib.sha256()
     for root in roots:
         for folder, folders, files in os.walk(root):

@@ -1,4 +1,4 @@
-"""Which rank of a job is to blame, and the sentence that says so, from what the ranks have left on the notice board.
+"""Which rank stalls a job, and the error message that says so, from the records of the rank status store.
 
 Pure functions of records; times are seconds.
 """
@@ -9,88 +9,102 @@ from collections.abc import Sequence
 
 from .rank_status import Record
 
+SHOWN = 8  # ranks that a message lists
+
 
 def missing(records: Sequence[Record], size: int) -> list[int]:
-    """The ranks without a record."""
+    """Returns the ranks without a record."""
     return sorted(set(range(size)) - {record.rank for record in records})
 
 
 def stalled_rank(records: Sequence[Record]) -> Record | None:
-    """The rank that the others wait for: of those that wait in no collective, the one that moved longest ago."""
+    """Returns the rank that the others wait for: the longest without progress of those not inside a collective."""
     busy = [record for record in records if not record.waiting and not record.ended]
-    return sorted(busy, key=lambda record: (record.moved, record.rank))[0] if busy else None
+    return min(busy, key=lambda record: (record.progress_time, record.rank)) if busy else None
 
 
-def gone_sentence(record: Record) -> str:
-    """For a process that has ended without a word."""
-    return f"{_who(record)} is gone without a word, killed perhaps: it stood {_where(record)}"
+def exited_message(record: Record) -> str:
+    """For a process that ended without reporting an error."""
+    return f"{_who(record)} exited without reporting an error (killed?); it was last seen {_where(record)}"
 
 
-def unseen_sentence(rank: int, host: str) -> str:
-    """For such a process of another host, of which this one sees no record."""
-    return f"rank {rank} on {host} is gone without a word, killed perhaps"
+def exited_elsewhere_message(rank: int, host: str) -> str:
+    """For such a process on another host, whose record cannot be read here."""
+    return f"rank {rank} on {host} exited without reporting an error (killed?)"
 
 
-def connection_sentence(rank: int, records: Sequence[Record]) -> str:
-    """For a rank that has lost the connection to the others, of which none of its own host is gone."""
-    mine = next((record for record in records if record.rank == rank), None)
-    place = f" {_where(mine)}" if mine else ""
-    elsewhere = [record for record in records if mine and record.host != mine.host]
-    seen = stalled_rank(elsewhere)
-    last = f"; {_who(seen)} was last seen {_where(seen)}" if seen else ""
-    return f"rank {rank} lost the connection to the others{place}: one of another host is gone{last}"
+def connection_message(rank: int, records: Sequence[Record]) -> str:
+    """For a rank that lost the connection to the others, although all ranks of its own host are running."""
+    own = next((record for record in records if record.rank == rank), None)
+    place = f" {_where(own)}" if own else ""
+    other = stalled_rank([record for record in records if own and record.host != own.host])
+    last = f"; {_who(other)} was last seen {_where(other)}" if other else ""
+    return f"rank {rank} lost the connection to the other ranks{place}: a rank on another host has exited{last}"
 
 
-def silent_sentence(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
-    """For hosts of which nothing has come for ``seconds``.
+def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
+    """For hosts from which nothing was received for ``seconds``.
 
     Args:
         hosts: their names.
-        ranks: of the first of them, as far as they can be seen.
+        ranks: of the first of them, as far as they are known.
         seconds: see above.
-        num_update: the last update of the rank that tells; -1 before training.
+        num_update: the last update of the rank that reports it; -1 before training.
     """
-    first = hosts[0] + (f" ({_ranks(sorted(ranks))})" if ranks else "")
+    first = hosts[0] + (f" ({format_ranks(sorted(ranks))})" if ranks else "")
     others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""
     update = f" at update {num_update}" if num_update >= 0 else ""
     return (
-        f"nothing has come from host {first}{others} for {seconds:.0f} s{update}: it is down, or the network between. "
-        "bash setup-utils/check.sh --hosts ... tells how it stands now"
+        f"nothing received from host {first}{others} for {seconds:.0f} s{update}: the host or the network to it is "
+        "down; to check it now, run bash setup-utils/check.sh --hosts ..."
     )
 
 
-def still_sentence(records: Sequence[Record], size: int, now: float, patience: float, stopped: Sequence[int]) -> str:
-    """For a job in which nothing has moved for ``patience`` seconds.
+def no_progress_message(
+    records: Sequence[Record], size: int, now: float, patience: float, stopped: Sequence[int]
+) -> str:
+    """For a job without progress for ``patience`` seconds.
 
     Args:
-        records: of all ranks that there are.
-        size: how many there should be.
+        records: of all ranks that have one.
+        size: the number of ranks of the job.
         now: the time.
         patience: see above.
-        stopped: the ranks whose processes are held by SIGSTOP.
+        stopped: the ranks whose processes are stopped by SIGSTOP.
     """
     halted = [record for record in records if record.rank in stopped]
-    blamed = halted[0] if halted else stalled_rank(records)
-    waiting = [record for record in records if record.waiting and record is not blamed]
-    if blamed is not None:
-        held = " and is stopped (SIGSTOP or a debugger)" if halted else ""
-        told = f"{_who(blamed)} has not moved for {now - blamed.moved:.0f} s{held}: it stands {_where(blamed)}"
-        return told + (f"; {_waiting(waiting)} for it" if waiting else "")
+    stalled = halted[0] if halted else stalled_rank(records)
+    waiting = _waiting([record for record in records if record.waiting and record is not stalled])
+    if stalled is not None:
+        signal = " and is stopped (SIGSTOP or a debugger)" if halted else ""
+        seconds = now - stalled.progress_time
+        others = f"; waiting for it: {waiting}" if waiting else ""
+        return f"{_who(stalled)} made no progress for {seconds:.0f} s{signal}: it is {_where(stalled)}{others}"
     absent = missing(records, size)
     if absent:
-        return f"{_ranks(absent)} cannot be seen from here, and {_waiting(waiting)} for {patience:.0f} s"
-    return f"the ranks wait for each other in different places for {patience:.0f} s: {_waiting(waiting)}"
+        unknown = f"the status of {format_ranks(absent)} is not visible here"
+        return f"{unknown}, and other ranks have waited for {patience:.0f} s: {waiting}"
+    return f"the ranks have waited in different collectives for {patience:.0f} s: {waiting}"
 
 
-def absent_sentence(records: Sequence[Record], size: int, seconds: float) -> str:
-    """For a job that has not come together ``seconds`` after its start."""
+def not_started_message(records: Sequence[Record], size: int, seconds: float) -> str:
+    """For a job whose ranks have not all met ``seconds`` after its start."""
     absent = missing(records, size)
     if absent:
-        return f"{_ranks(absent)} of {size} did not come within {seconds:.0f} s of the start"
+        return f"{format_ranks(absent)} of {size} did not start within {seconds:.0f} s"
     late = [record for record in records if not record.waiting]
     if late:
-        return f"{_who(late[0])} did not get to the others within {seconds:.0f} s: it stands {_where(late[0])}"
-    return f"the {size} ranks did not find each other within {seconds:.0f} s: see that their hosts reach each other"
+        return f"{_who(late[0])} did not join the other ranks within {seconds:.0f} s: it is {_where(late[0])}"
+    return (
+        f"the {size} ranks did not connect to each other within {seconds:.0f} s: check that their hosts can reach "
+        "each other"
+    )
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Returns ``rank 3``, or ``ranks 3, 4``; lists a few at most."""
+    shown = ", ".join(map(str, ranks[:SHOWN])) + (" ..." if len(ranks) > SHOWN else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def _who(record: Record) -> str:
@@ -103,10 +117,5 @@ def _where(record: Record) -> str:
 
 
 def _waiting(records: Sequence[Record]) -> str:
-    shown = [f"rank {record.rank} waits in {record.doing}" for record in records[:8]]
-    return ", ".join(shown) + (f" and {len(records) - 8} more wait" if len(records) > 8 else "")
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
+    shown = ", ".join(f"rank {record.rank} in {record.doing}" for record in records[:SHOWN])
+    return shown + (f" and {len(records) - SHOWN} more" if len(records) > SHOWN else "")

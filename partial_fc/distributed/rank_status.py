@@ -1,7 +1,7 @@
-"""A small folder in which the ranks of a job leave word of where they are, for when one of them is lost.
+"""A folder in which each rank records its status, so that the others can name it when it is lost.
 
-Each rank overwrites one small record of its own. Horovod cannot be asked who is missing: it waits, or is gone.
-Times are seconds since 1970.
+Each rank overwrites one small record of its own. Horovod cannot be asked which rank is missing: it waits, or has
+shut down. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from .processes import has_ended, process_state
+
 PREFIX = ".job-"
-TOLD = "told"
+REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends
 LENGTH = 384  # bytes of a record, all that is read of one
-# What lies there from before is of an earlier job that had the same key: ranks of one job start within minutes.
+# An older file in the folder is of an earlier job with the same key: the ranks of one job start within minutes.
 STALE = 900.0
 
 
 class Record(NamedTuple):
-    """Where a rank is.
+    """The status of a rank.
 
-    ``started`` tells its process from a later one with the same id, ``moved`` is when the record was last changed.
+    Attributes:
+        rank: of the job.
+        host: name of its host.
+        pid: of its process.
+        started: start time of its process, which tells it from a later process with the same id.
+        num_update: the last update; -1 before training.
+        doing: what the main thread does.
+        waiting: whether it waits for other ranks there.
+        ended: whether the rank ended as it should, or after it reported an error.
+        progress_time: when the rank last made progress.
     """
 
     rank: int
@@ -36,17 +47,17 @@ class Record(NamedTuple):
     doing: str
     waiting: bool
     ended: bool
-    moved: float
+    progress_time: float
 
 
 def job_key(environment: Mapping[str, str], pid: int) -> str:
-    """What only the processes of this job have in common, on all its hosts.
+    """Returns a name that only the processes of this job share, on all its hosts.
 
     Args:
-        environment: as the launcher has made it.
-        pid: of a process that was started without one, and is a job by itself.
+        environment: as set by the launcher.
+        pid: of this process, which is a job by itself if no launcher started it.
     """
-    # Of mpirun: 128 bits drawn for each job.
+    # mpirun draws 128 random bits for each job.
     key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE")
     if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:
         key = f"{environment.get('HOROVOD_GLOO_RENDEZVOUS_ADDR')}-{environment['HOROVOD_GLOO_RENDEZVOUS_PORT']}"
@@ -54,92 +65,122 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
 
 
 class RankStatusStore:
-    """The records of a job, seen from one rank. Nothing here fails: who cannot write is missing on the board.
+    """The records of all ranks of a job. No method fails: a rank that cannot write has no record.
 
     Args:
-        root: where the folder is made, on a disk that all hosts see; where it is not, hosts see their own ranks.
+        root: where the folder is made, on a disk that all hosts share; otherwise each host sees its own ranks only.
         key: of the job, see job_key.
-        rank: this one.
+        rank: of this process.
+
+    Attributes:
+        num_update, doing, waiting: the status of this rank, see Record.
     """
 
     def __init__(self, root: str, key: str, rank: int):
         self.path = os.path.join(root, PREFIX + key)
         self.rank, self.host, self.pid = rank, socket.gethostname(), os.getpid()
+        self.num_update, self.doing, self.waiting = -1, "startup", False
+        self._root = root
         self._started = process_state(self.pid)[1]
-        self._since = time.time() - STALE
+        self._oldest = time.time() - STALE
         self._claimed = False
         self._file: int | None = None
-        with suppress(OSError):
-            os.makedirs(root, exist_ok=True)
-            remove_dead(root, self.host, but=self.path)
-            os.makedirs(self.path, exist_ok=True)
-            told = os.path.join(self.path, TOLD)
-            if os.path.exists(told) and os.path.getmtime(told) < self._since:
-                os.remove(told)
-            name = os.path.join(self.path, f"{rank}@{self.host}")
-            self._file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
 
-    def write(self, num_update: int, doing: str, waiting: bool, ended: bool = False) -> None:
-        """Overwrites this rank's record."""
-        if self._file is None:
-            return
-        fields = [self.rank, self.host, self.pid, self._started, num_update, doing[:99], waiting, ended, time.time()]
+    def open(self) -> RankStatusStore:
+        """Creates the folder and the file of this rank, removes what earlier jobs left, and returns this store."""
         with suppress(OSError):
-            os.pwrite(self._file, json.dumps(fields).encode().ljust(LENGTH), 0)
+            os.makedirs(self._root, exist_ok=True)
+            remove_dead(self._root, self.host, keep=self.path)
+            os.makedirs(self.path, exist_ok=True)
+            with suppress(FileNotFoundError):
+                if os.path.getmtime(self._path_of(REPORTED)) < self._oldest:
+                    os.remove(self._path_of(REPORTED))
+            self._file = os.open(
+                self._path_of(f"{self.rank}@{self.host}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666
+            )
+        return self
+
+    def update(self, doing: str | None = None, waiting: bool | None = None, num_update: int | None = None) -> None:
+        """Records that this rank made progress, and what has changed in its status.
+
+        Args:
+            doing: what the main thread does; None as before.
+            waiting: whether it waits for other ranks there; None as before.
+            num_update: the last update; None as before.
+        """
+        self.doing = self.doing if doing is None else doing
+        self.waiting = self.waiting if waiting is None else waiting
+        self.num_update = self.num_update if num_update is None else num_update
+        self._write(ended=False)
+
+    def leave(self) -> None:
+        """Records that this rank has ended, and removes the folder if it is the last."""
+        self.waiting = False
+        self._write(ended=True)
+        others = [record for record in self.records() if record.rank != self.rank]
+        if all(record.ended or (record.host == self.host and is_gone(record)) for record in others):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def records(self, host: str | None = None) -> list[Record]:
-        """What the ranks have written, by rank; of one host only, if it is given."""
-        found = []
-        with suppress(OSError):
-            for name in os.listdir(self.path):
-                if name.partition("@")[2] == (host or name.partition("@")[2]) and "@" in name:
-                    record = _read(os.path.join(self.path, name))
-                    if record is not None and record.moved > self._since:
-                        found.append(record)
-        return sorted(found)
+        """Returns the records by rank; those of one host only, if it is given."""
+        try:
+            names = [name.partition("@") for name in os.listdir(self.path) if "@" in name]
+        except OSError:
+            return []
+        records = [_read(self._path_of("".join(name))) for name in names if host in (None, name[2])]
+        return sorted(record for record in records if record is not None and record.progress_time > self._oldest)
 
     def claim_error_report(self) -> bool:
-        """Whether the caller is to tell how the job ends: True for the first of all ranks that asks, and only once."""
+        """Returns whether the caller reports why the job ends: True once, for the first of all ranks that asks."""
         if self._claimed:
             return False
         self._claimed = True
         try:
-            os.close(os.open(os.path.join(self.path, TOLD), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.close(os.open(self._path_of(REPORTED), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         except FileExistsError:
             return False
         except OSError:
-            pass  # told twice is better than never
+            pass  # two reports are better than none
         return True
 
-    def told(self) -> bool:
-        """Whether somebody tells, or has told."""
-        return os.path.exists(os.path.join(self.path, TOLD))
+    def error_reported(self) -> bool:
+        """Returns whether a rank reports why the job ends, or has done so."""
+        return os.path.exists(self._path_of(REPORTED))
 
-    def leave(self, num_update: int, doing: str) -> None:
-        """Notes that this rank has ended, and removes the folder if it is the last."""
-        self.write(num_update, doing, waiting=False, ended=True)
-        others = [record for record in self.records() if record.rank != self.rank]
-        if all(record.ended or (record.host == self.host and is_gone(record)) for record in others):
-            shutil.rmtree(self.path, ignore_errors=True)
+    def _path_of(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _write(self, ended: bool) -> None:
+        if self._file is None:
+            return
+        status = (self.num_update, self.doing[:99], self.waiting, ended, time.time())
+        record = Record(self.rank, self.host, self.pid, self._started, *status)
+        with suppress(OSError):
+            os.pwrite(self._file, json.dumps(record).encode().ljust(LENGTH), 0)
 
 
 def _read(path: str) -> Record | None:
     try:
         with open(path, "rb") as file:
             return Record(*json.loads(file.read(LENGTH)))
-    except (OSError, ValueError, TypeError):  # it has gone, or is being made
+    except (OSError, ValueError, TypeError):  # removed, or not written yet
         return None
 
 
-def remove_dead(root: str, host: str, but: str) -> None:
-    """Removes the boards of jobs that were killed, so that nobody was left to do it; all `but` one.
+def remove_dead(root: str, host: str, keep: str) -> None:
+    """Removes the folders of jobs that were killed, so that no rank was left to do it.
+
+    Args:
+        root: the folder that holds them.
+        host: name of this host.
+        keep: path of a folder that stays.
 
     Raises:
-        OSError: the folder cannot be listed.
+        OSError: ``root`` cannot be listed.
     """
     for name in os.listdir(root):
         path = os.path.join(root, name)
-        if name.startswith(PREFIX) and path != but and os.path.isdir(path):
+        if name.startswith(PREFIX) and path != keep and os.path.isdir(path):
             files = [os.path.join(path, entry) for entry in os.listdir(path) if "@" in entry]
             if files and all(_is_dead(file, host) for file in files):
                 shutil.rmtree(path, ignore_errors=True)
@@ -147,33 +188,17 @@ def remove_dead(root: str, host: str, but: str) -> None:
 
 def _is_dead(path: str, host: str) -> bool:
     record = _read(path)
-    if record is None:  # made but not written, by a rank that has been ended since, or that starts just now
+    if record is None:  # created but not written, by a rank that has ended since or is just starting
         return os.path.getmtime(path) < time.time() - STALE
-    # A rank that nobody here can look at has written within a day, whatever it does.
-    return is_gone(record) if record.host == host else record.moved < time.time() - 86400
-
-
-def process_state(pid: int) -> tuple[str, int]:
-    """A process of this host: (its state as /proc has it, when it was started in ticks since boot); ("", 0): none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return "", 0
-    return fields[0].decode(), int(fields[19])
-
-
-def has_ended(pid: int, started: int) -> bool:
-    """Whether a process of this host has ended, in whatever way."""
-    state, now = process_state(pid)
-    return state in ("", "Z", "X") or now != started
+    # The processes of other hosts cannot be seen from here, but every living rank writes within a day.
+    return is_gone(record) if record.host == host else record.progress_time < time.time() - 86400
 
 
 def is_gone(record: Record) -> bool:
-    """Whether the process of a record of this host has ended."""
+    """Returns whether the process of a record of this host has ended."""
     return has_ended(record.pid, record.started)
 
 
 def is_stopped(record: Record) -> bool:
-    """Whether the process of a record of this host is held by SIGSTOP or a debugger."""
+    """Returns whether the process of a record of this host is stopped by SIGSTOP or a debugger."""
     return not is_gone(record) and process_state(record.pid)[0] in ("T", "t")

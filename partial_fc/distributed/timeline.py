@@ -1,7 +1,7 @@
-"""What Horovod's timeline tells of the collectives of a run.
+"""Reads the collectives of a run from Horovod's timeline.
 
-Horovod writes the timeline of rank 0 in Chrome's trace format where HOROVOD_TIMELINE names a file, or between
-``hvd.start_timeline(file)`` and ``hvd.stop_timeline()`` where HOROVOD_TIMELINE=DYNAMIC was set before ``hvd.init()``.
+Horovod writes the timeline of rank 0 in Chrome's trace format if HOROVOD_TIMELINE names a file, or between
+``hvd.start_timeline(file)`` and ``hvd.stop_timeline()`` if HOROVOD_TIMELINE=DYNAMIC was set before ``hvd.init()``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Collective(NamedTuple):
 
     Attributes:
         kind: allgather, allreduce, reducescatter, broadcast or alltoall.
-        name: as the program gave it.
-        shape: of its result on rank 0.
+        name: given by the program.
+        shape: of the result on rank 0.
         nbytes: of that result.
-        announced: seconds, when the first rank told that it was ready.
-        started: seconds, when all ranks had told so.
-        ended: seconds.
+        announced: when the first rank was ready, seconds.
+        started: when all ranks were ready, seconds.
+        ended: when it was done, seconds.
     """
 
     kind: str
@@ -38,14 +38,14 @@ class Collective(NamedTuple):
     ended: float
 
     def received(self, ranks: int) -> int:
-        """Bytes that a rank receives of the others."""
-        if self.kind == "reducescatter":  # a result of each of the others, to be summed
+        """Returns the bytes that a rank receives from the others."""
+        if self.kind == "reducescatter":  # one result from each of the others, which are summed
             return self.nbytes * (ranks - 1)
         return self.nbytes * (ranks - 1) // ranks
 
 
 def read_timeline(path: str | Path) -> list[Collective]:
-    """The collectives of a timeline file in the order they ended; what had not ended when it was closed is left out."""
+    """Returns the collectives of a timeline file in the order they ended, without those still running at its end."""
     text = Path(path).read_text().rstrip().rstrip(",")
     events = json.loads(text if text.endswith("]") else text + "]")
     names: dict[int, str] = {}

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from partial_fc.distributed import env as launch
+from partial_fc.distributed.env import share_cores
 from partial_fc.export.normalization import MEAN, SCALE, takes_raw_pixels
 from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
 
@@ -53,7 +53,7 @@ class FaceModel:
     def __init__(self, source: bytes | str, name: str, threads: int = 0):
         self.name = name
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or launch.share_cores(dict(os.environ))
+        options.intra_op_num_threads = threads or share_cores(dict(os.environ))
         options.log_severity_level = 3
         try:
             graph = _graph_of(source)

@@ -1,4 +1,4 @@
-"""Several hosts: network namespaces with an address, a name and an sshd of their own, see virtual_hosts.py."""
+"""Training on several hosts: network namespaces with their own address, name and sshd, see virtual_hosts.py."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(unavailable()), reason=u
 
 LIMIT = 120  # seconds after which a training that has not ended is killed, and its test fails
 SILENCE = 4  # seconds of the tests' host_timeout
-# So that mpirun misses a host a few seconds later, not 25: the first probe, those after it, how many.
+# mpirun then detects a lost host within seconds instead of 25: the first probe, the interval, the number of probes.
 PROBES = {f"OMPI_MCA_oob_tcp_keepalive_{name}": n for name, n in (("time", "5"), ("intvl", "1"), ("probes", "3"))}
 MPI = ["bash", "run.sh"]
 ACTIVE = ["bash", "-c", '. setup-utils/env.sh && exec "$@"', "-"]
@@ -30,22 +30,22 @@ def hosts(tmp_path):
         yield made
 
 
-def started(hosts, command, words, **environment):
-    """A command on hosta, from a shell that knows nothing of this clone's environment."""
-    line = hosts.command("hosta", [*command, *words], ROOT) if hosts else [*command, *words]
+def started(hosts, command, arguments, **environment):
+    """Starts a command on hosta, from a shell without the environment of this clone."""
+    line = hosts.command("hosta", [*command, *arguments], ROOT) if hosts else [*command, *arguments]
     shell = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
     return groups.started(line, shell, **environment)
 
 
-def run(hosts, command, words, **environment):
-    """Exit code and output."""
-    with started(hosts, command, words, **environment) as group:
+def run(hosts, command, arguments, **environment):
+    """Returns the exit code and the output of a command on hosta."""
+    with started(hosts, command, arguments, **environment) as group:
         output, _ = group.communicate(timeout=LIMIT)
         return group.returncode, output
 
 
-def bits(models):
-    """Name -> digest of what a training has saved."""
+def digests(models):
+    """Returns file name -> digest of the files that a training saved."""
     files = [*models.glob("*/*_centers*.param"), *models.glob("*/*.params")]
     assert len(files) > 4
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -53,23 +53,23 @@ def bits(models):
 
 @pytest.fixture(scope="module")
 def one_machine(faces, tmp_path_factory):
-    """What four ranks of this machine save, by way of the launcher."""
+    """Trains four ranks on this machine with a launcher, once; returns the digests of their files."""
     results = {}
 
-    def train(way, words):
-        if way not in results:
+    def train(launcher, arguments):
+        if launcher not in results:
             models = tmp_path_factory.mktemp("one") / "models"
-            command = MPI if way == "MPI" else [*HOROVOD_GLOO, "-H", "localhost:4", "bash", "config.sh"]
-            code, output = run(None, command, in_folder(words, models), NP="4")
+            command = MPI if launcher == "MPI" else [*HOROVOD_GLOO, "-H", "localhost:4", "bash", "config.sh"]
+            code, output = run(None, command, in_folder(arguments, models), NP="4")
             assert code == 0, output
-            results[way] = bits(models)
-        return results[way]
+            results[launcher] = digests(models)
+        return results[launcher]
 
     return train
 
 
-def in_folder(words, models):
-    return [word for word in words if not word.startswith("models_root=")] + [f"models_root={models}"]
+def in_folder(arguments, models):
+    return [argument for argument in arguments if not argument.startswith("models_root=")] + [f"models_root={models}"]
 
 
 @pytest.mark.parametrize("launcher", ["run.sh with a hostfile", "horovodrun over MPI", "horovodrun over Gloo"])
@@ -85,15 +85,15 @@ def test_two_hosts_save_what_one_machine_saves(hosts, launcher, one_machine, set
     code, output = run(hosts, command, settings, **environment)
     assert code == 0, output
     assert "4 ranks" in output
-    assert bits(tmp_path / "models") == one_machine("Gloo" if "Gloo" in launcher else "MPI", settings)
+    assert digests(tmp_path / "models") == one_machine("Gloo" if "Gloo" in launcher else "MPI", settings)
     if launcher == "run.sh with a hostfile":
-        assert "-mca btl_tcp_if_include 10.77.0.0/24" in output  # docker0 has the same address on both
+        assert "-mca btl_tcp_if_include 10.77.0.0/24" in output  # not docker0, which has the same address on both
 
 
-def test_a_host_that_is_lost_is_named_and_the_others_go_on_without_it(hosts, settings, tmp_path):
-    words = endless(settings)
+def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings, tmp_path):
+    arguments = endless(settings)
     environment = dict(PROBES, HOSTS="hosta:1,hostb:1,hostc:1", MAX_RESTARTS="1", MIN_HOSTS="2")
-    with started(hosts, MPI, words, **environment) as group:
+    with started(hosts, MPI, arguments, **environment) as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.power_off("hostc")
         lost = time.time()
@@ -104,41 +104,41 @@ def test_a_host_that_is_lost_is_named_and_the_others_go_on_without_it(hosts, set
         assert len(ranks_with(settings[1])) == 2
         os.kill(own_process(settings[1], "run.sh"), 15)
         rest, _ = group.communicate(timeout=30)
-    told = "".join(lines)
-    assert f"error: nothing has come from host hostc (rank 2) for {SILENCE} s at update" in told
-    assert "[bad]" in told and "no answer" in told
-    assert "run.sh: goes on with NP=2 on hosta:1,hostb:1" in told
-    assert "-np 2 -host hosta:1,hostb:1" in told
+    output = "".join(lines)
+    assert f"error: nothing received from host hostc (rank 2) for {SILENCE} s at update" in output
+    assert "[bad]" in output and "no answer" in output
+    assert "run.sh: goes on with NP=2 on hosta:1,hostb:1" in output
+    assert "-np 2 -host hosta:1,hostb:1" in output
     assert group.returncode == 75, rest
 
 
 @pytest.mark.parametrize("launcher, fault", [("MPI", "cut"), ("horovodrun over MPI", "drop"), ("Gloo", "cut")])
-def test_a_lost_link_ends_both_sides_with_a_word(hosts, launcher, fault, settings, tmp_path):
+def test_a_lost_link_ends_both_sides_with_an_error(hosts, launcher, fault, settings, tmp_path):
     code, output, seconds, left = lose(hosts, launcher, lambda: getattr(hosts, fault)("hostb"), settings, tmp_path)
     assert code not in (0, 2, 75)
-    assert f"error: nothing has come from host hostb (rank 1) for {SILENCE} s at update" in output
+    assert f"error: nothing received from host hostb (rank 1) for {SILENCE} s at update" in output
     assert output.count("error: ") == 1
     assert seconds < SILENCE + 15
-    assert not left  # the side that is cut off has no launcher any more
+    assert not left  # also on the side that is cut off from its launcher
 
 
-def test_a_host_that_mpirun_misses_first_is_named_too(hosts, settings, tmp_path):
+def test_a_host_that_mpirun_loses_first_is_named_too(hosts, settings, tmp_path):
     patient = [*settings, "host_timeout=60"]
     code, output, _, left = lose(hosts, "MPI", lambda: hosts.cut("hostb"), patient, tmp_path)
     assert code not in (0, 2, 75)
-    assert "error: nothing has come from host hostb (rank 1) for 5 s at update" in output
+    assert "error: nothing received from host hostb (rank 1) for 5 s at update" in output
     assert output.count("error: ") == 1
     assert not left
 
 
 def test_a_link_that_comes_back_too_late_ends_the_job_at_once(hosts, settings, tmp_path):
-    words = endless(settings)
-    with started(hosts, MPI, words, HOSTS="hosta:1,hostb:1") as group:  # with mpirun's own patience
+    arguments = endless(settings)
+    with started(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1") as group:  # with mpirun's own limits
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.drop("hostb")
-        read_until(group, "error: nothing has come from host hostb")
+        read_until(group, "error: nothing received from host hostb")
         time.sleep(1)
-        assert group.poll() is None  # else mpirun would wait for a daemon that cannot answer
+        assert group.poll() is None  # mpirun would wait for a daemon that cannot answer
         hosts.heal("hostb")
         healed = time.monotonic()
         group.communicate(timeout=LIMIT)
@@ -148,16 +148,16 @@ def test_a_link_that_comes_back_too_late_ends_the_job_at_once(hosts, settings, t
 
 @pytest.mark.parametrize("launcher", ["MPI", "Gloo"])
 @pytest.mark.parametrize(
-    "number, told", [(9, "is gone without a word"), (19, r"has not moved for \d+ s and is stopped")]
+    "number, message", [(9, "exited without reporting an error"), (19, r"made no progress for \d+ s and is stopped")]
 )
-def test_a_rank_of_another_host_is_named(hosts, launcher, number, told, settings, tmp_path):
-    def hit():
+def test_a_rank_of_another_host_is_named(hosts, launcher, number, message, settings, tmp_path):
+    def send_signal():
         there = next(pid for pid in ranks_with(settings[1]) if hosts.has("hostb", pid))
         os.kill(there, number)
 
-    code, output, *_ = lose(hosts, launcher, hit, [*settings, "step_timeout=6"], tmp_path)
+    code, output, *_ = lose(hosts, launcher, send_signal, [*settings, "step_timeout=6"], tmp_path)
     assert code not in (0, 2, 75)
-    assert re.search(rf"error: rank 1 \(process \d+ on hostb\) {told}", output), output
+    assert re.search(rf"error: rank 1 \(process \d+ on hostb\) {message}", output), output
 
 
 def test_an_sshd_that_is_killed_ends_the_job_and_is_named(hosts, settings, tmp_path):
@@ -169,8 +169,8 @@ def test_an_sshd_that_is_killed_ends_the_job_and_is_named(hosts, settings, tmp_p
 
 
 def test_a_restart_waits_for_a_host_that_is_away(hosts, settings, tmp_path):
-    words = endless(settings)
-    with started(hosts, MPI, words, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1", **PROBES) as group:
+    arguments = endless(settings)
+    with started(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1", **PROBES) as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.kill_sshd("hostb")
         last = max(checkpoints_in(tmp_path / "models"))
@@ -180,14 +180,14 @@ def test_a_restart_waits_for_a_host_that_is_away(hosts, settings, tmp_path):
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
         os.kill(own_process(settings[1], "run.sh"), 15)
         group.communicate(timeout=30)
-    told = "".join(lines)
-    assert "Connection to hostb closed by remote host" in told and "no sshd at hostb" in told
+    output = "".join(lines)
+    assert "Connection to hostb closed by remote host" in output and "no sshd at hostb" in output
     assert group.returncode == 75
 
 
 def test_ctrl_c_ends_a_restart_that_waits(hosts, settings, tmp_path):
-    words = endless(settings)
-    with started(hosts, MPI, words, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1") as group:
+    arguments = endless(settings)
+    with started(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1") as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.kill_sshd("hostb")
         read_until(group, "run.sh: waits for these hosts (HOST_WAIT=300 s)")
@@ -196,8 +196,8 @@ def test_ctrl_c_ends_a_restart_that_waits(hosts, settings, tmp_path):
     assert group.returncode == 130
 
 
-def test_a_link_that_fails_for_a_moment_is_waited_for(hosts, settings, tmp_path):
-    def fail_shortly():
+def test_a_short_failure_of_a_link_does_not_end_the_job(hosts, settings, tmp_path):
+    def fail_for_a_moment():
         hosts.drop("hostb")
         time.sleep(SILENCE / 2)
         last = max(checkpoints_in(tmp_path / "models"))
@@ -205,7 +205,7 @@ def test_a_link_that_fails_for_a_moment_is_waited_for(hosts, settings, tmp_path)
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 1)
         os.kill(own_process(settings[1], "run.sh"), 15)
 
-    code, output, *_ = lose(hosts, "MPI", fail_shortly, [*settings, "host_timeout=30"], tmp_path)
+    code, output, *_ = lose(hosts, "MPI", fail_for_a_moment, [*settings, "host_timeout=30"], tmp_path)
     assert code == 75, output
 
 
@@ -217,45 +217,45 @@ def test_run_sh_refuses_a_host_that_it_cannot_use(hosts, settings, tmp_path):
     assert "mpirun" not in output and not (tmp_path / "models").exists()
 
 
-def test_an_interface_that_is_not_there_is_refused(hosts, settings):
+def test_an_unknown_interface_is_refused(hosts, settings):
     code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2", INTERFACE="eth9")
     assert code == 2
     found = "lo 127.0.0.1, net0 10.77.0.1, docker0 172.17.0.1"
     assert output == f"run.sh: INTERFACE: this host has no interface in the network eth9, but: {found}\n"
 
 
-def test_hosts_that_do_not_share_the_folder_are_told_before_training(hosts, settings, tmp_path):
-    words = [*settings, "max_update=2"]
+def test_hosts_without_the_shared_folder_are_named_before_training(hosts, settings, tmp_path):
+    arguments = [*settings, "max_update=2"]
     (tmp_path / "models").mkdir()
     hosts.run("hostb", ["mount", "-t", "tmpfs", "none", tmp_path / "models"])
-    code, output = run(hosts, MPI, words, HOSTS="hosta:1,hostb:1")
+    code, output = run(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1")
     assert code == 2
     assert "Needs fixing: hostb (outputs)" in output
-    code, output = run(hosts, MPI, words, HOSTS="hosta:1,hostb:1", CHECK_HOSTS="0", INTERFACE="net0", NP="2")
+    code, output = run(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1", CHECK_HOSTS="0", INTERFACE="net0", NP="2")
     assert code == 2
     assert "error: hostb and rank 0's host do not see the same folder" in output and "checkpoint_every=0" in output
-    code, output = run(hosts, MPI, [*words, "checkpoint_every=0"], HOSTS="hosta:1,hostb:1")
+    code, output = run(hosts, MPI, [*arguments, "checkpoint_every=0"], HOSTS="hosta:1,hostb:1")
     assert code == 0, output
     assert not (tmp_path / "models/small-arcface-demo/1_centers.param").exists()
     assert hosts.run("hostb", ["test", "-s", tmp_path / "models/small-arcface-demo/1_centers.param"]).returncode == 0
 
 
 def endless(settings):
-    """Words of a training that goes on and on, and saves every update."""
+    """Arguments of a training that runs until it is stopped, and saves every update."""
     kept = [word for word in settings if word.split("=")[0] not in ("max_update", "verify_every", "save_every")]
     more = ["max_update=100000", "verify_every=100000", "save_every=100000", "checkpoint_every=1"]
     return [f"host_timeout={SILENCE}", *kept, *more]
 
 
 def lose(hosts, launcher, fault, settings, tmp_path):
-    """Two hosts with a rank each, and a fault: exit code, output, seconds to the end, and what is left."""
-    words, over_hosts = endless(settings), ["-H", "hosta:1,hostb:1", "bash", "config.sh"]
+    """Runs a rank on each of two hosts with a fault; returns exit code, output, seconds to the end, remaining ranks."""
+    arguments, over_hosts = endless(settings), ["-H", "hosta:1,hostb:1", "bash", "config.sh"]
     command = {
         "MPI": MPI,
         "horovodrun over MPI": [*ACTIVE, "horovodrun", "--mpi", "-np", "2", *over_hosts],
         "Gloo": [*ACTIVE, "horovodrun", "--gloo", "-np", "2", *over_hosts],
     }[launcher]
-    with started(hosts, command, words, HOSTS="hosta:1,hostb:1", **PROBES) as group:
+    with started(hosts, command, arguments, HOSTS="hosta:1,hostb:1", **PROBES) as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         began = time.time()
         fault()
@@ -268,21 +268,21 @@ def lose(hosts, launcher, fault, settings, tmp_path):
 
 
 def own_process(folder, name):
-    """Id of the process of that name for a training into this folder."""
+    """Returns the id of the process of this name for a training into this folder."""
     return next(pid for pid in processes_with(folder) if name in os.readlink(f"/proc/{pid}/exe") or _runs(pid, name))
 
 
 def _runs(pid, name):
     with open(f"/proc/{pid}/cmdline") as file:
-        words = file.read().split("\0")
-    return words[0].endswith("bash") and words[1] == name
+        arguments = file.read().split("\0")
+    return arguments[0].endswith("bash") and arguments[1] == name
 
 
-def read_until(group, word):
-    """The lines up to the next one with this word."""
+def read_until(group, text):
+    """Returns the lines of output up to the next one with this text."""
     lines = []
     for line in group.stdout:
         lines.append(line)
-        if word in line:
+        if text in line:
             return lines
     raise AssertionError("".join(lines))

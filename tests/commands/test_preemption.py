@@ -9,7 +9,7 @@ from conftest import LAUNCHERS
 from groups import checkpoints_in, processes_with, started
 
 PREEMPTED = 75
-STOPPED = "stopped after update {}, which is saved: --resume auto goes on from there"
+STOPPED = "stopped after update {}, checkpoint saved: continue with --resume auto"
 LIMIT = 30  # seconds
 
 
@@ -86,7 +86,7 @@ def test_what_has_not_begun_has_nothing_to_save(words, tmp_path):
         group.send_signal(signal.SIGTERM)
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == PREEMPTED, output
-    assert output.strip() == "error: asked to stop before training began: there is nothing to save"
+    assert output.strip() == "error: stop requested before training began: there is nothing to save"
 
 
 def test_a_launcher_that_is_killed_leaves_no_orphans(words, tmp_path):

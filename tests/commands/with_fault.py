@@ -1,7 +1,7 @@
-"""train_memory.py with a fault built in:  python with_fault.py FAULT RANK PLACE MARK -- words
+"""Runs train_memory.py with a fault:  python with_fault.py FAULT RANK PLACE MARK -- arguments
 
-FAULT is what RANK does when it comes to PLACE; MARK is a file into which it writes the time of this. A number is the
-place after that update; the others are in install().
+RANK runs the function FAULT when it reaches PLACE, and writes the time to the file MARK. A number is the place after
+that update; install() has the others.
 """
 
 import errno
@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from partial_fc.distributed import env as launch
-from partial_fc.distributed.watchdog import block_signals
+from partial_fc.distributed.env import rank_info, share_cores
+from partial_fc.distributed.signals import block_signals
 
 
 def kill():
@@ -29,12 +29,12 @@ def hang():
 
 
 def leave():
-    time.sleep(1.5)  # until the others are there, but for MXNet
+    time.sleep(1.5)  # until the other ranks have started, but not yet imported MXNet
     os._exit(3)
 
 
 def fail():
-    raise RuntimeError("a defect that was built in")
+    raise RuntimeError("a bug for this test")
 
 
 def no_room():
@@ -43,17 +43,17 @@ def no_room():
 
 def models():
     """The folder of the outputs."""
-    return Path(next(word.split("=")[1] for word in sys.argv if word.startswith("models_root=")))
+    return Path(next(argument.split("=")[1] for argument in sys.argv if argument.startswith("models_root=")))
 
 
 def fill():
-    """Leaves so many bytes on the disk of the outputs as FREE_BYTES says."""
+    """Fills the disk of the outputs up to FREE_BYTES bytes."""
     disk = os.statvfs(models())
     Path(models(), "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - int(os.environ["FREE_BYTES"])))
 
 
 def once_saved(fault):
-    """The fault as soon as there is a checkpoint that may suffer from it."""
+    """The fault, once there is a checkpoint that it may damage."""
 
     def changed():
         if list(models().glob("*/checkpoints/step-*[0-9]/manifest.json")):
@@ -63,7 +63,7 @@ def once_saved(fault):
 
 
 def before(owner, name, fault):
-    """Puts the fault before a function."""
+    """Runs the fault before a function."""
     original = getattr(owner, name)
 
     def changed(*args, **kwargs):
@@ -74,13 +74,13 @@ def before(owner, name, fault):
 
 
 def after_update(number, fault):
-    """Puts the fault after the first callback of an update."""
+    """Runs the fault after the first callback of an update."""
     from partial_fc_mxnet import collectives
 
-    alive = collectives.report_progress
+    report_progress = collectives.report_progress
 
     def changed(num_update=None):
-        alive(num_update)
+        report_progress(num_update)
         if num_update == number:
             fault()
 
@@ -88,7 +88,7 @@ def after_update(number, fault):
 
 
 def break_features(fault):
-    """The features of this rank are not numbers."""
+    """Makes the features of this rank NaN."""
     from partial_fc_mxnet import SampleDistributeModule
 
     gather = SampleDistributeModule._gather_batch
@@ -101,15 +101,15 @@ def break_features(fault):
 
 
 def use_other_code(fault):
-    """The code of this rank has another digest."""
-    from partial_fc_mxnet import trainer
+    """Changes the digest of the code of this rank."""
+    from partial_fc_mxnet import job_facts
 
     fault()
-    trainer.code_digest = lambda roots: "another"
+    job_facts.code_digest = lambda roots: "another"
 
 
 def read_other_data(fault):
-    """The images of this rank are another set."""
+    """Changes the digest of the images of this rank."""
     from partial_fc_mxnet import FaceImageIter
 
     fault()
@@ -117,11 +117,11 @@ def read_other_data(fault):
 
 
 def install(name, place, fault):
-    """Builds the fault in at a place, on this rank."""
+    """Installs the fault at a place, on this rank."""
     if place == "start":
         fault()
     block_signals()  # before MXNet is imported
-    launch.share_cores(os.environ)
+    share_cores(os.environ)
     if name == "nan":
         return break_features(fault)
     if name == "other_code":
@@ -137,7 +137,7 @@ def install(name, place, fault):
 
 
 def function_at(place):
-    """Its owner, and its name."""
+    """The owner and the name of the function at a place."""
     from partial_fc.checkpoint import CheckpointFolder
     from partial_fc.checkpoint import manager as folder
     from partial_fc_mxnet import FaceImageIter, checkpointing, trainer
@@ -156,19 +156,19 @@ def function_at(place):
 
 
 def main():
-    """Runs train_memory.main with the words, and the fault on its rank."""
-    name, rank, place, mark, _, *words = sys.argv[1:]
+    """Runs train_memory.main with the arguments, and the fault on its rank."""
+    name, rank, place, mark, _, *arguments = sys.argv[1:]
 
     def fault():
         Path(mark).write_text(str(time.time()))
         globals().get(name, lambda: None)()
 
-    if launch.place(os.environ).rank == int(rank):
-        words += {"other_seed": ["seed=7"], "broken_settings": ["seed=many"]}.get(name, [])
+    if rank_info(os.environ).rank == int(rank):
+        arguments += {"other_seed": ["seed=7"], "broken_settings": ["seed=many"]}.get(name, [])
         install(name, place, fault)
     import train_memory
 
-    train_memory.main(words)
+    train_memory.main(arguments)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ import sys
 import horovod.mxnet as hvd
 import pytest
 
-from partial_fc.distributed import env as launch
+from partial_fc.distributed.env import deterministic_allreduce
 from partial_fc_mxnet import collectives
 
 os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # tests can start and stop a timeline
-launch.deterministic_allreduce(os.environ)  # as train_memory.py does
+deterministic_allreduce(os.environ)  # as train_memory.py does
 hvd.init()
 # If a test fails on one rank, the other ranks wait in a collective. They exit after this time.
 TIMEOUT = 120  # seconds

@@ -1,4 +1,4 @@
-"""What a step sends, from Horovod's own timeline: how many collectives, how many bytes, and when."""
+"""The collectives of a step, from Horovod's own timeline: their number, bytes and order; and those of the job."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ ONCE = ("class_start", "shards", "together.bind", "everyone_is_done")  # before 
 
 @pytest.fixture
 def timeline(tmp_path):
-    """Starts the timeline; calling it stops it and gives rank 0's collectives, None on the others."""
+    """Starts the timeline; calling it stops it and returns the collectives of rank 0, None on the others."""
     path = tmp_path / "timeline.json"
     hvd.start_timeline(str(path))
 
@@ -34,14 +34,14 @@ def timeline(tmp_path):
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.4])
-def test_three_collectives_a_step_for_the_layer_and_what_they_move(ratio, timeline, tmp_path, monkeypatch):
+def test_the_layer_runs_three_collectives_a_step(ratio, timeline, tmp_path, monkeypatch):
     module, params = build_module(build_bank(31, ratio, tmp_path), MarginLoss(embedding_size=E))
     batches = Batches(*random_batches(31, STEPS))
     module.bind(batches.provide_data)
     module.init_params(arg_params=initial_params(), aux_params={})
     module.init_optimizer(optimizer_params=params)
     with monkeypatch.context() as patch:
-        patch.setattr(mx.nd, "waitall", lambda: pytest.fail("a step waits for everything"))
+        patch.setattr(mx.nd, "waitall", lambda: pytest.fail("a step waits for all operations"))
         for batch in batches:
             module.forward_backward(batch)
             module.update()
@@ -66,7 +66,7 @@ def test_three_collectives_a_step_for_the_layer_and_what_they_move(ratio, timeli
 
 
 class Gate(mx.operator.CustomOp):
-    """Lets everything through, but the gradient only once the gate is open."""
+    """Passes everything on, but the gradient only after the gate has been opened."""
 
     opened = threading.Event()
     was_open = []
@@ -85,7 +85,7 @@ class GateProp(mx.operator.CustomOpProp):
         return Gate()
 
 
-def test_the_backbones_gradients_travel_while_its_backward_pass_runs(tmp_path):
+def test_gradients_are_reduced_while_the_backward_pass_of_the_backbone_runs(tmp_path):
     batches = Batches(*random_batches(31, 1))
     hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=D, name="before")
     hidden = mx.sym.Custom(hidden, op_type="gate")
@@ -97,7 +97,7 @@ def test_the_backbones_gradients_travel_while_its_backward_pass_runs(tmp_path):
     module.init_optimizer(optimizer_params={"learning_rate": 0.1, "rescale_grad": hvd.size() / G})
     module.forward_backward(batches.next())
     module.update()
-    # Backward has come as far as the gate. Did the all-reduces wait for its end, this would wait for the gate in vain.
+    # The backward pass has reached the gate. If the all-reduces waited for its end, this would wait for the gate.
     group = module._module._exec_group
     gradients = dict(zip(group.param_names, group.grad_arrays))
     gradients["after_weight"][0].wait_to_read()
@@ -106,20 +106,34 @@ def test_the_backbones_gradients_travel_while_its_backward_pass_runs(tmp_path):
     assert Gate.was_open == [True]
 
 
-def test_sums_are_the_same_bits_whenever_each_gradient_comes():
+def test_sums_are_bit_identical_whenever_each_gradient_is_ready():
     rng, moments = np.random.default_rng(hvd.rank()), random.Random(hvd.rank())
     gradients = [rng.standard_normal(size).astype(np.float32) for size in (1000, 50000, 300000, 7, 20000) * 3]
-    found = set()
+    sums = set()
     for _ in range(4):
         arrays = [mx.nd.array(gradient) for gradient in gradients]
         for number, array in enumerate(arrays):
             time.sleep(moments.choice((0, 0, 0.004)))
             hvd.allreduce_(array, op=hvd.Sum, name=f"alike{number}", priority=-number)
-        found.add(b"".join(array.asnumpy().tobytes() for array in arrays))
-    assert len(found) == 1
+        sums.add(b"".join(array.asnumpy().tobytes() for array in arrays))
+    assert len(sums) == 1
 
 
 def test_on_rank_zero_runs_there_only_and_raises_its_error_on_all_ranks():
     assert collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
     with pytest.raises(collectives.JobError, match=rf"invalid literal .* 'x' \(rank 0 of {hvd.size()}\)"):
         collectives.on_rank_zero("test", int, "x")
+
+
+def test_values_of_all_ranks():
+    rank, size = hvd.rank(), hvd.size()
+    assert collectives.gather("test", {"rank": rank}) == [{"rank": other} for other in range(size)]
+    assert collectives.broadcast("test", f"value of rank {rank}") == "value of rank 0"
+    assert collectives.largest("test", float(rank)) == size - 1
+    collectives.barrier("test")
+
+
+def test_facts_that_differ_between_ranks():
+    collectives.assert_same_on_all_ranks({"seed": 7})
+    with pytest.raises(collectives.JobError, match="seed differs between ranks: 1 on rank 1, but 0 on rank 0"):
+        collectives.assert_same_on_all_ranks({"seed": int(hvd.rank() == 1)})

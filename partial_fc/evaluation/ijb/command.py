@@ -14,7 +14,7 @@ import sys
 
 import cv2
 
-from partial_fc.distributed import env as launch
+from partial_fc.distributed.env import decode_threads
 from partial_fc.utils.cli import run_command, whole_number
 
 from .embedding import EmbeddingOptions, check_size
@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--no-flip", dest="flip", action="store_false", help="do not add the embedding of the mirror image")
     add("--no-detector-score", dest="detector_score", action="store_false", help="do not weight images by their score")
     add("--no-norm-score", dest="norm_score", action="store_false", help="normalize embeddings to length 1 first")
-    workers = launch.decode_threads(1)
+    workers = decode_threads(1)
     add("--workers", type=whole_number(1), default=workers, metavar="N", help=f"reader threads (default: {workers})")
     return parser
 

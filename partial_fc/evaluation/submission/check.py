@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx
 import onnxruntime
 
-from partial_fc.distributed import env as launch
+from partial_fc.distributed.env import share_cores
 from partial_fc.inference.model import best_providers, first_line
 from partial_fc.utils.text import plural
 
@@ -77,7 +77,7 @@ def open_session(path: str) -> onnxruntime.InferenceSession:
         ValueError: onnxruntime cannot load it.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = launch.share_cores(dict(os.environ))
+    options.intra_op_num_threads = share_cores(dict(os.environ))
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(path, options, providers=best_providers())

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
-from partial_fc.distributed import env as launch
+from partial_fc.distributed.env import cores_of_rank
 from partial_fc.utils.memory import free_memory
 
 
@@ -228,7 +228,7 @@ class Profile(NamedTuple):
 
 def place_of(threads: int) -> Place:
     """Returns the Place of this process, which has ``threads`` decoding threads."""
-    return Place(socket.gethostname(), launch.cores_of_rank(1), threads, free_memory())
+    return Place(socket.gethostname(), cores_of_rank(1), threads, free_memory())
 
 
 def disk_bytes(path: str = "/proc/self/io") -> int | None:

@@ -1,4 +1,4 @@
-"""Ranks that differ are named, with what they differ in; so is changed code."""
+"""Ranks that differ are named with the fact in question, and changed code is detected."""
 
 import shutil
 
@@ -18,19 +18,22 @@ def test_a_tuple_is_a_list():
 
 
 @pytest.mark.parametrize(
-    "values, told",
+    "values, message",
     [
-        ([0, 7], "rank 1 has another setting seed than rank 0: 7, not 0"),  # as many: not rank 0
-        ([7, 0, 0], "rank 0 has another setting seed than the others: 7, not 0"),
-        ([0, 7, 0, 7, 0], "rank 1 has another setting seed than rank 0: 7, not 0 (so do ranks 3)"),
+        (
+            [0, 7],
+            "setting seed differs between ranks: 7 on rank 1, but 0 on rank 0",
+        ),  # equal groups: the one without rank 0
+        ([7, 0, 0], "setting seed differs between ranks: 7 on rank 0, but 0 on the others"),
+        ([0, 7, 0, 7, 0], "setting seed differs between ranks: 7 on rank 1, but 0 on rank 0 (also different: rank 3)"),
     ],
 )
-def test_the_few_are_named(values, told):
-    assert differences([{"setting seed": value, "code": "ab"} for value in values]) == told
+def test_the_minority_is_named(values, message):
+    assert differences([{"setting seed": value, "code": "ab"} for value in values]) == message
 
 
 def test_a_fact_that_one_rank_lacks():
-    assert differences([{"a": 1, "b": 2}, {"a": 1}]) == "rank 1 has another b than rank 0: null, not 2"
+    assert differences([{"a": 1, "b": 2}, {"a": 1}]) == "b differs between ranks: null on rank 1, but 2 on rank 0"
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def tree(tmp_path):
     return tmp_path / "one"
 
 
-def test_the_digest_is_that_of_the_code_wherever_it_lies(tree):
+def test_the_digest_depends_on_the_code_only(tree):
     other = tree.parent / "other"
     shutil.copytree(tree, other)
     (other / "notes.txt").write_text("no code")

@@ -1,108 +1,114 @@
-"""Which rank is to blame, and how it is said."""
+"""Which rank stalls a job, and the message that says so."""
 
 import pytest
 
 from partial_fc.distributed.diagnosis import (
-    absent_sentence,
-    connection_sentence,
-    gone_sentence,
+    connection_message,
+    exited_message,
     missing,
-    silent_sentence,
+    no_progress_message,
+    not_started_message,
+    silent_message,
     stalled_rank,
-    still_sentence,
 )
 from partial_fc.distributed.rank_status import Record
 
 NOW = 1000.0
 
 
-def record(rank, doing, waiting=False, moved=900.0, num_update=12, ended=False):
-    return Record(rank, "host", 100 + rank, 1, num_update, doing, waiting, ended, moved)
+def record(rank, doing, waiting=False, progress_time=900.0, num_update=12, ended=False):
+    return Record(rank, "host", 100 + rank, 1, num_update, doing, waiting, ended, progress_time)
 
 
-def test_the_culprit_waits_for_nobody_and_moved_longest_ago():
-    waits = [record(0, "all-gather features", waiting=True, moved=800), record(2, "all-gather x", waiting=True)]
+def test_the_stalled_rank_waits_for_nobody_and_is_longest_without_progress():
+    waits = [record(0, "all-gather features", waiting=True, progress_time=800), record(2, "all-gather x", waiting=True)]
     assert stalled_rank(waits) is None
-    slow, slower = record(1, "batch", moved=990), record(3, "batch", moved=901)
+    slow, slower = record(1, "batch", progress_time=990), record(3, "batch", progress_time=901)
     assert stalled_rank([*waits, slow, slower]) is slower
     assert stalled_rank([*waits, slow, slower._replace(ended=True)]) is slow
 
 
 def test_a_rank_that_hangs_is_named_with_those_that_wait_for_it():
-    records = [record(0, "all-gather features", waiting=True), record(1, "data", moved=940)]
-    assert still_sentence(records, 2, NOW, 60, []) == (
-        "rank 1 (process 101 on host) has not moved for 60 s: it stands at update 12, in data; "
-        "rank 0 waits in all-gather features for it"
+    records = [record(0, "all-gather features", waiting=True), record(1, "data", progress_time=940)]
+    assert no_progress_message(records, 2, NOW, 60, []) == (
+        "rank 1 (process 101 on host) made no progress for 60 s: it is at update 12, in data; "
+        "waiting for it: rank 0 in all-gather features"
     )
 
 
-def test_a_stopped_rank_is_named_wherever_it_stands():
+def test_a_stopped_rank_is_named_wherever_it_is():
     records = [record(0, "all-gather features", waiting=True), record(1, "all-gather features", waiting=True)]
-    told = still_sentence(records, 2, NOW, 60, [1])
-    assert told.startswith(
-        "rank 1 (process 101 on host) has not moved for 100 s and is stopped (SIGSTOP or a debugger)"
+    message = no_progress_message(records, 2, NOW, 60, [1])
+    assert message.startswith(
+        "rank 1 (process 101 on host) made no progress for 100 s and is stopped (SIGSTOP or a debugger)"
     )
-    assert told.endswith("; rank 0 waits in all-gather features for it")
+    assert message.endswith("; waiting for it: rank 0 in all-gather features")
 
 
 def test_ranks_in_different_collectives_are_all_named():
     records = [record(0, "all-gather features", waiting=True), record(1, "all-reduce log.waited", waiting=True)]
-    told = still_sentence(records, 2, NOW, 60, [])
-    assert "wait for each other in different places for 60 s" in told
-    assert "rank 0 waits in all-gather features, rank 1 waits in all-reduce log.waited" in told
+    message = no_progress_message(records, 2, NOW, 60, [])
+    assert "the ranks have waited in different collectives for 60 s: " in message
+    assert "rank 0 in all-gather features, rank 1 in all-reduce log.waited" in message
 
 
 def test_a_rank_without_a_record_is_missing():
     records = [record(0, "all-gather features", waiting=True)]
     assert missing(records, 3) == [1, 2]
-    assert still_sentence(records, 3, NOW, 60, []).startswith(
-        "ranks 1, 2 cannot be seen from here, and rank 0 waits in"
+    assert no_progress_message(records, 3, NOW, 60, []).startswith(
+        "the status of ranks 1, 2 is not visible here, and other ranks have waited for 60 s: rank 0 in all-gather"
     )
 
 
 def test_many_ranks_are_not_all_listed():
     records = [record(rank, "all-gather features", waiting=True) for rank in range(20)]
-    told = still_sentence([*records, record(20, "data", moved=800)], 21, NOW, 60, [])
-    assert "rank 7 waits" in told and "rank 8" not in told and "and 12 more wait for it" in told
-    assert "ranks 0, 1, 2, 3, 4, 5, 6, 7 ... of 20" in absent_sentence([], 20, 300)
+    message = no_progress_message([*records, record(20, "data", progress_time=800)], 21, NOW, 60, [])
+    assert "rank 7 in" in message and "rank 8" not in message and message.endswith(" and 12 more")
+    assert "ranks 0, 1, 2, 3, 4, 5, 6, 7 ... of 20" in not_started_message([], 20, 300)
 
 
 @pytest.mark.parametrize(
-    "records, told",
+    "records, message",
     [
-        ([record(0, "Horovod's start", waiting=True)], "rank 1 of 2 did not come within 300 s of the start"),
+        ([record(0, "hvd.init", waiting=True)], "rank 1 of 2 did not start within 300 s"),
         (
-            [record(0, "Horovod's start", waiting=True), record(1, "its start", num_update=-1)],
-            "rank 1 (process 101 on host) did not get to the others within 300 s: it stands in its start",
+            [record(0, "hvd.init", waiting=True), record(1, "startup", num_update=-1)],
+            "rank 1 (process 101 on host) did not join the other ranks within 300 s: it is in startup",
         ),
         (
-            [record(rank, "Horovod's start", waiting=True) for rank in range(2)],
-            "the 2 ranks did not find each other within 300 s: see that their hosts reach each other",
+            [record(rank, "hvd.init", waiting=True) for rank in range(2)],
+            "the 2 ranks did not connect to each other within 300 s: check that their hosts can reach each other",
         ),
     ],
 )
-def test_who_is_late_at_the_start(records, told):
-    assert absent_sentence(records, 2, 300) == told
+def test_a_rank_that_is_late_at_the_start_is_named(records, message):
+    assert not_started_message(records, 2, 300) == message
 
 
-def test_a_rank_that_is_gone():
-    assert gone_sentence(record(3, "batch")) == (
-        "rank 3 (process 103 on host) is gone without a word, killed perhaps: it stood at update 12, in batch"
+def test_a_rank_that_exited():
+    assert exited_message(record(3, "batch")) == (
+        "rank 3 (process 103 on host) exited without reporting an error (killed?); "
+        "it was last seen at update 12, in batch"
     )
 
 
-def test_a_lost_connection_names_who_was_last_seen_on_another_host():
-    mine, near = record(0, "all-gather features", waiting=True), record(1, "data", moved=800)
+def test_a_lost_connection_names_the_rank_last_seen_on_another_host():
+    mine, near = record(0, "all-gather features", waiting=True), record(1, "data", progress_time=800)
     far = record(2, "save_model")._replace(host="elsewhere")
-    told = "rank 0 lost the connection to the others at update 12, in all-gather features: one of another host is gone"
-    assert connection_sentence(0, [mine, near]) == told
+    message = "rank 0 lost the connection to the other ranks at update 12, in all-gather features"
+    message += ": a rank on another host has exited"
+    assert connection_message(0, [mine, near]) == message
     seen = "; rank 2 (process 102 on elsewhere) was last seen at update 12, in save_model"
-    assert connection_sentence(0, [mine, near, far]) == told + seen
-    assert connection_sentence(0, []) == "rank 0 lost the connection to the others: one of another host is gone"
+    assert connection_message(0, [mine, near, far]) == message + seen
+    assert (
+        connection_message(0, []) == "rank 0 lost the connection to the other ranks: a rank on another host has exited"
+    )
 
 
 def test_a_host_that_is_silent_is_named_with_its_ranks():
-    assert silent_sentence(["b", "c"], [3, 2], 15.0, 12).startswith(
-        "nothing has come from host b (ranks 2, 3) and from c for 15 s at update 12: it is down, or "
+    assert silent_message(["b", "c"], [3, 2], 15.0, 12).startswith(
+        "nothing received from host b (ranks 2, 3) and from c for 15 s at update 12: the host or the network"
     )
-    assert silent_sentence(["b"], [], 15.0, -1).startswith("nothing has come from host b for 15 s: it is down")
+    assert silent_message(["b"], [], 15.0, -1).startswith(
+        "nothing received from host b for 15 s: the host or the network"
+    )

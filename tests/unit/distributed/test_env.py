@@ -1,22 +1,24 @@
+"""The variables of launchers."""
+
 import os
 import subprocess
 import sys
 
 import pytest
 
-from partial_fc.distributed.env import addresses_in, deterministic_allreduce, name_interfaces, place, share_cores
+from partial_fc.distributed.env import deterministic_allreduce, rank_info, share_cores
 from paths import ROOT
 
 
-def test_place_alone_and_under_each_launcher():
-    assert place({}) == (0, 1, 0, 1)
+def test_rank_info_without_and_with_each_launcher():
+    assert rank_info({}) == (0, 1, 0, 1)
     openmpi = {"RANK": "3", "SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
-    assert place({f"OMPI_COMM_WORLD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
-    assert place({f"HOROVOD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
+    assert rank_info({f"OMPI_COMM_WORLD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
+    assert rank_info({f"HOROVOD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
 
 
 @pytest.mark.parametrize("size, expected", [(1, {}), (2, {}), (3, {"HOROVOD_FUSION_THRESHOLD": "0"})])
-def test_sums_of_three_are_to_be_alike(size, expected):
+def test_only_sums_of_three_or_more_need_no_fusion(size, expected):
     environment = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": str(size), "HOROVOD_LOCAL_RANK": "0"}
     environment["HOROVOD_LOCAL_SIZE"] = str(size)
     before = dict(environment)
@@ -33,33 +35,6 @@ def test_cores_are_divided_between_the_ranks_of_a_host():
     ranks["HOROVOD_LOCAL_SIZE"] = str(2 * cores)
     assert share_cores(ranks) == 1
     assert share_cores({"OMP_NUM_THREADS": "7"}) == 7
-
-
-@pytest.mark.parametrize(
-    "given, named",
-    [
-        ({"OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}, "=lo"),
-        ({"OMPI_MCA_btl_tcp_if_include": "198.51.100.0/24,127.0.0.1/8"}, "=lo"),
-        ({"HOROVOD_GLOO_IFACE": "lo"}, "=lo"),
-        ({"OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8", "NCCL_SOCKET_IFNAME": "eth5"}, "eth5"),
-        ({}, None),
-    ],
-)
-def test_nccl_is_told_this_hosts_interfaces_of_the_networks(given, named):
-    name_interfaces(given)
-    assert given.get("NCCL_SOCKET_IFNAME") == named
-
-
-def test_addresses_are_those_in_the_networks():
-    assert addresses_in(["127.0.0.0/8"]) == addresses_in(["lo"]) == {"lo": ["127.0.0.1"]}
-    assert "127.0.0.1" not in [one for found in addresses_in([]).values() for one in found]
-    for network in ("198.51.100.0/24", "ib9"):
-        with pytest.raises(
-            ValueError, match=f"this host has no interface in the network {network}, but: .*lo 127.0.0.1"
-        ):
-            addresses_in([network])
-    with pytest.raises(ValueError, match="10.77.0.0/33 is no subnet such as 10.0.0.0/24"):
-        addresses_in(["10.77.0.0/33"])
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")

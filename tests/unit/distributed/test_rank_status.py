@@ -1,4 +1,4 @@
-"""The folder in which ranks leave word: what is read of it, who tells, and when it goes."""
+"""The folder in which ranks record their status: what is read of it, who reports an error, and when it is removed."""
 
 import os
 import subprocess
@@ -8,10 +8,11 @@ import time
 import pytest
 
 from partial_fc.distributed import rank_status
-from partial_fc.distributed.rank_status import RankStatusStore, has_ended, is_gone, is_stopped, job_key, process_state
+from partial_fc.distributed.processes import has_ended, process_state
+from partial_fc.distributed.rank_status import RankStatusStore, is_gone, is_stopped, job_key
 
 
-def test_the_key_is_that_of_all_ranks_of_one_job():
+def test_all_ranks_of_a_job_have_the_same_key():
     mpi = {"OMPI_MCA_orte_precondition_transports": "7fde0760e55d8dd3-4d4f3f0fc8c60353", "PMIX_NAMESPACE": "12"}
     assert job_key(mpi, 1) == job_key(mpi, 2) == "7fde0760e55d8dd3-4d4f3f0fc8c60353"
     gloo = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "fd00::2/64", "HOROVOD_GLOO_RENDEZVOUS_PORT": "4711"}
@@ -20,89 +21,89 @@ def test_the_key_is_that_of_all_ranks_of_one_job():
 
 
 def test_records_are_read_as_they_were_last_written(tmp_path):
-    boards = [RankStatusStore(str(tmp_path / "models"), "key", rank) for rank in (0, 1)]
-    boards[0].write(7, 'a name with ü and "quotes" that is longer than a record ' * 20, waiting=True)
-    boards[0].write(8, "all-gather features", waiting=True)
-    assert [record.rank for record in boards[1].records()] == [0]  # rank 1 has written nothing
-    boards[1].write(8, "batch", waiting=False)
-    (zero, one) = boards[1].records()
+    stores = [RankStatusStore(str(tmp_path / "models"), "key", rank).open() for rank in (0, 1)]
+    stores[0].update('a name with ü and "quotes" that is longer than a record ' * 20, True, 7)
+    stores[0].update("all-gather features", True, 8)
+    assert [record.rank for record in stores[1].records()] == [0]  # rank 1 has written nothing
+    stores[1].update("batch", False, 8)
+    (zero, one) = stores[1].records()
     assert (zero.num_update, zero.doing, zero.waiting, zero.ended) == (8, "all-gather features", True, False)
-    assert (one.pid, one.host) == (os.getpid(), boards[1].host) and abs(one.moved - time.time()) < 60
-    assert boards[1].records("another host") == []
+    assert (one.pid, one.host) == (os.getpid(), stores[1].host) and abs(one.progress_time - time.time()) < 60
+    assert stores[1].records("another host") == []
 
 
-def test_a_write_costs_little(tmp_path):
-    board = RankStatusStore(str(tmp_path), "key", 0)
-    board.write(0, "warm-up", waiting=False)
+def test_an_update_is_fast(tmp_path):
+    store = RankStatusStore(str(tmp_path), "key", 0).open()
+    store.update("warm-up", False, 0)
     times = []
     for number in range(200):
         start = time.perf_counter()
-        board.write(number, "all-gather features", waiting=True)
+        store.update("all-gather features", True, number)
         times.append(time.perf_counter() - start)
     # A step has seven of them, and takes some ten milliseconds at least.
     assert sorted(times)[100] < 100e-6
 
 
-def test_one_rank_tells_and_only_once(tmp_path):
-    first, second = (RankStatusStore(str(tmp_path), "key", rank) for rank in (1, 0))
-    assert not second.told()
+def test_one_rank_reports_the_error_once(tmp_path):
+    first, second = (RankStatusStore(str(tmp_path), "key", rank).open() for rank in (1, 0))
+    assert not second.error_reported()
     assert first.claim_error_report() and not second.claim_error_report() and not first.claim_error_report()
-    assert second.told()
+    assert second.error_reported()
 
 
-def test_what_an_earlier_job_with_the_same_key_has_left_counts_for_nothing(tmp_path):
-    earlier = RankStatusStore(str(tmp_path), "key", 1)
-    earlier.write(5, "batch", waiting=False)
+def test_files_of_an_earlier_job_with_the_same_key_are_ignored(tmp_path):
+    earlier = RankStatusStore(str(tmp_path), "key", 1).open()
+    earlier.update("batch", False, 5)
     assert earlier.claim_error_report()
     before = time.time() - 2 * rank_status.STALE
-    os.utime(os.path.join(earlier.path, rank_status.TOLD), (before, before))
-    later = RankStatusStore(str(tmp_path), "key", 0)
-    later._since = time.time() + 1  # as if the record were as old
+    os.utime(os.path.join(earlier.path, rank_status.REPORTED), (before, before))
+    later = RankStatusStore(str(tmp_path), "key", 0).open()
+    later._oldest = time.time() + 1  # as if the record were as old
     assert later.records() == []
-    assert not later.told() and later.claim_error_report()
+    assert not later.error_reported() and later.claim_error_report()
 
 
-def test_the_last_that_leaves_removes_the_board(tmp_path):
-    boards = [RankStatusStore(str(tmp_path), "key", rank) for rank in (0, 1)]
-    for board in boards:
-        board.write(1, "batch", waiting=False)
-    boards[0].leave(1, "batch")
-    assert [record.ended for record in boards[1].records()] == [True, False]
-    boards[1].leave(1, "batch")
+def test_the_last_rank_to_leave_removes_the_folder(tmp_path):
+    stores = [RankStatusStore(str(tmp_path), "key", rank).open() for rank in (0, 1)]
+    for store in stores:
+        store.update("batch", False, 1)
+    stores[0].leave()
+    assert [record.ended for record in stores[1].records()] == [True, False]
+    stores[1].leave()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_board_of_a_job_that_was_killed_is_removed_by_the_next(tmp_path):
+def test_the_folder_of_a_killed_job_is_removed_by_the_next(tmp_path):
     program = "import sys; from partial_fc.distributed.rank_status import RankStatusStore; "
-    program += "RankStatusStore(sys.argv[1], 'killed', 0).write(1, 'batch', False)"
+    program += "RankStatusStore(sys.argv[1], 'killed', 0).open().update('batch', num_update=1)"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     (tmp_path / ".job-begun").mkdir()
-    (tmp_path / ".job-begun" / "0@host").write_text("")  # may be a rank that starts just now
+    (tmp_path / ".job-begun" / "0@host").write_text("")  # may be a rank that is just starting
     (tmp_path / ".job-never").mkdir()
     (tmp_path / ".job-never" / "0@host").write_text("")
     os.utime(tmp_path / ".job-never" / "0@host", (1, 1))
-    living = RankStatusStore(str(tmp_path), "living", 0)
-    living.write(1, "batch", waiting=False)
+    living = RankStatusStore(str(tmp_path), "living", 0).open()
+    living.update("batch", False, 1)
     assert {path.name for path in tmp_path.iterdir()} == {".job-living", ".job-begun"}
-    RankStatusStore(str(tmp_path), "third", 0)
+    RankStatusStore(str(tmp_path), "third", 0).open()
     assert {path.name for path in tmp_path.iterdir()} == {".job-living", ".job-begun", ".job-third"}
 
 
-def test_a_folder_that_cannot_be_made_is_passed_over(tmp_path):
+def test_a_folder_that_cannot_be_made_is_ignored(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    board = RankStatusStore(str(tmp_path / "file"), "key", 0)
-    board.write(1, "batch", waiting=False)
-    assert board.records() == [] and not board.told() and board.claim_error_report()
-    board.leave(1, "batch")
+    store = RankStatusStore(str(tmp_path / "file"), "key", 0).open()
+    store.update("batch", False, 1)
+    assert store.records() == [] and not store.error_reported() and store.claim_error_report()
+    store.leave()
 
 
-def test_damaged_records_are_none(tmp_path):
-    board = RankStatusStore(str(tmp_path), "key", 0)
-    for name, content in (("1@" + board.host, b""), ("2@" + board.host, b"[1, 2]"), ("3@" + board.host, b"\xff\xfe")):
-        with open(os.path.join(board.path, name), "wb") as file:
+def test_damaged_records_are_ignored(tmp_path):
+    store = RankStatusStore(str(tmp_path), "key", 0).open()
+    for name, content in (("1@" + store.host, b""), ("2@" + store.host, b"[1, 2]"), ("3@" + store.host, b"\xff\xfe")):
+        with open(os.path.join(store.path, name), "wb") as file:
             file.write(content)
-    board.write(1, "batch", waiting=False)
-    assert [record.rank for record in board.records()] == [0]
+    store.update("batch", False, 1)
+    assert [record.rank for record in store.records()] == [0]
 
 
 @pytest.fixture
@@ -120,19 +121,19 @@ def wait_for_state(pid, states):
         time.sleep(0.01)
 
 
-def test_a_process_is_there_stopped_or_gone(sleeper, tmp_path):
-    board = RankStatusStore(str(tmp_path), "key", 0)
-    board.write(1, "batch", waiting=False)
-    (mine,) = board.records()
+def test_a_process_is_running_stopped_or_gone(sleeper, tmp_path):
+    store = RankStatusStore(str(tmp_path), "key", 0).open()
+    store.update("batch", False, 1)
+    (own,) = store.records()
     started = process_state(sleeper.pid)[1]
-    record = mine._replace(pid=sleeper.pid, started=started)
+    record = own._replace(pid=sleeper.pid, started=started)
     assert not is_gone(record) and not is_stopped(record)
     assert has_ended(sleeper.pid, started + 1)  # another process with the same id
     sleeper.send_signal(19)
     wait_for_state(sleeper.pid, "T")
     assert is_stopped(record) and not is_gone(record)
     sleeper.kill()
-    wait_for_state(sleeper.pid, "Z")  # nobody has waited for it yet
+    wait_for_state(sleeper.pid, "Z")  # it has not been waited for yet
     assert is_gone(record) and not is_stopped(record)
     sleeper.wait()
     assert is_gone(record)

@@ -8,31 +8,42 @@ import time
 
 import pytest
 
+from partial_fc.distributed.env import RankInfo
+from partial_fc.distributed.rank_status import RankStatusStore
+from partial_fc.distributed.watchdog import State, Watchdog
 from paths import ROOT
 
-LIMIT = 30  # seconds
+LIMIT = 60  # seconds, for a process that hangs
 BEGIN = """
 import ctypes, os, sys, time
 from partial_fc.distributed import watchdog
-from partial_fc.distributed.env import Place
-watchdog.block_signals()
+from partial_fc.distributed.env import RankInfo
+from partial_fc.distributed.rank_status import is_gone
+from partial_fc.distributed.signals import block_signals
+block_signals()
 rank, size = int(sys.argv[2]), int(sys.argv[3])
-guard = watchdog.Watchdog(Place(rank, size, rank, size), sys.argv[1], {"PMIX_NAMESPACE": "test"})
+guard = watchdog.Watchdog(RankInfo(rank, size, rank, size), sys.argv[1], {"PMIX_NAMESPACE": "test"})
 guard.start()
-time.sleep(0.5)  # until all are there
+def wait_until(condition):
+    while not condition(): time.sleep(0.01)
+def wait_for_checks(seconds):
+    end = time.monotonic() + seconds
+    wait_until(lambda: guard._checked_at > end)
+wait_until(lambda: len(guard.rank_status.records()) == size)
 guard.met()
 """
 
 
 @pytest.fixture
 def rank(tmp_path):
-    """Starts a process with a sentinel and these lines of its own; all are killed in the end."""
+    """Starts a process with a watchdog and these lines of its own; all are killed in the end."""
     processes = []
 
     def start(lines, number=0, size=1):
         command = [sys.executable, "-c", BEGIN + lines, str(tmp_path), str(number), str(size)]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        processes.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen(command, env=env, **pipes))
         return processes[-1]
 
     yield start
@@ -42,64 +53,86 @@ def rank(tmp_path):
 
 
 def ends(process, code):
-    """What a process says before it ends with this code."""
+    """What a process prints to standard error before it ends with this code."""
     _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == code, errors
     return errors
 
 
-def test_a_request_to_stop_is_noted_and_has_an_end(rank):
-    lines = "watchdog.GRACE = 1.0\nguard.training_begun()\nos.kill(os.getpid(), 15)\ntime.sleep(0.5)\n"
-    lines += "print(guard.stop_requested, file=sys.stderr)\nos.kill(os.getpid(), 10)\ntime.sleep(20)"
-    assert ends(rank(lines), 1) == "True\nerror: asked to stop 1 s ago, but not at a step since: ends unsaved\n"
+def test_a_stop_request_is_recorded_and_limited(rank):
+    lines = "watchdog.GRACE = 1.0\nguard.training_begun()\nos.kill(os.getpid(), 15)\n"
+    lines += "wait_until(lambda: guard.stop_requested)\nos.kill(os.getpid(), 10)\ntime.sleep(600)"
+    assert ends(rank(lines), 1) == "error: stop requested 1 s ago, but no step has ended since: exits without saving\n"
 
 
 def test_before_training_there_is_nothing_to_save(rank):
-    errors = ends(rank("os.kill(os.getpid(), 10)\ntime.sleep(20)"), 75)
-    assert errors == "error: asked to stop before training began: there is nothing to save\n"
+    errors = ends(rank("os.kill(os.getpid(), 10)\ntime.sleep(600)"), 75)
+    assert errors == "error: stop requested before training began: there is nothing to save\n"
 
 
-def test_what_is_marked_goes_on_and_what_is_not_ends_with_its_place(rank):
-    lines = "guard.patience = 1.0\nstart = time.monotonic()\nwhile time.monotonic() < start + 3: guard.mark('work')\n"
-    lines += "print('alive', file=sys.stderr)\ndef somewhere():\n    time.sleep(20)\nsomewhere()"
+def test_a_rank_without_progress_ends_with_its_stack_and_one_with_progress_does_not(rank):
+    lines = "guard.patience = 2.0\nend = time.monotonic() + 4\n"
+    lines += "while guard._checked_at < end: guard.mark('work')\n"
+    lines += "print('alive', file=sys.stderr)\ndef somewhere():\n    time.sleep(600)\nsomewhere()"
     errors = ends(rank(lines), 1)
     assert errors.startswith("alive\nerror: rank 0 (process ")
-    assert "has not moved for 1 s: it stands in work" in errors and "in somewhere" in errors
+    assert "made no progress for 2 s: it is in work" in errors and "in somewhere" in errors
 
 
 def test_a_main_thread_that_keeps_the_lock_is_ended_too(rank):
-    errors = ends(rank("guard.patience = 1.0\ntime.sleep(0.5)\nctypes.PyDLL(None).sleep(20)"), 1)
+    lines = "guard.patience = 1.0\nwait_for_checks(2 * watchdog.TICK)\nctypes.PyDLL(None).sleep(600)"
+    errors = ends(rank(lines), 1)
     assert "Timeout (" in errors and "error: " not in errors
 
 
-def test_who_waits_for_one_that_works_waits_on(rank):
-    waits = rank("guard.patience = 2.5\nguard.mark('all-gather x', waiting=True)\ntime.sleep(20)", 0, 2)
-    works = "guard.patience = 1.0\nstart = time.monotonic()\nwhile time.monotonic() < start + 5:\n"
-    works += "    guard.mark('work')\n    time.sleep(0.01)\nguard.stand_down()\nguard.leave()"
-    assert ends(rank(works, 1, 2), 0) == ""
-    assert waits.poll() is None
+def test_a_rank_that_waits_for_a_busy_rank_waits_on(rank):
+    waits = "guard.mark('all-gather x', waiting=True)\nguard.patience = 2.5\n"
+    waits += "wait_for_checks(guard.patience + watchdog.PRECEDENCE + 1)\nprint('waited', flush=True)\ntime.sleep(600)"
+    waiting = rank(waits, 0, 2)
+    rank("while True:\n    guard.mark('work')\n    time.sleep(0.01)", 1, 2)
+    assert waiting.stdout.readline() == "waited\n", ends(waiting, 0)
+    assert waiting.poll() is None
 
 
-@pytest.mark.parametrize("number, word", [(signal.SIGKILL, "is gone without a word"), (signal.SIGSTOP, "is stopped")])
-def test_a_rank_that_is_lost_is_told_once_by_the_others(rank, number, word):
-    lines = "guard.patience = 2.0\nguard.mark('all-gather x', waiting=True, num_update=3)\ntime.sleep(20)"
+@pytest.mark.parametrize(
+    "number, message", [(signal.SIGKILL, "exited without reporting an error"), (signal.SIGSTOP, "is stopped")]
+)
+def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_path):
+    lines = "guard.mark('all-gather x', waiting=True, num_update=3)\nsys.stdin.readline()\n"
+    lines += "guard.patience = 1.0\ntime.sleep(600)"
     group = [rank(lines, number, 3) for number in range(3)]
-    time.sleep(1.5)
+    store, limit = RankStatusStore(str(tmp_path), "test", 0), time.monotonic() + LIMIT
+    while [record.num_update for record in store.records()] != [3, 3, 3]:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
     group[1].send_signal(number)
-    told = "".join(ends(group[index], 1) for index in (0, 2))
-    assert told.count("error: ") == 1 and word in told and "error: rank 1 (process " in told
-    assert "at update 3, in all-gather x" in told
+    for index in (0, 2):
+        if number == signal.SIGSTOP:
+            group[index].stdin.write("\n")
+            group[index].stdin.flush()
+    reports = "".join(ends(group[index], 1) for index in (0, 2))
+    assert reports.count("error: ") == 1 and message in reports and "error: rank 1 (process " in reports
+    assert "at update 3, in all-gather x" in reports
 
 
-def test_a_rank_that_has_ended_well_is_not_missed(rank):
-    ended = rank("guard.stand_down()\nguard.leave()", 1, 2)
-    other = rank("time.sleep(2)\nguard.stand_down()\nguard.leave()", 0, 2)
-    assert ends(ended, 0) == "" and ends(other, 0) == ""
+def test_a_rank_that_left_is_not_missed(rank):
+    left = rank("guard.stand_down()\nguard.leave()", 1, 2)
+    lines = "wait_until(lambda: is_gone(guard.rank_status.records()[1]))\nwait_for_checks(3 * watchdog.TICK)\n"
+    other = rank(lines + "guard.stand_down()\nguard.leave()", 0, 2)
+    assert ends(left, 0) == "" and ends(other, 0) == ""
 
 
-def test_a_disk_that_hangs_does_not_hold_up_the_end(rank):
-    lines = "guard.board.claim_error_report = guard.board.leave = lambda *_: time.sleep(60)\n"
-    lines += "os.kill(os.getpid(), 10)\ntime.sleep(20)"
-    began = time.monotonic()
-    assert ends(rank(lines), 75) == "error: asked to stop before training began: there is nothing to save\n"
-    assert time.monotonic() - began < 15
+def test_a_disk_that_hangs_does_not_delay_the_end(rank):
+    lines = "guard.rank_status.claim_error_report = guard.rank_status.leave = lambda: time.sleep(600)\n"
+    lines += "os.kill(os.getpid(), 10)\ntime.sleep(600)"
+    assert ends(rank(lines), 75) == "error: stop requested before training began: there is nothing to save\n"
+
+
+def test_the_state_of_a_rank_only_moves_forward(tmp_path):
+    guard = Watchdog(RankInfo(0, 1, 0, 1), str(tmp_path), {})
+    guard.training_begun()
+    guard.met()
+    assert guard.state is State.TRAINING
+    guard.stand_down()
+    guard._request_stop()  # as the thread does, at the same time
+    assert guard.state is State.ENDING and not guard.stop_requested

@@ -1,0 +1,215 @@
+"""Named collectives between the ranks of a job, written once for all frameworks.
+
+A trainer implements Backend for its framework and hands one Collectives object to the code that needs other ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from .consistency import differences
+from .errors import FAILED, REFUSED, USER_ERRORS, JobError
+from .watchdog import Watchdog
+
+Result = TypeVar("Result")
+
+
+class Backend(Protocol):
+    """What a framework provides. Collectives are matched between ranks by their names.
+
+    Attributes:
+        rank: of this process in the job.
+        size: the number of ranks of the job.
+        local_rank: of this process on its host.
+        local_size: the number of ranks on this host.
+    """
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def local_rank(self) -> int: ...
+
+    @property
+    def local_size(self) -> int: ...
+
+    def gather_object(self, name: str, value: Any) -> list[Any]:
+        """Returns the values of all ranks, which can be pickled, by rank."""
+
+    def max(self, name: str, value: float) -> float:
+        """Returns the largest value of all ranks, as float32."""
+
+    def barrier(self, name: str) -> None:
+        """Returns when all ranks have called it."""
+
+    def abort(self, code: int) -> None:
+        """Ends all ranks with this exit code, if the framework can; otherwise returns."""
+
+    def error_message(self, error: BaseException) -> str:
+        """Returns the message of an error, without what the framework adds to it."""
+
+    def is_connection_error(self, error: BaseException) -> bool:
+        """Returns whether a collective failed because another rank left it."""
+
+
+class Collectives:
+    """The collectives of this process, which is one rank of one job. A single rank communicates with nobody.
+
+    Attributes:
+        backend: of the framework.
+        watchdog: is notified of the progress of this rank; None without one.
+        exit_code: of an error.
+    """
+
+    def __init__(self, backend: Backend):
+        self.backend = backend
+        self.watchdog: Watchdog | None = None
+        self.exit_code = REFUSED
+        self._patience = 0.0
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process in the job."""
+        return self.backend.rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks of the job."""
+        return self.backend.size
+
+    def gather_object(self, name: str, value: Any) -> list[Any]:
+        """Returns the values of all ranks, by rank (all-gather ``name``)."""
+        if self.size == 1:
+            return [value]
+        with self.waiting(f"all-gather {name}"):
+            return self.backend.gather_object(name, value)
+
+    def broadcast(self, name: str, value: Any) -> Any:
+        """Returns the value of rank 0 (all-gather ``name``); the values of the other ranks are ignored."""
+        return self.gather_object(name, value if self.rank == 0 else None)[0]
+
+    def max(self, name: str, value: float) -> float:
+        """Returns the largest value of all ranks, as float32 (all-reduce ``name``)."""
+        if self.size == 1:
+            return value
+        with self.waiting(f"all-reduce {name}"):
+            return self.backend.max(name, value)
+
+    def barrier(self, name: str) -> None:
+        """Returns when all ranks have called it (all-gather ``name``)."""
+        if self.size > 1:
+            with self.waiting(f"all-gather {name}"):
+                self.backend.barrier(name)
+
+    def assert_same_on_all_ranks(self, facts: Mapping[str, Any]) -> None:
+        """Checks that some values are the same on all ranks (all-gather ``agree``).
+
+        Args:
+            facts: name -> value that JSON can represent.
+
+        Raises:
+            JobError: on every rank; names the fact and the ranks that differ.
+        """
+        message = differences(self.gather_object("agree", facts))
+        if message:
+            raise JobError(message)
+
+    def run_on_all_ranks(self, name: str, work: Callable[[], Result]) -> Result:
+        """Runs ``work`` on every rank and returns its result, or raises the same error on all of them.
+
+        Collectives: all-gather of the errors, named ``together.<name>``.
+
+        Raises:
+            JobError: ``work`` failed on some rank; the error of the lowest one, with its number.
+        """
+        results: list[Result] = []
+        error_message = None
+        self._mark(name)
+        try:
+            results.append(work())
+        except USER_ERRORS + (RuntimeError,) as error:  # MXNet raises plain RuntimeErrors in binding
+            error_message = self.backend.error_message(error)
+        messages = self.gather_object(f"together.{name}", error_message)
+        self._mark()
+        failed = [rank for rank, message in enumerate(messages) if message]
+        if failed:
+            where = "" if len(failed) == len(messages) else f" (rank {failed[0]} of {len(messages)})"
+            raise JobError(messages[failed[0]] + where)
+        return results[0]
+
+    def on_rank_zero(self, name: str, work: Callable[..., Result], *args: Any) -> Result | None:
+        """Runs ``work(*args)`` on rank 0 only; an error there is raised on all ranks.
+
+        Collectives: all-gather of the error, named ``together.<name>``.
+
+        Returns:
+            The result on rank 0; None on the other ranks.
+
+        Raises:
+            JobError: ``work`` failed on rank 0; raised on every rank.
+        """
+        return self.run_on_all_ranks(name, lambda: work(*args) if self.rank == 0 else None)
+
+    # Progress, and the request to stop --------------------------------------------------------------
+
+    def guarded_by(self, watchdog: Watchdog) -> None:
+        """From now on this watchdog is notified of the progress of this rank, and ends it if it hangs."""
+        self.watchdog = watchdog
+
+    def watch(self, seconds: float, host_seconds: float) -> None:
+        """Ends the job, reporting what this rank does, unless report_progress() is called within ``seconds``.
+
+        A rank that waits for one that never comes would wait forever under Gloo, and under MPI if the other rank is
+        stopped rather than dead. A rank that waits for one that makes progress waits on.
+
+        Args:
+            seconds: see above; 0 for no limit.
+            host_seconds: the time without a byte from another host after which the job ends too; 0 for no limit.
+        """
+        self._patience = seconds
+        if self.watchdog is not None:
+            self.watchdog.patience, self.watchdog.host_patience = seconds, host_seconds
+        self._mark()
+
+    def report_progress(self, num_update: int | None = None) -> None:
+        """Resets the limit of watch(): called at every step, phase and batch of a verification.
+
+        Args:
+            num_update: the update that has just been done.
+        """
+        self._mark(None if num_update is None else "the following step", num_update)
+
+    @contextlib.contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """A context for code that returns only when all ranks take part, such as ``all-gather features``."""
+        if self.watchdog is None:
+            yield
+            return
+        status = self.watchdog.rank_status
+        doing, waiting = status.doing, status.waiting
+        self.watchdog.mark(name, waiting=True)
+        yield
+        # Not after an error: its report names the collective.
+        self.watchdog.mark(doing, waiting)
+
+    def stop_requested(self) -> bool:
+        """Returns whether this rank was asked to save and stop: by SIGUSR1, SIGTERM, or the end of its launcher."""
+        return self.watchdog is not None and self.watchdog.stop_requested
+
+    def training_begun(self) -> None:
+        """From now on an error ends the job with exit code 1, and a stop request first saves a checkpoint."""
+        self.exit_code = FAILED
+        if self.watchdog is not None:
+            self.watchdog.training_begun()
+
+    def _mark(self, doing: str | None = None, num_update: int | None = None) -> None:
+        if self.watchdog is not None:
+            self.watchdog.mark(doing, num_update=num_update)
+        elif self._patience:
+            faulthandler.dump_traceback_later(self._patience, exit=True)

@@ -1,0 +1,27 @@
+"""The errors that end a job, and the exit codes of its ranks."""
+
+from __future__ import annotations
+
+import signal
+
+FAILED, REFUSED, PREEMPTED = 1, 2, 75  # the last is EX_TEMPFAIL of sysexits.h
+INTERRUPTED = 128 + signal.SIGINT  # as shells count it
+
+# Errors that a user can fix: the message is enough. Any other error is a bug, and is reported with its traceback.
+USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
+
+
+class JobError(ValueError):
+    """An error that is raised on all ranks."""
+
+
+class Preempted(Exception):
+    """The job was asked to stop and has saved a checkpoint; raised on all ranks.
+
+    Attributes:
+        num_update: of the checkpoint.
+    """
+
+    def __init__(self, num_update: int):
+        super().__init__(f"stopped after update {num_update}, checkpoint saved: continue with --resume auto")
+        self.num_update = num_update

@@ -1,0 +1,100 @@
+"""Network interfaces of this host, in the networks that the launcher has chosen.
+
+    python -m partial_fc.distributed.interfaces 10.0.0.0/24,ib0
+
+exits with code 1 and an error unless this host has an interface in one of these networks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
+
+
+def networks(environment: Mapping[str, str]) -> list[str]:
+    """Returns the networks that the launcher has chosen: interfaces or subnets; empty if it has chosen none."""
+    # mpirun passes its parameters on to the ranks; horovodrun over Gloo sets the second.
+    return _split(environment.get("OMPI_MCA_btl_tcp_if_include") or environment.get("HOROVOD_GLOO_IFACE") or "")
+
+
+def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the IPv4 addresses of this host in some networks, by interface.
+
+    Args:
+        networks: interfaces or subnets; empty for all addresses but those of the loopback interface.
+
+    Raises:
+        ValueError: this host has no interface in any of the networks, or a subnet is malformed.
+    """
+    interfaces = _interfaces()
+    if not networks:
+        return _in_subnet(interfaces, _subnet("127.0.0.0/8"), inside=False)
+    chosen: dict[str, list[str]] = {}
+    for network in networks:
+        if "/" in network:
+            chosen.update(_in_subnet(interfaces, _subnet(network)))
+        elif network in interfaces:
+            chosen[network] = interfaces[network]
+    if not chosen:  # with hosts in several subnets, each has an interface in one of them
+        known = ", ".join(" ".join([name, *addresses]) for name, addresses in interfaces.items())
+        raise ValueError(f"this host has no interface in the network {','.join(networks)}, but: {known}")
+    return chosen
+
+
+def name_interfaces(environment: MutableMapping[str, str]) -> None:
+    """Sets NCCL_SOCKET_IFNAME to the interfaces of this host: NCCL takes names only, and they differ between hosts.
+
+    Raises:
+        ValueError: this host has no interface in the networks that the launcher has chosen.
+    """
+    chosen = networks(environment)
+    if chosen and "NCCL_SOCKET_IFNAME" not in environment:
+        environment["NCCL_SOCKET_IFNAME"] = "=" + ",".join(addresses_in(chosen))
+
+
+def _interfaces() -> dict[str, list[str]]:
+    """The IPv4 addresses of each interface of this host."""
+    import psutil
+
+    return {
+        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
+        for name, entries in psutil.net_if_addrs().items()
+    }
+
+
+def _in_subnet(
+    interfaces: Mapping[str, list[str]], subnet: ipaddress.IPv4Network, inside: bool = True
+) -> dict[str, list[str]]:
+    """The interfaces with addresses inside of a subnet, or outside of it, and these addresses."""
+    selected = {
+        name: [address for address in addresses if (ipaddress.IPv4Address(address) in subnet) == inside]
+        for name, addresses in interfaces.items()
+    }
+    return {name: addresses for name, addresses in selected.items() if addresses}
+
+
+def _split(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _subnet(text: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(text, strict=False)
+    except ValueError as error:
+        raise ValueError(f"{text} is not a subnet such as 10.0.0.0/24: {error}") from None
+
+
+def main() -> int:
+    """Checks the networks of the command line, separated by commas; returns the exit code."""
+    try:
+        addresses_in(_split(sys.argv[1]))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

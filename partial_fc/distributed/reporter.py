@@ -1,0 +1,52 @@
+"""The one place that prints why a job ends."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from .rank_status import RankStatusStore
+
+Result = TypeVar("Result")
+
+STORE_TIMEOUT = 2.0  # seconds for the rank status store, whose disk may be lost together with a host
+
+
+class ErrorReporter:
+    """Prints why the job ends, once per job: the first thread of the first rank that asks.
+
+    A thread that has called report() also ends the process. Until then it keeps the other thread from doing so.
+
+    Attributes:
+        closed: True once the main thread ends the process by itself; nothing more is printed.
+    """
+
+    def __init__(self, rank_status: RankStatusStore):
+        self.closed = False
+        self._rank_status = rank_status
+        self._lock = threading.RLock()  # acquired by the first report(), never released
+
+    def report(self, text: str, timeout: float = -1) -> None:
+        """Prints a message to standard error, unless the end of the job has been reported already.
+
+        Args:
+            text: the message.
+            timeout: seconds to wait while another thread of this process reports; -1 waits until that thread ends it.
+        """
+        self._lock.acquire(timeout=timeout)
+        if self.closed or not run_within(STORE_TIMEOUT, self._rank_status.claim_error_report, True):
+            return
+        with suppress(OSError):  # the reader may be gone
+            print(text, file=sys.stderr, flush=True)
+
+
+def run_within(seconds: float, function: Callable[[], Result], otherwise: Result) -> Result:
+    """Returns the result of a function, or ``otherwise`` if it takes longer than ``seconds``."""
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else otherwise

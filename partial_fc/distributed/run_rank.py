@@ -1,0 +1,188 @@
+"""Runs the work of one rank; an error, or Ctrl-C, is reported once and ends all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from partial_fc.layer.softmax import MissingPositiveError
+
+from .collectives import Collectives
+from .diagnosis import connection_message
+from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, Preempted
+from .heartbeat import Heartbeat, open_listener
+from .interfaces import addresses_in, networks
+from .watchdog import Watchdog
+
+LOST_WAIT = 3.0  # seconds until the launcher or a watchdog has detected the rank that exited
+PREEMPTED_WAIT = 5.0  # seconds for all ranks to meet before they end
+
+# Raised on all ranks at the same place, because all of them have the same numbers.
+_RAISED_ON_ALL_RANKS = (JobError, MissingPositiveError, FloatingPointError)
+
+
+def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
+    """Runs the work of this rank; an error is reported once on standard error and ends all ranks.
+
+    Exit codes: 2 for an error before training_begun(), 1 for one after it, 75 if the training was asked to stop and
+    is saved, 130 for Ctrl-C. mpirun passes them on, horovodrun over Gloo turns each of them into 1.
+
+    Collectives: all-gathers ``hosts`` and ``heartbeat`` with a watchdog; ``error_told`` or ``preempted`` at the end.
+    """
+    watchdog = collectives.watchdog
+    try:
+        if watchdog is not None:
+            watchdog.met()
+            _start_heartbeat(collectives, watchdog)
+        main()
+    except Preempted as stop:
+        _end_preempted(collectives, stop)
+    except (Exception, KeyboardInterrupt) as error:
+        if _is_interrupt(error):
+            _end_interrupted(collectives)
+        _end_with(collectives, error)
+    _stand_down(watchdog)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
+    """Connects the hosts of the job, if there are several."""
+    rank, own = collectives.rank, watchdog.rank_status.host
+    hosts = collectives.gather_object("hosts", own)
+    server, *others = dict.fromkeys(hosts)
+    if not others:
+        return
+    heartbeat = None
+    if rank == 0:
+        listener, contact = open_listener(_own_addresses())
+        collectives.broadcast("heartbeat", contact)
+        heartbeat = Heartbeat.server(listener, contact, others)
+    else:
+        contact = collectives.broadcast("heartbeat", None)
+        if own != server and hosts.index(own) == rank:  # the first rank of its host
+            heartbeat = Heartbeat.client(contact, own, server)
+    watchdog.watch_hosts(heartbeat, hosts)
+    if heartbeat is not None:
+        heartbeat.start()
+
+
+def _own_addresses() -> list[str]:
+    return [address for addresses in addresses_in(networks(os.environ)).values() for address in addresses]
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is a KeyboardInterrupt, or was raised while one was handled."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _end_interrupted(collectives: Collectives) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
+    # If all ranks are interrupted, rank 0 reports it, and ends the others before they do.
+    _leave_to_rank_0(collectives)
+    _report(collectives, "interrupted")
+    _exit(collectives, INTERRUPTED)
+
+
+def _end_preempted(collectives: Collectives, stop: Preempted) -> NoReturn:
+    """Ends all ranks fast: the shutdown of Horovod takes seconds, which a launcher that asked to stop may not grant."""
+    if collectives.rank == 0:
+        _report(collectives, str(stop))
+    if collectives.watchdog is not None:
+        collectives.watchdog.stand_down()
+    # A rank that exits makes the launcher end the others, so all ranks meet first. But one of them may be dead.
+    threading.Timer(PREEMPTED_WAIT, os._exit, [PREEMPTED]).start()
+    collectives.barrier("preempted")
+    if collectives.watchdog is not None:
+        collectives.watchdog.leave()
+    _flush_output()
+    os._exit(PREEMPTED)
+
+
+def _end_with(collectives: Collectives, error: BaseException) -> NoReturn:
+    if isinstance(error, _RAISED_ON_ALL_RANKS):
+        if collectives.rank == 0:
+            _report(collectives, f"error: {error}")
+        collectives.barrier("error_told")
+    elif collectives.backend.is_connection_error(error):
+        _report_lost_connection(collectives)
+    else:
+        # If all ranks raise the same error, rank 0 reports it.
+        _leave_to_rank_0(collectives)
+        place = f"error on rank {collectives.rank}{_at_update(collectives.watchdog)}"
+        if isinstance(error, USER_ERRORS):
+            _report(collectives, f"{place}: {error} ({_source_line(error)})")
+        else:
+            trace = "".join(traceback.format_exception(error))
+            _report(collectives, f"{place}: unexpected error, a bug in this program or in a library:\n{trace}")
+    _exit(collectives, collectives.exit_code)
+
+
+def _report_lost_connection(collectives: Collectives) -> None:
+    """Reports a lost connection, unless the rank that caused it, or one that knows that it exited, reports why."""
+    rank, watchdog = collectives.rank, collectives.watchdog
+    if watchdog is None:
+        _report(collectives, f"error on rank {rank}: lost the connection to another rank, which failed or exited")
+        return
+    # Meanwhile the watchdog looks for ranks that exited, and ends this process if it finds one.
+    _wait_for_report(watchdog, LOST_WAIT)
+    _report(collectives, f"error: {connection_message(rank, watchdog.rank_status.records())}")
+
+
+def _leave_to_rank_0(collectives: Collectives) -> None:
+    if collectives.rank > 0:
+        _wait_for_report(collectives.watchdog, 1.0)
+
+
+def _wait_for_report(watchdog: Watchdog | None, seconds: float) -> None:
+    """Waits until another rank reports why the job ends, for some seconds at most."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not (watchdog is not None and watchdog.rank_status.error_reported()):
+        time.sleep(0.05)
+
+
+def _report(collectives: Collectives, text: str) -> None:
+    """Prints why the job ends, unless another rank does. From then on this thread ends the process."""
+    if collectives.watchdog is not None:
+        collectives.watchdog.reporter.report(text)
+        return
+    with contextlib.suppress(OSError):  # the reader may be gone
+        print(text, file=sys.stderr, flush=True)
+
+
+def _at_update(watchdog: Watchdog | None) -> str:
+    num_update = -1 if watchdog is None else watchdog.rank_status.num_update
+    return f" at update {num_update}" if num_update >= 0 else ""
+
+
+def _source_line(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{os.path.basename(frame.filename)}:{frame.lineno}"
+
+
+def _exit(collectives: Collectives, code: int) -> NoReturn:
+    _flush_output()
+    _stand_down(collectives.watchdog)
+    collectives.backend.abort(code)
+    # Not sys.exit: the shutdown of Horovod waits for the other ranks, which may be waiting for this one.
+    os._exit(code)
+
+
+def _stand_down(watchdog: Watchdog | None) -> None:
+    if watchdog is not None:
+        watchdog.stand_down()
+        watchdog.leave()
+
+
+def _flush_output() -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()

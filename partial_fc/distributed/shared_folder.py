@@ -1,0 +1,33 @@
+"""Whether all hosts of a job see the same folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+
+from .collectives import Collectives
+
+
+def hosts_without_shared_folder(collectives: Collectives, folder: str) -> list[str]:
+    """Returns the names of the hosts that do not see what rank 0 writes into a folder.
+
+    Collectives: all-gathers ``mark``, ``together.mark_made``, ``mark_seen`` if the job has several hosts.
+
+    Raises:
+        JobError: on every rank, if rank 0 cannot write to the folder.
+    """
+    if collectives.size == collectives.backend.local_size:
+        return []
+    # A name that no host has looked up before: clients of file servers remember for a while what did not exist.
+    mark = collectives.broadcast("mark", os.path.join(folder, f".mark-{secrets.token_hex(8)}"))
+    collectives.on_rank_zero("mark_made", _create, mark)
+    hosts = collectives.gather_object("mark_seen", "" if os.path.exists(mark) else socket.gethostname())
+    if collectives.rank == 0:
+        os.remove(mark)
+    return sorted(set(hosts) - {""})
+
+
+def _create(path: str) -> None:
+    with open(path, "x"):
+        pass

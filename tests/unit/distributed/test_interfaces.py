@@ -1,0 +1,46 @@
+"""The network interfaces of this host, by the networks that the launcher has chosen."""
+
+import subprocess
+import sys
+
+import pytest
+
+from partial_fc.distributed.interfaces import addresses_in, name_interfaces
+from paths import ROOT
+
+
+@pytest.mark.parametrize(
+    "given, named",
+    [
+        ({"OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}, "=lo"),
+        ({"OMPI_MCA_btl_tcp_if_include": "198.51.100.0/24,127.0.0.1/8"}, "=lo"),
+        ({"HOROVOD_GLOO_IFACE": "lo"}, "=lo"),
+        ({"OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8", "NCCL_SOCKET_IFNAME": "eth5"}, "eth5"),
+        ({}, None),
+    ],
+)
+def test_nccl_gets_the_interfaces_of_this_host(given, named):
+    name_interfaces(given)
+    assert given.get("NCCL_SOCKET_IFNAME") == named
+
+
+def test_addresses_are_those_of_the_networks():
+    assert addresses_in(["127.0.0.0/8"]) == addresses_in(["lo"]) == {"lo": ["127.0.0.1"]}
+    assert "127.0.0.1" not in [address for addresses in addresses_in([]).values() for address in addresses]
+    for network in ("198.51.100.0/24", "ib9"):
+        with pytest.raises(
+            ValueError, match=f"this host has no interface in the network {network}, but: .*lo 127.0.0.1"
+        ):
+            addresses_in([network])
+    with pytest.raises(ValueError, match="10.77.0.0/33 is not a subnet such as 10.0.0.0/24"):
+        addresses_in(["10.77.0.0/33"])
+
+
+@pytest.mark.parametrize(
+    "networks, code, error",
+    [("lo", 0, ""), ("ib9,lo", 0, ""), ("ib9", 1, "this host has no interface in the network ib9, but: ")],
+)
+def test_the_command_checks_networks(networks, code, error):
+    command = [sys.executable, "-m", "partial_fc.distributed.interfaces", networks]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, result.stderr[: len(error)]) == (code, error) and bool(error) == bool(result.stderr)
