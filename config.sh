@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What each rank runs:  horovodrun -np 8 -H localhost:8 bash config.sh [--dataset ... name=value ...]
+# The command of each rank:  horovodrun -np 8 -H localhost:8 bash config.sh [--dataset ... name=value ...]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=setup-utils/env.sh

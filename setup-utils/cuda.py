@@ -17,17 +17,25 @@ from typing import NamedTuple
 
 
 class Wheel(NamedTuple):
-    """A CUDA build of MXNet 1.9.1: its name, what its machine code runs on, what it links to."""
+    """A CUDA build of MXNet 1.9.1.
+
+    Attributes:
+        name: Name of the package.
+        toolkit: Release of the CUDA toolkit that it was built with.
+        driver: Lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2).
+        lowest, highest: Compute capabilities that it runs on; it has no PTX, so newer architectures cannot run it.
+        libraries: The NEEDED entries of its libmxnet.so.
+    """
 
     name: str
-    toolkit: str  # release of the CUDA toolkit it was built with
-    driver: int  # lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2)
-    lowest: tuple[int, int]  # compute capabilities: no PTX inside, so newer architectures cannot run it
+    toolkit: str
+    driver: int
+    lowest: tuple[int, int]
     highest: tuple[int, int]
     libraries: tuple[str, ...]
 
 
-# Libraries: the NEEDED entries of each wheel's libmxnet.so. cu112 has code up to sm_86, which 8.9 (40xx) runs too.
+# cu112 has code up to sm_86, which 8.9 (40xx) runs too.
 WHEELS = (
     Wheel(
         "mxnet-cu112",
@@ -56,7 +64,7 @@ CPU_WHEEL = "mxnet"
 
 
 class Machine(NamedTuple):
-    """What was found: GPUs, driver, folders with CUDA libraries, nvcc's CUDA folder, NCCL's folder."""
+    """The GPUs, driver and CUDA installation of a machine."""
 
     capabilities: list[tuple[int, int]]
     names: list[str]
@@ -67,17 +75,17 @@ class Machine(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What install.sh records in .venv/.partial_fc/cuda.env, and env.sh reads there, as PFC_WHEEL and so on."""
+    """The choice that install.sh writes to .venv/.partial_fc/cuda.env and env.sh reads, as PFC_WHEEL and so on."""
 
     wheel: str
     reason: str
     cuda_home: str
     nccl_home: str
-    cuda_library_path: str  # folders the dynamic linker does not search by itself
+    cuda_library_path: str  # folders that the dynamic linker does not search
 
 
 def probe_gpus() -> tuple[list[tuple[int, int]], list[str], int]:
-    """Ask the driver itself: nvidia-smi of old drivers does not tell the compute capability."""
+    """(compute capabilities, names, CUDA version of the driver); nvidia-smi of old drivers lacks the capability."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -100,7 +108,7 @@ def probe_gpus() -> tuple[list[tuple[int, int]], list[str], int]:
 
 
 def library_folders() -> dict[str, str]:
-    """File name -> folder of the CUDA libraries here: the linker's cache first, then the usual places."""
+    """File name -> folder of the CUDA libraries: from LD_LIBRARY_PATH, the linker's cache, then the usual folders."""
     found: dict[str, str] = {}
     for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         collect(folder, found)
@@ -116,6 +124,7 @@ def library_folders() -> dict[str, str]:
 
 
 def collect(folder: str, found: dict[str, str]) -> None:
+    """Add the shared libraries of a folder."""
     if folder and os.path.isdir(folder):
         for name in os.listdir(folder):
             if ".so." in name:
@@ -123,6 +132,7 @@ def collect(folder: str, found: dict[str, str]) -> None:
 
 
 def cuda_homes() -> list[str]:
+    """CUDA folders of this machine."""
     homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
     homes += ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True)]
     nvcc = shutil.which("nvcc")
@@ -132,7 +142,7 @@ def cuda_homes() -> list[str]:
 
 
 def toolkits() -> dict[str, str]:
-    """Release ("11.2") -> CUDA folder, for each nvcc: Horovod compiles CUDA code when MXNet has CUDA in it."""
+    """Release ("11.2") -> CUDA folder, for each nvcc: Horovod compiles CUDA code if MXNet has CUDA."""
     found: dict[str, str] = {}
     for home in cuda_homes():
         nvcc = os.path.join(home, "bin", "nvcc")
@@ -146,6 +156,7 @@ def toolkits() -> dict[str, str]:
 
 
 def nccl_home() -> str | None:
+    """The folder above include/nccl.h."""
     places = [os.environ.get("NCCL_HOME", ""), os.environ.get("HOROVOD_NCCL_HOME", ""), *cuda_homes(), "/usr"]
     for place in places:
         if place and os.path.isfile(os.path.join(place, "include", "nccl.h")):
@@ -153,57 +164,59 @@ def nccl_home() -> str | None:
     return None
 
 
-def probe(asked: str = "") -> Machine:
-    """What this machine has; where no wheel is asked for, its libraries are of no interest without a GPU."""
+def probe(requested: str = "") -> Machine:
+    """This machine; without a GPU its libraries only matter if a wheel is requested."""
     capabilities, names, driver = probe_gpus()
-    if not capabilities and not asked:
+    if not capabilities and not requested:
         return Machine([], [], driver, {}, {}, None)
     return Machine(capabilities, names, driver, library_folders(), toolkits(), nccl_home())
 
 
 def choose(machine: Machine) -> Choice:
-    """The wheel for this machine and one sentence why; the CPU wheel when no CUDA wheel can work."""
+    """The wheel for this machine and the reason; the CPU wheel if no CUDA wheel can work."""
     if not machine.capabilities:
         return Choice(CPU_WHEEL, "no NVIDIA GPU with a working driver was found", "", "", "")
-    refusals = []
+    problems = []
     for wheel in WHEELS:
-        refusal = why_not(wheel, machine)
-        if refusal is None:
+        problem = incompatibility(wheel, machine)
+        if problem is None:
             return accept(wheel, machine, f"{machine.names[0]} with CUDA {wheel.toolkit} libraries")
-        refusals.append(f"{wheel.name} {refusal}")
+        problems.append(f"{wheel.name} {problem}")
     gpus = ", ".join(f"{name} ({major}.{minor})" for name, (major, minor) in zip(machine.names, machine.capabilities))
-    return Choice(CPU_WHEEL, f"{gpus}: " + "; ".join(refusals), "", "", "")
+    return Choice(CPU_WHEEL, f"{gpus}: " + "; ".join(problems), "", "", "")
 
 
-def obey(asked: str, machine: Machine) -> Choice:
-    """The wheel that MXNET_WHEEL names: a container's image is made where no GPU is, so none is asked for here.
+def choose_requested(requested: str, machine: Machine) -> Choice:
+    """The wheel that MXNET_WHEEL names. It needs no GPU: container images are built on machines without one.
 
     Raises:
-        ValueError: there is no such wheel, or CUDA libraries that it needs are not there.
+        ValueError: There is no such wheel, or CUDA libraries that it needs are missing.
     """
-    if asked == CPU_WHEEL:
-        return Choice(CPU_WHEEL, "MXNET_WHEEL asks for it", "", "", "")
-    wheel = {wheel.name: wheel for wheel in WHEELS}.get(asked)
+    if requested == CPU_WHEEL:
+        return Choice(CPU_WHEEL, "MXNET_WHEEL requests it", "", "", "")
+    wheel = {wheel.name: wheel for wheel in WHEELS}.get(requested)
     if wheel is None:
         known = ", ".join([CPU_WHEEL, *(wheel.name for wheel in WHEELS)])
-        raise ValueError(f"MXNET_WHEEL={asked} is no wheel of MXNet 1.9.1 that runs here: take one of {known}.")
-    refusal = what_lacks(wheel, machine)
-    if refusal:
-        raise ValueError(f"MXNET_WHEEL={asked} {refusal}.")
-    return accept(wheel, machine, "MXNET_WHEEL asks for it")
+        raise ValueError(f"MXNET_WHEEL={requested} is not a supported wheel of MXNet 1.9.1, expected one of {known}.")
+    missing = missing_parts(wheel, machine)
+    if missing:
+        raise ValueError(f"MXNET_WHEEL={requested} {missing}.")
+    return accept(wheel, machine, "MXNET_WHEEL requests it")
 
 
-def why_not(wheel: Wheel, machine: Machine) -> str | None:
+def incompatibility(wheel: Wheel, machine: Machine) -> str | None:
+    """Why a wheel cannot run on a machine; None if it can."""
     for major, minor in machine.capabilities:
         if not wheel.lowest <= (major, minor) <= wheel.highest:
             low, high = wheel.lowest, wheel.highest
             return f"has code for compute capability {low[0]}.{low[1]} to {high[0]}.{high[1]}, not {major}.{minor}"
     if machine.driver < wheel.driver:
         return f"needs a driver for CUDA {wheel.toolkit} or newer"
-    return what_lacks(wheel, machine)
+    return missing_parts(wheel, machine)
 
 
-def what_lacks(wheel: Wheel, machine: Machine) -> str | None:
+def missing_parts(wheel: Wheel, machine: Machine) -> str | None:
+    """What a wheel needs and the machine lacks; None if nothing is missing."""
     missing = [library for library in wheel.libraries if library not in machine.libraries]
     if missing:
         return f"needs {', '.join(missing)} (CUDA {wheel.toolkit}, cuDNN, NCCL 2)"
@@ -213,7 +226,7 @@ def what_lacks(wheel: Wheel, machine: Machine) -> str | None:
 
 
 def toolkit_for(wheel: Wheel, machine: Machine) -> str | None:
-    """The toolkit of the wheel's own release, else the newest of the same major one: minor releases are compatible."""
+    """The toolkit of the wheel's release, else the newest of the same major release: minor releases are compatible."""
     major = wheel.toolkit.split(".")[0]
     fitting = {release: home for release, home in machine.toolkits.items() if release.split(".")[0] == major}
     if not fitting:
@@ -223,6 +236,7 @@ def toolkit_for(wheel: Wheel, machine: Machine) -> str | None:
 
 
 def accept(wheel: Wheel, machine: Machine, reason: str) -> Choice:
+    """The choice of a wheel that fits the machine."""
     folders = dict.fromkeys(machine.libraries[library] for library in wheel.libraries)
     unsearched = [folder for folder in folders if not folder.startswith(("/lib/", "/usr/lib"))]
     home = toolkit_for(wheel, machine) or ""
@@ -230,10 +244,10 @@ def accept(wheel: Wheel, machine: Machine, reason: str) -> Choice:
 
 
 def main() -> None:
-    asked = os.environ.get("MXNET_WHEEL", "")
-    machine = probe(asked)
+    requested = os.environ.get("MXNET_WHEEL", "")
+    machine = probe(requested)
     try:
-        choice = obey(asked, machine) if asked else choose(machine)
+        choice = choose_requested(requested, machine) if requested else choose(machine)
     except ValueError as error:
         sys.exit(f"setup: {error}")
     for name, value in choice._asdict().items():

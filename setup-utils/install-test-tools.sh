@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What some tests need beside the environment: a browser for report.html; sshd, ip and the like for hosts in network
-# namespaces. Does nothing where all is there, else installs Debian's packages.
+# Installs what some tests need besides the environment, from Debian's packages: a browser for report.html; sshd, ip and
+# others for hosts in network namespaces. Does nothing if all of it is installed.
 #   bash setup-utils/install-test-tools.sh
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# any_of PROGRAMS: whether one of them is there.
+# any_of PROGRAMS: whether one of them is installed.
 any_of() {
     local name
     for name in "$@"; do
@@ -24,9 +24,9 @@ any_of pkill || packages+=(procps)
 any_of unshare || packages+=(util-linux)
 if [ "${#packages[@]}" -eq 0 ]; then exit 0; fi
 
-by_hand="Install with:  sudo apt-get install ${packages[*]}  (other distributions: packages of like names)"
-any_of apt-get || die "not there: ${packages[*]}, and no apt-get to install them with. $by_hand"
-[ "$(id -u)" = 0 ] || die "not there: ${packages[*]}, and only root can install them. $by_hand"
+by_hand="Install with:  sudo apt-get install ${packages[*]}  (other distributions: packages with similar names)"
+any_of apt-get || die "not installed: ${packages[*]}, and there is no apt-get. $by_hand"
+[ "$(id -u)" = 0 ] || die "not installed: ${packages[*]}, and only root can install them. $by_hand"
 
 install_packages() {
     export DEBIAN_FRONTEND=noninteractive
@@ -36,5 +36,5 @@ install_packages() {
 say "Installing ${packages[*]}, for the tests of the report and of several hosts"
 if ! output=$(install_packages 2>&1 </dev/null); then
     printf '%s\n' "$output" | tail -n 25 >&2
-    die "apt-get could not install ${packages[*]}; its last lines are above. The tests that need them are left out without."
+    die "apt-get could not install ${packages[*]}; its last lines are above. Tests that need them are skipped."
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets everything up in .venv beside this folder; safe to call again and again (run.sh and tests/run.sh do).
+# Installs everything into .venv in the clone; can be called again at any time (run.sh and tests/run.sh do).
 #   bash setup-utils/install.sh          what training needs
 #   bash setup-utils/install.sh --dev    the test tools too
-#   PYTHON=python3.10 bash setup-utils/install.sh    with this Python instead of the best one found
-#   MXNET_WHEEL=mxnet-cu112 bash setup-utils/install.sh    for GPUs that are not to be seen here (image, login node)
+#   PYTHON=python3.10 bash setup-utils/install.sh    with this Python instead of the preferred one
+#   MXNET_WHEEL=mxnet-cu112 bash setup-utils/install.sh    for GPUs that this machine does not have (image, login node)
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -15,28 +15,28 @@ case "${1:-}" in
     *) die "unknown argument \"$1\": the only one is --dev." ;;
 esac
 
-# What a finished install was made from. No Python is started here: a second call takes some milliseconds.
+# Identifies what an install was made from. It starts no Python, so that a second call takes milliseconds.
 current_key() {
     printf '%s %s ' "$CLONE" "$(cd "$SETUP_DIR" && cat common.sh install.sh install-{mpi,horovod}.sh \
         {cuda,stack_shims,two_ranks}.py ./*.cmake requirements/*.txt | sha256sum)"
     sed -n 's/^version[_info]* *= *//p' "$VENV/pyvenv.cfg" 2>/dev/null || true
 }
 
-other_python_asked() {
+other_python_requested() {
     [ -n "${PYTHON:-}" ] || return 1
-    local asked
-    asked=$("$PYTHON" -c 'import platform; print(platform.python_version())') || die "PYTHON=$PYTHON does not start."
-    ! grep -qs "^version *= *$asked" "$VENV/pyvenv.cfg"
+    local requested
+    requested=$("$PYTHON" -c 'import platform; print(platform.python_version())') || die "PYTHON=$PYTHON does not start."
+    ! grep -qs "^version *= *$requested" "$VENV/pyvenv.cfg"
 }
 
-other_wheel_asked() {
+other_wheel_requested() {
     [ -n "${MXNET_WHEEL:-}" ] && ! grep -qsx "PFC_WHEEL=$MXNET_WHEEL" "$STATE/cuda.env"
 }
 
 is_ready() {
     [ -x "$VENV/bin/python" ] && [ "$(cat "$STATE/ready" 2>/dev/null)" = "$(current_key)" ] || return 1
     [ "$want_dev" = 0 ] || [ "$(cat "$STATE/dev-ready" 2>/dev/null)" = "$(current_key)" ] || return 1
-    ! other_python_asked && ! other_wheel_asked
+    ! other_python_requested && ! other_wheel_requested
 }
 
 check_machine() {
@@ -63,7 +63,7 @@ check_compiler() {
         "Install them with:  $(package_command build-essential 'gcc gcc-c++ make')"
 }
 
-# Prints the interpreter behind $1 (not a shim, not a venv's link) when it is a 64-bit CPython 3.10 to 3.13.
+# Prints the real path of the interpreter $1 (not of a shim or a venv's link) when it is a 64-bit CPython 3.10 to 3.13.
 usable_python() {
     "$1" - 2>/dev/null <<'PY'
 import os, sys, sysconfig
@@ -100,16 +100,16 @@ die_without_venv() {
         "$(package_command "python$version-venv" "python3-libs python3-pip")"
 }
 
-# An existing .venv stays when it is ours, whole, still in its place and of the Python that is asked for.
+# Keeps an existing .venv if these scripts made it, it is complete, was not moved and has the requested Python.
 prepare_venv_folder() {
     if [ -e "$VENV" ] && [ ! -d "$STATE" ] && [ -n "$(ls -A "$VENV")" ]; then
         die "$VENV exists but was not made by this script: move it away, then run this again."
     fi
     if [ -d "$STATE" ] && { [ ! -x "$VENV/bin/python" ] || [ "$(cat "$STATE/place" 2>/dev/null)" != "$CLONE" ] ||
-        other_python_asked; }; then
+        other_python_requested; }; then
         rm -rf "$VENV"
     fi
-    mkdir -p "$STATE" || die "cannot write in $CLONE: clone the repository where you may write."
+    mkdir -p "$STATE" || die "cannot write to $CLONE: clone the repository to a folder that you can write to."
     printf '%s\n' "$CLONE" >"$STATE/place"
 }
 
@@ -118,8 +118,8 @@ make_venv() {
     "$VENV/bin/python" -m pip install "pip==$PIP_VERSION"
 }
 
-# A .pth is read by every start of this Python, whoever starts it and from wherever (ssh, horovodrun, CMake), while
-# PYTHONPATH would have to be carried along. So the clone's two source roots stand in it, and the shims where needed.
+# Every start of this Python reads a .pth file (through ssh, horovodrun or CMake too), while PYTHONPATH would have to be
+# passed along. So the file lists the clone's two source roots, and imports the shims where they are needed.
 write_pth() {
     local site
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
@@ -153,7 +153,7 @@ install_everything() {
     if [ ! -f "$STATE/venv" ]; then find_python; else python=$VENV/bin/python; fi
     say "Setting up $VENV with $("$python" -V) (first time: 2 to 6 minutes; log: .venv/install.log)"
     phase venv made step "virtual environment" make_venv
-    "$VENV/bin/python" "$SETUP_DIR/cuda.py" >"$STATE/cuda.env.new"    # a wheel that is refused leaves the old one
+    "$VENV/bin/python" "$SETUP_DIR/cuda.py" >"$STATE/cuda.env.new"    # a rejected wheel leaves the old file
     mv "$STATE/cuda.env.new" "$STATE/cuda.env"
     # shellcheck source=/dev/null
     . "$STATE/cuda.env"
@@ -161,7 +161,7 @@ install_everything() {
     local pins
     pins="$PFC_WHEEL $(cat "$SETUP_DIR"/{requirements/training.txt,stack_shims.py} | sha256sum)"
     phase packages "$pins" step "MXNet, numpy, OpenCV and the rest, at pinned versions" install_packages
-    phase packages-checked "$pins" step "check: MXNet and its companions import and compute" check_packages
+    phase packages-checked "$pins" step "check: MXNet and the other packages import and compute" check_packages
     bash "$SETUP_DIR/install-mpi.sh"
     bash "$SETUP_DIR/install-horovod.sh"
 }
@@ -180,4 +180,4 @@ if [ "$want_dev" = 1 ]; then
     install_dev
     current_key >"$STATE/dev-ready"
 fi
-say "Set-up is complete in $SECONDS s. Look it over with: bash setup-utils/check.sh"
+say "Installation finished in $SECONDS s. Check it with: bash setup-utils/check.sh"

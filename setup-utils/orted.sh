@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Open MPI's daemon on another host, which mpirun starts there through ssh: found by its own path, as that shell knows
-# nothing of this clone's environment.
+# Starts Open MPI's daemon on another host with this clone's environment; mpirun calls it through ssh by its path.
 set -euo pipefail
 # shellcheck source=env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

@@ -1,11 +1,11 @@
-"""Gives MXNet 1.9.1, mxboard and Horovod 0.28.1 back what Python 3.12 and 3.13 took from under them.
+"""Restores what MXNet 1.9.1, mxboard and Horovod 0.28.1 need and NumPy on Python 3.12 and 3.13 no longer has.
 
-install.sh copies this file into the site-packages of `.venv` and a `.pth` there imports it, so that it also works in
-programs that know nothing of this repository: Horovod's CMake, `horovodrun`, a user's script. At start-up it only puts
-one finder on `sys.meta_path`; numpy is touched when MXNet or mxboard is first imported. Python 3.10 and 3.11 need none
+install.sh copies this file into the site-packages of `.venv`, and a `.pth` there imports it, so that it also works in
+other programs: Horovod's CMake, `horovodrun`, a user's script. At start-up it only adds a finder to `sys.meta_path`;
+numpy is changed when MXNet or mxboard is first imported. Python 3.10 and 3.11 need none
 of it, and their `.pth` does not import it.
 
-`distutils`, gone since 3.12, comes from setuptools (see requirements/training.txt), not from here.
+`distutils`, removed in Python 3.12, comes from setuptools (see requirements/training.txt), not from here.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import sys
 
 
 def shim_numpy1(numpy) -> None:
-    """numpy 1.24+ (Python 3.12): `mxnet/numpy/utils.py` reads np.bool at import."""
-    if "bool" not in vars(numpy):  # hasattr would print numpy's warning that the name may come back
+    """numpy 1.26 (Python 3.12): `mxnet/numpy/utils.py` uses np.bool at import."""
+    if "bool" not in vars(numpy):  # hasattr would print a warning of numpy
         numpy.bool = bool
 
 
 def shim_numpy2(numpy) -> None:
-    """numpy 2 (Python 3.13): names that mxnet/numpy/fallback.py and mxboard look up at import or in use."""
+    """numpy 2 (Python 3.13): names that mxnet/numpy/fallback.py and mxboard use."""
     renamed = {
         **{"PZERO": 0.0, "NZERO": -0.0, "PINF": numpy.inf, "NINF": -numpy.inf},
         **{"NAN": numpy.nan, "NaN": numpy.nan, "Inf": numpy.inf},
         **{"alltrue": numpy.all, "sometrue": numpy.any, "round_": numpy.round, "product": numpy.prod},
         **{"msort": _msort, "in1d": numpy.isin, "trapz": getattr(numpy, "trapezoid", None)},
     }
-    # Financial functions that left numpy in 1.20: fallback.py lists them, nobody calls them.
-    renamed.update((name, _gone(name)) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate"))
+    # Financial functions, removed in numpy 1.20: fallback.py lists them, nothing calls them.
+    renamed.update((name, _removed(name)) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate"))
     for name, value in renamed.items():
         if name not in vars(numpy):
             setattr(numpy, name, value)
@@ -42,14 +42,15 @@ def _msort(array):
     return numpy.sort(array, axis=0)
 
 
-def _gone(name: str):
+def _removed(name: str):
     def missing(*_args, **_kwargs):
-        raise NotImplementedError(f"numpy.{name} left numpy in 1.20; use the numpy-financial package")
+        raise NotImplementedError(f"numpy.{name} was removed in numpy 1.20; use the numpy-financial package")
 
     return missing
 
 
 def shim_mxnet() -> None:
+    """Apply the shims for the installed numpy."""
     import numpy
 
     if int(numpy.__version__.split(".")[0]) >= 2:
@@ -59,7 +60,7 @@ def shim_mxnet() -> None:
 
 
 class ShimFinder:
-    """Finds no module; runs the shims just before the modules that need them are imported, once each."""
+    """Finds no module, but runs each shim once, just before the module that needs it is imported."""
 
     shims = {"mxnet": shim_mxnet, "mxboard": shim_mxnet}
 

@@ -1,4 +1,4 @@
-"""The proof at the end of an install: Horovod's collectives on MXNet arrays, through MPI, on every rank."""
+"""Tests an installation: Horovod's collectives on MXNet arrays through MPI, on every rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> None:
     rows = hvd.allgather(mx.nd.full((rank + 1, 2), rank), name="install.rows")
     assert rows.shape == (size * (size + 1) // 2, 2), rows.shape
     assert MPI.COMM_WORLD.Get_size() == size, "mpi4py and Horovod do not share one MPI"
-    print(f"rank {rank} of {size}: allreduce and uneven allgather are right")
+    print(f"rank {rank} of {size}: allreduce and uneven allgather are correct")
     hvd.shutdown()
 
 

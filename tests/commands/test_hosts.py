@@ -98,7 +98,7 @@ def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings
         hosts.power_off("hostc")
         lost = time.time()
         last = max(checkpoints_in(tmp_path / "models"))
-        lines = read_until(group, "goes on with NP=2") + read_until(group, "2 ranks on cpu")
+        lines = read_until(group, "continuing with NP=2") + read_until(group, "2 ranks on cpu")
         assert time.time() - lost < 90
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
         assert len(ranks_with(settings[1])) == 2
@@ -107,7 +107,7 @@ def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings
     output = "".join(lines)
     assert f"error: nothing received from host hostc (rank 2) for {SILENCE} s at update" in output
     assert "[bad]" in output and "no answer" in output
-    assert "run.sh: goes on with NP=2 on hosta:1,hostb:1" in output
+    assert "run.sh: continuing with NP=2 on hosta:1,hostb:1" in output
     assert "-np 2 -host hosta:1,hostb:1" in output
     assert group.returncode == 75, rest
 
@@ -174,7 +174,7 @@ def test_a_restart_waits_for_a_host_that_is_away(hosts, settings, tmp_path):
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.kill_sshd("hostb")
         last = max(checkpoints_in(tmp_path / "models"))
-        lines = read_until(group, "run.sh: waits for these hosts (HOST_WAIT=300 s)")
+        lines = read_until(group, "run.sh: waiting for these hosts (HOST_WAIT=300 s)")
         hosts.start_sshd("hostb")
         lines += read_until(group, "2 ranks on cpu")
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
@@ -190,7 +190,7 @@ def test_ctrl_c_ends_a_restart_that_waits(hosts, settings, tmp_path):
     with started(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1", MAX_RESTARTS="1") as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)
         hosts.kill_sshd("hostb")
-        read_until(group, "run.sh: waits for these hosts (HOST_WAIT=300 s)")
+        read_until(group, "run.sh: waiting for these hosts (HOST_WAIT=300 s)")
         os.kill(own_process(settings[1], "run.sh"), 2)
         group.communicate(timeout=30)
     assert group.returncode == 130

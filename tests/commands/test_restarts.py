@@ -1,4 +1,4 @@
-"""run.sh starts a training that has failed again, from the newest checkpoint of this very run."""
+"""run.sh restarts a failed training from the newest checkpoint of the same run."""
 
 import json
 import os
@@ -12,22 +12,22 @@ LIMIT = 60  # seconds
 
 
 @pytest.fixture
-def words(settings):
-    """Words for a training of some seconds."""
+def arguments(settings):
+    """Arguments of a training of some seconds."""
     often = ["max_update=50", "checkpoint_every=5", "verify_every=1000", "save_every=1000", "baselines=False"]
     return [*settings, *often, "embedding_size=32", "frequent=10"]
 
 
-def test_a_killed_training_is_finished_by_its_restarts(words, tmp_path):
+def test_restarts_finish_a_killed_training(arguments, tmp_path):
     models = tmp_path / "models"
-    # An earlier training with checkpoints, which this one must not go on from.
-    with started(["bash", "run.sh", *words, "max_update=6", "checkpoint_every=3", "--loss", "arcface"]) as group:
+    # The checkpoints of an earlier training; the next one must not continue from them.
+    with started(["bash", "run.sh", *arguments, "max_update=6", "checkpoint_every=3", "--loss", "arcface"]) as group:
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0 and checkpoints_in(models) == [3, 6], output
-    with started(["bash", "run.sh", *words], MAX_RESTARTS="2") as group:
+    with started(["bash", "run.sh", *arguments], MAX_RESTARTS="2") as group:
         wait_until(lambda: len(ranks_with(models)) == 2)
-        os.kill(ranks_with(models)[0], signal.SIGKILL)  # before it has begun
-        wait_until(lambda: list(models.glob("small-arcface-demo.*")))  # the earlier one has been moved aside
+        os.kill(ranks_with(models)[0], signal.SIGKILL)  # before training starts
+        wait_until(lambda: list(models.glob("small-arcface-demo.*")))  # the earlier results have been moved aside
         (newest, *_) = wait_until(lambda: checkpoints_in(models, "small-arcface-demo"))
         os.kill(ranks_with(models)[1], signal.SIGKILL)
         output, _ = group.communicate(timeout=LIMIT)
@@ -37,6 +37,6 @@ def test_a_killed_training_is_finished_by_its_restarts(words, tmp_path):
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 50
 
 
-def test_what_was_refused_is_not_tried_again(words, run):
-    result = run("bash", "run.sh", *words, "batch_size=200", MAX_RESTARTS="2")
+def test_rejected_settings_are_not_retried(arguments, run):
+    result = run("bash", "run.sh", *arguments, "batch_size=200", MAX_RESTARTS="2")
     assert result.returncode == 2 and "restart" not in result.stderr, result.stderr

@@ -1,4 +1,4 @@
-"""What run.sh is told by variables, and what it tells of it."""
+"""Environment variables of run.sh, and the mpirun command that it prints."""
 
 from pathlib import Path
 
@@ -8,41 +8,43 @@ from groups import ranks_with, started, wait_until
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
-REFUSED = ["sample_ratio=7"]  # a setting with which every rank ends at once
+REJECTED = ["sample_ratio=7"]  # a setting with which every rank exits at once
 
 
 def line_of(output):
-    """The mpirun line that run.sh has printed."""
+    """The mpirun command that run.sh printed."""
     (line,) = (line for line in output.splitlines() if line.startswith("run.sh: ") and "mpirun" in line)
     return line.partition(" ")[2]
 
 
-def test_the_line_it_prints_does_the_same(run, tmp_path):
-    words = [*REFUSED, f"models_root={tmp_path}/a folder"]
-    done = run("bash", "run.sh", *words, NP="3", BIND_TO="core", INTERFACE="lo", FORWARD="HOME LANG", LANG="C.UTF-8")
+def test_the_printed_command_does_the_same(run, tmp_path):
+    arguments = [*REJECTED, f"models_root={tmp_path}/a folder"]
+    done = run(
+        "bash", "run.sh", *arguments, NP="3", BIND_TO="core", INTERFACE="lo", FORWARD="HOME LANG", LANG="C.UTF-8"
+    )
     assert done.returncode == 2 and "sample_ratio" in done.stderr
     line = line_of(done.stderr)
-    for words in (
+    for part in (
         "-np 3 ",
         "-bind-to core:overload-allowed ",
         "-mca btl_tcp_if_include lo ",
         "-x HOME -x LANG ",
         "a\\ folder",
     ):
-        assert words in line
+        assert part in line
     again = run("bash", "-c", f". setup-utils/env.sh; {line}", LANG="C.UTF-8", PARTIAL_FC_RUN="a")
     assert again.returncode == 2
     assert again.stderr.splitlines()[-1] == done.stderr.splitlines()[-1]
 
 
-def test_a_binding_that_there_is_not_is_refused(run):
-    done = run("bash", "run.sh", *REFUSED, BIND_TO="cores")
+def test_an_unknown_binding_is_rejected(run):
+    done = run("bash", "run.sh", *REJECTED, BIND_TO="cores")
     assert done.returncode == 2
-    assert done.stderr.startswith("run.sh: BIND_TO=cores is nothing that a rank can be bound to: none, core, ")
+    assert done.stderr.startswith("run.sh: BIND_TO=cores is not supported, expected none, hwthread, core, ")
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
-def test_what_the_user_sets_travels_to_other_hosts(settings, tmp_path):
+def test_variables_of_the_user_reach_other_hosts(settings, tmp_path):
     with Hosts(["hosta", "hostb"], tmp_path / "hosts") as hosts:
         command = hosts.command("hosta", ["bash", "run.sh", *settings, "max_update=100000"], ROOT)
         own = {"FORWARD": "GREETING", "GREETING": "good day", "MXNET_CPU_WORKER_NTHREADS": "1", "UNNAMED": "1"}

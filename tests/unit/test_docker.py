@@ -1,4 +1,4 @@
-"""The container recipes: what shows without Docker. start-sshd.sh runs for real, in a copy of this machine's root."""
+"""The container recipes, without Docker. start-sshd.sh runs in a copy of this machine's root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from paths import ROOT
 
 RECIPES = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
-# A root of its own for a script: all of this machine's files, but what is changed there is changed in memory alone.
+# A separate root for a script: all files of this machine, but changes are kept in memory.
 BOX = """\
 set -e
 mount -t tmpfs tmpfs /mnt
@@ -29,7 +29,7 @@ ip link set lo up
 mkdir -p ssh home/trainer
 cp "$1" ssh/start-sshd.sh
 rm -rf root/.ssh
-# As in an image: root has no password, and useradd has locked that of an account.
+# As in an image: root has no password, and useradd has locked the account's.
 sed -i 's/^root:[^:]*/root:*/' etc/shadow
 echo 'trainer:!:20000::::::' >>etc/shadow
 echo 'trainer:x:4321:4321::/home/trainer:/bin/bash' >>etc/passwd
@@ -37,7 +37,7 @@ for name in id_ed25519 other; do ssh-keygen -q -t ed25519 -N '' -f ssh/$name; do
 chown -R 4321:4321 ssh home/trainer
 exec chroot --userspec="$2" . env -i HOME=/ PATH="$PATH" bash -c "$3"
 """
-# Starts the sshd, and waits until it listens. Ends it, and waits until nothing does: a child may for a moment.
+# Starts the sshd and waits until it listens. Ends it and waits until nothing listens: a child may for a moment.
 SSHD = """\
 listens() { (: </dev/tcp/127.0.0.1/12345) 2>/dev/null; }
 bash /ssh/start-sshd.sh 2>/tmp/log &
@@ -48,7 +48,7 @@ END = "kill $!; wait; for try in {1..200}; do if ! listens; then break; fi; slee
 
 @functools.cache
 def unavailable():
-    """Why this machine cannot make such a root; empty where it can."""
+    """Why this machine cannot make such a root; empty if it can."""
     tools = ("unshare", "chroot", "ip", "ssh", "ssh-keygen", "sshd")
     absent = [tool for tool in tools if not shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
     if absent:
@@ -61,7 +61,7 @@ def unavailable():
 
 
 def in_box(script, user="0:0"):
-    """Runs a script of bash as root or trainer (4321:4321) in a root of its own; its processes end with it."""
+    """Runs a bash script as root or trainer (4321:4321) in a separate root; its processes end with it."""
     reason = unavailable()
     if reason:
         pytest.skip(reason)
@@ -99,7 +99,7 @@ def test_recipe_passes_hadolint(recipe):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.name)
-def test_what_is_copied_and_started_is_in_the_clone(recipe):
+def test_copied_and_started_files_exist(recipe):
     found = instructions(recipe)
     copied = [rest.split()[0] for word, rest in found if word == "COPY"]
     started = [name for _, rest in found for name in re.findall(r"[\w./-]+\.sh\b", rest)]
@@ -108,7 +108,7 @@ def test_what_is_copied_and_started_is_in_the_clone(recipe):
 
 
 def test_both_recipes_are_alike():
-    """The packages, and all from the source on: the recipe for CPUs can be tried without NVIDIA's images."""
+    """The packages, and everything from the sources on: the CPU recipe can be tried without NVIDIA's images."""
     install = r"install -y --no-install-recommends ([\w .+-]+?) &&"
     packages = [
         re.findall(install, rest) for found in map(instructions, RECIPES) for _, rest in found if "apt-get" in rest
@@ -122,7 +122,7 @@ def test_both_recipes_are_alike():
 @pytest.mark.parametrize(
     "path", [".git/HEAD", ".venv/bin/python", ".venv.lock", "data/demo/train.rec", "models/a/b.onnx"]
 )
-def test_large_and_local_things_are_left_out(path):
+def test_large_and_local_files_are_left_out(path):
     assert is_left_out(path)
 
 
@@ -136,7 +136,7 @@ def test_no_source_is_left_out():
     assert not [str(path) for path in sources if is_left_out(path)]
 
 
-def test_the_files_that_the_page_names_are_there():
+def test_files_that_the_page_names_exist():
     page = (ROOT / "docs" / "containers.md").read_text()
     named = set(re.findall(r"(?:docker|setup-utils)/[\w.-]*\w", page))
     assert {"docker/Dockerfile", "docker/Dockerfile.cuda", "docker/start-sshd.sh"} < named
@@ -144,15 +144,15 @@ def test_the_files_that_the_page_names_are_there():
 
 
 @pytest.mark.parametrize("user, name", [("0:0", "root"), ("4321:4321", "trainer")])
-def test_containers_of_a_job_enter_each_other_without_a_question(user, name):
+def test_containers_of_a_job_log_in_to_each_other_without_prompts(user, name):
     done = in_box(SSHD + "umask; ssh 127.0.0.1 'id -un; umask'; ssh 127.0.0.2 true && cat /tmp/log", user)
     assert done.returncode == 0, done.stderr
     umask, *seen = done.stdout.split()[:3]
-    assert seen == [name, umask]  # what a training writes must not be closed to others
+    assert seen == [name, umask]  # others must be able to read what a training writes
     assert done.stdout.count(f"Accepted publickey for {name} from 127.0.0.1") == 2
 
 
-def test_another_key_opens_nothing():
+def test_another_key_is_rejected():
     other = "install -m 600 /ssh/other /tmp/other; ssh -o IdentitiesOnly=yes -i /tmp/other -F none -p 12345"
     options = "-o StrictHostKeyChecking=no -o NumberOfPasswordPrompts=1"
     done = in_box(f"{SSHD} {other} {options} 127.0.0.1 true")
@@ -166,27 +166,27 @@ def test_a_host_with_another_key_is_not_trusted():
     assert "Host key verification failed" in done.stderr
 
 
-def test_a_container_may_be_started_again():
+def test_a_container_can_be_restarted():
     done = in_box(f"{SSHD} {END} {SSHD} ssh 127.0.0.1 ls -A .ssh")
     assert done.stdout.split() == ["authorized_keys", "config", "id_ed25519", "known_hosts"], done.stderr
 
 
-def test_a_home_that_is_in_use_is_left_alone():
-    done = in_box("mkdir ~root/.ssh && echo mine >~root/.ssh/config && ! bash /ssh/start-sshd.sh && cat ~root/.ssh/*")
-    assert (done.returncode, done.stdout) == (0, "mine\n")
-    assert f"{os.path.expanduser('~root')}/.ssh is there already" in done.stderr
+def test_an_existing_ssh_folder_is_kept():
+    done = in_box("mkdir ~root/.ssh && echo kept >~root/.ssh/config && ! bash /ssh/start-sshd.sh && cat ~root/.ssh/*")
+    assert (done.returncode, done.stdout) == (0, "kept\n")
+    assert f"{os.path.expanduser('~root')}/.ssh exists and would be overwritten" in done.stderr
 
 
 @pytest.mark.parametrize(
-    "script, user, sentence",
+    "script, user, message",
     [
         ("rm /ssh/id_ed25519;", "0:0", "ssh-keygen -q -t ed25519 -N '' -f ssh/id_ed25519"),
         ("ssh-keygen -q -p -N secret -f /ssh/id_ed25519;", "0:0", "not a private key without a passphrase"),
-        ("", "4322:4321", "not readable for user 4322"),
+        ("", "4322:4321", "user 4322 cannot read it"),
         ("chmod 644 /ssh/*; exec chroot --userspec=4322:4322 /", "0:0", "--build-arg USER_ID=4322"),
     ],
 )
-def test_what_is_amiss_is_said(script, user, sentence):
+def test_errors_are_reported(script, user, message):
     done = in_box(f"{script} bash /ssh/start-sshd.sh", user)
     assert done.returncode == 1
-    assert sentence in done.stderr
+    assert message in done.stderr

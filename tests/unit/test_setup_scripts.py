@@ -1,4 +1,4 @@
-"""The set-up: what shows in seconds without installing anything. tests/run.sh itself is the test of an install."""
+"""The installation: what can be tested in seconds without installing. tests/run.sh itself tests an install."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETUP = ROOT / "setup-utils"
 
 SCRIPTS = sorted(path for folder in ("setup-utils", ".", "tests", "docker") for path in ROOT.glob(f"{folder}/*.sh"))
 SCRIPTS.append(ROOT / ".ci" / "run")
-# What the scripts need before they look for a compiler.
+# Tools that the scripts use before they search for a compiler.
 BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm id env apt-get".split()
 
 
@@ -39,7 +39,7 @@ def bash(*command, **variables):
 
 @pytest.fixture
 def bare_path(tmp_path):
-    """A PATH with the basic tools alone: no compiler, no Python."""
+    """A PATH with only the basic tools: no compiler, no Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in BASIC_TOOLS:
@@ -64,7 +64,7 @@ def test_script_passes_shellcheck(script):
     assert done.returncode == 0, done.stdout
 
 
-def test_missing_compiler_is_said_with_the_packages(clone, bare_path):
+def test_missing_compiler_is_reported_with_the_packages(clone, bare_path):
     done = bash(clone / "setup-utils" / "install.sh", PATH=str(bare_path))
     assert done.returncode != 0
     assert "C++ compiler" in done.stderr and "g++" in done.stderr and "make" in done.stderr
@@ -72,7 +72,7 @@ def test_missing_compiler_is_said_with_the_packages(clone, bare_path):
     assert not (clone / ".venv").exists()
 
 
-def test_missing_python_is_said(clone, bare_path):
+def test_missing_python_is_reported(clone, bare_path):
     for tool in ("cc", "gcc", "g++", "make"):
         (bare_path / tool).symlink_to("/bin/true")
     done = bash(clone / "setup-utils" / "install.sh", PATH=str(bare_path))
@@ -80,29 +80,29 @@ def test_missing_python_is_said(clone, bare_path):
     assert "no Python 3.10 to 3.13 was found" in done.stderr and "PYTHON=" in done.stderr
 
 
-def test_python_that_cannot_be_used_is_refused(clone):
+def test_unsupported_python_is_rejected(clone):
     done = bash(clone / "setup-utils" / "install.sh", PYTHON="/bin/false")
     assert done.returncode != 0
     assert "PYTHON=/bin/false is not a 64-bit CPython 3.10 to 3.13" in done.stderr
 
 
-def test_unknown_argument_is_refused(clone):
+def test_unknown_argument_is_rejected(clone):
     done = bash(clone / "setup-utils" / "install.sh", "--devel")
     assert done.returncode != 0 and '"--devel"' in done.stderr
 
 
-def test_a_path_with_a_space_is_refused(clone):
+def test_a_path_with_a_space_is_rejected(clone):
     spaced = clone.rename(clone.parent / "my clone")
     done = bash(spaced / "setup-utils" / "install.sh")
     assert done.returncode != 0 and "has a space" in done.stderr
 
 
-def test_a_foreign_venv_is_left_alone(clone):
+def test_a_venv_of_another_tool_is_kept(clone):
     (clone / ".venv").mkdir()
-    (clone / ".venv" / "precious").write_text("mine")
+    (clone / ".venv" / "precious").write_text("kept")
     done = bash(clone / "setup-utils" / "install.sh")
     assert done.returncode != 0 and "was not made by this script" in done.stderr
-    assert (clone / ".venv" / "precious").read_text() == "mine"
+    assert (clone / ".venv" / "precious").read_text() == "kept"
 
 
 def test_second_install_is_quick():
@@ -117,7 +117,7 @@ def test_second_install_is_quick():
 
 
 def fake_venv(clone, mpi_bin="", wheel="mxnet"):
-    """As much of a .venv as env.sh looks at."""
+    """The parts of a .venv that env.sh reads."""
     state = clone / ".venv" / ".partial_fc"
     state.mkdir(parents=True)
     (clone / ".venv" / "bin").mkdir()
@@ -157,26 +157,26 @@ def test_env_with_an_installed_mpi(clone):
     assert variables["MPI4PY_LIBMPI"] == "/opt/mpi/bin/libmpi.so"
 
 
-def test_env_without_ssh_keeps_mpirun_from_looking_for_it(clone, bare_path):
+def test_env_without_ssh_turns_off_the_ssh_launcher(clone, bare_path):
     fake_venv(clone)
     assert source_env(clone, PATH=str(bare_path))["OMPI_MCA_plm"] == "^rsh"
     (bare_path / "ssh").symlink_to("/bin/true")
     assert "OMPI_MCA_plm" not in source_env(clone, PATH=str(bare_path))
 
 
-def test_env_without_a_venv_says_what_to_run(clone):
+def test_env_without_a_venv_names_the_installer(clone):
     done = bash("-c", f"set -eu; . '{clone}/setup-utils/env.sh'; echo reached")
     assert done.returncode != 0 and "reached" not in done.stdout
     assert f"bash {clone}/setup-utils/install.sh" in done.stderr
 
 
-def test_check_without_a_venv_says_what_to_run(clone):
+def test_check_without_a_venv_names_the_installer(clone):
     done = bash(clone / "setup-utils" / "check.sh", PYTHON=sys.executable)
     assert done.returncode == 1, done.stderr
     assert re.search(r"\[bad\] +\.venv +missing\n +-> bash setup-utils/install\.sh", done.stdout)
 
 
-def test_check_of_an_unfinished_venv_says_what_to_run(clone):
+def test_check_of_an_unfinished_venv_names_the_installer(clone):
     fake_venv(clone)
     (clone / ".venv" / ".partial_fc" / "mpi.env").write_text("")
     done = bash(clone / "setup-utils" / "check.sh")
@@ -199,7 +199,7 @@ CU112, CU101 = cuda.WHEELS
 
 
 def machine(gpu, wheel, driver=12040, without=()):
-    """A machine with one GPU and everything a wheel needs, but for some libraries."""
+    """A machine with one GPU and everything that a wheel needs, except for some libraries."""
     libraries = {name: "/usr/local/cuda/lib64" for name in wheel.libraries if name not in without}
     return cuda.Machine([gpu[0]], [gpu[1]], driver, libraries, {wheel.toolkit: "/usr/local/cuda"}, "/usr")
 
@@ -218,26 +218,26 @@ def machine(gpu, wheel, driver=12040, without=()):
         (machine(A100, CU112)._replace(toolkits={}), "mxnet", "nvcc of CUDA 11"),
     ],
 )
-def test_the_wheel_that_fits(found, wheel, reason):
+def test_choice_of_the_wheel(found, wheel, reason):
     choice = cuda.choose(found)
     assert choice.wheel == wheel
     assert reason in choice.reason
     assert (choice.cuda_library_path == "/usr/local/cuda/lib64") == (wheel != "mxnet")
 
 
-def test_a_wheel_that_is_asked_for_needs_its_libraries_but_no_gpu():
-    """An image is built where no GPU is: MXNET_WHEEL says which wheel it will be for."""
+def test_a_requested_wheel_needs_its_libraries_but_no_gpu():
+    """An image is built on a machine without a GPU: MXNET_WHEEL names the wheel."""
     found = machine(A100, CU112)._replace(capabilities=[], names=[], driver=0)
     assert cuda.choose(found).wheel == "mxnet"
-    choice = cuda.obey("mxnet-cu112", found)
+    choice = cuda.choose_requested("mxnet-cu112", found)
     assert (choice.wheel, choice.cuda_home, choice.nccl_home) == ("mxnet-cu112", "/usr/local/cuda", "/usr")
     with pytest.raises(ValueError, match="libcudnn.so.8"):
-        cuda.obey("mxnet-cu112", machine(A100, CU112, without=("libcudnn.so.8",)))
-    with pytest.raises(ValueError, match="take one of mxnet, mxnet-cu112, mxnet-cu101"):
-        cuda.obey("mxnet-cu113", found)
+        cuda.choose_requested("mxnet-cu112", machine(A100, CU112, without=("libcudnn.so.8",)))
+    with pytest.raises(ValueError, match="expected one of mxnet, mxnet-cu112, mxnet-cu101"):
+        cuda.choose_requested("mxnet-cu113", found)
 
 
-def test_shims_wait_for_mxnet_and_stand_once(tmp_path):
+def test_shims_run_when_mxnet_is_imported_and_once(tmp_path):
     """Nothing is imported at start-up, a second import adds no second finder, and MXNet's import runs its shim."""
     (tmp_path / "mxnet.py").write_text("import numpy\nassert hasattr(numpy, 'bool')\n")
     program = (

@@ -1,4 +1,4 @@
-"""setup-utils/install-test-tools.sh: does nothing where all is there, else installs it or says what to do."""
+"""setup-utils/install-test-tools.sh does nothing if everything is installed, else installs it or reports what to do."""
 
 import os
 import shutil
@@ -14,9 +14,9 @@ TOOLS = ("bash", "dirname", "cat", "grep", "sed", "tail", "uname")
 
 @pytest.fixture
 def install(tmp_path):
-    """Runs the script with basic tools on the PATH, and programs of the test's own: name -> lines of shell.
+    """Runs the script with basic tools and fake programs on the PATH: name -> lines of shell.
 
-    It looks into /usr/sbin by itself, so that what is there on this machine is not asked for.
+    The script searches /usr/sbin itself, so it does not ask for what this machine has there.
     """
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -55,33 +55,33 @@ def without(*names):
 
 
 @pytest.mark.parametrize("browser", ["chromium", "google_chrome"])
-def test_what_is_there_is_enough(install, browser):
+def test_nothing_is_installed_if_nothing_is_missing(install, browser):
     done, calls = install(apt_get=RECORD, **without("chromium"), **{browser: "exit 3"})
     assert (done.returncode, done.stdout, done.stderr, calls) == (0, "", "", [])
 
 
 @pytest.mark.parametrize("absent", [("chromium",), ("ssh", "pkill", "unshare")])
-def test_root_installs_what_is_not_without_being_asked_anything(install, absent):
+def test_root_installs_what_is_missing_without_prompts(install, absent):
     done, calls = install(apt_get=RECORD, **without(*absent))
     assert done.returncode == 0, done.stderr
     packages = " ".join({**PROGRAMS, "chromium": "chromium"}[name] for name in absent)
     assert calls == ["noninteractive update -q", f"noninteractive install -y -q --no-install-recommends {packages}"]
 
 
-def test_what_apt_get_says_is_shown_where_it_fails(install):
+def test_output_of_apt_get_is_shown_if_it_fails(install):
     lines = f"{RECORD}\n[ $1 = update ] || {{ echo 'E: Unable to locate it' >&2; exit 100; }}"
     done, calls = install(apt_get=lines, **without("chromium"))
     assert done.returncode == 1 and len(calls) == 2
     assert "E: Unable to locate it" in done.stderr and "could not install chromium" in done.stderr
 
 
-def test_a_user_is_told_what_to_run(install):
+def test_other_users_see_the_command_to_run(install):
     done, calls = install(apt_get=RECORD, id="echo 1000", **without("chromium"))
     assert (done.returncode, calls) == (1, [])
     assert "only root can" in done.stderr and "sudo apt-get install chromium" in done.stderr
 
 
-def test_another_distribution_is_told_what_is_missing(install):
+def test_other_distributions_see_what_is_missing(install):
     done, _ = install(**without("chromium", "ssh"))
     assert done.returncode == 1
-    assert "not there: chromium openssh-client, and no apt-get" in done.stderr
+    assert "not installed: chromium openssh-client, and there is no apt-get" in done.stderr
