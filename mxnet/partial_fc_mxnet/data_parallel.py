@@ -62,8 +62,7 @@ class DataParallelModule:
             train_data: Iterator with ``provide_data``.
             optimizer_params: See init_optimizer.
             initializer: Initializes the parameters that arg_params and aux_params do not contain.
-            arg_params: Initial parameters by name, or None.
-            aux_params: Initial running statistics by name, or None.
+            arg_params, aux_params: Initial parameters and running statistics by name, or None.
         """
         if not self._module.binded:
             self.bind(train_data.provide_data, for_training=True)

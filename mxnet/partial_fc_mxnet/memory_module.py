@@ -1,8 +1,7 @@
 """SampleDistributeModule: a data-parallel backbone under a model-parallel classification layer.
 
-A batch takes this path, top to bottom in this file: fit, step, forward_backward; forward (the backbone, then the
-features of all ranks); backward_all (the classification layer with the update of its centers, then the backbone);
-update (of the backbone).
+A batch takes this path, top to bottom in this file: run_updates, step, forward (the backbone, then the all-gather of
+features and labels), backward_all (the layer with the update of its centers, then the backbone), update (the backbone).
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes of this rank,
 S sampled classes of this rank.
@@ -124,8 +123,7 @@ class SampleDistributeModule(DataParallelModule):
             optimizer_params: Arguments of MXNet's SGD, see init_optimizer.
             batch_end_callback: One callable, a list, or None; called with batch_end_param after every update.
             initializer: Initializes the parameters that arg_params and aux_params do not contain.
-            arg_params: Initial parameters by name, or None.
-            aux_params: Initial running statistics by name, or None.
+            arg_params, aux_params: Initial parameters and running statistics by name, or None.
             max_update: Total number of updates; None trains for one epoch.
             saved: SavedTraining to resume from, or None.
         """
