@@ -1,9 +1,12 @@
-"""Writing checkpoints while the training goes on.
+"""Writing checkpoints in the background of a training.
 
-A save goes through these phases: every rank takes a copy of what it holds (the only one that stops the training);
-a thread of low priority writes the copy to files aside; a rank that has finished sets RankFlags.CHECKPOINT_WRITTEN,
-which is sent with the labels of its next step; after the step in which all ranks have set it they exchange sizes and
-hashes; rank 0 writes the manifest, gives the folder its final name, and removes the oldest one.
+The phases of a save:
+    1. Every rank copies its state. Only this phase blocks training.
+    2. A thread of low priority writes the copy to files in a temporary folder.
+    3. A rank that has written its files sets RankFlags.CHECKPOINT_WRITTEN, which is sent with the labels of its next
+       step.
+    4. After the step in which all ranks have set the flag, the ranks exchange sizes and hashes.
+    5. Rank 0 writes the manifest, renames the folder and removes the oldest checkpoint.
 """
 
 from __future__ import annotations
@@ -31,23 +34,23 @@ Chunks = Callable[[], Iterator]
 
 
 class CallBackCheckpoint:
-    """Saves everything the next update depends on, every so many updates and when the job is to stop.
+    """Saves all state on which the next update depends, every ``frequent`` updates and when the job is asked to stop.
 
-    Collectives: none in a step. All-reduce ``checkpoint.room``, all-gathers ``together.checkpoint.<phase>`` and
-    ``checkpoint.shards`` once a save.
+    Collectives: none in a step without a save. Each save: all-reduce ``checkpoint.room``, all-gathers
+    ``together.checkpoint.<phase>`` and ``checkpoint.shards``.
 
     Args:
         module: SampleDistributeModule, in fit.
-        folder: where the checkpoints are, on a disk that all ranks see.
-        frequent: updates between saves; 0 for none but the one before stopping.
-        notes: gives what else is to be in the checkpoint, at each save; rank 0's is kept, as JSON has it.
-        origin: how the training was started, for people who read the manifest; as JSON has it.
-        saved_at: the update in the folder that the training goes on from.
+        folder: of the checkpoints, on a disk that all ranks see.
+        frequent: updates between saves; 0 saves only before stopping.
+        extra_state: called at each save; returns further state for the checkpoint, as JSON. That of rank 0 is saved.
+        origin: settings and versions of the training, as JSON, for people who read the manifest.
+        saved_at: update of the checkpoint in ``folder`` that the training resumes from.
 
     Raises, in a call:
-        collectives.Preempted: on every rank, when one was asked to stop and the checkpoint is complete.
-        collectives.JobError: on every rank, when one could not write, or when its numbers are not finite.
-        OSError: on rank 0, when it could not complete the checkpoint that was written in the background.
+        collectives.Preempted: On every rank, when one was asked to stop and the checkpoint is complete.
+        collectives.JobError: On every rank, if one cannot write, or its numbers are not finite.
+        OSError: On rank 0, if it cannot complete the checkpoint written in the background.
     """
 
     def __init__(
@@ -55,12 +58,12 @@ class CallBackCheckpoint:
         module,
         folder: CheckpointFolder,
         frequent: int,
-        notes: Callable[[], dict] = dict,
+        extra_state: Callable[[], dict] = dict,
         origin: Mapping[str, Any] | None = None,
         saved_at: int = 0,
     ):
         self.module, self.folder, self.frequent = module, folder, frequent
-        self._notes, self._origin = notes, dict(origin or {})
+        self._extra_state, self._origin = extra_state, dict(origin or {})
         self._saved_at = saved_at
         self._save: _Save | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=_lower_priority)
@@ -97,23 +100,23 @@ class CallBackCheckpoint:
         self._finish()
         num_update = self.module.num_update
         self._saved_at = num_update
-        # All ranks alike: who has written already meets the others now, who writes in its thread meets them later.
+        # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
         background = not collectives.largest("checkpoint.room", 0.0 if _copy_fits(self.module.memory_bank) else 1.0)
-        make = partial(_Save, self.module, self.folder, self._notes(), self._thread if background else None)
+        make = partial(_Save, self.module, self.folder, self._extra_state(), self._thread if background else None)
         self._save = collectives.run_on_all_ranks("checkpoint.copy", make)
         if not background:
             self._publish()
 
     def _finish(self) -> None:
-        """Waits for the save that is under way, if there is one."""
+        """Waits for the current save, if there is one."""
         if self._save is not None:
             self._publish()
         collectives.run_on_all_ranks("checkpoint.publish", lambda: self._published and self._published.result())
 
     def _publish(self) -> None:
-        """All ranks agree that they have written; rank 0 goes on in its thread."""
+        """Exchanges sizes and hashes of the written files; rank 0 then completes the checkpoint in its thread."""
         save, self._save = self._save, None
-        save.waited_for = True
+        save.blocks_training = True
         entries = collectives.run_on_all_ranks("checkpoint.write", save.written.result)
         shards = collectives.gather("checkpoint.shards", (save.shard, entries, save.rank_state))
         if hvd.rank() == 0:
@@ -126,29 +129,29 @@ class CallBackCheckpoint:
 
 
 class _Save:
-    """One checkpoint of this rank, from the copy to what is in its files.
+    """One checkpoint of this rank.
 
     Args:
         module, folder: see CallBackCheckpoint.
-        notes: see there.
-        thread: writes a copy; None writes the files now, from where the numbers are.
+        extra_state: further state of the training.
+        thread: writes a copy; None writes the files now, without a copy.
 
     Attributes:
         written: Future of {file: Entry}.
-        shard: (first class, behind the last) of this rank.
-        rank_state: what only this rank has and no array holds.
-        waited_for: set it when the training stands still until the files are written.
+        shard: (first class, last class + 1) of this rank.
+        rank_state: state of this rank that is not an array.
+        blocks_training: set when training waits for the files.
     """
 
-    def __init__(self, module, folder: CheckpointFolder, notes: dict, thread: ThreadPoolExecutor | None):
+    def __init__(self, module, folder: CheckpointFolder, extra_state: dict, thread: ThreadPoolExecutor | None):
         bank = module.memory_bank
         self.num_update, self.embedding_size = module.num_update, bank.embedding_size
         self.shard = (bank.class_start, bank.class_start + bank.num_local)
         self.rank_state = {"sampler": bank.sampler.state()}
-        self._state = {**module_state.progress(module), **notes}
+        self._state = {**module_state.progress(module), **extra_state}
         self._path = folder.begin(self.num_update)
         self._files = _files(module, copied=thread is not None)
-        self.waited_for = thread is None
+        self.blocks_training = thread is None
         if thread is not None:
             self.written = thread.submit(self._write)
         else:
@@ -157,7 +160,7 @@ class _Save:
                 self.written.set_result(self._write())
 
     def manifest(self, shards: list, origin: dict) -> Manifest:
-        """That of all ranks' (shard, entries, rank_state)."""
+        """Makes the manifest from (shard, entries, rank_state) of all ranks."""
         files: dict[str, Entry] = {}
         for _, entries, _ in shards:
             files.update(entries)
@@ -175,7 +178,7 @@ class _Save:
 
     def _write(self) -> dict[str, Entry]:
         entries = {}
-        while self._files:  # each copy is let go of when it is written
+        while self._files:  # frees each copy when it is written
             name, chunks = self._files.pop()
             try:
                 entries[name] = write_file(os.path.join(self._path, name), chunks(), self._alive)
@@ -184,16 +187,16 @@ class _Save:
         return entries
 
     def _alive(self) -> None:
-        # While the training goes on it is to show signs of life of its own.
-        if self.waited_for:
+        # Otherwise the training reports its own progress, and a stalled one must not be hidden.
+        if self.blocks_training:
             collectives.report_progress()
 
 
 def _files(module, copied: bool) -> list[tuple[str, Chunks]]:
-    """The files of this rank: their names and what makes their content."""
+    """Returns the name of each file of this rank, and a function that yields its content."""
     rank, bank = module.rank, module.memory_bank
-    own = module_state.statistics(module)
-    files: list[tuple[str, Chunks]] = [(statistics_file(rank), lambda: npz_chunks(own))]
+    statistics = module_state.statistics(module)
+    files: list[tuple[str, Chunks]] = [(statistics_file(rank), lambda: npz_chunks(statistics))]
     if rank == 0:
         backbone = module_state.parameters(module)
         files.append((BACKBONE, lambda: npz_chunks(backbone)))
@@ -206,7 +209,7 @@ def _files(module, copied: bool) -> list[tuple[str, Chunks]]:
 
 
 def _copy_fits(bank) -> bool:
-    """Whether the host has room for a second copy of its ranks' centers and momentum, with as much to spare."""
+    """Returns whether the host has free memory for twice the centers and momentum of its ranks."""
     if bank.centers.files:
         return False
     ranks = hvd.local_size() if hvd.is_initialized() else 1
@@ -214,5 +217,5 @@ def _copy_fits(bank) -> bool:
 
 
 def _lower_priority() -> None:
-    """Lets the training have the cores first; Linux has priorities of single threads."""
+    """Gives this thread the lowest priority, so that training gets the cores first; Linux has priorities per thread."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

@@ -1,6 +1,6 @@
-"""Validation pairs embedded by the module in training, each rank doing its share of every set.
+"""Embeds validation pairs with the module in training; each rank embeds a share of every set.
 
-Shapes: P pairs, n pairs of this rank, B batch, E embedding.
+Shapes: P pairs, n pairs of this rank, N images, B batch, E embedding, H, W image size.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from . import collectives
 
 
 class Embedder:
-    """Embeds validation pairs, spread over the ranks; only two numbers a pair travel between them.
+    """Embeds validation pairs on all ranks, which exchange only two numbers per pair.
 
-    Encoded images are kept, of this rank's pairs alone, from the first time on; pixels for two batches at a time.
+    A rank keeps the encoded images of its own pairs in memory, and the pixels of two batches at a time.
 
     Args:
         module: SampleDistributeModule, bound.
-        batch_size, image_size: B and H = W of what it is bound to.
+        batch_size, image_size: B and H = W to which it is bound.
 
     Attributes:
-        pairs: name -> PairsOfRank of the sets that have been read.
+        pairs: name -> PairsOfRank of the sets read so far.
     """
 
     def __init__(self, module, batch_size: int, image_size: int):
@@ -38,9 +38,9 @@ class Embedder:
         self.pairs: dict[str, PairsOfRank] = {}
 
     def __call__(self, name: str, path: str) -> PairFigures:
-        """Embeds all pairs of a set on all ranks together.
+        """Embeds all pairs of a set, on all ranks together.
 
-        Collectives: those of prepare, at the first time; ``aux.*`` of SampleDistributeModule.average_aux, all-gathers
+        Collectives: those of prepare in the first call; ``aux.*`` of SampleDistributeModule.average_aux; all-gathers
         ``together.embed.<name>`` and ``pairs.<name>``.
 
         Args:
@@ -48,27 +48,27 @@ class Embedder:
             path: of its ``.bin``, the same on every rank.
 
         Raises:
-            JobError: on every rank, where one met a damaged file or image.
+            JobError: On every rank, if one reads a damaged file or image.
         """
         if name not in self.pairs:
             self.prepare(name, path)
         self.module.average_aux()
         pairs = self.pairs[name]
-        # Only what a rank does by itself is in it: a rank that failed would be missed in the all-gather.
-        mine = collectives.run_on_all_ranks(
+        # No collective inside: a rank that fails would not take part in it.
+        local_figures = collectives.run_on_all_ranks(
             f"embed.{name}", lambda: (self._embed_share(pairs), self._compare_modes(pairs))
         )
-        shares, agreements = zip(*collectives.gather(f"pairs.{name}", mine))
+        shares, agreements = zip(*collectives.gather(f"pairs.{name}", local_figures))
         distance, lengths = np.concatenate(shares).T
         return PairFigures(distance, pairs.issame, float(lengths.mean()), float(np.concatenate(agreements).mean()))
 
     def prepare(self, name: str, path: str) -> PairsOfRank:
-        """Reads this rank's share of a set, and decodes each image once.
+        """Reads this rank's share of a set, and decodes each image once to find damaged ones.
 
         Collectives: all-gather ``together.read.<name>``.
 
         Raises:
-            JobError: on every rank, where a file or an image is damaged.
+            JobError: On every rank, if a file or an image is damaged.
         """
         self.pairs[name] = collectives.run_on_all_ranks(f"read.{name}", lambda: self._read(name, path))
         return self.pairs[name]
@@ -81,9 +81,9 @@ class Embedder:
         return pairs
 
     def _embed_share(self, pairs: PairsOfRank) -> np.ndarray:
-        """(n, 2) float64: squared distance, and mean length of the four embeddings, of each of this rank's pairs."""
+        """Returns (n, 2) float64: squared distance, and mean norm of the four embeddings, of each pair of this rank."""
         starts = range(0, len(pairs.images), self._step())
-        figures = [np.empty((0, 2))]  # of a rank without pairs
+        figures = [np.empty((0, 2))]  # for a rank without pairs
         with ThreadPoolExecutor(1) as thread:  # decodes while the network computes
             waiting = [thread.submit(self._decode, pairs, start) for start in starts[:1]]
             for number in range(len(starts)):
@@ -93,16 +93,16 @@ class Embedder:
         return np.concatenate(figures)
 
     def _compare_modes(self, pairs: PairsOfRank) -> np.ndarray:
-        """(N,) float64 cosines between both modes' embeddings, of the first images of this rank in whole batches."""
+        """Returns (N,) float64, the cosine between both modes' embeddings of each image in this rank's first batch."""
         pixels = self._decode(pairs, 0)
         if not len(pixels):
             return np.empty(0)
-        batch = np.resize(pixels, (self.batch_size, *pixels.shape[1:]))  # again from the first, where they are fewer
+        batch = np.resize(pixels, (self.batch_size, *pixels.shape[1:]))  # repeats the first images if there are fewer
         evaluated, trained = self._forward(batch), self._forward(batch, batch_statistics=True)
         return 1 - squared_distances(np.stack([evaluated, trained], axis=1).reshape(-1, evaluated.shape[1])) / 2
 
     def _step(self) -> int:
-        """Images at once: whole pairs. A batch of one image is none."""
+        """Returns the number of images per step: whole pairs, also with a batch of one image."""
         return max(2, self.batch_size // 2 * 2)
 
     def _decode(self, pairs: PairsOfRank, start: int) -> np.ndarray:
@@ -115,7 +115,7 @@ class Embedder:
         return np.stack([squared_distances(plain + mirrored), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
 
     def _embed(self, pixels: np.ndarray) -> np.ndarray:
-        """(N, E) float64 of (N, H, W, 3)."""
+        """Returns (N, E) float64 for pixels (N, H, W, 3)."""
         parts = [self._forward(pixels[i : i + self.batch_size]) for i in range(0, len(pixels), self.batch_size)]
         return np.concatenate(parts).astype(np.float64)
 

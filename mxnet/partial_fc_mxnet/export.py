@@ -1,4 +1,4 @@
-"""A backbone that MXNet or the original trainer has saved, as an ONNX file that is held against MXNet.
+"""Exports a backbone saved by MXNet or the original trainer to ONNX and compares it with MXNet.
 
 Example: python -m partial_fc_mxnet.export models/r50-arcface-emore/model-0000.params --pairs lfw.bin
 """
@@ -33,12 +33,12 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL", help="<prefix>-symbol.json, <prefix>-<epoch>.params, or their folder")
-    parser.add_argument("--out", metavar="FILE", help=f"default: {ONNX_NAME} beside it")
-    parser.add_argument("--pairs", metavar="BIN", help="validation pairs, to compare with MXNet on faces too")
+    parser.add_argument("--out", metavar="FILE", help=f"default: {ONNX_NAME} in the same folder")
+    parser.add_argument("--pairs", metavar="BIN", help="validation pairs, to compare with MXNet on faces as well")
     parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
     add_force(parser)
     args = parser.parse_args()
-    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else MXNet prints a line about oneDNN
     return run_command(lambda: _export(args.model, args.out, args.pairs, args.image_size, args.force))
 
 
@@ -46,7 +46,9 @@ def _export(model: str, out: str | None, pairs: str | None, image_size: int, for
     symbol_path, params_path = find_checkpoint(model)
     out = out or os.path.join(os.path.dirname(symbol_path), ONNX_NAME)
     if os.path.exists(out) and not force:
-        raise FileExistsError(f"{out} is there already, and may hold more than this would: --out FILE, or --force")
+        raise FileExistsError(
+            f"{out} already exists and may have metadata that this would lose: give --out FILE, or --force"
+        )
     symbol, arg_params, aux_params = load_backbone(symbol_path, params_path)
     images = read_pairs(pairs)[0][:FACES] if pairs else []
     faces = decode_faces(images, image_size, pairs or "")
@@ -57,10 +59,13 @@ def _export(model: str, out: str | None, pairs: str | None, image_size: int, for
 
 
 def load_backbone(symbol_path: str, params_path: str):
-    """(symbol that ends at the embedding, its parameters, its running statistics), float32.
+    """Loads a backbone.
+
+    Returns:
+        (symbol that ends at the embedding, its parameters, its running statistics), the arrays float32 by name.
 
     Raises:
-        ValueError: MXNet cannot read a file, or parameters are missing; names it.
+        ValueError: MXNet cannot read a file, or parameters are missing; names the file.
     """
     symbol = _load(mx.sym.load, symbol_path)
     if f"{EMBEDDING}_output" in symbol.get_internals().list_outputs():
@@ -73,7 +78,9 @@ def load_backbone(symbol_path: str, params_path: str):
         if key not in loaded
     ]
     if missing:
-        raise ValueError(f"{params_path} has no {missing[0]}, which {symbol_path} needs: are they of one training?")
+        raise ValueError(
+            f"{params_path} has no {missing[0]}, which {symbol_path} needs: give files of the same training"
+        )
     arg_params = {name: loaded[f"arg:{name}"].astype(np.float32) for name in symbol.list_arguments() if name != "data"}
     aux_params = {name: loaded[f"aux:{name}"].astype(np.float32) for name in symbol.list_auxiliary_states()}
     return symbol, arg_params, aux_params

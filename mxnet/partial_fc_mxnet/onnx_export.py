@@ -1,4 +1,4 @@
-"""The backbone as an ONNX file that is known to give MXNet's embeddings.
+"""Exports a backbone to ONNX and compares the embeddings with MXNet's.
 
 Shapes: N faces, H, W image size, E embedding.
 """
@@ -19,14 +19,14 @@ NAME = "the ONNX file of this backbone"
 
 
 class OnnxExport:
-    """Makes the file, and holds it against MXNet on random images and on faces.
+    """Makes the ONNX file and compares it with MXNet on random images and on faces.
 
     Args:
         symbol: the backbone in float32: ``data`` (N, 3, H, W) to (N, E).
         image_size: H = W.
-        context: where MXNet computes the embeddings that are wanted.
-        faces: (n, H, W, 3) uint8 RGB, real ones; n may be 0.
-        metadata: num_update -> what the file tells of itself, by name; None: nothing.
+        context: device on which MXNet computes the expected embeddings.
+        faces: (n, H, W, 3) uint8 RGB faces; None for none.
+        metadata: num_update -> metadata of the file, by name; None for none.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class OnnxExport:
         self.metadata = metadata or (lambda num_update: {})
 
     def __call__(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:
-        """The file's bytes.
+        """Returns the bytes of the file.
 
         Raises:
-            ValueError: an operator has no counterpart, or the file's embeddings are not MXNet's to a cosine distance of
-                1e-4; names the node, or tells the distance. A network whose embeddings in MXNet alone move as far
-                when pixels move by PIXEL_STEP cannot be compared with anything: that is a warning in the log.
+            ValueError: An operator has no counterpart in ONNX (names the node), or the embeddings differ from MXNet's
+                by a cosine distance above 1e-4. If MXNet's own embeddings change as much when pixels change by
+                PIXEL_STEP, the network cannot be compared, and a warning is logged instead.
         """
         from partial_fc.inference.parity import EmbeddingMismatch, check_onnx, random_faces
 
@@ -57,39 +57,41 @@ class OnnxExport:
         try:
             check_onnx(content, NAME, faces, expected)
         except EmbeddingMismatch as error:
-            self._excuse(error, expected, self._embed(arg_params, aux_params, faces + np.float32(PIXEL_STEP)))
+            self._raise_unless_chaotic(
+                error, expected, self._embed(arg_params, aux_params, faces + np.float32(PIXEL_STEP))
+            )
         return content
 
-    def _excuse(self, error: ValueError, expected: np.ndarray, moved: np.ndarray) -> None:
-        """Raises the error, unless the network is at fault and not the file."""
+    def _raise_unless_chaotic(self, error: ValueError, expected: np.ndarray, moved: np.ndarray) -> None:
+        """Raises the error, unless the network amplifies tiny changes of pixels just as much."""
         from partial_fc.inference.parity import MAX_COSINE_DISTANCE, cosine_distances
 
         distance = float(cosine_distances(expected, moved).max())
         if not distance > MAX_COSINE_DISTANCE:
             raise error
         logging.warning(
-            "%s; but MXNet's own move by %.3g when pixels move by %g: this network is chaotic, as deep ones are before "
-            "they are trained, and the file is kept",
+            "%s; but MXNet's own embeddings change by %.3g when pixels change by %g: this network is chaotic, as deep "
+            "ones are before training, so the file is kept",
             error,
             distance,
             PIXEL_STEP,
         )
 
     def try_out(self, arg_params: Params, aux_params: Params) -> None:
-        """Makes the file of a network that is not trained yet, and looks whether onnxruntime takes it.
+        """Checks that onnxruntime loads the exported file of a network that is not trained yet.
 
-        Embeddings are not compared: some deep networks are chaotic before they are trained, and MXNet's differ from
-        its own when a pixel moves by a ten-thousandth.
+        Embeddings are not compared: some deep networks are chaotic before training, so that MXNet's own embeddings
+        change when a pixel changes by a ten-thousandth.
 
         Raises:
-            ValueError: an operator has no counterpart.
+            ValueError: An operator has no counterpart in ONNX.
         """
         from partial_fc.inference.parity import check_form
 
         check_form(self._content(arg_params, aux_params, 0), NAME)
 
     def _content(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:
-        # Here, as only rank 0 needs them: loading them takes longer than a step of a small network.
+        # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
         from partial_fc.export.mxnet_symbol import read_symbol
         from partial_fc.export.onnx import to_onnx
 
@@ -98,13 +100,14 @@ class OnnxExport:
         return to_onnx(nodes, params, (self.image_size, self.image_size), self.metadata(num_update))
 
     def _embed(self, arg_params: Params, aux_params: Params, faces: np.ndarray) -> np.ndarray:
-        """(N, E) by MXNet, of what is saved and not of the module in training, which may compute in float16."""
+        """Returns (N, E) by MXNet from the saved parameters; the module in training may compute in float16."""
         data = mx.nd.array(np.ascontiguousarray(faces.transpose(0, 3, 1, 2)), ctx=self.context, dtype=np.float32)
         arguments = {name: array.as_in_context(self.context) for name, array in arg_params.items()}
         statistics = {name: array.as_in_context(self.context) for name, array in aux_params.items()}
-        given = {**arguments, "data": data}
         try:
-            executor = self.symbol.bind(self.context, given, aux_states=statistics, grad_req="null")
+            executor = self.symbol.bind(
+                self.context, {**arguments, "data": data}, aux_states=statistics, grad_req="null"
+            )
             embeddings: np.ndarray = executor.forward(is_train=False)[0].asnumpy()
         except mx.MXNetError as error:
             side = self.image_size

@@ -1,1 +1,1 @@
-"""What surrounds the steps of a training: learning rates, results, report, I/O profile."""
+"""The training itself: resuming, results, the run folder, learning rates, report and I/O profile."""
