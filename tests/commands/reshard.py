@@ -1,4 +1,4 @@
-"""Reads the newest checkpoint of one folder and writes what it holds as one of another; without the first, trains.
+"""Restores the newest checkpoint of folder IN, or trains if there is none, and saves a checkpoint in folder OUT.
 
 Run by test_resharding.py on several ranks:  reshard.py CLASSES OUT [IN]
 """
@@ -20,7 +20,7 @@ def main(classes, out, source=None):
     data = DummyIter(2, (3, 2, 2), 3, classes, 0, hvd.rank(), hvd.size())
     saved = SavedTraining.newest(CheckpointFolder(source, 1)) if source else None
     checkpoint = CallBackCheckpoint(module, CheckpointFolder(out, 1), frequent=0)
-    # One that goes on has no update left to do.
+    # A resumed training has no update left to do.
     module.fit(data, params, None, mx.init.Xavier(), max_update=4, saved=saved)
     checkpoint.save(4)
 

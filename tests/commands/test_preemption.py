@@ -1,4 +1,4 @@
-"""A training that is asked to stop saves first, ends with exit code 75, and goes on from there."""
+"""A training that is asked to stop saves a checkpoint, ends with exit code 75, and resumes from it."""
 
 import json
 import signal
@@ -14,28 +14,28 @@ LIMIT = 30  # seconds
 
 
 @pytest.fixture
-def words(settings):
-    """Words for a training that would go on for hours."""
+def arguments(settings):
+    """Arguments of a training that would take hours."""
     ends = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000"]
     return [*settings, *ends, "checkpoint_every=0", "embedding_size=32", "baselines=False"]
 
 
 def stop(group, *signals):
-    """Sends the signals when some updates are done; returns everything the group has said and its exit code."""
-    said = []
+    """Sends the signals after some updates; returns the output of the group and its exit code."""
+    lines = []
     for line in group.stdout:
-        said.append(line)
+        lines.append(line)
         if "Global Step: 4 " in line:
             break
     for number in signals:
         group.send_signal(number)
         time.sleep(0.05)
     rest, _ = group.communicate(timeout=LIMIT)
-    return "".join(said) + rest, group.returncode
+    return "".join(lines) + rest, group.returncode
 
 
 def wait_for_end(models):
-    """Waits until no process of the training is left: launchers may end before the ranks."""
+    """Waits until no process of the training is left; launchers may end before the ranks."""
     end = time.monotonic() + LIMIT
     while processes_with(models):
         assert time.monotonic() < end, processes_with(models)
@@ -47,15 +47,15 @@ def wait_for_end(models):
     [
         ("run.sh", [signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM], PREEMPTED),
         ("python", [signal.SIGTERM, signal.SIGTERM], PREEMPTED),
-        # What horovodrun itself gives.
+        # The exit codes of horovodrun itself.
         ("horovodrun over Gloo", [signal.SIGTERM], 1),
         ("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
     ],
 )
-def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, words, tmp_path):
+def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, arguments, tmp_path):
     _, command, environment = LAUNCHERS[launcher]
     models = tmp_path / "models"
-    with started([*command, *words], **environment) as group:
+    with started([*command, *arguments], **environment) as group:
         output, returned = stop(group, *signals)
         wait_for_end(models)
     assert returned == code, output
@@ -64,22 +64,22 @@ def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, word
     assert "error: " not in output and not list(models.glob(".job*"))
 
 
-def test_the_stopped_training_goes_on(words, run, tmp_path):
+def test_a_stopped_training_resumes(arguments, run, tmp_path):
     _, command, environment = LAUNCHERS["python"]
     models = tmp_path / "models"
-    with started([*command, *words], **environment) as group:
+    with started([*command, *arguments], **environment) as group:
         stop(group, signal.SIGUSR1)
     (update,) = checkpoints_in(models)
-    more = [word for word in words if not word.startswith("max_update")] + [f"max_update={update + 3}"]
+    more = [argument for argument in arguments if not argument.startswith("max_update")] + [f"max_update={update + 3}"]
     result = run(*command, *more, "--resume", "auto", **environment)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"resumes from update {update}" in result.stdout
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3
 
 
-def test_what_has_not_begun_has_nothing_to_save(words, tmp_path):
+def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
     _, command, environment = LAUNCHERS["python"]
-    with started([*command, *words], **environment) as group:
+    with started([*command, *arguments], **environment) as group:
         while not list((tmp_path / "models").glob(".job*")):
             assert group.poll() is None
             time.sleep(0.02)
@@ -89,16 +89,16 @@ def test_what_has_not_begun_has_nothing_to_save(words, tmp_path):
     assert output.strip() == "error: stop requested before training began: there is nothing to save"
 
 
-def test_a_launcher_that_is_killed_leaves_no_orphans(words, tmp_path):
-    with started(["bash", "run.sh", *words], NP="2") as group:
+def test_a_launcher_that_is_killed_leaves_no_orphans(arguments, tmp_path):
+    with started(["bash", "run.sh", *arguments], NP="2") as group:
         stop_output, code = stop(group, signal.SIGKILL)
         wait_for_end(tmp_path / "models")
     assert code == -signal.SIGKILL, stop_output
     assert len(checkpoints_in(tmp_path / "models")) == 1, stop_output
 
 
-def test_an_interrupt_of_run_sh_ends_all(words, tmp_path):
-    with started(["bash", "run.sh", *words], NP="2") as group:
+def test_an_interrupt_of_run_sh_ends_all(arguments, tmp_path):
+    with started(["bash", "run.sh", *arguments], NP="2") as group:
         output, code = stop(group, signal.SIGINT)
         assert not processes_with(tmp_path / "models")
     assert code == 130, output

@@ -1,4 +1,4 @@
-"""What one number of ranks has saved, others read and save again, to the last bit."""
+"""Checkpoints read and saved again by other numbers of ranks are equal to the last bit."""
 
 import sys
 
@@ -10,7 +10,7 @@ from paths import ROOT, SOURCES
 
 
 def contents(folder):
-    """Backbone, centers, momentum and shards of the newest checkpoint."""
+    """Returns the arrays of the newest checkpoint by name, and its manifest."""
     ((_, path),) = CheckpointFolder(str(folder), 1).complete()
     manifest = read_manifest(path)
     classes = SavedClasses.of_checkpoint(path, manifest)
@@ -19,7 +19,7 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("chain, classes", [((1, 2, 3, 1), 23), ((4, 2), 7)])
-def test_going_round_the_numbers_of_ranks_changes_no_bit(chain, classes, run, tmp_path):
+def test_resharding_over_several_numbers_of_ranks_changes_no_bit(chain, classes, run, tmp_path):
     folders = []
     for number, ranks in enumerate(chain):
         source = folders[-1:]

@@ -1,4 +1,4 @@
-"""The short form of benchmarks/soak.py: ranks are killed at random, and the training ends with the same bytes."""
+"""A short benchmarks/soak.py: although ranks are killed at random, the training ends with the same bytes."""
 
 import sys
 
@@ -10,10 +10,10 @@ from paths import ROOT
 pytestmark = pytest.mark.slow
 
 
-def test_a_training_whose_ranks_are_killed_ends_like_one_left_alone(run, faces):
-    words = [f"rec={faces}", f"num_classes={CLASSES}", "batch_size=8", "max_update=60", "checkpoint_every=4"]
+def test_a_training_whose_ranks_are_killed_ends_like_an_undisturbed_one(run, faces):
+    arguments = [f"rec={faces}", f"num_classes={CLASSES}", "batch_size=8", "max_update=60", "checkpoint_every=4"]
     soak = [sys.executable, ROOT / "benchmarks" / "soak.py", "--minutes", "0", "--longest", "9", "--kills", "2"]
-    result = run(*soak, *words, timeout=170)
+    result = run(*soak, *arguments, timeout=170)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every byte the same" in result.stdout
     assert " with 0 kills" not in result.stdout

@@ -1,4 +1,4 @@
-"""Each way to start a training, and what it must leave behind."""
+"""Each way to start a training, and the files that it must write."""
 
 import json
 import os
@@ -21,7 +21,7 @@ LOG_LINE = re.compile(
 
 
 def check_outcome(folder, ranks, loss="arcface"):
-    """The output folder of seven updates at batch 8 on 160 images."""
+    """Checks the output folder of seven updates at batch size 8 on 160 images."""
     log = (folder / "training.log").read_text()
     epochs = 160 // (8 * ranks)
     lines = LOG_LINE.findall(log)
@@ -61,7 +61,7 @@ def test_every_launcher_trains(launcher, run, settings, tmp_path):
     result = run(*command, *settings, **environment)
     assert result.returncode == 0, result.stdout + result.stderr
     check_outcome(tmp_path / "models" / "small-arcface-demo", ranks)
-    assert "\r" not in result.stdout + result.stderr  # no bar where there is no terminal
+    assert "\r" not in result.stdout + result.stderr  # no progress bar without a terminal
     assert str(tmp_path / "models" / "small-arcface-demo") in result.stdout
     assert "next:" in result.stdout
 
@@ -86,28 +86,28 @@ def test_a_run_from_its_settings_json_gives_the_same_numbers_and_keeps_the_first
 
 
 def test_debug_mode_needs_no_data(run, tmp_path):
-    words = ["--dataset", "100w", f"models_root={tmp_path}", "num_classes=1000", "embedding_size=64"]
-    result = run("bash", "run.sh", *words, "batch_size=4", "max_update=3", "frequent=1", "sample_ratio=0.1")
+    arguments = ["--dataset", "100w", f"models_root={tmp_path}", "num_classes=1000", "embedding_size=64"]
+    result = run("bash", "run.sh", *arguments, "batch_size=4", "max_update=3", "frequent=1", "sample_ratio=0.1")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "dummy images" in result.stdout
     summary = json.loads((tmp_path / "small-arcface-100w" / "summary.json").read_text())
     assert (summary["updates"], summary["verification"]) == (3, {})
 
 
-def test_a_missing_validation_set_is_told_at_the_start_and_at_the_end(run, settings, tmp_path):
+def test_a_missing_validation_set_is_reported_at_start_and_end(run, settings, tmp_path):
     result = run("bash", "run.sh", *settings, "val_targets=['demo_val','lfw']")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("lfw.bin") == 2
     assert list(check_outcome(tmp_path / "models" / "small-arcface-demo", 2)["verification"]) == ["demo_val"]
 
 
-def test_the_losses_of_the_first_updates_are_the_golden_ones(run, settings):
-    words = [word for word in settings if not word.startswith("frequent")]
+def test_the_first_losses_are_the_golden_ones(run, settings):
+    arguments = [argument for argument in settings if not argument.startswith("frequent")]
     # At s = 64 or a rate of 0.02 seven steps make a percent of the rounding of another processor or order. Here four
     # steps make 0.06 % at most between the processors that were tried (Intel with AMX, two of AMD), six make 0.4 %.
-    words += ["frequent=1", "loss_s=4", "backbone_lr=0.005", "memory_bank_lr=0.005", "warmup_steps=0"]
-    words += ["max_grad_norm=0", "max_update=4"]
-    result = run("bash", "run.sh", *words)
+    arguments += ["frequent=1", "loss_s=4", "backbone_lr=0.005", "memory_bank_lr=0.005", "warmup_steps=0"]
+    arguments += ["max_grad_norm=0", "max_update=4"]
+    result = run("bash", "run.sh", *arguments)
     losses = [float(loss) for loss in re.findall(r"Loss (\d+\.\d+)", result.stdout)]
     if os.environ.get("PARTIAL_FC_UPDATE_ASSETS"):
         GOLDEN.write_text(json.dumps(losses) + "\n")
@@ -116,14 +116,14 @@ def test_the_losses_of_the_first_updates_are_the_golden_ones(run, settings):
 
 def test_a_preset_trains_on_its_files_under_data_root(run, faces, tmp_path):
     (tmp_path / "webface").symlink_to(faces.parent)
-    words = ["--dataset", "webface", "--network", "small", f"data_root={tmp_path}", f"models_root={tmp_path}"]
-    result = run("bash", "run.sh", *words, "batch_size=8", "max_update=2", "embedding_size=32", "sample_ratio=0.1")
+    arguments = ["--dataset", "webface", "--network", "small", f"data_root={tmp_path}", f"models_root={tmp_path}"]
+    result = run("bash", "run.sh", *arguments, "batch_size=8", "max_update=2", "embedding_size=32", "sample_ratio=0.1")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "num_classes 10575" in result.stdout
     assert json.loads((tmp_path / "small-arcface-webface" / "summary.json").read_text())["updates"] == 2
 
 
-def test_a_terminal_gets_a_bar(settings, tmp_path):
+def test_a_terminal_shows_a_progress_bar(settings, tmp_path):
     leader, follower = pty.openpty()
     with subprocess.Popen(["bash", "run.sh", *settings], cwd=ROOT, stdout=follower, stderr=follower) as process:
         os.close(follower)
@@ -131,7 +131,7 @@ def test_a_terminal_gets_a_bar(settings, tmp_path):
         while True:
             try:
                 piece = os.read(leader, 65536)
-            except OSError:  # Linux says so when the last writer has gone
+            except OSError:  # on Linux, after the last writer has closed it
                 break
             if not piece:
                 break

@@ -1,4 +1,4 @@
-"""The ONNX file of every backbone gives MXNet's embeddings; each operator as MXNet computes it."""
+"""The ONNX file of every backbone and operator gives the same embeddings as MXNet."""
 
 import mxnet as mx
 import numpy as np
@@ -16,7 +16,7 @@ SMALLEST = 16  # pixels; every backbone but those with a depth-wise head takes a
 
 
 def random_parameters(symbol, side, seed=0):
-    """Parameters that no mistake hides behind: slopes of both signs, scales and statistics far from 1 and 0."""
+    """Draws parameters that reveal mistakes: slopes of both signs, scales and statistics far from 1 and 0."""
     rng = np.random.default_rng(seed)
     shapes, _, aux_shapes = symbol.infer_shape(data=(1, 3, side, side))
     arg_params, aux_params = {}, {}
@@ -33,7 +33,7 @@ def random_parameters(symbol, side, seed=0):
 
 
 def export(symbol, side, faces=None):
-    """The file, which OnnxExport holds against MXNet."""
+    """Returns the ONNX file, which OnnxExport compares with MXNet."""
     faces = np.empty((0, side, side, 3), np.uint8) if faces is None else faces
     return OnnxExport(symbol, side, mx.cpu(), faces)(*random_parameters(symbol, side), num_update=1)
 
@@ -68,7 +68,7 @@ def test_every_style(style):
 
 
 def other_operators():
-    """What the original's and other people's backbones hold beside ours."""
+    """Returns a network with operators of the original's and of users' backbones."""
     data = mx.sym.identity(mx.sym.Variable("data"), name="id")
     body = mx.sym.Cast((data - 127.5) / 128, dtype="float32")
     body = mx.sym.Convolution(body, kernel=(3, 3), num_filter=6, dilate=(2, 2), pad=(1, 0), stride=(2, 1), name="conv")
@@ -88,7 +88,7 @@ def test_other_operators():
     export(other_operators(), SMALLEST)
 
 
-def test_parameters_as_operands_shared_weights_and_a_flat_end():
+def test_parameters_as_operands_shared_weights_and_flat_output():
     scale, shared = mx.sym.Variable("scale", shape=(1, 4, 1, 1)), mx.sym.Variable("shared_weight")
     body = mx.sym.Convolution(mx.sym.Variable("data"), num_filter=4, kernel=(3, 3), no_bias=True, name="conv")
     body = mx.sym.broadcast_mul(scale, mx.sym.BatchNorm(body, name="bn"))
@@ -106,7 +106,7 @@ def test_a_node_that_does_not_depend_on_images_is_reported():
 
 
 @pytest.mark.parametrize("network", ["r18", "r100"])
-def test_an_untrained_network_is_tried_out_and_not_compared(network):
+def test_an_untrained_network_is_exported_without_comparison(network):
     """With net_se a deep one is chaotic: MXNet's embeddings move by 0.5 when pixels move by a ten-thousandth."""
     symbol = get_symbol(network, 16, net_se=True)
     module = mx.mod.Module(symbol, label_names=None)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: what is in them, and going on from them bit for bit."""
+"""Checkpoints of a training: their content, and resuming from them bit for bit."""
 
 import os
 
@@ -33,7 +33,7 @@ def symbol(embedding_size, dropout=0.3):
 
 
 class Training:
-    """A small training from scratch; `fit` goes on with it, from a checkpoint if one is given."""
+    """A small training; `fit` starts or continues it, or resumes it from a checkpoint."""
 
     def __init__(self, seed=0, batch=BATCH, classes=CLASSES, folder=None, momentum=0.9, width=E):
         rank, size = hvd.rank(), hvd.size()
@@ -67,7 +67,7 @@ class Training:
         return self
 
     def everything(self):
-        """All numbers of this rank."""
+        """Returns all arrays of this rank by name."""
         arg_params, aux_params = self.module.get_export_params()
         arrays = {**arg_params, **aux_params, "weight": self.bank.weight, "mom": self.bank.weight_mom}
         states = self.module._module._updater.states
@@ -77,18 +77,18 @@ class Training:
 
 @pytest.fixture
 def folder(tmp_path):
-    """One folder for all ranks, who each have a tmp_path of their own."""
+    """One folder for all ranks, although each has its own tmp_path."""
     return CheckpointFolder(collectives.gather("folder", str(tmp_path))[0], kept=9)
 
 
-def equal(one, other):
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(other[name], array, err_msg=name)
+def equal(first, second):
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize("in_files, momentum", [(False, 0.9), (True, 0.9), (False, 0.0)])
-def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(folder, in_files, momentum):
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, in_files, momentum):
     how = dict(folder=folder.path if in_files else None, momentum=momentum)
     whole = Training(**how).fit(STEPS)
     for stop in (3, 5):  # within an epoch, and after the rates have changed
@@ -104,29 +104,29 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(folder, in_file
         assert (again.module.num_update, again.module.num_epoch) == (STEPS, whole.module.num_epoch)
 
 
-def test_saving_while_training_saves_the_step_it_was_asked_for(folder):
-    watched = Training().fit(STEPS, folder, every=2)
+def test_a_save_in_the_background_saves_the_state_of_its_step(folder):
+    saving = Training().fit(STEPS, folder, every=2)
     assert [update for update, _ in folder.complete()] == [8, 6, 4, 2]
-    equal(watched.everything(), Training().fit(STEPS).everything())
+    equal(saving.everything(), Training().fit(STEPS).everything())
     for update, path in folder.complete():
         at = Training().fit(update).everything()
         classes = SavedClasses.of_checkpoint(path, read_manifest(path))
-        mine = np.arange(watched.bank.class_start, watched.bank.class_start + watched.bank.num_local)
-        np.testing.assert_array_equal(classes.rows("weight", mine), at["weight"])
-        np.testing.assert_array_equal(classes.rows("weight_mom", mine), at["mom"])
+        own_classes = np.arange(saving.bank.class_start, saving.bank.class_start + saving.bank.num_local)
+        np.testing.assert_array_equal(classes.rows("weight", own_classes), at["weight"])
+        np.testing.assert_array_equal(classes.rows("weight_mom", own_classes), at["mom"])
         with np.load(f"{path}/backbone.npz") as backbone, np.load(f"{path}/rank-{hvd.rank():05}.npz") as own:
             np.testing.assert_array_equal(backbone["arg:fc1_weight"], at["fc1_weight"])
             np.testing.assert_array_equal(own["aux:bn_moving_mean"], at["bn_moving_mean"])
 
 
-def test_without_room_for_a_copy_the_same_is_saved(folder, monkeypatch):
+def test_without_memory_for_a_copy_the_same_is_saved(folder, monkeypatch):
     monkeypatch.setattr("partial_fc_mxnet.checkpointing.free_memory", lambda: 0 if hvd.rank() == 0 else 1 << 40)
     Training().fit(4, folder, every=2)
     again = Training().fit(STEPS, saved=SavedTraining.newest(folder))
     equal(again.everything(), Training().fit(STEPS).everything())
 
 
-def test_when_one_rank_is_to_stop_all_stop_at_the_same_update(folder, monkeypatch):
+def test_a_stop_request_to_one_rank_stops_all_at_the_same_update(folder, monkeypatch):
     training = Training()
 
     def ask(param):
@@ -135,7 +135,7 @@ def test_when_one_rank_is_to_stop_all_stop_at_the_same_update(folder, monkeypatc
 
     with pytest.raises(collectives.Preempted) as stopped:
         training.fit(STEPS, folder, every=100, callbacks=[ask])
-    # Asked during update 3, told with the labels of update 5 at the latest.
+    # Requested during update 3, sent to all ranks with the labels of update 5 at the latest.
     assert stopped.value.num_update == training.module.num_update in (4, 5)
     assert len(set(collectives.gather("stopped_at", training.module.num_update))) == 1
     monkeypatch.undo()
@@ -143,7 +143,7 @@ def test_when_one_rank_is_to_stop_all_stop_at_the_same_update(folder, monkeypatc
     equal(again.everything(), Training().fit(STEPS).everything())
 
 
-def test_numbers_that_are_not_finite_are_not_saved(folder):
+def test_nonfinite_numbers_are_not_saved(folder):
     training = Training()
 
     def spoil(param):
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
         (dict(classes=CLASSES + 1), f"it holds {CLASSES} classes, this training has {CLASSES + 1}"),
         (dict(width=E + 1), f"its embedding size is {E}, this training's is {E + 1}: set embedding_size={E}"),
         (dict(momentum=0.0), "set momentum"),
-        (dict(seed=1), None),  # dummies are the same for every seed: only a set of images has an order
+        (dict(seed=1), None),  # accepted: dummy images do not depend on the seed
     ]
     for arguments, message in cases:
         training = Training(**arguments)
@@ -178,7 +178,7 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
         assert saved.path in str(error.value)
 
 
-def test_new_classes_start_as_new_and_kept_ones_go_on(folder):
+def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder):
     first = Training().fit(3, folder, every=100)
     weight, mom = (all_ranks(array.asnumpy(), "all") for array in (first.bank.weight, first.bank.weight_mom))
     saved = SavedTraining.newest(folder)
@@ -197,8 +197,10 @@ def test_new_classes_start_as_new_and_kept_ones_go_on(folder):
     assert second.module.num_update == 5
 
 
-@pytest.mark.parametrize("batch, epoch, images", [(2, 0, 10), (6, 1, 6)])  # after 8 of 12 there is no room for 6
-def test_another_batch_size_goes_on_at_the_same_image(folder, batch, epoch, images):
+@pytest.mark.parametrize(
+    "batch, epoch, images", [(2, 0, 10), (6, 1, 6)]
+)  # after 8 of 12 images, 6 more do not fit in the epoch
+def test_another_batch_size_resumes_at_the_same_image(folder, batch, epoch, images):
     Training(batch=4).fit(2, folder, every=100)
     training = Training(batch=batch)
     training.data = DummyIter(batch, SHAPE, 12 // batch, CLASSES, 0, hvd.rank(), hvd.size())
@@ -209,7 +211,7 @@ def test_another_batch_size_goes_on_at_the_same_image(folder, batch, epoch, imag
     assert seen[0] == {"epoch": epoch, "images": images * hvd.size()}
 
 
-def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_taken(folder):
+def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(folder):
     Training().fit(4, folder, every=2)
     (_, newest), (older, older_path) = folder.complete()
     if hvd.rank() == 0:
@@ -231,7 +233,7 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_taken(fo
     if hvd.rank() == 0:
         os.remove(os.path.join(older_path, "backbone.npz"))
     collectives.gather("removed", None)
-    # To begin anew would throw away what a person may still save.
+    # Starting again would discard what the user may still be able to repair.
     with pytest.raises(
         collectives.JobError, match=f"all checkpoints in {folder.path} are damaged; to start from update 0, move them"
     ):

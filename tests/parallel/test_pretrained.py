@@ -1,4 +1,4 @@
-"""Beginning with the weights of another training, out of checkpoints and of the files of the original."""
+"""Starting from the weights of another training: of a checkpoint, or of files of the original trainer."""
 
 import os
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def module_of(classes=CLASSES):
-    """A module with random parameters and a new bank."""
+    """Returns a module with random parameters and a new bank."""
     module, _ = build_module(build_bank(classes, 1.0, ""), MarginLoss(embedding_size=E))
     module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
     module.init_params(arg_params=initial_params(seed=5), aux_params={})
@@ -30,7 +30,7 @@ def module_of(classes=CLASSES):
 
 
 def write_original(folder, rows_of_ranks, **params):
-    """Files as the original trainer leaves them: rank 0 writes them all; returns the centers."""
+    """Writes files as the original trainer does, all on rank 0, and returns the centers."""
     rng = np.random.default_rng(3)
     centers = rng.standard_normal((sum(rows_of_ranks), E)).astype(np.float32)
     if hvd.rank() == 0:
@@ -43,8 +43,8 @@ def write_original(folder, rows_of_ranks, **params):
     return centers
 
 
-def begin(path, classes=CLASSES, class_map=""):
-    """What a training has after it has begun with `path`: its parameters, and the centers of all ranks."""
+def start_from(path, classes=CLASSES, class_map=""):
+    """Starts from `path` and returns the parameters, and the centers of all ranks."""
     module = module_of(classes)
     settings = SimpleNamespace(pretrained=path, class_map=class_map, num_classes=classes)
     resume.load_pretrained(settings, module)
@@ -58,16 +58,16 @@ def begin(path, classes=CLASSES, class_map=""):
 def test_weights_of_the_original(folder, name):
     write_original(folder, [3, 3, 3])
     fresh = all_ranks(module_of().memory_bank.weight.asnumpy(), "fresh")
-    params, centers = begin(os.path.join(folder, name))
+    params, centers = start_from(os.path.join(folder, name))
     for key, value in initial_params().items():
         np.testing.assert_array_equal(params[key], value.asnumpy())
-    np.testing.assert_array_equal(centers, fresh)  # weights of the backbone alone, unless asked
+    np.testing.assert_array_equal(centers, fresh)  # without a class map, only the backbone is loaded
 
 
-@pytest.mark.parametrize("rows", [[3, 3, 3], [4, 3], [7]])  # the first as the original splits 7 classes
+@pytest.mark.parametrize("rows", [[3, 3, 3], [4, 3], [7]])  # the first as the original trainer splits 7 classes
 def test_centers_of_the_original(folder, rows):
     written = write_original(folder, rows)
-    _, centers = begin(folder, class_map="same")
+    _, centers = start_from(folder, class_map="same")
     np.testing.assert_array_equal(centers, written[:CLASSES])
 
 
@@ -77,9 +77,9 @@ def test_a_class_map_from_a_file(folder):
         with open(f"{folder}/map.txt", "w") as file:
             file.write("6\n-1\n0\n")
     collectives.gather("mapped", None)
-    _, centers = begin(folder, 3, f"{folder}/map.txt")
+    _, centers = start_from(folder, 3, f"{folder}/map.txt")
     np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
-    assert np.abs(centers[1]).max() < 0.1  # a new one, from N(0, 0.01)
+    assert np.abs(centers[1]).max() < 0.1  # a new center, from N(0, 0.01)
 
 
 def test_a_checkpoint(folder):
@@ -88,7 +88,7 @@ def test_a_checkpoint(folder):
     module.fit(Batches(*random_batches(CLASSES, 2)), params, None, mx.init.Xavier(), max_update=2)
     checkpoint.save(2)
     ((_, path),) = collectives.gather("paths", checkpoint.folder.complete())[0]
-    found, centers = begin(path, class_map="same")
+    found, centers = start_from(path, class_map="same")
     for name, value in module.get_export_params()[0].items():
         np.testing.assert_array_equal(found[name], value.asnumpy())
     np.testing.assert_array_equal(centers, all_ranks(module.memory_bank.weight.asnumpy(), "trained"))
@@ -97,32 +97,32 @@ def test_a_checkpoint(folder):
 def test_half_precision_weights_become_float32(folder):
     bias = np.array([0.5, -1, 2, 0.25], np.float16)
     write_original(folder, [7], **{"arg:fc1_bias": mx.nd.array(bias, dtype="float16")})
-    assert (begin(folder)[0]["fc1_bias"] == bias).all()
+    assert (start_from(folder)[0]["fc1_bias"] == bias).all()
 
 
-def test_what_does_not_fit_names_file_and_parameter(folder):
+def test_weights_of_another_shape_name_file_and_parameter(folder):
     write_original(folder, [7], **{"arg:fc1_weight": mx.nd.zeros((E, D + 1))})
     path = os.path.join(folder, "model-0000.params")
     with pytest.raises(
         collectives.JobError, match=f"cannot start from {path}: arg:fc1_weight has shape .*train the same"
     ):
-        begin(folder)
+        start_from(folder)
 
 
-def test_more_classes_than_there_are_centers_need_a_map(folder):
+def test_more_classes_than_saved_centers_need_a_class_map(folder):
     write_original(folder, [7])
     with pytest.raises(collectives.JobError, match="the saved centers are of 7 classes and this training has 9"):
-        begin(folder, 9, class_map="same")
+        start_from(folder, 9, class_map="same")
 
 
-def test_which_file_is_meant_must_be_clear(folder):
+def test_an_ambiguous_path_is_refused(folder):
     with pytest.raises(collectives.JobError, match="contains neither a checkpoint nor a .params file"):
-        begin(folder)
+        start_from(folder)
     write_original(folder, [7])
     if hvd.rank() == 0:
         mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
     collectives.gather("written", None)
     with pytest.raises(collectives.JobError, match="contains several .params files: give the path of one"):
-        begin(folder)
+        start_from(folder)
     with pytest.raises(collectives.JobError, match="does not exist"):
         read_pretrained(os.path.join(folder, "none"), False)

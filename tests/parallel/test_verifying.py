@@ -1,4 +1,4 @@
-"""Verification and saving while training: the same at any number of ranks, and an error is every rank's."""
+"""Verification and saving during training: equal at any number of ranks, with errors raised on every rank."""
 
 import os
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def symbol():
 
 
 def build_module(batch=BATCH):
-    """The module, bound, with the same parameters on every rank and running statistics of its own."""
+    """Returns the bound module, with equal parameters on every rank and running statistics of this rank."""
     _, bank_lr = get_scheduler([], 0.1, 0.1)
     bank = build_bank(6, 1.0, "")
     module = SampleDistributeModule(symbol(), MarginLoss(embedding_size=E), bank, MemoryBankSGDOptimizer(bank_lr, 1.0))
@@ -58,7 +58,7 @@ def build_module(batch=BATCH):
 
 
 def draw_images(count):
-    """Random ones, the second of a pair often like the first."""
+    """Draws random images, where the second of every other pair resembles the first."""
     rng = np.random.default_rng(count)
     images = rng.integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
     images[1::4] = images[0::4] // 2 + images[1::4] // 2
@@ -77,7 +77,7 @@ def write_set(path, images, damaged=None):
 
 
 def expected_embeddings(images):
-    """By NumPy: (embeddings, those of mirror images)."""
+    """Returns the embeddings of images and of mirrored images, computed by NumPy."""
     module = build_module()
     params = {name: array.asnumpy().astype(np.float64) for name, array in module.get_export_params()[0].items()}
     both = []
@@ -106,8 +106,8 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
     assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // hvd.size())
 
 
-def test_the_other_mode_leaves_no_trace(folder):
-    """Not even where a forward pass in training mode changes the running statistics, as cuDNN's batch norm does."""
+def test_embedding_in_training_mode_changes_nothing(folder):
+    """Even if a forward pass in training mode changes the running statistics, as cuDNN's batch norm does."""
     module = build_module()
     before = {name: array.asnumpy() for name, array in module.get_export_params()[1].items()}
     forward = module._module.forward
@@ -123,17 +123,17 @@ def test_the_other_mode_leaves_no_trace(folder):
         np.testing.assert_array_equal(array.asnumpy(), before[name], err_msg=name)
 
 
-def test_both_modes_are_compared_and_nothing_is_trained_by_that(folder):
+def test_both_modes_are_compared_without_training(folder):
     images = draw_images(48)
     write_set(f"{folder}/set.bin", images)
     module = build_module()
     before = module.get_export_params()
     figures = Embedder(module, BATCH, SIDE)("set", f"{folder}/set.bin")
-    # Of each rank the first batch of its images: by the running statistics, and by those of the batch.
+    # For the first batch of each rank: by the running statistics, and by those of the batch.
     cosines = []
     for rank in range(hvd.size()):
-        mine = shard_of(24, rank, hvd.size())
-        evaluated = expected_embeddings(images[2 * mine.start :][:BATCH])[0]
+        own = shard_of(24, rank, hvd.size())
+        evaluated = expected_embeddings(images[2 * own.start :][:BATCH])[0]
         beta = module.get_export_params()[0]["fc1_beta"].asnumpy()
         linear = (evaluated - beta) * np.sqrt(2 + 1e-3) + np.arange(E)
         trained = (linear - linear.mean(axis=0)) / np.sqrt(linear.var(axis=0) + 1e-3) + beta
@@ -151,11 +151,11 @@ def test_both_modes_are_compared_and_nothing_is_trained_by_that(folder):
 class Written(list):
     """Stands for TensorBoard's writer."""
 
-    def add_scalar(self, *words):
-        self.append(words)
+    def add_scalar(self, *arguments):
+        self.append(arguments)
 
 
-def test_every_metric_is_told(folder, caplog):
+def test_every_metric_is_logged_and_written(folder, caplog):
     images = draw_images(60)
     issame = write_set(f"{folder}/set.bin", images)
     writer = Written()
@@ -171,10 +171,10 @@ def test_every_metric_is_told(folder, caplog):
     assert point.accuracy == pytest.approx(want.accuracy) and point.tar_at_far == pytest.approx(want.tar_at_far)
     assert callback.verify_all(10) == {"set": point.accuracy} and len(callback.history["set"]) == 3
     if hvd.rank() == 0:
-        told = {tag: value for tag, value, num_update in writer if num_update == 10}
+        written = {tag: value for tag, value, num_update in writer if num_update == 10}
         names = ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "dimensions", "agreement", "seconds")
-        assert set(told) == {f"verification/set/{name}" for name in names}
-        assert told["verification/set/xnorm"] == point.xnorm
+        assert set(written) == {f"verification/set/{name}" for name in names}
+        assert written["verification/set/xnorm"] == point.xnorm
         assert f"Dimensions: {point.dimensions:.1f}   Mode agreement: {point.agreement:.3f}" in caplog.text
         assert f"[set][10] Accuracy-Flip: {point.accuracy:.5f}" in caplog.text and " Best: " in caplog.text
         assert f"in {point.seconds:.1f} s" in caplog.text
@@ -182,7 +182,7 @@ def test_every_metric_is_told(folder, caplog):
         assert not writer and not caplog.text
 
 
-def test_history_goes_on(folder):
+def test_a_restored_history_is_continued(folder):
     write_set(f"{folder}/set.bin", draw_images(60))
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
     before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0)
@@ -190,21 +190,6 @@ def test_history_goes_on(folder):
     callback.verify_all(5)
     assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
     assert list(callback.history) == ["set"] and callback.best("set") == 0.99
-
-
-def test_a_checkpoint_of_before_there_were_other_metrics(folder):
-    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": ""}, 5, hvd.rank())
-    callback.restore({"set": [[4, 0.99]]})
-    assert callback.history == {"set": []}
-
-
-def test_the_untrained_network_is_not_the_best(folder):
-    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": ""}, 5, hvd.rank())
-    points = [VerificationPoint(update, accuracy, *[0.0] * 8) for update, accuracy in ((0, 0.7), (5, 0.6), (10, 0.5))]
-    callback.restore({"set": points[:1]})
-    assert callback.best("set") == 0.7
-    callback.restore({"set": points})
-    assert callback.best("set") == 0.6
 
 
 @pytest.mark.parametrize(
@@ -215,16 +200,16 @@ def test_the_untrained_network_is_not_the_best(folder):
         (9, None, r"set\.bin: 9 pairs cannot be divided into 10 folds"),
     ],
 )
-def test_sets_are_looked_at_before_a_training_begins(folder, pairs, damaged, message):
+def test_sets_are_checked_before_training(folder, pairs, damaged, message):
     write_set(f"{folder}/set.bin", draw_images(2 * pairs), damaged)
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
     if message is None:
         callback.prepare()
-        collectives.gather("looked", None)
+        collectives.gather("prepared", None)
         if hvd.rank() == 0:
             os.remove(f"{folder}/set.bin")
         collectives.gather("removed", None)
-        assert list(callback.verify_all(5)) == ["set"]  # of what was read
+        assert list(callback.verify_all(5)) == ["set"]  # from what was read before
     else:
         with pytest.raises(collectives.JobError, match=message):
             callback.prepare()
@@ -237,15 +222,15 @@ def test_a_damaged_image_is_named_on_every_rank(folder):
         callback.verify_all(5)
 
 
-class Spoilt(OnnxExport):
-    """An export that goes wrong: it is made of other numbers than those that are saved."""
+class WrongExport(OnnxExport):
+    """An export whose embeddings differ from those of the saved parameters."""
 
     def _embed(self, arg_params, aux_params, faces):
         return super()._embed(arg_params, aux_params, faces) + 1.0
 
 
 class Chaotic(OnnxExport):
-    """An export of a network whose embeddings move with every breath."""
+    """An export of a network whose embeddings change in every call."""
 
     def _embed(self, arg_params, aux_params, faces):
         return np.random.default_rng().standard_normal((len(faces), E))
@@ -268,7 +253,7 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
         with pytest.raises(
             collectives.JobError, match="computes other embeddings than the backbone it was exported from: cosine"
         ):
-            save(module, folder, Spoilt(*arguments), 4)
+            save(module, folder, WrongExport(*arguments), 4)
     assert sorted(os.listdir(folder)) == ["backbone.onnx", "model-0000.params", "model-symbol.json"]
 
 
