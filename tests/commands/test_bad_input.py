@@ -1,4 +1,4 @@
-"""Bad input: one sentence, on one rank's behalf, a non-zero exit of all ranks, and fast."""
+"""Bad input ends all ranks fast, with a non-zero exit code and one error message."""
 
 import fcntl
 import json
@@ -15,18 +15,18 @@ from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.recordio.reader import RecordReader
 from paths import ROOT
 
-# Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take for ever.
+# Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take forever.
 FAST = 45
 
 
-def refused(run, *words, message, **environment):
-    """Runs two ranks with these words and checks that they end with `message`, once."""
+def refused(run, *arguments, message, **environment):
+    """Runs two ranks with these arguments and checks that they end with `message`, once."""
     start = time.monotonic()
-    result = run("bash", "run.sh", *words, timeout=FAST, **environment)
+    result = run("bash", "run.sh", *arguments, timeout=FAST, **environment)
     output = result.stdout + result.stderr
     assert result.returncode != 0, output
-    told = [line for line in output.splitlines() if not line.startswith("run.sh: ")]  # which names all words, too
-    assert "\n".join(told).count(message) == 1, output
+    lines = [line for line in output.splitlines() if not line.startswith("run.sh: ")]  # which repeats the arguments
+    assert "\n".join(lines).count(message) == 1, output
     assert output.count("error") == 1, output
     assert "Traceback" not in output
     assert time.monotonic() - start < FAST
@@ -34,7 +34,7 @@ def refused(run, *words, message, **environment):
 
 # tests/unit/utils/test_config.py has every setting and preset, tests/unit/test_train_memory.py one rank.
 @pytest.mark.parametrize(
-    "words, message",
+    "arguments, message",
     [
         (["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
         (["batch_size=many"], "batch_size is 'many', but must be of type int"),
@@ -42,8 +42,8 @@ def refused(run, *words, message, **environment):
         (["--sample_ratio", "0.1"], "unrecognized arguments: --sample_ratio"),
     ],
 )
-def test_settings(run, words, message):
-    refused(run, *words, message=message)
+def test_settings(run, arguments, message):
+    refused(run, *arguments, message=message)
 
 
 def test_help_is_printed_once(run):
@@ -94,9 +94,9 @@ def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, f
     content[start : start + 400] = bytes(400)
     (tmp_path / "train.rec").write_bytes(content)
     # Twelve batches of 16: every image is drawn in the first ten.
-    words = [*settings, f"rec={tmp_path / 'train.rec'}", "max_update=12"]
-    refused(run, *words, message="key 77 at offset")
-    result = run("bash", "run.sh", *words, "skip_bad_images=1")
+    arguments = [*settings, f"rec={tmp_path / 'train.rec'}", "max_update=12"]
+    refused(run, *arguments, message="key 77 at offset")
+    result = run("bash", "run.sh", *arguments, "skip_bad_images=1")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "skipped, bad image 1 of at most 1: " in result.stdout + result.stderr
     assert "bad images skipped on all ranks: 1" in result.stdout
@@ -117,8 +117,8 @@ def test_a_damaged_validation_image_ends_all_ranks(run, settings, faces, tmp_pat
 def test_a_network_the_images_are_too_small_for(run, settings, faces, tmp_path):
     for name in ("train.rec", "train.idx"):
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
-    words = [*settings, f"rec={tmp_path / 'train.rec'}", "--network", "mbf", "image_size=16"]
-    refused(run, *words, message="kernel size exceed input")
+    arguments = [*settings, f"rec={tmp_path / 'train.rec'}", "--network", "mbf", "image_size=16"]
+    refused(run, *arguments, message="kernel size exceed input")
 
 
 def test_a_second_training_into_the_same_folder_is_refused(run, settings, tmp_path):
@@ -151,14 +151,14 @@ def packages_without(missing, folder):
 
 
 @pytest.mark.parametrize(
-    "missing, told",
+    "missing, message",
     [
         ("easydict", "No module named 'easydict'"),
         ("mxnet", "MXNet is not installed"),
         ("horovod", "Horovod is not installed"),
     ],
 )
-def test_a_missing_package_says_what_to_run(missing, told, settings, tmp_path):
+def test_a_missing_package_says_what_to_run(missing, message, settings, tmp_path):
     packages = tmp_path / "packages"
     packages.mkdir()
     roots = [packages_without(missing, packages), ROOT, ROOT / "mxnet"]
@@ -167,5 +167,5 @@ def test_a_missing_package_says_what_to_run(missing, told, settings, tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=FAST, env=env)
     assert result.returncode != 0
-    assert told in result.stderr and "run `bash setup-utils/install.sh`" in result.stderr, result.stderr
+    assert message in result.stderr and "run `bash setup-utils/install.sh`" in result.stderr, result.stderr
     assert "Traceback" not in result.stderr
