@@ -1,5 +1,7 @@
-"""report.html as a browser shows it: whole, legible and unclipped, on a phone and a screen, light and dark; and asking
-nobody for anything: every request that the browser makes arrives at a proxy of the test."""
+"""report.html in a browser: complete, legible and unclipped on a phone and a screen, light and dark, without requests.
+
+Every request of the browser goes to a proxy of the test.
+"""
 
 import html
 import json
@@ -22,18 +24,18 @@ FLAGS = (
     "--disable-component-update --disable-sync --hide-scrollbars --force-device-scale-factor=1 "
     "--enable-logging=stderr --proxy-bypass-list=<-loopback>"
 ).split()
-SCHEMES = {"dark": 0, "light": 1}  # as Blink numbers them
+SCHEMES = {"dark": 0, "light": 1}  # numbers of Blink
 PAGE, FRAME = "http://report.test/report.html", "http://report.test/phone.html"
-# Chromium makes no window narrower than 500 pixels: a phone is a frame in one.
+# Chromium windows are at least 500 pixels wide, so a phone is a frame in a window.
 PHONE = 400
 IN_A_PHONE = f"""<!doctype html><link rel="icon" href="data:,">
 <style>:root {{ color-scheme: light dark; }} * {{ margin: 0; border: 0; }}</style>
 <iframe src="report.html" width="{PHONE}" height="5000"></iframe>"""
-# Chromium asks its maker for the time, for accounts and for updates, whatever it shows; the proxy answers with errors.
-OF_THE_BROWSER = re.compile(r"(https?://)?([\w-]+\.)*(google|googleapis|gvt1|gstatic)\.com[:/]")
-PURE = "rgb(255, 0, 255)"  # of some images, and of nothing else on the page
+# Chromium requests time, accounts and updates from Google for any page; the proxy answers with errors.
+BROWSER_REQUESTS = re.compile(r"(https?://)?([\w-]+\.)*(google|googleapis|gvt1|gstatic)\.com[:/]")
+PURE = "rgb(255, 0, 255)"  # a color of some images and of nothing else on the page
 
-# Runs in the page's head; all it finds stands in the document when the browser prints it.
+# Runs in the head of the page and writes its measurements into the document, which the browser prints.
 MEASURE = """<script>
 const wrong = [];
 addEventListener("error", e => wrong.push("error: " + (e.message || e.target.outerHTML.slice(0, 99))), true);
@@ -43,8 +45,8 @@ const linear = v => v <= 10.31 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4
 const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
 function behind(node) {
   for (; node; node = node.parentElement) {
-    const colour = numbers(getComputedStyle(node).backgroundColor);
-    if (colour.length < 4 || colour[3] > 0) return colour;
+    const color = numbers(getComputedStyle(node).backgroundColor);
+    if (color.length < 4 || color[3] > 0) return color;
   }
 }
 function texts() {
@@ -87,16 +89,16 @@ addEventListener("load", () => {
 
 
 class Proxy(ThreadingHTTPServer):
-    """All of the network that a browser gets: `pages` by address; `asked` is what it wanted."""
+    """The network of the browser: ``pages`` by address; ``requests`` lists the requested addresses."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
-        self.pages, self.asked = {}, []
+        self.pages, self.requests = {}, []
 
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.server.asked.append(self.path)
+        self.server.requests.append(self.path)
         content = self.server.pages.get(self.path)
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -104,16 +106,16 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(content or b"")
 
     def do_CONNECT(self):
-        self.server.asked.append(self.path)
+        self.server.requests.append(self.path)
         self.send_error(502)
 
     def log_message(self, *_):
-        """Nothing: the tests look at `asked`."""
+        """Logs nothing; the tests inspect ``requests``."""
 
 
 @pytest.fixture
 def show(tmp_path):
-    """Opens a page (str) as PAGE; returns (the document afterwards, requests, the browser's own lines)."""
+    """Opens a page (str) as PAGE; returns (final document, requests, output of the browser)."""
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
         pytest.skip("no chromium or Chrome is installed (bash setup-utils/install-test-tools.sh)")
@@ -121,7 +123,7 @@ def show(tmp_path):
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
 
         def open_page(text, phone=False, scheme="light", height=900, more=()):
-            proxy.pages, proxy.asked = {PAGE: text.encode(), FRAME: IN_A_PHONE.encode()}, []
+            proxy.pages, proxy.requests = {PAGE: text.encode(), FRAME: IN_A_PHONE.encode()}, []
             number = len(list(tmp_path.glob("profile*")))
             done = subprocess.run(
                 [
@@ -140,15 +142,16 @@ def show(tmp_path):
                 timeout=60,
             )
             assert done.returncode == 0, done.stderr
-            return done.stdout, [address for address in proxy.asked if not OF_THE_BROWSER.match(address)], done.stderr
+            requests = [address for address in proxy.requests if not BROWSER_REQUESTS.match(address)]
+            return done.stdout, requests, done.stderr
 
         yield open_page
         proxy.shutdown()
 
 
-def encoded(kind, colour, shape=(112, 112)):
-    """An image of one colour (B, G, R)."""
-    return cv2.imencode(kind, np.full((*shape, 3), colour, np.uint8))[1].tobytes()
+def encoded(kind, color, shape=(112, 112)):
+    """Returns an image of one color (B, G, R)."""
+    return cv2.imencode(kind, np.full((*shape, 3), color, np.uint8))[1].tobytes()
 
 
 def a_set(name, gap, rng):
@@ -173,7 +176,7 @@ def a_set(name, gap, rng):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes the page of a training, with `changes`, and returns its text."""
+    """Writes the page of a training with ``changes`` and returns its text."""
 
     def write_report(**changes):
         rng = np.random.default_rng(7)
@@ -215,7 +218,7 @@ def write(tmp_path):
 
 
 def with_script(page, script):
-    """The page with a script at its head, which its policy is widened for, and for nothing else."""
+    """Returns the page with a script in its head; the policy is extended to allow only this script."""
     nothing = html.escape("default-src 'none';")
     assert page.count(nothing) == 1
     opened = page.replace(nothing, f"{nothing} script-src 'unsafe-inline';")
@@ -223,23 +226,23 @@ def with_script(page, script):
 
 
 def measure(show, page, phone, **how):
-    """What MEASURE found; nothing may have been asked for, nor complained about."""
-    document, asked, lines = show(with_script(page, MEASURE), phone, **how)
+    """Returns the measurements of MEASURE; checks that there were no requests and no messages."""
+    document, requests, lines = show(with_script(page, MEASURE), phone, **how)
     measured = json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', document, re.DOTALL).group(1)))
-    assert asked == ([FRAME, PAGE] if phone else [PAGE])
+    assert requests == ([FRAME, PAGE] if phone else [PAGE])
     assert measured["wrong"] == [] and "CONSOLE" not in lines
     return measured
 
 
-def overlap(one, other):
-    """Whether two boxes (left, top, right, bottom) share more than a pixel's edge."""
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    down = min(one[3], other[3]) - max(one[1], other[1])
+def overlap(first, second):
+    """Returns whether two boxes (left, top, right, bottom) overlap by more than a pixel."""
+    across = min(first[2], second[2]) - max(first[0], second[0])
+    down = min(first[3], second[3]) - max(first[1], second[1])
     return across > 1 and down > 1
 
 
 def check_legible(measured):
-    """Contrast as WCAG AA asks for, no tiny text; nothing wider than the window; labels in their charts, each alone."""
+    """Checks contrast by WCAG AA and text size; nothing exceeds the window; chart labels are inside and separate."""
     assert measured["document"] <= measured["width"]
     assert len(measured["texts"]) > 60
     for text in measured["texts"]:
@@ -256,7 +259,7 @@ def check_legible(measured):
 
 
 @pytest.mark.parametrize("phone, scheme", [(True, "dark"), (False, "light")])
-def test_a_page_is_whole_and_legible(show, write, phone, scheme, tmp_path):
+def test_a_page_is_complete_and_legible(show, write, phone, scheme, tmp_path):
     picture = tmp_path / "shot.png"
     measured = measure(show, write(), phone, scheme=scheme, height=5000, more=[f"--screenshot={picture}"])
     assert (measured["width"], measured["dark"]) == (PHONE if phone else 1200, scheme == "dark")
@@ -280,12 +283,12 @@ def test_a_page_is_whole_and_legible(show, write, phone, scheme, tmp_path):
 
 
 def check_picture(path, measured):
-    """The screenshot shows the paper, the images and the lines in the colours that the page has for them."""
+    """Checks that the screenshot contains background, images and lines in the colors of the page."""
     pixels = cv2.imread(str(path))[:, : measured["width"]].astype(np.uint32) @ np.array([1, 256, 65536], np.uint32)
 
-    def share(colour):
-        """Of the pixels that have this rgb(...)."""
-        red, green, blue = map(int, re.findall(r"\d+", colour))
+    def share(color):
+        """Returns the share of pixels with this rgb(...)."""
+        red, green, blue = map(int, re.findall(r"\d+", color))
         return np.mean(pixels == red * 65536 + green * 256 + blue)
 
     assert (max(map(int, re.findall(r"\d+", measured["paper"]))) < 60) == measured["dark"]
@@ -304,17 +307,17 @@ def test_a_training_without_validation_sets(show, write):
 INTRUDER = '<img src="http://elsewhere.test/x.png"><script>document.title = "run"</script>'
 
 
-def test_the_policy_forbids_what_a_page_might_fetch_or_run(show, write):
-    """The page as it is written, with what an escape that was forgotten would let in."""
+def test_the_policy_forbids_requests_and_scripts(show, write):
+    """The page with an image and a script, as a missing escape would insert them."""
     page = write().replace("<main>", "<main>" + INTRUDER, 1)
-    document, asked, lines = show(page)
-    assert asked == [PAGE]
+    document, requests, lines = show(page)
+    assert requests == [PAGE]
     assert "<title>run</title>" not in document and "CONSOLE" in lines
 
 
-def test_a_request_would_be_seen(show, write):
-    """The check that nothing is asked for can fail: the same page without its policy."""
+def test_requests_are_detected(show, write):
+    """The check for requests can fail: the same page without its policy makes one."""
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", write(), count=1)
-    document, asked, _ = show(page.replace("<main>", "<main>" + INTRUDER, 1))
-    assert sorted(asked) == ["http://elsewhere.test/x.png", PAGE]
+    document, requests, _ = show(page.replace("<main>", "<main>" + INTRUDER, 1))
+    assert sorted(requests) == ["http://elsewhere.test/x.png", PAGE]
     assert "<title>run</title>" in document

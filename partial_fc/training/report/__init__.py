@@ -1,11 +1,9 @@
-"""What a finished training leaves: a page and the curves for people (report.html, curves.png), figures for programs
-(summary.json)."""
+"""Reports of a finished training: report.html and curves.png for people, summary.json for programs."""
 
 from .curves_png import draw_curves
 from .page import write_page
-from .results import HardPair, Results, SetResult
+from .results import HardPair, Results, SetResult, write_summary
 from .roc import hardest_pairs, roc_curve
-from .summary import write_summary
 
 __all__ = [
     "HardPair",

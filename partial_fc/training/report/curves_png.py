@@ -1,4 +1,4 @@
-"""Loss and accuracy as a picture: `curves.png`."""
+"""Plot of loss and accuracy: ``curves.png``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Points = Sequence[tuple[int, float]]
 def draw_curves(
     path: str, title: str, losses: Points, accuracies: Mapping[str, Points], baseline: float | None
 ) -> None:
-    """Draws loss and verification accuracy over the updates as a PNG.
+    """Draws loss and verification accuracy over the updates.
 
     Args:
-        path: of the PNG.
-        title: above both.
+        path: PNG to write.
+        title: Title of the figure.
         losses: (update, loss).
-        accuracies: set -> (update, accuracy).
-        baseline: accuracy to draw as a dashed line, None for none.
+        accuracies: Set -> (update, accuracy).
+        baseline: Accuracy to draw as a dashed line, or None.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def draw_curves(
     for name, points in accuracies.items():
         right.plot(*_columns(points), marker="o", label=name)
     if baseline is not None:
-        right.axhline(baseline, linestyle="--", color="grey", label="raw pixels")
+        right.axhline(baseline, linestyle="--", color="gray", label="raw pixels")
     right.set(xlabel="update", ylabel="10-fold accuracy")
     if right.get_legend_handles_labels()[0]:
         right.legend(loc="lower right")

@@ -1,4 +1,4 @@
-"""HTML and SVG written so that nothing can be forgotten to be escaped: what is no Markup yet becomes text."""
+"""Builds HTML and SVG; everything that is not Markup is escaped."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ VOID = {"meta", "link", "img", "path", "circle", "line", "rect"}
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """A string of HTML."""
 
 
 def join(*content) -> Markup:
-    """Markup of texts, which are escaped, Markup, which is not, and sequences of both."""
+    """Joins strings, which are escaped, Markup, which is not, and sequences of both."""
     parts = []
     for item in content:
         if isinstance(item, Markup):
@@ -25,9 +25,9 @@ def join(*content) -> Markup:
 
 
 def tag(name: str, /, *content, **attributes: object) -> Markup:
-    """An element. `class_` is the attribute class, and other underscores are hyphens: aria_label is aria-label."""
-    words = [name]
+    """Returns an element. A trailing underscore is dropped (``class_``), others become hyphens (``aria_label``)."""
+    parts = [name]
     for key, value in attributes.items():
-        words.append(f'{key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"')
-    opening = " ".join(words)
+        parts.append(f'{key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"')
+    opening = " ".join(parts)
     return Markup(f"<{opening}/>") if name in VOID else Markup(f"<{opening}>{join(*content)}</{name}>")

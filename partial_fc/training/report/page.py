@@ -1,4 +1,4 @@
-"""`report.html`: a training on one page that needs nothing but itself."""
+"""``report.html``: the results of a training on one self-contained page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 from partial_fc.checkpoint import replace_file
 from partial_fc.utils.text import plural
 
-from . import pictures, tables, wording
+from . import formatting, pictures, tables
 from .charts import charts
 from .markup import Markup, join, tag
 from .results import Results
@@ -17,17 +17,17 @@ from .svg import figure
 
 
 def write_page(path: str, results: Results) -> None:
-    """Writes the page, whole or not at all.
+    """Writes the page atomically.
 
     Raises:
-        OSError: it could not be written.
+        OSError: The file cannot be written.
     """
-    # A path among the settings may hold bytes that are no UTF-8.
+    # A path among the settings may contain bytes that are not UTF-8.
     replace_file(path, [render(results).encode("utf-8", "replace")])
 
 
 def render(results: Results) -> str:
-    """The page as HTML5: no scripts, and a policy that lets a browser fetch nothing."""
+    """Returns the page as HTML5 without scripts, with a policy that forbids browsers to fetch anything."""
     sections = _sections(results)
     body = tag(
         "body",
@@ -47,7 +47,7 @@ def _head(title: str) -> Markup:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),  # else a server is asked for one
+        tag("link", rel="icon", href="data:,"),  # otherwise browsers request one from a server
         tag("title", title),
         tag("style", Markup(STYLE)),
     )
@@ -55,48 +55,52 @@ def _head(title: str) -> Markup:
 
 def _header(results: Results, sections: list[tuple[str, str, Markup]]) -> Markup:
     summary = results.summary
-    told = [
+    facts = [
         f"{summary.get('network')} trained with {summary.get('loss')} on {summary.get('dataset')}",
-        f"{wording.number(summary.get('updates'))} updates",
-        f"{wording.number(summary.get('ranks'))} ranks" if summary.get("ranks") != 1 else "1 rank",
+        f"{formatting.number(summary.get('updates'))} updates",
+        f"{formatting.number(summary.get('ranks'))} ranks" if summary.get("ranks") != 1 else "1 rank",
         f"sample ratio {summary.get('sample_ratio')}",
-        wording.duration(summary.get("seconds")),
+        formatting.duration(summary.get("seconds")),
     ]
     links = [tag("a", name, href=f"#{key}") for key, name, _ in sections]
     return tag(
         "header",
         tag("p", "Training report", class_="kind"),
         tag("h1", results.title),
-        tag("p", ", ".join(told), ".", class_="lead"),
+        tag("p", ", ".join(facts), ".", class_="lead"),
         tag("nav", links, aria_label="Sections"),
     )
 
 
 def _notices(results: Results) -> Markup:
-    """What a reader must know before the figures."""
-    notices = [f"Not verified, because it was not there: {path}" for path in results.missing]
+    """Returns the warnings above the figures."""
+    notices = [f"Not verified because the file does not exist: {path}" for path in results.missing]
     for name, problems in (results.summary.get("problems") or {}).items():
         notices += [f"{name}: {problem}." for problem in problems]
     if results.summary.get("suggestion"):
-        notices.append(f"What to change: {results.summary['suggestion']}.")
+        notices.append(f"Suggestion: {results.summary['suggestion']}.")
     loss, skipped = results.summary.get("final_loss"), results.summary.get("skipped_images")
-    if loss is not None and not wording.is_measured(loss):
+    if loss is not None and not formatting.is_measured(loss):
         notices.append(f"The final loss is {loss}: the training has diverged.")
-    if wording.is_measured(skipped) and skipped:
-        notices.append(f"{plural(int(skipped), 'image')} could not be read and took no part.")
+    if formatting.is_measured(skipped) and skipped:
+        notices.append(f"Skipped because of read errors: {plural(int(skipped), 'image')}.")
     return tag("ul", [tag("li", line) for line in notices], class_="notices") if notices else Markup()
 
 
 def _sections(results: Results) -> list[tuple[str, str, Markup]]:
-    """(id, name, content) of those that have something to show."""
+    """Returns (id, name, content) of the sections that are not empty."""
     drawn = [figure(chart) for chart in charts(results)]
-    room = pictures.ROOM // max(len(results.sets), 1)
-    hardest = [(result.name, pictures.hardest(result, room)) for result in results.sets]
+    max_bytes = pictures.MAX_BYTES // max(len(results.sets), 1)
+    hardest = [(result.name, pictures.hardest(result, max_bytes)) for result in results.sets]
     sections = [
         ("results", "Results", _results(results)),
         ("curves", "Curves", tag("div", drawn, class_="charts") if drawn else Markup()),
         ("pairs", "Hardest pairs", _pairs([(name, content) for name, content in hardest if content])),
-        ("verifications", "Every verification", join([tables.by_update(one) for one in results.sets if one.points])),
+        (
+            "verifications",
+            "Verifications",
+            join([tables.by_update(result) for result in results.sets if result.points]),
+        ),
         ("settings", "Settings", tables.settings(results.settings)),
         ("versions", "Versions", tables.versions(results.summary.get("versions") or {})),
     ]
@@ -105,15 +109,15 @@ def _sections(results: Results) -> list[tuple[str, str, Markup]]:
 
 def _results(results: Results) -> Markup:
     cards = [tables.set_figures(result) for result in results.sets]
-    none = tag("p", "No validation set was verified: the setting val_targets names them.", class_="soft")
+    none = tag("p", "No validation set was verified; the setting val_targets selects them.", class_="soft")
     return join(tag("ul", cards, class_="cards") if cards else none, tables.run_figures(results))
 
 
 def _pairs(sets: list[tuple[str, Markup]]) -> Markup:
     if not sets:
         return Markup()
-    told = (
-        "The pairs on which the trained network is most wrong, worst first. The number below a pair is the squared "
-        "distance of its two embeddings: 0 for the same direction, 4 for opposite ones."
+    text = (
+        "The pairs with the largest errors of the trained network, worst first. The number below a pair is the squared "
+        "distance of its embeddings: 0 for equal directions, 4 for opposite ones."
     )
-    return join(tag("p", told, class_="lead"), [join(tag("h3", name), content) for name, content in sets])
+    return join(tag("p", text, class_="lead"), [join(tag("h3", name), content) for name, content in sets])

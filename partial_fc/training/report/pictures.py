@@ -1,4 +1,4 @@
-"""The hardest pairs of a set as thumbnails within the page."""
+"""Thumbnails of the hardest pairs of a set, embedded in the page."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from collections.abc import Sequence
 
 from partial_fc.utils.text import plural
 
+from .formatting import finite, is_measured
 from .markup import Markup, join, tag
 from .results import HardPair, SetResult
-from .wording import finite, is_measured
 
-MOST = 12  # pairs of a kind that are shown of a set
-ROOM = 8 << 20  # bytes of images in a page; those of the seven usual sets take about 1 MB
+MAX_PAIRS = 12  # of each kind and set
+MAX_BYTES = 8 << 20  # of all images of a page; those of the seven usual sets take about 1 MB
 
 
-def hardest(result: SetResult, room: int) -> Markup:
-    """Both kinds of pairs, worst first, with as many of each as `room` bytes of images have place for; else nothing."""
+def hardest(result: SetResult, max_bytes: int) -> Markup:
+    """Returns both kinds of pairs, worst first, with at most ``max_bytes`` of images; empty if there are none."""
     kinds = [[pair for pair in result.hardest if pair.same == same] for same in (True, False)]
-    shown = [_fitting(pairs[:MOST], room // 2) for pairs in kinds]
+    shown = [_limited(pairs[:MAX_PAIRS], max_bytes // 2) for pairs in kinds]
     threshold = finite(result.points[-1].threshold) if result.points else math.nan
     heads = ("Same person", "judged different"), ("Different people", "judged the same")
     groups = [_group(*head, pairs, threshold) for head, pairs in zip(heads, shown) if pairs]
     if not groups:
         return Markup()
     same, different = map(len, shown)
-    told = f"{plural(same, 'pair')} of the same person and {different} of different people, of {result.pairs:,}"
-    judged = f"; judged the same below {threshold:.3f}" if is_measured(threshold) else ""
-    return join(tag("p", told, judged, ".", class_="soft"), tag("div", groups, class_="kinds"))
+    counts = f"{plural(same, 'pair')} of the same person and {different} of different people, of {result.pairs:,}"
+    rule = f"; judged the same below {threshold:.3f}" if is_measured(threshold) else ""
+    return join(tag("p", counts, rule, ".", class_="soft"), tag("div", groups, class_="kinds"))
 
 
-def _fitting(pairs: Sequence[HardPair], room: int) -> list[HardPair]:
-    """The first pairs whose images fit into `room` bytes."""
+def _limited(pairs: Sequence[HardPair], max_bytes: int) -> list[HardPair]:
+    """Returns the first pairs, with at most ``max_bytes`` of images."""
     kept = []
     for pair in pairs:
-        room -= len(pair.left) + len(pair.right)
-        if room < 0:
+        max_bytes -= len(pair.left) + len(pair.right)
+        if max_bytes < 0:
             break
         kept.append(pair)
     return kept
 
 
 def _group(who: str, judged: str, pairs: Sequence[HardPair], threshold: float) -> Markup:
-    """One kind: the pairs that are judged wrongly, then those that nearly are."""
+    """Returns one kind of pairs: first those judged wrongly, then those closest to the threshold."""
     if math.isnan(threshold):
         return tag("div", tag("h4", who), _list(pairs))
     wrong = [pair for pair in pairs if (pair.distance < threshold) != pair.same]
     right = [pair for pair in pairs if (pair.distance < threshold) == pair.same]
     parts = [tag("h4", f"{who}, {judged}"), _list(wrong) if wrong else tag("p", "None.", class_="soft")]
     if right:
-        parts += [tag("p", "Judged rightly, but nearest to the threshold:", class_="soft"), _list(right)]
+        parts += [tag("p", "Judged correctly, closest to the threshold:", class_="soft"), _list(right)]
     return tag("div", parts)
 
 
@@ -75,7 +75,7 @@ def _image(data: bytes, alt: str) -> Markup:
 
 
 def mime_type(data: bytes) -> str | None:
-    """Of an encoded image, by its first bytes; None for what is no JPEG, PNG or WebP."""
+    """Returns the MIME type of an encoded image by its first bytes; None if it is not a JPEG, PNG or WebP."""
     if data.startswith(b"\xff\xd8\xff"):
         return "image/jpeg"
     if data.startswith(b"\x89PNG\r\n\x1a\n"):

@@ -1,18 +1,27 @@
-"""What the page is made of. A figure that was not measured is None or NaN, and is named so there."""
+"""Results of a training: the input of the page, and ``summary.json``. Unmeasured figures are None or NaN."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from partial_fc.evaluation.verification import VerificationPoint
+from partial_fc.utils.atomic_io import replace_file
 
 
 class HardPair(NamedTuple):
-    """A pair by its `number` in the set, with its squared distance (0 to 4) and its two images, encoded as they are in
-    the set: JPEG, PNG or WebP."""
+    """A pair that is hard to verify.
+
+    Attributes:
+        number: Index of the pair in the set.
+        same: Whether both images show the same person.
+        distance: Squared distance of the embeddings, 0 to 4.
+        left: First image, encoded as in the set: JPEG, PNG or WebP.
+        right: Second image.
+    """
 
     number: int
     same: bool
@@ -22,8 +31,15 @@ class HardPair(NamedTuple):
 
 
 class SetResult(NamedTuple):
-    """A validation set of `pairs` pairs: its verifications by update, the ROC of the last one as roc_curve gives it,
-    and its hardest pairs, of each kind worst first."""
+    """Results on a validation set.
+
+    Attributes:
+        name: Name of the set.
+        points: Verifications by update.
+        roc: ROC of the last verification, as returned by :func:`roc_curve`.
+        hardest: Hardest pairs; of each kind the worst first.
+        pairs: Number of pairs.
+    """
 
     name: str
     points: Sequence[VerificationPoint]
@@ -35,9 +51,15 @@ class SetResult(NamedTuple):
 class Results(NamedTuple):
     """A finished training.
 
-    `summary` is what summary.json holds, `settings` every setting by name; `losses`, `speeds` (images a second of all
-    ranks) and `waiting` (share of the time, of the rank that waited most) have an entry for each log line, beginning
-    with its update; `missing` are the validation sets that were not there.
+    Attributes:
+        title: Title of the page.
+        summary: Content of summary.json.
+        settings: All settings by name.
+        losses: (update, loss) per log line.
+        speeds: (update, images per second of all ranks) per log line.
+        waiting: (update, share of the time that the rank with the longest waits waited for data) per log line.
+        sets: Results on the validation sets.
+        missing: Paths of validation sets that do not exist.
     """
 
     title: str
@@ -48,3 +70,12 @@ class Results(NamedTuple):
     waiting: Sequence[tuple[int, float | None]]
     sets: Sequence[SetResult]
     missing: Sequence[str]
+
+
+def write_summary(path: str, summary: Mapping[str, Any]) -> None:
+    """Writes a JSON file atomically.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    replace_file(path, [(json.dumps(summary, indent=2) + "\n").encode()])

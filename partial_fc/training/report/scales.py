@@ -1,4 +1,4 @@
-"""The axes of a chart: their range, and where their ticks stand."""
+"""Axes of a chart: range and ticks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-TICKS = 4  # steps that a range is cut into, about
-LONGEST = 6  # decimals of a tick, before it is written with an exponent
+INTERVALS = 4  # approximate number of intervals between ticks
+MAX_DECIMALS = 6  # of a tick; beyond them it is written with an exponent
 
 
 class Tick(NamedTuple):
+    """A tick and its label."""
+
     value: float
     text: str
 
 
 class Scale(NamedTuple):
-    """An axis from `low` to `high`, above it, with its ticks; `log` where it goes by powers of ten."""
+    """An axis from ``low`` to ``high`` > ``low`` with its ticks; ``log``: whether it is logarithmic."""
 
     low: float
     high: float
@@ -26,7 +28,7 @@ class Scale(NamedTuple):
     log: bool = False
 
     def place(self, values: np.ndarray) -> np.ndarray:
-        """Values (N,) as shares (N,) of the axis's length; on a log axis, those below its start lie at it."""
+        """Returns values (N,) as shares (N,) of the axis length; a log axis clips values below its start."""
         if self.log:
             low, high = math.log10(self.low), math.log10(self.high)
             return (np.log10(np.maximum(values, self.low)) - low) / (high - low)
@@ -34,34 +36,36 @@ class Scale(NamedTuple):
 
 
 def linear(values: Iterable[float], floor: float = -math.inf, ceiling: float = math.inf) -> Scale:
-    """An axis for finite values, at least one, from a tick to a tick, but not past `floor` and `ceiling`."""
+    """Returns an axis for at least one finite value that begins and ends at ticks, or at ``floor`` and ``ceiling``."""
     values = list(values)
     low, high = min(values), max(values)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # a flat curve, in the middle
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # centers a flat curve
         margin = 0.1 * abs(high) or 1.0
         low, high = low - margin, high + margin
-    step = round_step((high - low) / TICKS)
+    step = round_step((high - low) / INTERVALS)
     low, high = max(math.floor(low / step) * step, floor), min(math.ceil(high / step) * step, ceiling)
     numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     return Scale(low, high, [Tick(number * step, tick_text(number * step, step)) for number in numbers])
 
 
 def round_step(width: float) -> float:
-    """The smallest of 1, 2, 2.5, 5 and 10 times a power of ten that is at least `width`."""
+    """Returns the smallest of 1, 2, 2.5, 5 and 10 times a power of ten that is at least ``width``."""
     power = 10.0 ** math.floor(math.log10(width))
-    return next(times * power for times in (1, 2, 2.5, 5, 10) if times * power >= width * (1 - 1e-9))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= width * (1 - 1e-9))
 
 
 def tick_text(value: float, step: float) -> str:
-    """A tick's number, with as many decimals as ticks this far apart need."""
-    decimals = next((digits for digits in range(LONGEST) if abs(round(step, digits) - step) < 1e-9 * step), LONGEST)
-    if decimals == LONGEST or abs(value) >= 1e7:
+    """Formats the value of a tick with as many decimals as the distance of the ticks requires."""
+    decimals = next(
+        (digits for digits in range(MAX_DECIMALS) if abs(round(step, digits) - step) < 1e-9 * step), MAX_DECIMALS
+    )
+    if decimals == MAX_DECIMALS or abs(value) >= 1e7:
         return f"{value:.3g}"
     return f"{value + 0.0:,.{decimals}f}"
 
 
 def decades(low: float) -> Scale:
-    """A log axis from `low`, which is above 0 and below 1, to 1."""
+    """Returns a log axis from ``low`` to 1; ``low`` is between 0 and 1."""
     first = math.ceil(math.log10(low) - 1e-9)
     ticks = [Tick(10.0**power, f"{10.0**power:g}".replace("e-0", "e-")) for power in range(first, 1)]
     return Scale(low, 1.0, ticks, log=True)

@@ -1,7 +1,7 @@
-"""The page's style sheet: light and dark, wide, narrow and on paper.
+"""Style sheet of the page for light and dark mode, wide and narrow screens, and print.
 
-The eight line colours keep a contrast of at least 3 to both backgrounds; those that share a kind of dash also differ in
-lightness, for the colour-blind and for grey printers.
+The eight line colors have a contrast of at least 3 to both backgrounds. Those with the same dash pattern also differ in
+lightness, for color-blind readers and gray printers.
 """
 
 STYLE = """

@@ -1,4 +1,4 @@
-"""A chart as inline SVG and its legend: no script, no colours of its own (style.py has them, for light and dark)."""
+"""Draws a chart as inline SVG with a legend. The colors are in style.py, for light and dark mode."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ import numpy as np
 
 from .markup import Markup, tag
 from .scales import Scale
-from .thinning import MOST, means, thin
 
 WIDTH, HEIGHT = 440, 260
-TOP, RIGHT, BOTTOM = 26, 24, 38  # around the curves: names of the axes and ticks
-LETTER = 7.6  # units that a digit of a tick is wide on a phone
-COLOURS, DASHES = 8, 3
-ALIKE = 3  # colours, of which lines of one kind of dash are
-NOISY = "Pale: the values, with every extreme. Strong: the mean of each hundredth."
-DOTS = 40  # the most points of a line that are marked singly
+TOP, RIGHT, BOTTOM = 26, 24, 38  # margins for the names of the axes and the ticks
+DIGIT_WIDTH = 7.6  # of tick labels on a phone, in units of the SVG
+COLORS, DASHES = 8, 3
+COLORS_PER_DASH = 3  # consecutive colors with the same dash pattern
+NOISY = "Pale: all values with their extremes. Strong: mean of each hundredth of the axis."
+MAX_DOTS = 40  # lines with more points have no dots
+BUCKETS = 100  # of the width of a chart, for thinning
+MAX_POINTS = 5 * BUCKETS  # of a line after thinning
 
 
 class Series(NamedTuple):
-    """A line through x (N,), ascending, and y (N,), broken where y is not finite. The same `look` is the same colour
-    in every chart. `steps`: y is held until the next x."""
+    """A line of a chart.
+
+    Attributes:
+        name: Name in the legend.
+        x: (N,) ascending.
+        y: (N,); values that are not finite interrupt the line.
+        look: Number of the color and dash pattern.
+        steps: Whether y is constant until the next x.
+    """
 
     name: str
     x: np.ndarray
@@ -32,7 +40,7 @@ class Series(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A straight line with a text: at `value` of the x axis where it is `upright`, else of the y axis."""
+    """A labeled straight line at ``value`` of the y axis, or of the x axis if ``upright``."""
 
     value: float
     text: str
@@ -40,11 +48,11 @@ class Mark(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """`key` is an id that no other chart of the page has, `told` says in words what is to be seen."""
+    """A chart; ``key`` is its unique id on the page, ``description`` its content as text for screen readers."""
 
     key: str
     title: str
-    told: str
+    description: str
     x_name: str
     y_name: str
     x: Scale
@@ -54,7 +62,7 @@ class Chart(NamedTuple):
 
 
 def figure(chart: Chart) -> Markup:
-    """The chart with its title and, where there is more than one line, a legend."""
+    """Returns the chart with its title and, if there are several lines, a legend."""
     names = [tag("li", _swatch(line.look), line.name) for line in chart.series]
     legend = [tag("ul", names, class_="legend")] if len(names) > 1 else []
     note = [tag("p", NOISY, class_="soft")] if any(_is_noisy(line) for line in chart.series) else []
@@ -62,26 +70,26 @@ def figure(chart: Chart) -> Markup:
 
 
 def draw(chart: Chart) -> Markup:
-    """The chart alone."""
-    left = 9 + LETTER * max((len(tick.text) for tick in chart.y.ticks), default=0)
+    """Returns the chart as SVG."""
+    left = 9 + DIGIT_WIDTH * max((len(tick.text) for tick in chart.y.ticks), default=0)
     area = _Area(left, TOP, WIDTH - RIGHT - left, HEIGHT - TOP - BOTTOM)
-    title, told = f"{chart.key}-title", f"{chart.key}-told"
+    title, description = f"{chart.key}-title", f"{chart.key}-description"
     return tag(
         "svg",
         tag("title", chart.title, id=title),
-        tag("desc", chart.told, id=told),
+        tag("desc", chart.description, id=description),
         _axes(chart, area),
         [_line(line, chart, area) for line in chart.series],
         [_mark(mark, chart, area) for mark in chart.marks],
         id=chart.key,
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        aria_labelledby=f"{title} {told}",
+        aria_labelledby=f"{title} {description}",
     )
 
 
 class _Area(NamedTuple):
-    """Where the curves are, in units of the SVG."""
+    """The plot area in units of the SVG."""
 
     left: float
     top: float
@@ -96,9 +104,9 @@ class _Area(NamedTuple):
 
 
 def look(number: int) -> str:
-    """Classes of colour and dashes, of which no two are the same up to COLOURS * DASHES."""
-    rounds, colour = divmod(number, COLOURS)
-    return f"c{colour} d{(colour // ALIKE + rounds) % DASHES}"
+    """Returns the CSS classes of color and dashes, which are distinct for COLORS * DASHES numbers."""
+    rounds, color = divmod(number, COLORS)
+    return f"c{color} d{(color // COLORS_PER_DASH + rounds) % DASHES}"
 
 
 def _swatch(number: int) -> Markup:
@@ -143,32 +151,82 @@ def _line(line: Series, chart: Chart, area: _Area) -> Markup:
     parts = [tag("path", class_=f"line {look(line.look)}" + " pale" * noisy, d=path)]
     if noisy:
         parts.append(tag("path", class_=f"line {look(line.look)}", d=_path(*means(across, down), False, area)))
-    if len(line.x) <= DOTS and not line.steps:
+    if len(line.x) <= MAX_DOTS and not line.steps:
         parts += [_dot(line, i, across[i], down[i], area) for i in np.flatnonzero(np.isfinite(down))]
     return tag("g", parts)
 
 
 def _is_noisy(line: Series) -> bool:
-    """Whether it has more points than can be told apart; a ROC, which rises, needs no mean."""
-    return len(line.x) > MOST and not line.steps
+    """Returns whether the line has too many points to distinguish; a ROC is monotonic and needs no mean."""
+    return len(line.x) > MAX_POINTS and not line.steps
 
 
 def _path(across: np.ndarray, down: np.ndarray, steps: bool, area: _Area) -> str:
-    words, pen = [], False
+    commands, pen_down = [], False
     for share, height in zip(across, down):
         if not np.isfinite(height):
-            pen = False
+            pen_down = False
             continue
         x, y = area.across(share), area.down(height)
-        if pen:
-            words.append(f"H{x}V{y}" if steps else f"L{x} {y}")
+        if pen_down:
+            commands.append(f"H{x}V{y}" if steps else f"L{x} {y}")
         else:
-            words.append(f"M{x} {y}h0")  # a point between two gaps is a dot, by the round ends of lines
-        pen = True
-    return "".join(words)
+            commands.append(f"M{x} {y}h0")  # h0 with round line caps shows a point between two gaps as a dot
+        pen_down = True
+    return "".join(commands)
 
 
 def _dot(line: Series, index: int, across: float, down: float, area: _Area) -> Markup:
-    told = tag("title", f"{line.name}: {line.y[index]:,.6g} at {line.x[index]:,.6g}")
+    tooltip = tag("title", f"{line.name}: {line.y[index]:,.6g} at {line.x[index]:,.6g}")
     dot = tag("circle", cx=area.across(across), cy=area.down(down), r=2.8, class_=f"dot {look(line.look)}")
-    return tag("g", told, dot)
+    return tag("g", tooltip, dot)
+
+
+def thin(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Selects the points of a curve that have to be drawn.
+
+    The width is divided into buckets. Of each the first, last, lowest and highest point are kept, and one that is not
+    finite, which is a gap: no extreme is lost, and the line enters and leaves a bucket at the same points (M4
+    aggregation, Jugel et al., VLDB 2014).
+
+    Args:
+        x: (N,) finite, ascending.
+        y: (N,).
+
+    Returns:
+        Ascending indices, at most MAX_POINTS.
+    """
+    if len(x) <= MAX_POINTS:
+        return np.arange(len(x))
+    kept: set[int] = set()
+    for start, end in _buckets(x):
+        kept.update(start + index for index in _extremes(y[start:end]))
+    return np.array(sorted(kept))
+
+
+def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (mean x, mean y) of the finite points of each bucket, at most BUCKETS points."""
+    finite = np.isfinite(y)
+    x, y = x[finite], y[finite]
+    parts = [slice(start, end) for start, end in _buckets(x) if start < end]
+    return np.array([x[part].mean() for part in parts]), np.array([y[part].mean() for part in parts])
+
+
+def _buckets(x: np.ndarray) -> list[tuple[int, int]]:
+    """Returns the index ranges of the buckets."""
+    if not len(x):
+        return []
+    span = x[-1] - x[0]
+    share = (x - x[0]) / span if span else np.zeros(len(x))
+    bucket = np.minimum((share * BUCKETS).astype(np.int64), BUCKETS - 1)
+    bounds = np.searchsorted(bucket, np.arange(BUCKETS + 1)).tolist()
+    return list(zip(bounds[:-1], bounds[1:]))
+
+
+def _extremes(y: np.ndarray) -> set[int]:
+    finite = np.isfinite(y)
+    points, gaps = np.flatnonzero(finite), np.flatnonzero(~finite)
+    if not len(points):
+        return set(gaps[:1].tolist())
+    values = y[points]
+    return {*points[[0, -1, values.argmin(), values.argmax()]].tolist(), *gaps[:1].tolist()}

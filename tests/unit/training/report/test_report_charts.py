@@ -1,4 +1,4 @@
-"""Charts: lines where the numbers are, gaps where there are none, and words for those who do not see them."""
+"""Charts: lines at the right positions, gaps for unmeasured values, descriptions for screen readers."""
 
 import math
 import re
@@ -11,8 +11,18 @@ from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.report import Results, SetResult, roc_curve
 from partial_fc.training.report.charts import charts
 from partial_fc.training.report.scales import linear
-from partial_fc.training.report.svg import ALIKE, COLOURS, DASHES, Chart, Mark, Series, draw, figure, look
-from partial_fc.training.report.thinning import MOST
+from partial_fc.training.report.svg import (
+    COLORS,
+    COLORS_PER_DASH,
+    DASHES,
+    MAX_POINTS,
+    Chart,
+    Mark,
+    Series,
+    draw,
+    figure,
+    look,
+)
 
 
 def a_chart(*lines, marks=()):
@@ -25,32 +35,32 @@ def line(y, **more):
 
 
 def parsed(chart):
-    """The chart by an XML parser, which forgives nothing."""
+    """Returns the chart parsed by a strict XML parser."""
     return ET.fromstring(draw(chart))
 
 
 def points_of(path):
-    """(x, y) of the commands M, L, H and V of a path, and the number of parts it consists of."""
-    points, here = [], [0.0, 0.0]
+    """Returns (x, y) of the commands M, L, H and V of a path, and the number of its parts."""
+    points, position = [], [0.0, 0.0]
     for command, numbers in re.findall(r"([MLHVh])([\d. -]*)", path):
-        values = [float(word) for word in numbers.split()]
+        values = [float(number) for number in numbers.split()]
         if command in "ML":
-            here = values
+            position = values
         elif command in "HV":
-            here = [values[0], here[1]] if command == "H" else [here[0], values[0]]
+            position = [values[0], position[1]] if command == "H" else [position[0], values[0]]
         if command != "h":
-            points.append(tuple(here))
+            points.append(tuple(position))
     return points, path.count("M")
 
 
 def tick_places(svg, horizontal):
-    """Text -> place of the ticks of an axis, from the labels and the lines beside them."""
+    """Returns the positions of the ticks of an axis by label."""
     texts = [text for text in svg.iter("text") if text.get("class") is None]
     chosen = [text for text in texts if (text.get("text-anchor") == "middle") == horizontal]
     return {text.text: float(text.get("x")) if horizontal else float(text.get("y")) - 4 for text in chosen}
 
 
-def test_the_line_is_where_its_numbers_are():
+def test_points_of_a_line_match_the_ticks():
     svg = parsed(a_chart(line([0, 10, 5, 2.5, 0])))
     points, parts = points_of(svg.find(".//path[@class='line c0 d0']").get("d"))
     across, down = tick_places(svg, True), tick_places(svg, False)
@@ -60,7 +70,7 @@ def test_the_line_is_where_its_numbers_are():
     assert parts == 1 and down["10.0"] < down["0.0"]
 
 
-def test_a_gap_breaks_the_line_and_a_point_between_gaps_is_a_dot():
+def test_a_gap_interrupts_the_line_and_a_point_between_gaps_is_a_dot():
     svg = parsed(a_chart(line([1, math.nan, 5, math.inf, 2])))
     path = svg.find(".//path[@class='line c0 d0']").get("d")
     assert points_of(path)[1] == 3 and path.count("h0") == 3
@@ -76,7 +86,7 @@ def test_steps_go_across_before_they_go_up():
     assert points[0][0] < points[1][0] and points[0][1] == points[1][1]
 
 
-def test_words_for_those_who_do_not_see():
+def test_descriptions_for_screen_readers():
     svg = parsed(a_chart(line([0, 10]), marks=[Mark(6.5, "raw <pixels>"), Mark(2, "here", upright=True)]))
     named = [svg.find(f".//*[@id='{key}']").text for key in svg.get("aria-labelledby").split()]
     assert named == ["Loss & more", "from 1 to 2"] and svg.get("role") == "img"
@@ -90,20 +100,20 @@ def test_a_long_noisy_line_is_thinned_and_has_its_mean():
     long = Series("loss", np.linspace(0, 4, 30000), noise)
     html = figure(a_chart(long))
     pale, mean = (points_of(path)[0] for path in re.findall(r'<path class="line[^"]*" d="([^"]+)"', html))
-    assert 300 < len(pale) <= MOST and len(mean) == 100
+    assert 300 < len(pale) <= MAX_POINTS and len(mean) == 100
     highest = tick_places(parsed(a_chart(long)), False)["10.0"]
     assert min(y for _, y in pale) == pytest.approx(highest, abs=0.11)
-    assert "Pale: the values" in html and "Pale" not in figure(a_chart(line([1, 2])))
+    assert "Pale: all values" in html and "Pale" not in figure(a_chart(line([1, 2])))
 
 
 def test_looks_differ():
-    assert len({look(number) for number in range(COLOURS * DASHES)}) == COLOURS * DASHES
-    dashes = [look(number).split()[1] for number in range(COLOURS)]
-    assert max(dashes.count(dash) for dash in dashes) <= ALIKE
+    assert len({look(number) for number in range(COLORS * DASHES)}) == COLORS * DASHES
+    dashes = [look(number).split()[1] for number in range(COLORS)]
+    assert max(dashes.count(dash) for dash in dashes) <= COLORS_PER_DASH
 
 
 def results(**changes):
-    """A training with nothing to show, but for `changes`."""
+    """Returns an empty training with ``changes``."""
     empty = Results("t", {}, {}, losses=[], speeds=[], waiting=[], sets=[], missing=[])
     return empty._replace(**changes)
 
@@ -126,15 +136,17 @@ def test_only_what_was_measured_is_drawn():
     assert [chart.key for chart in drawn] == ["accuracy", "loss", "waiting"]
 
 
-def test_a_chart_in_words():
+def test_description_of_a_chart():
     losses = [(20, 50.0), (40, 4.25), (60, None), (80, 5.5)]
     sets = [a_set(points=[point(40, 0.75), point(80, 0.9967), point(90, 0.99)])]
     accuracy, loss = charts(results(losses=losses, sets=sets))
-    assert loss.told == "cross-entropy: 50.0000 at update 20, 5.5000 at update 80; lowest 4.2500, highest 50.0000."
-    assert accuracy.told == "lfw: 75.00 % at first, 99.00 % at the end, 99.67 % at best."
+    assert (
+        loss.description == "cross-entropy: 50.0000 at update 20, 5.5000 at update 80; lowest 4.2500, highest 50.0000."
+    )
+    assert accuracy.description == "lfw: first 75.00 %, last 99.00 %, best 99.67 %."
 
 
-def test_the_roc_begins_with_what_no_false_accept_costs():
+def test_the_roc_begins_at_far_zero():
     """Same at 1, 2, 4; different at 3, 5: TAR 2/3 at FAR 0, all at FAR 1/2."""
     roc = roc_curve(np.array([1.0, 2, 4, 3, 5]), np.array([True, True, True, False, False]))
     (chart,) = charts(results(sets=[a_set(roc=roc), a_set("empty")]))
@@ -142,20 +154,20 @@ def test_the_roc_begins_with_what_no_false_accept_costs():
     np.testing.assert_allclose(curve.x, [0, 0.5, 0.5, 1])
     np.testing.assert_allclose(curve.y, [200 / 3, 200 / 3, 100, 100])
     assert chart.x.log and chart.x.low == 0.25 and curve.steps
-    assert chart.told == "lfw: TAR 66.67 % at FAR 0."
+    assert chart.description == "lfw: TAR 66.67 % at FAR 0."
 
 
 def test_a_set_has_one_look_in_every_chart():
     roc = roc_curve(np.array([1.0, 2, 3]), np.array([True, False, False]))
     sets = [a_set("a", [point(9, 0.5)]), a_set("b", roc=roc), a_set("c", [point(9, 0.6)], roc)]
     accuracy, curve = charts(results(sets=sets))
-    assert [(one.name, one.look) for one in accuracy.series] == [("a", 0), ("c", 2)]
-    assert [(one.name, one.look) for one in curve.series] == [("b", 1), ("c", 2)]
+    assert [(series.name, series.look) for series in accuracy.series] == [("a", 0), ("c", 2)]
+    assert [(series.name, series.look) for series in curve.series] == [("b", 1), ("c", 2)]
     assert accuracy.title != curve.title and 'class="legend"' in figure(curve)
 
 
-def test_the_baseline_is_drawn_beside_the_accuracy():
+def test_the_baseline_is_drawn_with_the_accuracy():
     sets = [a_set(points=[point(9, 0.95)])]
     (chart,) = charts(results(summary={"baselines": {"raw_pixels": 0.61, "untrained": 0.5}}, sets=sets))
-    assert [(mark.value, mark.text) for mark in chart.marks] == [(61.0, "raw pixels alone")]
+    assert [(mark.value, mark.text) for mark in chart.marks] == [(61.0, "raw pixels")]
     assert chart.y.low <= 61 and chart.y.high <= 100

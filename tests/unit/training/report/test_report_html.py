@@ -1,4 +1,4 @@
-"""The page as its source shows it: escaped, whole, complete, asking for nothing. How it looks: tests/commands."""
+"""The source of the page: escaped, well-formed, complete, without requests. Its appearance: tests/commands."""
 
 import base64
 import hashlib
@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.report import HardPair, Results, SetResult, roc_curve, wording, write_page
+from partial_fc.training.report import HardPair, Results, SetResult, formatting, roc_curve, write_page
 from partial_fc.training.report.markup import VOID, Markup, join, tag
 from partial_fc.training.report.page import render
-from partial_fc.training.report.pictures import MOST, ROOM, mime_type
+from partial_fc.training.report.pictures import MAX_BYTES, MAX_PAIRS, mime_type
 
 JPEG, PNG, WEBP = b"\xff\xd8\xff\xe0 jpeg", b"\x89PNG\r\n\x1a\n png", b"RIFF\x00\x00\x00\x00WEBPVP8 webp"
 NASTY = "</style><script>alert(1)</script>\"'&amp; <b>"
 
 
 class Page(HTMLParser):
-    """What is in a page; a tag that is not closed where it must be is an error."""
+    """Elements and texts of a page; an unclosed tag is an error."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -85,37 +85,37 @@ def results(**changes):
         "baselines": {"raw_pixels": 0.601},
         "versions": {"mxnet": "1.9.1"},
     }
-    every = [(update, 3.0) for update in range(20, 2001, 20)]
+    lines = [(update, 3.0) for update in range(20, 2001, 20)]
     settings = {"wd": 5e-4, "lr_steps": [1, 2], "fp16": False, "net_act": "", "bank_folder": NASTY}
-    return Results("a training", summary, settings, every, every, every, [a_set()], [])._replace(**changes)
+    return Results("a training", summary, settings, lines, lines, lines, [a_set()], [])._replace(**changes)
 
 
-def test_the_figures_are_there():
+def test_all_figures_are_on_the_page():
     page = Page(render(results()))
-    for words in (
+    for text in (
         "r50 trained with arcface on demo, 32,000 updates, 2 ranks, sample ratio 0.1, 2 h 03 min.",
         "lfw 90.00 % ± 1.25 % TAR at FAR 0.001 87.60 % best 95.00 % at update 500 XNorm 21.50 "
         "dimensions 14.2 mode agreement 0.953 pairs 6,000",
-        "final loss 2.5000 images a second 1,604.6 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
-        "bad images skipped 0 raw pixels alone 60.10 %",
+        "final loss 2.5000 images per second 1,604.6 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
+        "bad images skipped 0 raw pixels 60.10 %",
         "1,000 90.000 % 1.250 % 87.60 % 0.001 1.200 21.50 14.2 0.953 0.8",
         "wd 0.0005 lr_steps [1, 2] fp16 False net_act (empty) bank_folder",
         "mxnet 1.9.1",
     ):
-        assert words in page.text
+        assert text in page.text
     assert [svg["id"] for svg in page.all("svg") if "id" in svg] == ["accuracy", "roc", "loss", "speed", "waiting"]
 
 
-def test_what_is_wrong_with_the_training_stands_before_its_figures():
+def test_problems_of_the_training_precede_its_figures():
     wrong = {"problems": {"lfw": ["they have collapsed into a cone"]}, "suggestion": "start again with lr=0.1"}
     page = Page(render(results(summary={**results().summary, **wrong})))
     before, _ = page.text.split("final loss")
-    assert "lfw: they have collapsed into a cone. What to change: start again with lr=0.1." in before
+    assert "lfw: they have collapsed into a cone. Suggestion: start again with lr=0.1." in before
     assert "collapsed" not in Page(render(results())).text
 
 
-def test_everything_from_outside_is_text():
-    """In every place that a name or a setting reaches, it stays what it was and makes no element."""
+def test_external_text_is_escaped():
+    """Names and settings appear as text everywhere and never create an element."""
     nasty = results(
         title=NASTY,
         settings={NASTY: NASTY, "list": [NASTY]},
@@ -134,7 +134,7 @@ def test_everything_from_outside_is_text():
     ]
 
 
-def test_it_asks_for_nothing():
+def test_the_page_makes_no_requests():
     hardest = [pair(3, True, 2.0), pair(4, False, 0.5, WEBP)]
     text = render(results(sets=[a_set(hardest=hardest)]))
     page = Page(text)
@@ -152,7 +152,7 @@ def test_it_asks_for_nothing():
     assert policy.startswith("default-src 'none'; ") and f"style-src 'sha256-{digest}';" in policy
 
 
-def test_ids_are_single_and_links_arrive():
+def test_ids_are_unique_and_links_have_targets():
     page = Page(render(results(sets=[a_set(), a_set("cfp_fp")])))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -162,25 +162,25 @@ def test_ids_are_single_and_links_arrive():
     assert set(named + targets) <= set(ids)
 
 
-def test_what_was_not_measured_is_said():
+def test_unmeasured_figures_are_marked():
     summary = {"dataset": "demo", "network": "r50", "loss": "arcface", "ranks": 1, "sample_ratio": 1.0}
     bare = results(summary=summary, losses=[], speeds=[], waiting=[], sets=[], settings={}, missing=["/x/lfw.bin"])
     page = Page(render(bare))
-    assert "Not verified, because it was not there: /x/lfw.bin" in page.text
+    assert "Not verified because the file does not exist: /x/lfw.bin" in page.text
     assert "No validation set was verified" in page.text
-    assert "final loss not measured images a second not measured waiting for data not measured" in page.text
+    assert "final loss not measured images per second not measured waiting for data not measured" in page.text
     assert "1 rank," in page.text and not page.all("svg") and not page.all("img")
     assert [link["href"] for link in page.all("a")] == ["#results"]
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
-def test_numbers_that_are_none(nothing):
-    """None of them ends the training's last step, nor stands as a figure."""
+def test_missing_numbers(nothing):
+    """None, NaN and infinity cause no error and are not shown as figures."""
     empty = VerificationPoint(500, *[nothing] * 9)._replace(far=0.001)
-    every = [(20, nothing), (40, nothing)]
+    lines = [(20, nothing), (40, nothing)]
     summary = {**dict.fromkeys(results().summary, nothing), "baselines": {"raw_pixels": nothing}, "versions": {}}
     sets = [a_set(points=[empty]), a_set("never", points=[], hardest=[pair(1, True, 1.5)])]
-    page = Page(render(results(summary=summary, losses=every, speeds=every, waiting=every, sets=sets)))
+    page = Page(render(results(summary=summary, losses=lines, speeds=lines, waiting=lines, sets=sets)))
     assert "lfw not measured ± not measured" not in page.text
     assert "lfw not measured" in page.text and "never not measured" in page.text
     assert ("The final loss is" in page.text) == (nothing is not None)
@@ -190,49 +190,49 @@ def test_numbers_that_are_none(nothing):
 @pytest.mark.parametrize(
     "text, expected",
     [
-        (wording.number(1604.591, 1, "images"), "1,604.6 images"),
-        (wording.number(-3e29, 4), "-3e+29"),
-        (wording.number(np.float32(0.5), 2), "0.50"),
-        (wording.number("7"), "not measured"),
-        (wording.percent(0.99717), "99.72 %"),
-        (wording.percent(None), "not measured"),
-        (wording.duration(0.04), "0.0 s"),
-        (wording.duration(59.96), "1 min 00 s"),
-        (wording.duration(3599.6), "1 h 00 min"),
-        (wording.duration(186000), "51 h 40 min"),
-        (wording.setting(""), "(empty)"),
-        (wording.setting(["a", 1.0]), "['a', 1.0]"),
+        (formatting.number(1604.591, 1, "images"), "1,604.6 images"),
+        (formatting.number(-3e29, 4), "-3e+29"),
+        (formatting.number(np.float32(0.5), 2), "0.50"),
+        (formatting.number("7"), "not measured"),
+        (formatting.percent(0.99717), "99.72 %"),
+        (formatting.percent(None), "not measured"),
+        (formatting.duration(0.04), "0.0 s"),
+        (formatting.duration(59.96), "1 min 00 s"),
+        (formatting.duration(3599.6), "1 h 00 min"),
+        (formatting.duration(186000), "51 h 40 min"),
+        (formatting.setting(""), "(empty)"),
+        (formatting.setting(["a", 1.0]), "['a', 1.0]"),
     ],
 )
-def test_figures_as_people_read_them(text, expected):
-    assert text.replace(wording.SPACE, " ") == expected
+def test_formatting(text, expected):
+    assert text.replace(formatting.SPACE, " ") == expected
 
 
-def test_skipped_images_are_told():
+def test_skipped_images_are_reported():
     assert (
-        "3 images could not be read and took no part."
+        "Skipped because of read errors: 3 images."
         in Page(render(results(summary={**results().summary, "skipped_images": 3}))).text
     )
 
 
-def test_pairs_are_said_to_be_wrong_only_where_they_are():
+def test_only_wrong_pairs_are_shown_as_wrong():
     """At threshold 1.2: of the same pairs 1.5 is wrong, 1.1 is not; of the others all are right."""
     hardest = [pair(7, True, 1.5), pair(1234, True, 1.1), pair(5, False, 1.2), pair(6, False, 1.9)]
     text = Page(render(results(sets=[a_set(hardest=hardest)]))).text
-    nearest = "Judged rightly, but nearest to the threshold:"
+    nearest = "Judged correctly, closest to the threshold:"
     assert f"Same person, judged different 1.500 pair 7 {nearest} 1.100 pair 1,234 Different people" in text
     assert f"Different people, judged the same None. {nearest} 1.200 pair 5 1.900 pair 6" in text
     assert "2 pairs of the same person and 2 of different people, of 6,000; judged the same below 1.200." in text
 
 
-def test_the_page_stays_small_with_many_pairs_and_large_ones():
+def test_the_page_stays_small_with_many_and_large_pairs():
     many = [pair(number, number % 2 == 0, 1.0) for number in range(500)]
     page = Page(render(results(sets=[a_set(hardest=many)])))
-    assert len(page.all("img")) == 2 * 2 * MOST
+    assert len(page.all("img")) == 2 * 2 * MAX_PAIRS
     huge = [pair(number, number % 2 == 0, 1.0, JPEG + bytes(400_000)) for number in range(500)]
     text = render(results(sets=[a_set(f"set{number}", hardest=huge) for number in range(7)]))
     shown = len(Page(text).all("img"))
-    assert 14 <= shown < 7 * 4 * MOST and len(text) < 1.34 * ROOM + 500_000
+    assert 14 <= shown < 7 * 4 * MAX_PAIRS and len(text) < 1.34 * MAX_BYTES + 500_000
     assert " of different people" in text and re.search(r">1 pairs\b", text) is None
 
 
@@ -255,28 +255,28 @@ def test_the_page_stays_small_after_a_long_training():
         (b"", None),
     ],
 )
-def test_the_kind_of_an_image_is_told_by_its_start(data, kind):
+def test_mime_types(data, kind):
     assert mime_type(data) == kind
 
 
-def test_an_image_that_no_browser_knows_has_a_place():
+def test_an_image_of_an_unknown_format_has_a_placeholder():
     page = Page(render(results(sets=[a_set(hardest=[pair(1, True, 2.0, left=b"BM bitmap")])])))
     assert len(page.all("img")) == 1 and "unknown format" in page.text
 
 
-def test_a_path_that_is_no_utf8_is_written(tmp_path):
+def test_a_path_that_is_not_utf8_is_written(tmp_path):
     odd = b"/data/f\xe9".decode("utf-8", "surrogateescape")
     write_page(str(tmp_path / "report.html"), results(settings={"rec": odd}))
     assert "/data/f?" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(OSError, match="nowhere/report.html"):
         write_page(str(tmp_path / "nowhere" / "report.html"), results())
 
 
-def test_markup_escapes_what_is_not_markup():
+def test_everything_but_markup_is_escaped():
     assert join("a<", Markup("<b>"), ["&", [Markup("</b>")]]) == "a&lt;<b>&amp;</b>"
     assert tag("p", 'x"', class_='a"b', aria_label="<") == '<p class="a&quot;b" aria-label="&lt;">x&quot;</p>'
     assert tag("img", src="data:,") == '<img src="data:,"/>'

@@ -1,4 +1,4 @@
-"""The ROC and the hardest pairs against loops over the definition, and by hand."""
+"""ROC and hardest pairs against loops over the definition, and by hand."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from partial_fc.training.report import hardest_pairs, roc_curve
 
 
 def slow_roc(distance, issame):
-    """Every threshold that tells two distances apart, one after the other: [(FAR, TAR)]."""
+    """Returns [(FAR, TAR)] for every threshold that separates two distances."""
     thresholds = sorted(set(distance))
     points = []
     for threshold in [*thresholds, thresholds[-1] + 1]:
@@ -17,8 +17,8 @@ def slow_roc(distance, issame):
 
 
 @pytest.mark.parametrize("pairs, levels", [(2, 5), (50, 7), (300, 40), (300, 10**6)])
-def test_it_is_the_definition(pairs, levels):
-    """`levels` different distances at most: with few, most are tied."""
+def test_roc_matches_the_definition(pairs, levels):
+    """At most ``levels`` distinct distances: with few, most are tied."""
     rng = np.random.default_rng(pairs + levels)
     issame = np.arange(pairs) % 2 == 0
     distance = rng.integers(0, levels, pairs) / levels + np.where(issame, 0, 0.3)
@@ -38,7 +38,7 @@ def test_by_hand():
     assert tar.tolist() == [0, 0.25, 0.75, 1, 1]
 
 
-def test_a_roc_of_what_is_none_is_refused():
+def test_invalid_pairs_are_refused():
     with pytest.raises(ValueError, match="pairs of both kinds; 3 of the 3"):
         roc_curve(np.ones(3), np.ones(3, bool))
     with pytest.raises(ValueError, match="pairs of both kinds; 0 of the 3"):
@@ -53,14 +53,14 @@ DISTANCE = np.array([0.1, 1.9, 1.2, 0.8, 1.2, 3.0, 0.4, 1.6])
 ISSAME = np.array([True, True, True, False, True, False, False, False])
 
 
-def test_the_worst_come_first_and_the_nearest_fill_up():
-    """At 1.5 pair 1 is rejected falsely; 6 and 3 are accepted falsely, and 7 is the next that would be."""
+def test_the_worst_pairs_come_first_then_the_nearest():
+    """At 1.5 pair 1 is a false reject; 6 and 3 are false accepts, and 7 is nearest to being one."""
     rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 3)
-    assert rejects.tolist() == [1, 2, 4]  # the lower number of the equal ones first
+    assert rejects.tolist() == [1, 2, 4]  # of equal distances the lower index first
     assert accepts.tolist() == [6, 3, 7]
 
 
-def test_there_may_be_fewer_than_asked_for():
+def test_fewer_pairs_than_requested():
     rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 100)
     assert rejects.tolist() == [1, 2, 4, 0] and accepts.tolist() == [6, 3, 7, 5]
     rejects, accepts = hardest_pairs(DISTANCE[:3], ISSAME[:3], 1.5, 2)

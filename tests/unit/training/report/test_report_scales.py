@@ -1,4 +1,4 @@
-"""Axes: round ticks, in order, that cover the values, for whatever a training may give."""
+"""Axes: round, ordered ticks that cover the values, for all ranges of values."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_a_flat_curve_has_an_axis(value, bounds):
     assert len(scale.ticks) >= 2
 
 
-def test_any_range_is_covered_by_a_handful_of_ticks():
+def test_any_range_is_covered_by_a_few_ticks():
     rng = np.random.default_rng(11)
     for _ in range(2000):
         low = rng.normal() * 10.0 ** rng.integers(-12, 13)

@@ -1,13 +1,13 @@
-"""Fewer points, but every extreme, gap and end; and the means, against slow loops."""
+"""Thinning keeps every extreme, gap and end; means against slow loops."""
 
 import numpy as np
 import pytest
 
-from partial_fc.training.report.thinning import BUCKETS, MOST, means, thin
+from partial_fc.training.report.svg import BUCKETS, MAX_POINTS, means, thin
 
 
 def noise(count, seed=3):
-    """A noisy curve over unequal steps."""
+    """Returns a noisy curve with unequal steps."""
     rng = np.random.default_rng(seed)
     return np.cumsum(rng.uniform(0.1, 5, count)), rng.normal(size=count)
 
@@ -17,24 +17,24 @@ def bucket_of(value, x):
 
 
 def slow_buckets(x):
-    """Lists of the indices in each hundredth of the width."""
+    """Returns the indices in each hundredth of the width."""
     buckets = [[] for _ in range(BUCKETS)]
     for index, value in enumerate(x):
         buckets[bucket_of(value, x)].append(index)
     return buckets
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, MOST])
-def test_few_points_stay(count):
+@pytest.mark.parametrize("count", [0, 1, 2, MAX_POINTS])
+def test_few_points_are_kept(count):
     x, y = noise(count)
     assert thin(x, y).tolist() == list(range(count))
 
 
-@pytest.mark.parametrize("count", [MOST + 1, 5000, 30011])
-def test_what_is_left_is_bounded_and_keeps_extremes_and_ends(count):
+@pytest.mark.parametrize("count", [MAX_POINTS + 1, 5000, 30011])
+def test_extremes_and_ends_are_kept(count):
     x, y = noise(count)
     kept = thin(x, y)
-    assert len(kept) <= MOST and (np.diff(kept) > 0).all()
+    assert len(kept) <= MAX_POINTS and (np.diff(kept) > 0).all()
     left = set(kept.tolist())
     for indices in filter(None, slow_buckets(x)):
         assert {indices[0], indices[-1]} <= left
@@ -52,21 +52,21 @@ def test_a_gap_survives():
     y[2000:2600] = np.nan
     y[4000] = np.inf
     kept = thin(x, y).tolist()
-    assert len(kept) <= MOST
+    assert len(kept) <= MAX_POINTS
     assert 1999 in kept and 2600 in kept and 4000 in kept
-    # Every hundredth that lies in the gap altogether says that it is one.
+    # Every hundredth that is entirely in the gap keeps a point of it.
     for indices in slow_buckets(x):
         if indices and all(2000 <= index < 2600 for index in indices):
             assert indices[0] in kept
 
 
-def test_equal_places_are_no_division_by_zero():
+def test_equal_x_cause_no_division_by_zero():
     kept = thin(np.ones(2000), np.arange(2000.0))
     assert kept.tolist() == [0, 1999]
 
 
 @pytest.mark.parametrize("count", [1, 40, 5000])
-def test_means_are_those_of_the_hundredths(count):
+def test_means_of_the_hundredths(count):
     x, y = noise(count)
     y[count // 2 :: 7] = np.nan
     finite = np.flatnonzero(np.isfinite(y))

@@ -1,4 +1,4 @@
-"""Figures as people read them; what was not measured is said to be so."""
+"""Formats figures for people; values that were not measured are shown as such."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ SPACE = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
 
 
 def is_measured(value: Any) -> bool:
-    """Whether it is a finite number."""
+    """Returns whether a value is a finite number."""
     return isinstance(value, Real) and math.isfinite(value)
 
 
 def finite(value: Any) -> float:
-    """The number, or NaN where there is none."""
+    """Returns the value as float, or NaN if it is not a finite number."""
     return float(value) if is_measured(value) else math.nan
 
 
 def number(value: Any, digits: int = 0, unit: str = "") -> str:
-    """ "1,604.6 images/s"; "1e+30" where decimals mean nothing any more."""
+    """Formats a number: "1,604.6 images/s"; "1e+30" for huge ones."""
     if not is_measured(value):
         return NOT_MEASURED
     text = f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.4g}"
@@ -30,12 +30,12 @@ def number(value: Any, digits: int = 0, unit: str = "") -> str:
 
 
 def percent(share: Any, digits: int = 2) -> str:
-    """ "99.72 %" of 0.9972."""
+    """Formats a share: "99.72 %" for 0.9972."""
     return number(100 * share, digits, "%") if is_measured(share) else NOT_MEASURED
 
 
 def duration(seconds: Any) -> str:
-    """ "12.5 s", "6 min 12 s", "31 h 05 min"."""
+    """Formats a duration: "12.5 s", "6 min 12 s", "31 h 05 min"."""
     if not is_measured(seconds):
         return NOT_MEASURED
     if seconds < 59.95:
@@ -47,7 +47,7 @@ def duration(seconds: Any) -> str:
 
 
 def setting(value: Any) -> str:
-    """A setting as it would be written in config.py; text without its quotes."""
+    """Formats a setting as in config.py, but strings without quotes."""
     if isinstance(value, str):
         return value or "(empty)"
     return repr(value)
