@@ -18,6 +18,7 @@ RECIPES = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
 # A separate root for a script: all files of this machine, but changes are kept in memory.
 BOX = """\
 set -e
+umask 022  # other users have to read these folders, whatever the umask of the caller
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ class Call(NamedTuple):
         user: The user that logs in.
         port: The port that ssh connects to.
         port_from: Where the port is set, for messages.
-        keys: Files in which ssh looks for keys.
         proxied: Whether the connection goes through another host or program.
         arguments: The arguments that mpirun passes to ssh.
     """
@@ -31,7 +29,6 @@ class Call(NamedTuple):
     user: str
     port: str
     port_from: str
-    keys: list[str]
     proxied: bool
     arguments: list[str]
 
@@ -59,13 +56,11 @@ def look_up(address: str, environ: Mapping[str, str], seconds: float = 5) -> Cal
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=in_english(environ))
     if done.returncode:
         raise ValueError(done.stderr.strip())
-    lines = [line.partition(" ")[::2] for line in done.stdout.splitlines()]
-    known = dict(lines)
+    known = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
     port = known.get("port", "22")
     proxied = any(known.get(name, "none") != "none" for name in ("proxyjump", "proxycommand"))
-    keys = [os.path.expanduser(value) for name, value in lines if name == "identityfile"]
-    origin = _port_from(port, arguments)
-    return Call(address, known.get("hostname", address), known.get("user", ""), port, origin, keys, proxied, arguments)
+    hostname, user = known.get("hostname", address), known.get("user", "")
+    return Call(address, hostname, user, port, _port_from(port, arguments), proxied, arguments)
 
 
 def command_line(call: Call, script: str) -> list[str]:

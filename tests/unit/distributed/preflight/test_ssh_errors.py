@@ -5,7 +5,7 @@ import pytest
 from partial_fc.distributed.preflight.ssh import Call, command_line, look_up
 from partial_fc.distributed.preflight.ssh_errors import explain, explain_configuration, explain_timeout, last_message
 
-CALL = Call("hostb", "10.0.0.2", "me", "22", "the default", ["/home/me/.ssh/id_rsa"], False, [])
+CALL = Call("hostb", "10.0.0.2", "me", "22", "the default", False, [])
 FAR = CALL._replace(port="2222", port_from="from ~/.ssh/config")
 CONNECTED = "OpenSSH_9.2p1\ndebug1: Connecting to hostb [10.0.0.2] port 22.\ndebug1: Connection established.\n"
 GREETED = CONNECTED + "debug1: Remote protocol version 2.0, remote software version OpenSSH_9.2p1\n"
