@@ -6,8 +6,8 @@ from partial_fc.utils.cli import start
 
 
 def main() -> int:
-    # Here, so that Ctrl-C while it loads is no traceback either, and so that workers, which import this file, load no
-    # more than they need.
+    # Imported here, so that Ctrl-C during the import prints no traceback, and so that workers, which import this file,
+    # do not import all commands.
     from .command import main as command
 
     return command()

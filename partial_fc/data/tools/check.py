@@ -1,8 +1,9 @@
-"""Check a face set, also one that is too damaged to be opened, and name every bad record with its key and offset.
+"""Check a face set, even one that cannot be opened, and report every bad record with its key and offset.
 
-Every record is read and its image decoded: size, channels. Keys must be unique, offsets ascend, the index cover the
-.rec to its last byte, the identities' ranges add up, every image have the label of its identity, and the property file
-agree. Ends with 0 if all is well, 1 if something is wrong, 2 if the set is not there.
+Reads every record, decodes its image, and checks size and channels. Keys must be unique, offsets must ascend, the index
+must cover the .rec to its last byte, the identities' ranges must be complete, every image must have the label of its
+identity, and the property file must match. Exits with 0 if there are no problems, 1 if there are, 2 if the set does not
+exist.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ from partial_fc.utils.text import plural
 from . import check_index
 from .check_index import FILE, IDENTITY, IMAGE, INDEX, Problem, at
 from .check_ranges import Identities, Records
-from .check_records import CHUNK, RANGES, Context, Task, look_at_chunk, look_at_gap
+from .check_records import CHUNK, RANGES, ChunkResult, Context, Task, describe_gap, read_chunk
 from .index_lines import IndexLines
 from .source import decoded_size, rec_path_of
 
-HELP = "read a set from end to end and name what is wrong, record by record"
+HELP = "read a set completely and report all problems by record"
 EXAMPLE = "python -m partial_fc.data.tools check /train_tmp/glint360k --workers 32"
-SIZE_SAMPLES = 32  # images looked at for the size that images of this set have
+SIZE_SAMPLES = 32  # images that determine the image size of the set
 ADVICE = {
-    INDEX: "the .idx and the .rec do not fit: copy both again from where they came",
-    FILE: "the .rec is damaged or cut short: compare its size and checksum with the original's and copy it again",
-    IMAGE: "single images are bad: train with skip_bad_images=N, or take them out (unpack --skip-bad, then "
+    INDEX: "the .idx and the .rec do not match: copy both again from their source",
+    FILE: "the .rec is damaged or truncated: compare its size and checksum with the original and copy it again",
+    IMAGE: "single images are bad: train with skip_bad_images=N, or remove them (unpack --skip-bad, then "
     "pack --skip-bad)",
-    IDENTITY: "the identity records are wrong: copy the set again, or pack it anew from its images",
+    IDENTITY: "the identity records are wrong: copy the set again, or pack it again from its images",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `check`."""
+    """Adds the arguments of the command."""
     parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
-    parser.add_argument("--fast", action="store_true", help="do not decode images: only the structure")
+    parser.add_argument("--fast", action="store_true", help="check the structure only, without decoding images")
     add_workers(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     check = SetCheck(rec_path_of(args.set), args.fast, args.workers)
     parts: Counter = Counter()
     for problem in check.problems():
@@ -64,9 +65,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 class SetCheck:
-    """One run of `check`: `problems` yields what is wrong while it reads the set, in memory of some 75 bytes a record.
+    """One run of `check`, in memory of some 75 bytes per record.
 
-    Raises OSError or ValueError if a file is missing or empty.
+    Args:
+        rec_path: path of the train.rec.
+        fast: do not decode images.
+        workers: number of processes.
+
+    Attributes:
+        images, identities, records: their numbers, after all problems are read.
+        is_known: `identities` is certain.
+
+    Raises:
+        OSError, ValueError: a file is missing or empty.
     """
 
     def __init__(self, rec_path: str, fast: bool = False, workers: int = 1):
@@ -75,18 +86,18 @@ class SetCheck:
         self.size = require_file(self.rec_path, "the records")
         require_file(self.idx_path, "the index of the records")
         self.images = self.identities = self.records = 0
-        self.is_known = False  # whether `identities` is sure
+        self.is_known = False
 
     def problems(self) -> Iterator[Problem]:
-        """Everything that is wrong, in the order it is found."""
+        """Reads the set and yields its problems."""
         lines = IndexLines(self.idx_path)
         self.records = len(lines.keys)
         yield from check_index.bad_lines(lines, os.path.basename(self.idx_path))
-        yield from check_index.impossible_offsets(lines, self.size)
+        yield from check_index.invalid_offsets(lines, self.size)
         yield from check_index.repeated_keys(lines)
         yield from check_index.repeated_offsets(lines)
         yield from check_index.falling_offsets(lines, self.size)
-        rows = np.flatnonzero(~check_index.impossible(lines, self.size))
+        rows = np.flatnonzero(~check_index.invalid(lines, self.size))
         rows = rows[np.argsort(lines.offsets[rows], kind="stable")]
         stated = yield from self._property()
         size, texts = self._image_size(lines, rows, stated)
@@ -99,10 +110,10 @@ class SetCheck:
         yield from identities.problems
         self.images, self.identities, self.is_known = identities.images, identities.count, identities.is_known
         if stated is not None and self.is_known and stated[0] != self.identities:
-            yield Problem(IDENTITY, f"property says {stated[0]} identities, the records {self.identities}")
+            yield Problem(IDENTITY, f"property has {stated[0]} identities, the records have {self.identities}")
 
     def _property(self) -> Any:
-        """Yields what is wrong with `property`; returns its (C, H, W) or None."""
+        """Yields problems of the `property` file; returns its (C, H, W) or None."""
         try:
             return read_property(self.rec_path)
         except ValueError as error:
@@ -110,7 +121,7 @@ class SetCheck:
             return None
 
     def _image_size(self, lines: IndexLines, rows: np.ndarray, stated: tuple | None) -> tuple:
-        """((H, W) that images must have, problems): what most of some images have, as `property` should say."""
+        """Returns ((H, W) that images must have, problems): the most frequent size of a sample of images."""
         step = max(len(rows) // SIZE_SAMPLES, 1)
         sizes = Counter(filter(None, (self._size_at(int(lines.offsets[row])) for row in rows[::step].tolist())))
         if not sizes:
@@ -118,11 +129,11 @@ class SetCheck:
         (height, width), _ = sizes.most_common(1)[0]
         if stated is None or stated[1:] == (height, width):
             return (height, width), []
-        text = f"property says {stated[1]}x{stated[2]} pixels, the images have {height}x{width}"
+        text = f"property has {stated[1]}x{stated[2]} pixels, the images have {height}x{width}"
         return (height, width), [Problem(IDENTITY, text)]
 
     def _size_at(self, offset: int) -> tuple | None:
-        """(H, W) of the image at the offset, None if there is none."""
+        """Returns (H, W) of the image at the offset, None if there is none."""
         fd = os.open(self.rec_path, os.O_RDONLY)
         try:
             _, image = unpack(read_payload(fd, locate_record(fd, offset, self.size)))
@@ -136,15 +147,15 @@ class SetCheck:
         """Reads the records in the order of the file; fills `columns`."""
         if len(rows) and lines.offsets[rows[0]] > 0:
             yield self._gap(0, int(lines.offsets[rows[0]]))
-        # Without decoding nothing has to know the size; with no image that can be decoded any size will do.
+        # None: images are not decoded. (1, 1): no image of the sample could be decoded, so that any size is wrong.
         context = Context(self.rec_path, None if self.fast else size or (1, 1))
         with progress(len(rows), "record", "checking") as bar:
-            for task, found in ordered_map(partial(look_at_chunk, context), self._tasks(lines, rows), self.workers):
-                columns.take(task, found)
-                for place, what in found.problems:
-                    part = IMAGE if found.kinds[place] else FILE
+            for task, result in ordered_map(partial(read_chunk, context), self._tasks(lines, rows), self.workers):
+                columns.store(task, result)
+                for place, what in result.problems:
+                    part = IMAGE if result.kinds[place] else FILE
                     yield Problem(part, at(int(task.keys[place]), int(task.offsets[place]), what))
-                for start, stop in found.gaps:
+                for start, stop in result.gaps:
                     yield self._gap(start, stop)
                 bar.update(len(task.rows))
 
@@ -156,25 +167,25 @@ class SetCheck:
             yield Task(part, lines.keys[part], lines.offsets[part], stop)
 
     def _gap(self, start: int, stop: int) -> Problem:
-        return Problem(INDEX, f"offset {start} to {stop}: {look_at_gap(self.rec_path, start, stop)}")
+        return Problem(INDEX, f"offset {start} to {stop}: {describe_gap(self.rec_path, start, stop)}")
 
     def summary(self, parts: Counter) -> str:
-        """The last line: what was looked at, what came of it, and what to do."""
+        """Returns the last line: what was checked, the number of problems, and what to do."""
         what = f"{self.rec_path}: {plural(self.records, 'record')}, {plural(self.images, 'image')}" + (
             f" of {plural(self.identities, 'identity', 'identities')}" if self.is_known else ""
         )
         depth = "structure only" if self.fast else "every image decoded"
         if not parts:
-            return f"{what}; {depth}: all is well"
-        # A damaged file or index makes the identities look wrong too, and a wrong index the images' labels.
-        told = (FILE, INDEX) if parts[INDEX] else (FILE, IMAGE)
-        causes = [part for part in told if parts[part]] or [IDENTITY]
+            return f"{what}; {depth}: no problems"
+        # A damaged file or index causes problems of identities, too, and a wrong index those of labels.
+        parts_shown = (FILE, INDEX) if parts[INDEX] else (FILE, IMAGE)
+        causes = [part for part in parts_shown if parts[part]] or [IDENTITY]
         advice = "; ".join(ADVICE[part] for part in causes)
         return f"{what}; {depth}: {plural(sum(parts.values()), 'problem')}. What to do: {advice}"
 
 
 class Columns:
-    """What was found, by line of the index: 6 bytes a record."""
+    """What the records contain, by line of the index: 6 bytes per record."""
 
     def __init__(self, count: int):
         self.kinds = np.zeros(count, np.uint8)
@@ -182,16 +193,16 @@ class Columns:
         self.other_id = np.zeros(count, bool)
         self.ranges: list[np.ndarray] = []
 
-    def take(self, task: Task, found: Any) -> None:
-        """Keep a chunk's findings."""
-        self.kinds[task.rows] = found.kinds
-        self.labels[task.rows] = found.labels
-        self.other_id[task.rows] = found.other_id
-        if found.ranges:
-            self.ranges.append(np.array(found.ranges, RANGES))
+    def store(self, task: Task, result: ChunkResult) -> None:
+        """Stores the result of a chunk."""
+        self.kinds[task.rows] = result.kinds
+        self.labels[task.rows] = result.labels
+        self.other_id[task.rows] = result.other_id
+        if result.ranges:
+            self.ranges.append(np.array(result.ranges, RANGES))
 
     def by_key(self, lines: IndexLines) -> Records:
-        """The records in the order of the keys, each key once."""
+        """Returns the records in the order of the keys, each key once."""
         rows = np.argsort(lines.keys, kind="stable")
         keys = lines.keys[rows]
         if (keys[1:] == keys[:-1]).any():

@@ -1,6 +1,6 @@
-"""The part of `check` that holds images and identity records against each other (see face_records.py for the layout).
+"""Checks that images and identity records match, for `check` (see face_records.py for the layout).
 
-Shapes: K records by key, N images, C identities, n identity records that are there.
+Shapes: K records by key, N images, C identities, n existing identity records.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from .check_index import IDENTITY, IMAGE, INDEX, Problem, at
 from .check_records import BROKEN, RANGE
 from .check_records import IMAGE as IMAGE_RECORD
 
-FEW_IDS = 0.01  # share of the images whose header may bear another id than the key before ids mean nothing in this set
+FEW_IDS = 0.01  # share of images with another id than their key; with more of them ids have no meaning in this set
 
 
 class Records:
-    """What the records were found to hold: `keys` ascending, `offsets`, `kinds`, `labels`, `other_id`, all (K,).
+    """The content of the records: ascending `keys`, `offsets`, `kinds`, `labels`, `other_id`, all (K,).
 
-    `ranges`: RANGES (n,) of the records that hold a range, by key.
+    `ranges`: RANGES (n,) of the records that contain a range, by key.
     """
 
     def __init__(
@@ -35,19 +35,22 @@ class Records:
         self.ranges = ranges
 
     def row(self, key: int) -> int:
-        """The row of a key, -1 if it is not there."""
+        """Returns the row of a key, -1 if it is missing."""
         row = int(np.searchsorted(self.keys, key))
         return row if row < len(self.keys) and self.keys[row] == key else -1
 
     def name(self, row: int, what: str) -> str:
-        """The line for a bad record."""
+        """Returns the message of a problem of a record."""
         return at(int(self.keys[row]), int(self.offsets[row]), what)
 
 
 class Identities:
-    """How a set's identities and images hang together; `problems` is what is wrong with that.
+    """The identities and images of a set.
 
-    `count` C identities, `images` N images; `is_known`: whether these numbers are sure.
+    Attributes:
+        problems: the problems of identities and labels.
+        count, images: C and N.
+        is_known: `count` and `images` are certain.
     """
 
     def __init__(self, records: Records):
@@ -61,7 +64,7 @@ class Identities:
             self._by_headers()
         else:
             self.is_known, self.images = False, int(np.sum(records.kinds == IMAGE_RECORD))
-            self.problems.append(Problem(INDEX, "key 0: record 0 cannot be read: whose images these are is not known"))
+            self.problems.append(Problem(INDEX, "key 0: record 0 cannot be read: the images' identities are unknown"))
         self._check_ids()
 
     def _add(self, row: int, what: str, part: str = IDENTITY) -> None:
@@ -88,11 +91,11 @@ class Identities:
         self.count = last - first
         inside = (held["key"] >= first) & (held["key"] < last)
         for key in held["key"][~inside].tolist():
-            self._add(records.row(key), f"is an identity record, but identities have the keys {first} to {last - 1}")
+            self._add(records.row(key), f"is an identity record, but those have the keys {first} to {last - 1}")
         missing = self._missing(first, last)
         beyond = (records.keys >= last) & (records.kinds == IMAGE_RECORD)
         for row in np.flatnonzero(beyond).tolist():
-            self._add(row, "lies behind the identity records and belongs to no identity")
+            self._add(row, "is after the identity records and belongs to no identity")
         rows = np.flatnonzero((records.keys > 0) & (records.keys < first) & (records.kinds != RANGE))
         self.images = len(rows)
         labels = held["key"][inside] - first
@@ -100,70 +103,71 @@ class Identities:
         self._check_images(rows, owners, labels, missing)
 
     def _identity_keys(self, keys: np.ndarray) -> tuple[int, int]:
-        """[first, last) of the identity records: as record 0 says, or as they are there, with `keys` (n,)."""
-        most = 2 * len(self.records.keys)  # a stray key far off must not count as a set of that many identities
-        there = (int(keys[0]), min(int(keys[-1]) + 1, int(keys[0]) + most)) if len(keys) else (0, 0)
+        """Returns the keys [first, last) of identity records: those of record 0, or the existing ones, `keys` (n,)."""
+        most = 2 * len(self.records.keys)  # a single wrong key must not imply a huge number of identities
+        existing = (int(keys[0]), min(int(keys[-1]) + 1, int(keys[0]) + most)) if len(keys) else (0, 0)
         zero = self.records.ranges[:1]
         if zero["key"][0] != 0:
             row = self.records.row(0)
             what = "is not in the index" if row < 0 else "is not the range of the identity records' keys"
             self.problems.append(Problem(INDEX, f"key 0: record 0 {what}"))
             self.is_known = False
-            return there
+            return existing
         with np.errstate(invalid="ignore"):  # NaN
             ranges, exact = exact_ranges(zero)
-        said = (int(ranges[0, 0]), int(ranges[0, 1])) if exact[0] else there
-        rounds = (np.array(said).astype(np.float32) == zero["labels"][0]).all()
-        # Most of the identity records must be where record 0 says, or it is record 0 that is wrong.
-        there_too = int(np.sum((keys >= said[0]) & (keys < said[1])))
-        if rounds and there_too > len(keys) // 2 and said[1] - said[0] <= most:
-            return said
+        stated = (int(ranges[0, 0]), int(ranges[0, 1])) if exact[0] else existing
+        rounds = (np.array(stated).astype(np.float32) == zero["labels"][0]).all()
+        # If most identity records are not in the range of record 0, it is record 0 that is wrong.
+        num_matching = int(np.sum((keys >= stated[0]) & (keys < stated[1])))
+        if rounds and num_matching > len(keys) // 2 and stated[1] - stated[0] <= most:
+            return stated
         first, last = zero["labels"][0].tolist()
-        what = f"says that identities have the keys {first:.0f} to {last:.0f}, which are not there"
-        found = f"; {len(keys)} identity records are, {there[0]} to {there[1] - 1}" if len(keys) else ""
+        what = f"has the keys {first:.0f} to {last:.0f} of the identity records, which do not exist"
+        found = f"; {len(keys)} identity records exist, {existing[0]} to {existing[1] - 1}" if len(keys) else ""
         self._add(self.records.row(0), what + found)
-        return there
+        return existing
 
     def _missing(self, first: int, last: int) -> np.ndarray:
-        """The labels of identities whose records are not there."""
+        """Returns the labels of identities whose records are missing."""
         wanted = np.arange(first, last)
         rows = np.minimum(np.searchsorted(self.records.keys, wanted), len(self.records.keys) - 1)
         there = self.records.keys[rows] == wanted
         for key in wanted[~there].tolist():
             self.problems.append(Problem(INDEX, f"key {key}: the record of identity {key - first} is not in the index"))
         for row in rows[there & (self.records.kinds[rows] == IMAGE_RECORD)].tolist():
-            self._add(row, f"should be the record of identity {self.records.keys[row] - first}, but holds an image")
+            self._add(row, f"should be the record of identity {self.records.keys[row] - first}, but contains an image")
         return np.flatnonzero(~there | (self.records.kinds[rows] != RANGE))
 
     def _ranges(self, held: np.ndarray, first: int, rows: np.ndarray) -> np.ndarray:
-        """Ranges (n, 2) int64 of identity records; the images are in `rows` (N,)."""
+        """Returns ranges (n, 2) int64 of identity records; the images are in `rows` (N,)."""
         with np.errstate(invalid="ignore"):  # NaN
             ranges, exact = exact_ranges(held)
         keys = self.records.keys[rows]
         for place in np.flatnonzero(~exact).tolist():
             label = int(held["key"][place]) - first
             for side, value in enumerate(held["labels"][place].tolist()):
-                ranges[place, side] = self._settled(value, label + side, first, keys, rows)
+                ranges[place, side] = self._exact_key(value, label + side, first, keys, rows)
         return ranges
 
-    def _settled(self, value: float, label: int, first: int, keys: np.ndarray, rows: np.ndarray) -> int:
-        """The key, among those that round to `value`, where the images' labels reach `label` (face_ranges.py)."""
+    def _exact_key(self, value: float, label: int, first: int, keys: np.ndarray, rows: np.ndarray) -> int:
+        """Returns the key, among those that round to `value`, where the images' labels reach `label`."""
         if not 0 <= value < 2.0**53:  # NaN too
             return -1
         if value < FLOAT32_EXACT:
             return int(value)
         reach = rounding_reach(value)
         low, high = np.searchsorted(keys, (int(value) - reach, int(value) + reach + 1))
-        found = np.flatnonzero(self.records.labels[rows[low:high]] >= label)
-        settled = int(keys[low + found[0]]) if len(found) else min(first, int(value) + reach)
-        return settled if np.float32(settled) == np.float32(value) else int(value)
+        reached = np.flatnonzero(self.records.labels[rows[low:high]] >= label)
+        key = int(keys[low + reached[0]]) if len(reached) else min(first, int(value) + reach)
+        return key if np.float32(key) == np.float32(value) else int(value)
 
     def _owners(
         self, labels: np.ndarray, ranges: np.ndarray, first: int, keys: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """In how many ranges each image lies, (N,), and its identity where that is one, (N,); `keys` are the images'.
+        """Returns for each image the number of ranges that contain it, (N,), and its identity if that is one, (N,).
 
-        Ranges (n, 2) of the identities `labels` (n,) that cannot be, or lack images, are problems.
+        Adds problems for ranges (n, 2) of the identities `labels` (n,) that are invalid or lack images. `keys` (N,) are
+        those of the images.
         """
         outside = (ranges[:, 0] < 1) | (ranges[:, 1] > first) | (ranges[:, 0] > ranges[:, 1])
         begin, end = np.searchsorted(keys, ranges[:, 0]), np.searchsorted(keys, ranges[:, 1])
@@ -182,25 +186,25 @@ class Identities:
         return np.cumsum(owners)[:-1], np.cumsum(sums)[:-1]
 
     def _check_images(self, rows: np.ndarray, owners: np.ndarray, labels: np.ndarray, missing: np.ndarray) -> None:
-        """Every image, `rows` (N,), belongs to one identity and has its label."""
+        """Checks that every image, `rows` (N,), belongs to one identity and has its label."""
         stated = self.records.labels[rows]
         orphans = owners == 0
-        # Their identity's record is missing, which was said: one line for all, not for each.
+        # The missing record of their identity is reported already: one message for all images.
         explained = orphans & (np.isin(stated, missing) | ((not self.is_known) & (stated >= self.count)))
         if explained.any():
             count, keys = int(explained.sum()), self.records.keys[rows[explained]]
-            what = f"keys {keys[0]} to {keys[-1]}: {count} images belong to identities whose records are not there"
+            what = f"keys {keys[0]} to {keys[-1]}: {count} images belong to identities whose records are missing"
             self.problems.append(Problem(IDENTITY, what))
         for place in np.flatnonzero((owners != 1) & ~explained).tolist():
             what = f"belongs to {owners[place]} identities" if owners[place] else "belongs to no identity"
             self._add(int(rows[place]), what)
         wrong = (owners == 1) & (self.records.kinds[rows] != BROKEN) & (stated != labels.astype(np.float32))
         for place in np.flatnonzero(wrong).tolist():
-            what = f"has label {stated[place]:g} in its header, but lies in the range of identity {labels[place]}"
+            what = f"has label {stated[place]:g} in its header, but is in the range of identity {labels[place]}"
             self._add(int(rows[place]), what, IMAGE)
 
     def _check_ids(self) -> None:
-        """Where the images' headers hold their keys, as most writers do, another id betrays a swapped row."""
+        """Finds swapped rows: most writers store the key of an image as id in its header."""
         rows = np.flatnonzero((self.records.kinds == IMAGE_RECORD) & self.records.other_id)
         images = int(np.sum(self.records.kinds == IMAGE_RECORD))
         if len(rows) <= max(2, FEW_IDS * images) and len(rows) < images / 2:

@@ -1,4 +1,4 @@
-"""The part of `check` that reads every record: in chunks that follow the file, for several processes.
+"""Reads every record, for `check`: in chunks in the order of the file, by several processes.
 
 Shapes: n records of a chunk.
 """
@@ -18,21 +18,21 @@ from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.text import plural
 
 BROKEN, IMAGE, RANGE = range(3)  # kinds of records
-RANGE_BYTES = HEADER.size + 8  # a range record's payload: a header and two labels, no image
-# An identity record, or record 0: its own key, two float labels, and the integers beside them.
+RANGE_BYTES = HEADER.size + 8  # payload of a range record: a header and two labels, no image
+# An identity record, or record 0: its key, two float labels, and the integers in id and id2.
 RANGES = np.dtype([("key", "<i8"), ("labels", "<f4", (2,)), ("id", "<u8"), ("id2", "<u8")])
-CHUNK = 256  # records a worker is handed at once: some 50 ms of decoding
+CHUNK = 256  # records of a task: some 50 ms of decoding
 
 
 class Context(NamedTuple):
-    """What a worker must know of the set: `image_size` (H, W), None not to decode."""
+    """The set, for a worker: `image_size` is (H, W), or None to not decode images."""
 
     rec_path: str
     image_size: tuple | None
 
 
 class Task(NamedTuple):
-    """Records in the order of the file: `rows` of the index, keys and offsets, (n,) each; `stop`: what follows them."""
+    """Records in the order of the file: `rows` of the index, keys and offsets, (n,) each; `stop`: the next offset."""
 
     rows: np.ndarray
     keys: np.ndarray
@@ -40,9 +40,17 @@ class Task(NamedTuple):
     stop: int
 
 
-class Found(NamedTuple):
-    """`kinds` (n,) uint8; `labels` (n,) float32, of images; `other_id` (n,) bool: the header's id is not the key;
-    `ranges`: RANGES records as tuples; `problems`: (place, what); `gaps`: bytes [start, stop) that no record covers."""
+class ChunkResult(NamedTuple):
+    """The content of the records of a chunk.
+
+    Attributes:
+        kinds: (n,) uint8.
+        labels: (n,) float32, of images.
+        other_id: (n,) bool; the id in the header is not the key.
+        ranges: RANGES as tuples.
+        problems: (place in the chunk, message).
+        gaps: bytes [start, stop) that no record covers.
+    """
 
     kinds: np.ndarray
     labels: np.ndarray
@@ -52,53 +60,54 @@ class Found(NamedTuple):
     gaps: list[tuple[int, int]]
 
 
-def look_at_chunk(context: Context, task: Task) -> Found:
-    """What a worker does with a chunk."""
+def read_chunk(context: Context, task: Task) -> ChunkResult:
+    """Reads and checks the records of a chunk, in a worker."""
     count = len(task.keys)
-    found = Found(np.zeros(count, np.uint8), np.full(count, np.nan, np.float32), np.zeros(count, bool), [], [], [])
+    kinds, labels = np.zeros(count, np.uint8), np.full(count, np.nan, np.float32)
+    result = ChunkResult(kinds, labels, np.zeros(count, bool), [], [], [])
     fd = os.open(context.rec_path, os.O_RDONLY)
     try:
         with DecoderMessages() as messages:
-            Look(fd, context, task, found, messages).at_all()
+            ChunkReader(fd, context, task, result, messages).read_all()
     finally:
         os.close(fd)
-    return found
+    return result
 
 
-class Look:
-    """One pass over the records of a task in the open file; it fills `found`."""
+class ChunkReader:
+    """Reads the records of a task from the open file and fills `result`."""
 
-    def __init__(self, fd: int, context: Context, task: Task, found: Found, messages: DecoderMessages):
-        self.fd, self.context, self.task, self.found, self.messages = fd, context, task, found, messages
+    def __init__(self, fd: int, context: Context, task: Task, result: ChunkResult, messages: DecoderMessages):
+        self.fd, self.context, self.task, self.result, self.messages = fd, context, task, result, messages
 
-    def at_all(self) -> None:
-        """Every record, whatever is wrong with those before."""
+    def read_all(self) -> None:
+        """Reads every record, even if others are damaged."""
         size = os.fstat(self.fd).st_size
         followers = [*self.task.offsets[1:].tolist(), self.task.stop]
         for place, (offset, follower) in enumerate(zip(self.task.offsets.tolist(), followers)):
             try:
                 extent = locate_record(self.fd, offset, size)
-                self.at_record(extent, place)
+                self.read_record(extent, place)
             except BrokenRecordError as error:
                 self.add(place, str(error))
             except OSError as error:
                 self.add(place, f"cannot be read ({error.strerror})")
             else:
-                self.at_neighbour(extent, follower, place)
+                self.check_end(extent, follower, place)
 
     def add(self, place: int, what: str) -> None:
-        """Note what is wrong with a record."""
-        self.found.problems.append((place, what))
+        """Adds a problem of a record."""
+        self.result.problems.append((place, what))
 
-    def at_neighbour(self, extent: Extent, follower: int, place: int) -> None:
-        """The record should end where the next one begins."""
+    def check_end(self, extent: Extent, follower: int, place: int) -> None:
+        """Checks that the record ends where the next one begins."""
         if extent.end < follower:
-            self.found.gaps.append((extent.end, follower))
+            self.result.gaps.append((extent.end, follower))
         elif extent.end > follower > extent.offset:
-            self.add(place, f"goes on to offset {extent.end}, into the record that the index has at offset {follower}")
+            self.add(place, f"extends to offset {extent.end}, into the record that the index has at offset {follower}")
 
-    def at_record(self, extent: Extent, place: int) -> None:
-        """What the record holds, and its image."""
+    def read_record(self, extent: Extent, place: int) -> None:
+        """Reads a record and checks its image."""
         size, key = self.context.image_size, int(self.task.keys[place])
         record = read_start(self.fd, extent) if size is None else read_payload(self.fd, extent)
         try:
@@ -107,35 +116,35 @@ class Look:
             return self.add(place, f"has no image header: {error}")
         labels = np.ravel(header.label).tolist()
         if header.flag == 2 and extent.length == RANGE_BYTES:
-            self.found.kinds[place] = RANGE
-            self.found.ranges.append((key, tuple(labels), header.id, header.id2))
+            self.result.kinds[place] = RANGE
+            self.result.ranges.append((key, tuple(labels), header.id, header.id2))
             return None
-        self.found.kinds[place] = IMAGE
-        self.found.labels[place] = labels[0]
-        self.found.other_id[place] = header.id != key
+        self.result.kinds[place] = IMAGE
+        self.result.labels[place] = labels[0]
+        self.result.other_id[place] = header.id != key
         if extent.length == HEADER.size + 4 * header.flag:
-            return self.add(place, "holds no image")
-        what = None if size is None else self.wrong_image(image, size)
+            return self.add(place, "contains no image")
+        what = None if size is None else self.image_problem(image, size)
         return None if what is None else self.add(place, what)
 
-    def wrong_image(self, image: bytes, image_size: tuple) -> str | None:
-        """Why an encoded image is not a sound one of (H, W, 3), None if it is."""
+    def image_problem(self, image: bytes, image_size: tuple) -> str | None:
+        """Returns why an encoded image is not a valid one of (H, W, 3), None if it is."""
         channels = color_channels(image)
         if channels is not None and channels != 3:
             return f"has {plural(channels, 'channel')} instead of 3"
-        self.messages.damage()  # what is left of an image before, which failed
+        self.messages.damage()  # discard warnings of an image before, which failed
         try:
             decode_rgb(image, image_size)
         except ValueError as error:
             return str(error)
-        except cv2.error:  # of sizes that cannot be
+        except cv2.error:  # the header has an impossible size
             return f"cannot be decoded ({len(image)} bytes)"
         damage = self.messages.damage()
         return None if damage is None else f"is damaged: {damage}"
 
 
 def read_start(fd: int, extent: Extent) -> bytes:
-    """Enough of a record's payload for its header and labels."""
+    """Reads enough of a record's payload for its header and labels."""
     start, length = extent.pieces[0]
     head = os.pread(fd, min(length, RANGE_BYTES), start)
     flag = int.from_bytes(head[:4], "little")
@@ -144,16 +153,16 @@ def read_start(fd: int, extent: Extent) -> bytes:
     return head
 
 
-def look_at_gap(rec_path: str, start: int, stop: int) -> str:
-    """What lies in the bytes [start, stop), between the records that the index lists."""
+def describe_gap(rec_path: str, start: int, stop: int) -> str:
+    """Describes the bytes [start, stop), between the records that the index lists."""
     fd = os.open(rec_path, os.O_RDONLY)
     count, end = 0, start
     try:
         for extent in walk_records(fd, start, stop):
             count, end = count + 1, extent.end
     except BrokenRecordError as error:
-        what = f"{stop - end} bytes from offset {end} on that are no record ({error})"
-        return f"{count} records that the index does not list, then {what}" if count else what
+        what = f"{stop - end} bytes from offset {end} on that are not a record ({error})"
+        return f"{plural(count, 'record')} that the index does not list, then {what}" if count else what
     finally:
         os.close(fd)
     return f"{plural(count, 'record')} that the index does not list"

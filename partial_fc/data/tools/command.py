@@ -1,4 +1,4 @@
-"""Face sets (train.rec, train.idx, property) made, taken apart, merged, described, checked and looked at."""
+"""Creates, unpacks, merges, describes, checks and displays face sets (train.rec, train.idx, property)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS: dict[str, ModuleType] = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all subcommands."""
+    """Returns the parser of all subcommands."""
     parser = argparse.ArgumentParser(prog="python -m partial_fc.data.tools", description=__doc__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
@@ -39,6 +39,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand; returns the exit code: 0, 1 where `check` found something, 2 for an error, 130 or 143."""
+    """Runs a subcommand; returns 0, 1 if `check` has found problems, 2 for an error, 130 or 143 after a signal."""
     args = build_parser().parse_args(arguments)
     return run_command(lambda: args.run(args))

@@ -1,6 +1,6 @@
-"""An `.idx` read with everything that is wrong in it: bad lines are named, the others kept.
+"""Reads an `.idx` with invalid lines, which are reported.
 
-Shapes: K lines that are good.
+Shapes: K valid lines.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ import numpy as np
 
 CHUNK = 8 << 20  # bytes of text parsed at once
 LINE = re.compile(rb"(\d{1,18})[\t ]+(\d{1,18})\r?")
-# Bytes that may stand in text that is parsed in one go: digits, tab, line feed.
+# Bytes of text that is parsed at once: digits, tab, line feed.
 PLAIN = np.zeros(256, bool)
 PLAIN[list(b"0123456789\t\n")] = True
 TAB, LINE_FEED = b"\t\n"
 
 
 class IndexLines:
-    """`keys` (K,) and `offsets` (K,) int64 in the order of the lines; `bad`: (line number from 1, its text)."""
+    """The lines of an `.idx`.
+
+    Attributes:
+        keys, offsets: (K,) int64, in the order of the lines.
+        bad: (line number from 1, text) of invalid lines.
+    """
 
     def __init__(self, idx_path: str):
         self.bad: list[tuple[int, bytes]] = []
         tables = list(self._tables(idx_path)) or [np.empty((0, 2), np.int64)]
-        # Chunk by chunk into two arrays, so that the text's table is not there twice.
+        # Two arrays, each joined from chunks, so that no second table of all lines exists.
         self.keys = np.concatenate([table[:, 0] for table in tables])
         self.offsets = np.concatenate([table[:, 1] for table in tables])
 
@@ -40,7 +45,7 @@ class IndexLines:
                 first += lines
 
     def _parse_each(self, text: bytes, first: int) -> np.ndarray:
-        """(K, 2) int64 of the good lines among some; the others go to `bad`."""
+        """Parses the valid lines to (K, 2) int64; adds the others to `bad`."""
         good = []
         for number, line in enumerate(text.rstrip(b"\n").split(b"\n"), start=first):
             match = LINE.fullmatch(line)
@@ -52,14 +57,14 @@ class IndexLines:
 
 
 def parse_plain(text: bytes, lines: int) -> np.ndarray | None:
-    """(lines, 2) int64 of text that is nothing but good lines, None if there may be a bad one."""
-    signs = np.frombuffer(text, np.uint8)
-    if not PLAIN[signs].all():
+    """Parses text of valid lines to (lines, 2) int64; returns None if there may be an invalid one."""
+    characters = np.frombuffer(text, np.uint8)
+    if not PLAIN[characters].all():
         return None
-    parting = signs[(signs == TAB) | (signs == LINE_FEED)]
+    separators = characters[(characters == TAB) | (characters == LINE_FEED)]
     if not text.endswith(b"\n"):
-        parting = np.append(parting, LINE_FEED)
-    if len(parting) != 2 * lines or (parting[::2] != TAB).any() or (parting[1::2] != LINE_FEED).any():
+        separators = np.append(separators, LINE_FEED)
+    if len(separators) != 2 * lines or (separators[::2] != TAB).any() or (separators[1::2] != LINE_FEED).any():
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

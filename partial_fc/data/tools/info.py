@@ -1,4 +1,4 @@
-"""Say what is in a face set: from its index, its identity records and a sample of its images, so within seconds.
+"""Describe a face set within seconds, from its index, its identity records and a sample of its images.
 
 Shapes: N images, C identities.
 """
@@ -22,28 +22,28 @@ from partial_fc.utils.text import amount
 
 from .source import decoded_size, open_set
 
-HELP = "what is in a set"
+HELP = "describe a set"
 EXAMPLE = "python -m partial_fc.data.tools info /train_tmp/glint360k"
-SAMPLE = 500  # images looked at: 5 s of seeks on a spinning disk
-BINS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # images an identity: where the bars of the histogram begin
+SAMPLE = 500  # images read: 5 s of seeks on a hard disk
+BINS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # images per identity: lower bounds of the bars of the histogram
 BAR = 40  # characters of the longest bar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `info`."""
+    """Adds the arguments of the command."""
     parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     facts = describe_set(args.set)
     print(json.dumps(facts, indent=1) if args.json else as_text(facts))
     return 0
 
 
 def describe_set(path: str) -> dict[str, Any]:
-    """Facts of the set at `path`, as JSON can hold them. Raises OSError or ValueError naming the file and the mend."""
+    """Describes the set at `path`, for JSON. Raises OSError or ValueError naming the file and what to do."""
     records = open_set(path)
     try:
         counts = records.runs.images_per_label(records.num_identities)
@@ -57,14 +57,14 @@ def describe_set(path: str) -> dict[str, Any]:
             "images_per_identity": spread(counts),
             "histogram": histogram(counts),
             "ranges": kind_of_ranges(records),
-            "sample": look_at_sample(records),
+            "sample": describe_sample(records),
         }
     finally:
         records.close()
 
 
 def spread(counts: np.ndarray) -> dict[str, float]:
-    """Smallest, middle, mean and largest of the counts (C,)."""
+    """Returns minimum, median, mean and maximum of the counts (C,)."""
     return {
         "min": int(counts.min()),
         "median": float(np.median(counts)),
@@ -74,7 +74,7 @@ def spread(counts: np.ndarray) -> dict[str, float]:
 
 
 def histogram(counts: np.ndarray) -> list[dict[str, int | None]]:
-    """Identities by the number of their images, from `first` to `last` (None: no bound); empty ends are left out."""
+    """Counts identities with `first` to `last` images (None: no bound), without empty bars at the ends."""
     edges = [0, *BINS]
     numbers = np.bincount(np.digitize(counts, BINS), minlength=len(edges)).tolist()
     ends: list[int | None] = [edge - 1 for edge in BINS]
@@ -87,7 +87,7 @@ def histogram(counts: np.ndarray) -> list[dict[str, int | None]]:
 
 
 def kind_of_ranges(records: FaceRecords) -> str:
-    """ "integers" if all identity records hold exact integers, "float32" if some hold only floats, "none" without."""
+    """Returns "integers" if all identity records have exact integers, "float32" if some do not, "none" without any."""
     if not records.has_identities:
         return "none"
     reader = RecordReader(records.rec_path, index_path(records.rec_path))
@@ -100,8 +100,8 @@ def kind_of_ranges(records: FaceRecords) -> str:
     return "integers" if (stored == heads["labels"]).all() else "float32"
 
 
-def look_at_sample(records: FaceRecords) -> dict[str, Any]:
-    """Encoded sizes, formats and pixel sizes of at most SAMPLE images, evenly spread over the set."""
+def describe_sample(records: FaceRecords) -> dict[str, Any]:
+    """Describes encoded sizes, formats and pixel sizes of at most SAMPLE images, evenly distributed over the set."""
     positions = np.unique(np.linspace(0, records.num_images - 1, SAMPLE).astype(np.int64)).tolist()
     images = [records.read_image(position)[0] for position in positions]
     lengths = [len(image) for image in images]
@@ -117,17 +117,17 @@ def look_at_sample(records: FaceRecords) -> dict[str, Any]:
 
 
 def as_text(facts: dict[str, Any]) -> str:
-    """The facts for people."""
+    """Formats the description as text."""
     each, sample, size = facts["images_per_identity"], facts["sample"], facts["image_size"]
     ranges = {
-        "integers": "exact integers beside the float32 labels",
-        "float32": "float32 only, as the original writes them; from 2^24 on the images' labels settle them",
-        "none": "no identity records; labels are those in the images' headers",
+        "integers": "exact integers and float32 labels",
+        "float32": "float32 only, as the original writes them; from 2^24 on the images' labels determine them",
+        "none": "no identity records; labels are in the headers of images",
     }
     lines = [
         f"set             {facts['set']}",
         f"images          {facts['images']:,}",
-        f"identities      {facts['identities']:,}   (a training needs num_classes={facts['num_classes']})",
+        f"identities      {facts['identities']:,}   (train with num_classes={facts['num_classes']})",
         f"image size      {f'{size[0]}x{size[1]}' if size else 'no property file'}",
         f"bytes           {facts['bytes']:,}   ({amount(facts['bytes'])})",
         f"identity ranges {ranges[facts['ranges']]}",
@@ -141,12 +141,12 @@ def as_text(facts: dict[str, Any]) -> str:
 
 
 def counted(numbers: dict[str, int]) -> str:
-    """ "jpg 498, png 2"."""
+    """Formats counts as "jpg 498, png 2"."""
     return ", ".join(f"{name} {number}" for name, number in numbers.items())
 
 
 def bars(rows: list[dict[str, Any]]) -> list[str]:
-    """The histogram, a line a bin."""
+    """Formats the histogram, a line per bar."""
     longest = max(row["identities"] for row in rows)
     lines = []
     for row in rows:

@@ -1,7 +1,7 @@
-"""Merge face sets into one; the bytes of the images are not changed.
+"""Merge face sets into one, without changing the bytes of images.
 
-The labels of each set follow on those of the sets before it, without gaps: identities without images are left out. A
-person who is in two sets becomes two identities. identities.txt says who a label was, as set/name.
+The labels of each set follow those of the sets before it, without gaps: identities without images are left out. A
+person in two sets becomes two identities. identities.txt lists the origin of each label, as set/name.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ EXAMPLE = "python -m partial_fc.data.tools merge /train_tmp/both /train_tmp/ms1m
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `merge`."""
-    parser.add_argument("out", metavar="OUT", help="folder of the set that is written")
+    """Adds the arguments of the command."""
+    parser.add_argument("out", metavar="OUT", help="folder of the new set")
     parser.add_argument("first", metavar="SET", help="folder of a set, or its train.rec")
-    parser.add_argument("others", metavar="SET", nargs="+", help="those that follow")
+    parser.add_argument("others", metavar="SET", nargs="+", help="further sets")
     add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     images, identities, empty = merge_sets(args.out, [args.first, *args.others], args.force)
     dropped = f"; {plural(empty, 'identity', 'identities')} without images left out" if empty else ""
     print(f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}{dropped}")
@@ -43,27 +43,31 @@ def run(args: argparse.Namespace) -> int:
 
 
 def merge_sets(out: str, paths: list[str], force: bool = False) -> tuple[int, int, int]:
-    """Write OUT from the sets at `paths`; returns images, identities, and identities left out as empty.
+    """Writes the set `out` from the sets at `paths`.
 
-    Raises OSError or ValueError naming the file and the mend; nothing is left behind then.
+    Returns:
+        The numbers of images, of identities, and of identities without images, which are left out.
+
+    Raises:
+        OSError, ValueError: a set cannot be read or written; names file and fix. Nothing is written then.
     """
     with ExitStack() as stack:
         sets = [open_set(path) for path in paths]
         for records in sets:
             stack.callback(records.close)
-        refuse_inputs(out, sets)
+        check_output(out, sets)
         size = common_size(sets)
-        whose = [names_of(records, prefix) for prefix, records in zip(distinct_names(sets), sets)]
+        all_names = [names_of(records, prefix) for prefix, records in zip(distinct_names(sets), sets)]
         stage = stack.enter_context(staged_files(out, FILES, force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
         names: list[str] = []
-        images, identities = write_face_set(stage, merged(sets, whose, names, bar), size)
+        images, identities = write_face_set(stage, merged(sets, all_names, names, bar), size)
         write_names(stage, names)
     return images, identities, sum(records.num_identities for records in sets) - identities
 
 
-def refuse_inputs(out: str, sets: list[FaceRecords]) -> None:
-    """Raise ValueError where writing the set OUT would replace one of those it is made of."""
+def check_output(out: str, sets: list[FaceRecords]) -> None:
+    """Raises ValueError if the set `out` would replace one of the merged sets."""
     target = os.path.join(out, FILES[0])
     for records in sets:
         folder = os.path.dirname(os.path.abspath(records.rec_path))
@@ -73,14 +77,14 @@ def refuse_inputs(out: str, sets: list[FaceRecords]) -> None:
 
 
 def names_of(records: FaceRecords, prefix: str) -> list[str]:
-    """Who the labels of a set are in the merged one. Raises ValueError for names that cannot be written."""
+    """Returns the names of a set's identities in the merged set. Raises ValueError for invalid names."""
     count = records.num_identities
     own = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
     return check_names(f"{prefix}/{name}" for name in own)
 
 
 def common_size(sets: list[FaceRecords]) -> tuple:
-    """(H, W) of the images of all sets. Raises ValueError if they differ."""
+    """Returns (H, W) of the images of all sets. Raises ValueError if they differ."""
     sizes = [image_size_of(records) for records in sets]
     for records, size in zip(sets, sizes):
         if size != sizes[0]:
@@ -91,23 +95,25 @@ def common_size(sets: list[FaceRecords]) -> tuple:
     return sizes[0]
 
 
-def merged(sets: list[FaceRecords], whose: list[list[str]], names: list[str], bar: Any) -> Iterator[Iterator[bytes]]:
-    """The images of each identity of each set; `names` fills with who they are, of the labels' names `whose`."""
-    for own, records in zip(whose, sets):
+def merged(
+    sets: list[FaceRecords], all_names: list[list[str]], names: list[str], bar: Any
+) -> Iterator[Iterator[bytes]]:
+    """Yields the images of each identity of each set, and appends its name, from `all_names`, to `names`."""
+    for own, records in zip(all_names, sets):
         for label, positions in by_identity(records):
             names.append(own[label])
             yield counted(read_identity(records, positions), bar)
 
 
 def counted(images: Iterator[bytes], bar: Any) -> Iterator[bytes]:
-    """The images, with the bar moving."""
+    """Yields the images and updates the bar."""
     for image in images:
         yield image
         bar.update()
 
 
 def distinct_names(sets: list[FaceRecords]) -> list[str]:
-    """What the sets are called, with a number behind the name where two are called alike."""
+    """Returns a name of each set, with a number appended if two sets have the same name."""
     names: list[str] = []
     for records in sets:
         name, number = set_name(records.rec_path), 1

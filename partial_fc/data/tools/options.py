@@ -9,24 +9,24 @@ from partial_fc.utils.cli import whole_number
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
-    """How image files become the images of a set."""
-    parser.add_argument("--size", type=whole_number(1), default=112, help="height and width (default: 112)")
+    """Adds the options of encoding image files."""
+    parser.add_argument("--size", type=whole_number(1), default=112, help="height and width in pixels (default: 112)")
     parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
     parser.add_argument(
-        "--quality", type=whole_number(1, 100), default=95, help="of JPEGs that are written anew (default: 95)"
+        "--quality", type=whole_number(1, 100), default=95, help="JPEG quality of encoded images (default: 95)"
     )
     parser.add_argument(
-        "--format", choices=("jpeg", "png"), default="jpeg", help="of images that are written anew (default: jpeg)"
+        "--format", choices=("jpeg", "png"), default="jpeg", help="format of encoded images (default: jpeg)"
     )
 
 
 def image_options(args: argparse.Namespace) -> ImageOptions:
-    """The ImageOptions of parsed arguments."""
+    """Returns the ImageOptions of parsed arguments."""
     return ImageOptions(args.size, args.resize, args.quality, args.format)
 
 
 def label_range(text: str) -> tuple[int, int]:
-    """A type for argparse: "A:B" -> (A, B), the labels from A to B - 1."""
+    """An argparse type: "A:B" -> (A, B), the labels from A to B - 1."""
     first, colon, last = text.partition(":")
     if not colon or not first.isdigit() or not last.isdigit() or int(first) >= int(last):
         raise argparse.ArgumentTypeError(f"must be A:B, the labels from A to B - 1, got {text!r}")

@@ -1,9 +1,9 @@
 """Pack a folder per identity into train.rec, train.idx, property and identities.txt.
 
 Labels follow the sorted names of the folders, images the sorted names of their files, so the same tree gives the same
-bytes. Images of the right size that are JPEG already are stored as they are; other formats become JPEG (or PNG). Grey
-becomes three channels, alpha is dropped, and an EXIF orientation is applied. Another size is refused, or with --resize
-the whole image is scaled to it: align and crop faces before. Files that are no images by their ending are left out.
+bytes. JPEG images of the right size are stored unchanged; other formats become JPEG (or PNG). Gray becomes three
+channels, alpha is dropped, and an EXIF orientation is applied. Another size is refused, or with --resize the image is
+scaled, without cropping: align and crop faces before. Files without the extension of an image are ignored.
 """
 
 from __future__ import annotations
@@ -33,9 +33,14 @@ FILES = ("train.rec", "train.idx", "property", identity_names.FILE)
 
 
 class PackReport:
-    """What came of packing: `images` and `identities` written; `done` counts them by what was done to them.
+    """The result of packing.
 
-    `left_out`: lines for the files and, `empty` of them, identities that were left out; `others`: files passed over.
+    Attributes:
+        images, identities: numbers of those written.
+        done: number of images by KEPT, ENCODED and RESIZED.
+        left_out: messages for files and identities that were left out.
+        empty: number of identities in `left_out`.
+        others: number of ignored files.
     """
 
     def __init__(self) -> None:
@@ -45,17 +50,17 @@ class PackReport:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `pack`."""
-    parser.add_argument("folder", metavar="FOLDER", help="holds one folder of images for each identity")
-    parser.add_argument("out", metavar="OUT", help="folder of the set that is written")
+    """Adds the arguments of the command."""
+    parser.add_argument("folder", metavar="FOLDER", help="contains a folder of images for each identity")
+    parser.add_argument("out", metavar="OUT", help="folder of the new set")
     add_image_options(parser)
-    parser.add_argument("--skip-bad", action="store_true", help="leave damaged files and empty identities out")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out damaged files and empty identities")
     add_workers(parser)
     add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     report = pack_tree(args.folder, args.out, image_options(args), args.workers, args.skip_bad, args.force)
     for line in report.left_out:
         print(f"left out: {line}", file=sys.stderr)
@@ -63,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     empty = f", {plural(report.empty, 'identity', 'identities')} left out as empty" if report.empty else ""
     print(
         f"{args.out}: {plural(report.images, 'image')} of {plural(report.identities, 'identity', 'identities')}, "
-        f"{amount(size)}; {report.done[RESIZED]:,} resized, {report.done[ENCODED]:,} encoded anew, "
+        f"{amount(size)}; {report.done[RESIZED]:,} resized, {report.done[ENCODED]:,} encoded, "
         f"{len(report.left_out) - report.empty:,} left out as bad{empty}, {plural(report.others, 'other file')} ignored"
     )
     return 0
@@ -72,20 +77,20 @@ def run(args: argparse.Namespace) -> int:
 def pack_tree(
     folder: str, out: str, options: ImageOptions, workers: int = 1, skip_bad: bool = False, force: bool = False
 ) -> PackReport:
-    """Write the set OUT from the tree `folder`. Raises OSError or ValueError naming the file and the mend."""
+    """Writes the set `out` from the tree `folder`. Raises OSError or ValueError naming the file and what to do."""
     tree = TreeReader(folder, options, workers, skip_bad)
     with staged_files(out, FILES, force) as stage, progress(len(tree.folders), "identity", "packing") as bar:
         tree.bar = bar
         report = tree.report
         report.images, report.identities = write_face_set(stage, tree.identities(), (options.size, options.size))
         if report.images == 0:
-            raise ValueError(f"{folder} holds no image that can be used")
+            raise ValueError(f"{folder} contains no usable image")
         identity_names.write_names(stage, tree.names)
     return report
 
 
 class TreeReader:
-    """The images of a tree, identity by identity; `names` and `report` fill while they are read."""
+    """Reads the images of a tree by identity; fills `names` and `report` meanwhile."""
 
     def __init__(self, root: str, options: ImageOptions, workers: int, skip_bad: bool):
         self.root, self.options, self.workers, self.skip_bad = root, options, workers, skip_bad
@@ -96,17 +101,17 @@ class TreeReader:
         self.bar: Any = None
 
     def identities(self) -> Iterator[Iterator[bytes]]:
-        """The images of each identity that has any."""
+        """Yields the images of each identity that has any."""
         for name, images in groupby(self._images(), key=lambda named: named[0]):
             self.names.append(name)
             yield (image for _, image in images)
-        # Known only now: all of its files may have turned out to be bad.
+        # Known only now: all files of an identity may be bad.
         empty = sorted(set(self.folders) - set(self.names))
         self.report.empty = len(empty)
         self.report.left_out += [f"{os.path.join(self.root, name)} (no usable image)" for name in empty]
 
     def _images(self) -> Iterator[tuple[str, bytes]]:
-        """(identity, encoded image) of all files that are usable."""
+        """Yields (identity, encoded image) of all usable files."""
         for path, result in encode_files(self._paths(), self.options, self.workers):
             if result.image is not None:
                 self.report.done[result.how] += 1
@@ -119,17 +124,16 @@ class TreeReader:
     def _paths(self) -> Iterator[str]:
         for name in self.folders:
             folder = os.path.join(self.root, name)
-            found = list_folder(folder)
-            self.report.others += found.others
-            for inner in found.folders:
-                self._bad(f"{os.path.join(folder, inner)} is a folder within an identity", "move its images up")
-            if not found.images:
-                if not self.skip_bad:
-                    raise ValueError(f"{folder} holds no images: remove it, or leave such out with --skip-bad")
-            yield from (os.path.join(folder, file) for file in found.images)
+            content = list_folder(folder)
+            self.report.others += content.others
+            for inner in content.folders:
+                self._bad(f"{os.path.join(folder, inner)} is a folder in an identity's folder", "move its images up")
+            if not content.images and not self.skip_bad:
+                raise ValueError(f"{folder} contains no images: remove it, or use --skip-bad")
+            yield from (os.path.join(folder, file) for file in content.images)
             self.bar.update()
 
-    def _bad(self, what: str, mend: str) -> None:
+    def _bad(self, what: str, fix: str) -> None:
         if not self.skip_bad:
-            raise ValueError(f"{what}: {mend}, or leave such out with --skip-bad")
+            raise ValueError(f"{what}: {fix}, or use --skip-bad")
         self.report.left_out.append(what)

@@ -1,12 +1,12 @@
 """Build a validation file <name>.bin: from a list of pairs, or with pairs drawn from held-out identities.
 
-  --pairs LIST --images FOLDER   lines 'pathA pathB 0|1', or as in LFW's pairs.txt; the order of the list is kept, and
-                                 ten folds are its tenths
-  --set SET or --folder TREE     P pairs drawn with a seed, half of one person, half of two, in ten folds that share no
-                                 person; name with --identities the labels that are not trained on
+  --pairs LIST --images FOLDER   lines 'pathA pathB 0|1', or as in LFW's pairs.txt, in the order of the list, whose
+                                 tenths are the folds
+  --set SET or --folder TREE     P random pairs, half of one person, half of two, in ten folds that share no person;
+                                 use --identities to select labels that are not trained on
 
-Image files are treated as `pack` does; images of a SET are stored unchanged, and must be
-sound. Options that do not belong to the chosen source are refused.
+Image files are encoded as by `pack`; images of a SET are stored unchanged, and must be valid. Options that do not
+belong to the chosen source are refused.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ OPTIONS = {"pairs": ("images", *ENCODED), "set": DRAWN, "folder": (*DRAWN, *ENCO
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `bin`."""
-    parser.add_argument("out", metavar="OUT.bin", help="the file that is written")
+    """Adds the arguments of the command."""
+    parser.add_argument("out", metavar="OUT.bin", help="the new file")
     sources = parser.add_mutually_exclusive_group(required=True)
     sources.add_argument("--pairs", metavar="LIST", help="text file of pairs; needs --images")
     sources.add_argument("--set", metavar="SET", help="draw pairs from this set")
     sources.add_argument("--folder", metavar="TREE", help="draw pairs from this tree, a folder for each identity")
-    parser.add_argument("--images", metavar="FOLDER", help="where the files of --pairs are")
+    parser.add_argument("--images", metavar="FOLDER", help="folder of the files of --pairs")
     parser.add_argument("--identities", type=label_range, metavar="A:B", help="labels A to B - 1 (default: all)")
-    parser.add_argument("--num-pairs", type=whole_number(1), default=6000, metavar="P", help="drawn (default: 6000)")
+    parser.add_argument(
+        "--num-pairs", type=whole_number(1), default=6000, metavar="P", help="pairs to draw (default: 6000)"
+    )
     add_seed(parser)
     add_image_options(parser)
     add_workers(parser)
@@ -64,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     fill_options(args)
     folder, name = os.path.split(args.out)
     with staged_files(folder, [name], args.force) as stage:
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def fill_options(args: argparse.Namespace) -> None:
-    """Give the options that are not there their defaults. Raises ValueError for one of another source."""
+    """Sets missing options to their defaults. Raises ValueError for an option of another source."""
     source = next(name for name in OPTIONS if getattr(args, name) is not None)
     for name, default in args.defaults.items():
         if getattr(args, name) is None:
@@ -90,11 +92,11 @@ def fill_options(args: argparse.Namespace) -> None:
             option, others = name.replace("_", "-"), [other for other in OPTIONS if name in OPTIONS[other]]
             raise ValueError(f"--{option} belongs to --{' or --'.join(others)}, not to --{source}: leave it out")
     if source == "pairs" and args.images is None:
-        raise ValueError("--pairs and --images belong together: the list, and the folder its paths start in")
+        raise ValueError("--pairs needs --images: the folder of the files in the list")
 
 
 def bin_of_list(out: str, pairs_list: str, folder: str, options: ImageOptions, workers: int = 1) -> int:
-    """Write the pairs of a text list whose files lie in `folder`; returns P. Raises OSError or ValueError."""
+    """Writes the pairs of a text list of files in `folder`; returns P. Raises OSError or ValueError."""
     pairs = read_pairs_list(pairs_list, folder)
     images = encode_each([path for pair in pairs for path in pair.paths], options, workers)
     write_pairs(out, images, [pair.same for pair in pairs])
@@ -102,23 +104,23 @@ def bin_of_list(out: str, pairs_list: str, folder: str, options: ImageOptions, w
 
 
 def bin_of_set(out: str, path: str, labels: tuple | None, num_pairs: int, seed: int) -> int:
-    """Write pairs drawn from labels [A, B) of a set; returns P. Raises OSError or ValueError."""
+    """Writes random pairs of the labels [A, B) of a set; returns P. Raises OSError or ValueError."""
     records = open_set(path)
     try:
         first, last = bounds(labels, records.num_identities, records.rec_path)
-        found = [list(positions) for label, positions in by_identity(records) if first <= label < last]
-        pairs, same = draw_pairs([len(positions) for positions in found], num_pairs, seed)
-        wanted = [found[identity][number] for pair in pairs for identity, number in pair]
-        # One object for an image in several pairs: the pickle then holds it once.
-        images = sound_images(records, dict.fromkeys(wanted))
+        images_of = [list(positions) for label, positions in by_identity(records) if first <= label < last]
+        pairs, same = draw_pairs([len(positions) for positions in images_of], num_pairs, seed)
+        wanted = [images_of[identity][number] for pair in pairs for identity, number in pair]
+        # One object for an image of several pairs, so that the pickle contains it once.
+        images = valid_images(records, dict.fromkeys(wanted))
         write_pairs(out, [images[position] for position in wanted], same)
         return len(pairs)
     finally:
         records.close()
 
 
-def sound_images(records: FaceRecords, positions: dict[int, Any]) -> dict[int, bytes]:
-    """The encoded images at some positions. Raises ValueError naming one that evaluation could not decode."""
+def valid_images(records: FaceRecords, positions: dict[int, Any]) -> dict[int, bytes]:
+    """Reads the encoded images at some positions. Raises ValueError naming one that cannot be decoded."""
     size = image_size_of(records)
     images = {}
     with DecoderMessages() as messages:
@@ -137,26 +139,26 @@ def sound_images(records: FaceRecords, positions: dict[int, Any]) -> dict[int, b
 
 
 def unusable(records: FaceRecords, position: int, what: str) -> ValueError:
-    """The error for an image of a set that pairs cannot have."""
-    return ValueError(f"{records.describe(position)} {what}: choose others with --identities, or another --seed")
+    """Returns the error for a bad image of a set."""
+    return ValueError(f"{records.describe(position)} {what}: use other --identities, or another --seed")
 
 
 def bin_of_tree(
     out: str, root: str, labels: tuple | None, num_pairs: int, seed: int, options: ImageOptions, workers: int = 1
 ) -> int:
-    """Write pairs drawn from folders [A, B), in sorted order, of a tree; returns P. Raises OSError or ValueError."""
+    """Writes random pairs of the sorted folders [A, B) of a tree; returns P. Raises OSError or ValueError."""
     names, _ = identity_folders(root)
     first, last = bounds(labels, len(names), root)
     folders = [os.path.join(root, name) for name in names[first:last]]
-    found = [[os.path.join(folder, file) for file in list_folder(folder).images] for folder in folders]
-    pairs, same = draw_pairs([len(files) for files in found], num_pairs, seed)
-    wanted = [found[identity][number] for pair in pairs for identity, number in pair]
+    files_of = [[os.path.join(folder, file) for file in list_folder(folder).images] for folder in folders]
+    pairs, same = draw_pairs([len(files) for files in files_of], num_pairs, seed)
+    wanted = [files_of[identity][number] for pair in pairs for identity, number in pair]
     write_pairs(out, encode_each(wanted, options, workers), same)
     return len(pairs)
 
 
 def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]:
-    """[A, B) of the labels asked for, or of all. Raises ValueError for labels that are not there."""
+    """Returns the labels [A, B), or all labels for None. Raises ValueError for missing labels."""
     if labels is None:
         return 0, identities
     if labels[1] > identities:
@@ -165,7 +167,7 @@ def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]
 
 
 def encode_each(paths: list[str], options: ImageOptions, workers: int) -> list[bytes]:
-    """The encoded image of every path, files that occur more often being encoded once. Raises ValueError."""
+    """Returns the encoded image of every path; repeated files are encoded once. Raises ValueError."""
     different = dict.fromkeys(paths)
     images: dict[str, bytes] = {}
     with progress(len(different), "image", "encoding") as bar:

@@ -1,6 +1,6 @@
-"""Verification pairs drawn from identities: ten folds, each with people of its own, no pair twice.
+"""Draws random verification pairs: ten folds that share no identity, without repeated pairs.
 
-The drawing uses a generator's `random()` only, whose stream NumPy keeps stable for good: one seed, one list.
+Uses only a generator's `random()`, whose stream NumPy keeps stable: a seed always gives the same list.
 
 Shapes: P pairs, C identities; an image is (identity, number within it).
 """
@@ -19,9 +19,18 @@ FOLDS = 10
 
 
 def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[Pair], list[bool]]:
-    """P pairs of the C identities with `counts` images each, and whether each is of one person.
+    """Draws P pairs of C identities.
 
-    Fold by fold P / 20 pairs of one person, then P / 20 of two. Raises ValueError if there are not so many.
+    Args:
+        counts: number of images of each identity.
+        num_pairs: P.
+        seed: of the random choice.
+
+    Returns:
+        The pairs, and whether each is of one person: in each fold P / 20 pairs of one person, then P / 20 of two.
+
+    Raises:
+        ValueError: P is not a multiple of 20, or there are fewer pairs.
     """
     if num_pairs < 2 * FOLDS or num_pairs % (2 * FOLDS):
         raise ValueError(
@@ -29,7 +38,7 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
             f"{2 * FOLDS}, got {num_pairs}"
         )
     random = np.random.Generator(np.random.PCG64(seed))
-    folds = deal(counts, random)
+    folds = assign_folds(counts, random)
     each = num_pairs // (2 * FOLDS)
     check_capacity([[counts[identity] for identity in fold] for fold in folds], each)
     pairs: list[Pair] = []
@@ -41,49 +50,49 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
     return pairs, same
 
 
-def deal(counts: Sequence[int], random: np.random.Generator) -> list[list[int]]:
-    """The identities with images in FOLDS hands of like size: shuffled, those with many images first."""
-    there = [identity for identity in permutation(len(counts), random) if counts[identity] > 0]
-    there.sort(key=lambda identity: -counts[identity])
-    return [there[fold::FOLDS] for fold in range(FOLDS)]
+def assign_folds(counts: Sequence[int], random: np.random.Generator) -> list[list[int]]:
+    """Assigns the identities with images to FOLDS folds of similar size: shuffled, those with many images first."""
+    present = [identity for identity in permutation(len(counts), random) if counts[identity] > 0]
+    present.sort(key=lambda identity: -counts[identity])
+    return [present[fold::FOLDS] for fold in range(FOLDS)]
 
 
 def check_capacity(folds: list[list[int]], each: int) -> None:
-    """Raise ValueError unless every fold has `each` pairs of either kind; folds hold numbers of images."""
-    room = []
+    """Raises ValueError unless every fold has `each` pairs of either kind; `folds` are numbers of images."""
+    capacity = []
     for counts in folds:
         same = sum(count * (count - 1) // 2 for count in counts)
         total = sum(counts) * (sum(counts) - 1) // 2
-        room.append(min(same, total - same))
-    if min(room) < each:
+        capacity.append(min(same, total - same))
+    if min(capacity) < each:
         raise ValueError(
-            f"these identities give {2 * FOLDS * min(room)} pairs in {FOLDS} folds with people of their own, not "
-            f"{2 * FOLDS * each}: ask for fewer pairs, or name more identities with 2 images or more"
+            f"these identities give {2 * FOLDS * min(capacity)} pairs in {FOLDS} folds that share no identity, not "
+            f"{2 * FOLDS * each}: use fewer pairs, or more identities with 2 images or more"
         )
 
 
 def same_pairs(fold: list[int], counts: Sequence[int], number: int, random: np.random.Generator) -> list[Pair]:
-    """Pairs of two images of one identity, each identity in turn giving one until all are found."""
+    """Draws pairs of images of one identity, distributed evenly over the identities."""
     quotas = dict.fromkeys(fold, 0)
-    room = {identity: counts[identity] * (counts[identity] - 1) // 2 for identity in fold}
+    capacity = {identity: counts[identity] * (counts[identity] - 1) // 2 for identity in fold}
     left = number
     while left:
         for identity in fold:
-            if left and quotas[identity] < room[identity]:
+            if left and quotas[identity] < capacity[identity]:
                 quotas[identity] += 1
                 left -= 1
     pairs: list[Pair] = []
     for identity in fold:
-        for code in choose(room[identity], quotas[identity], random):
+        for code in choose(capacity[identity], quotas[identity], random):
             first, second = unordered(code)
             pairs.append(((identity, first), (identity, second)))
     return shuffled(pairs, random)
 
 
 def different_pairs(fold: list[int], counts: Sequence[int], number: int, random: np.random.Generator) -> list[Pair]:
-    """Pairs of images of two identities, drawn evenly from all such pairs.
+    """Draws pairs of images of two identities, uniformly from all such pairs.
 
-    They are numbered: an identity's images are paired with those of the identities before it in the fold.
+    A number stands for a pair: an identity's images are paired with those of the identities before it in the fold.
     """
     sizes = [counts[identity] for identity in fold]
     ends = list(accumulate(sizes))
@@ -99,7 +108,7 @@ def different_pairs(fold: list[int], counts: Sequence[int], number: int, random:
 
 
 def unordered(code: int) -> tuple[int, int]:
-    """The pair (a, b), a < b, with the number b (b - 1) / 2 + a."""
+    """Returns the pair (a, b), a < b, with the number b (b - 1) / 2 + a."""
     second = int((1 + (1 + 8 * code) ** 0.5) / 2)
     while second * (second - 1) // 2 > code:
         second -= 1
@@ -109,12 +118,12 @@ def unordered(code: int) -> tuple[int, int]:
 
 
 def below(bound: int, random: np.random.Generator) -> int:
-    """An even draw of 0 .. bound - 1."""
+    """Draws uniformly from 0 .. bound - 1."""
     return int(random.random() * bound)
 
 
 def choose(bound: int, number: int, random: np.random.Generator) -> list[int]:
-    """`number` different ones of 0 .. bound - 1 (R. Floyd's algorithm: no list of all is made)."""
+    """Draws `number` different values of 0 .. bound - 1 (R. Floyd's algorithm, without a list of all)."""
     chosen: dict[int, None] = {}
     for top in range(bound - number, bound):
         drawn = below(top + 1, random)
@@ -123,10 +132,10 @@ def choose(bound: int, number: int, random: np.random.Generator) -> list[int]:
 
 
 def permutation(number: int, random: np.random.Generator) -> list[int]:
-    """0 .. number - 1 in random order."""
+    """Returns 0 .. number - 1 in random order."""
     return np.argsort(random.random(number), kind="stable").tolist()
 
 
 def shuffled(items: list, random: np.random.Generator) -> list:
-    """The items in random order."""
+    """Returns the items in random order."""
     return [items[place] for place in permutation(len(items), random)]

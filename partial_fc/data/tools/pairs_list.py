@@ -1,8 +1,8 @@
-"""Text lists of verification pairs -> paths of image files.
+"""Reads text lists of verification pairs.
 
 A line is `pathA pathB 0|1` (1: the same person), or as in LFW's pairs.txt `name n1 n2` (the same) or
-`name1 n1 name2 n2` (different), which mean name/name_0001.jpg. Fields are parted by tabs if the line has any, else by
-spaces. LFW's first line, one or two numbers, and empty lines are passed over.
+`name1 n1 name2 n2` (different), which mean name/name_0001.jpg. Fields are separated by tabs if the line has any, else
+by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 from typing import NamedTuple
 
 LFW_ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
-SHOWN = 20  # bad lines that are named before "and n more"
+SHOWN = 20  # bad lines in an error message
 
 
 class ListedPair(NamedTuple):
-    """One line: its number, from 1, two paths, and whether they show one person."""
+    """A line of the list: its number, from 1, two paths, and whether they show the same person."""
 
     line: int
     paths: tuple
@@ -23,9 +23,11 @@ class ListedPair(NamedTuple):
 
 
 def read_pairs_list(path: str, folder: str) -> list[ListedPair]:
-    """The pairs of the list at `path`, whose files lie in `folder`.
+    """Reads the pairs of the list at `path`, whose files are in `folder`.
 
-    Raises OSError, or ValueError naming every line that is no pair or whose files are not there.
+    Raises:
+        OSError: the list cannot be read.
+        ValueError: lines are invalid, or their files do not exist; lists them.
     """
     pairs, bad = [], []
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
@@ -47,18 +49,18 @@ def read_pairs_list(path: str, folder: str) -> list[ListedPair]:
 
 
 def split_line(line: str) -> list[str]:
-    """The fields of a line."""
+    """Returns the fields of a line."""
     line = line.rstrip("\r\n")
     return [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
 
 
 def is_lfw_head(fields: list[str]) -> bool:
-    """Whether this is LFW's first line: the number of pairs, after that of the folds where there are several."""
+    """Whether this is LFW's first line: the number of pairs, or the numbers of folds and pairs."""
     return len(fields) <= 2 and all(field.isdigit() for field in fields)
 
 
 def parse_fields(fields: list[str], folder: str) -> tuple[tuple, bool]:
-    """(two paths, same) of one line. Raises ValueError, naming no file or line."""
+    """Returns (two paths, same) of a line. Raises ValueError, without the name of the list."""
     if len(fields) == 4 and fields[1].isdigit() and fields[3].isdigit():
         return (lfw_path(folder, fields[0], fields[1]), lfw_path(folder, fields[2], fields[3])), False
     if len(fields) == 3 and fields[1].isdigit() and fields[2].isdigit():
@@ -69,17 +71,17 @@ def parse_fields(fields: list[str], folder: str) -> tuple[tuple, bool]:
 
 
 def lfw_path(folder: str, name: str, number: str) -> str:
-    """folder/name/name_0001.jpg, or with another ending if that is there."""
+    """Returns folder/name/name_0001.jpg, or the file with another extension."""
     stem = os.path.join(folder, name, f"{name}_{int(number):04d}")
     for ending in LFW_ENDINGS:
         if os.path.isfile(stem + ending):
             return stem + ending
-    raise ValueError(f"{stem}{LFW_ENDINGS[0]} is not there")
+    raise ValueError(f"{stem}{LFW_ENDINGS[0]} does not exist")
 
 
 def existing(folder: str, path: str) -> str:
-    """The path of a file in `folder`."""
+    """Returns the path of a file in `folder`. Raises ValueError if it does not exist."""
     full = os.path.join(folder, path)
     if not os.path.isfile(full):
-        raise ValueError(f"{full} is not there")
+        raise ValueError(f"{full} does not exist")
     return full

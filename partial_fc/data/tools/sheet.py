@@ -1,5 +1,4 @@
-"""Draw a contact sheet of some identities: a row each, label and name at the left. An image that cannot be read is
-crossed out.
+"""Draw a contact sheet of some identities: a row each, label and name on the left. An unreadable image is crossed out.
 
 Shapes: S identities (rows), I images of each (columns), H, W image size.
 """
@@ -24,37 +23,39 @@ from partial_fc.utils.text import plural
 from .names import read_names
 from .source import image_size_of, open_set
 
-HELP = "a picture of some identities"
+HELP = "draw images of some identities"
 EXAMPLE = "python -m partial_fc.data.tools sheet /train_tmp/mine sheet.png --labels 3,17 --images 12"
-MARGIN = 130  # pixels at the left for label and name
+MARGIN = 130  # pixels on the left for label and name
 GAP = 2
 PAPER, INK, CROSS = (255, 255, 255), (40, 40, 40), (0, 0, 200)
 FONT, LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 18  # characters of a name that fit into the margin
-MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng writes no longer side; 800 MB of memory
+MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng's limit of a side; 800 MB of memory
 MIN_ROW = 36  # pixels: two lines of text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `sheet`."""
+    """Adds the arguments of the command."""
     parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
-    parser.add_argument("out", metavar="OUT.png", help="the picture that is written")
-    parser.add_argument("--identities", type=whole_number(1), default=8, help="rows, chosen at random (default: 8)")
-    parser.add_argument("--labels", type=label_list, help="these identities instead, as 3,17")
-    parser.add_argument("--images", type=whole_number(1), default=10, help="columns, at most (default: 10)")
+    parser.add_argument("out", metavar="OUT.png", help="the new image")
+    parser.add_argument(
+        "--identities", type=whole_number(1), default=8, help="number of random identities (default: 8)"
+    )
+    parser.add_argument("--labels", type=label_list, help="show these identities instead, as 3,17")
+    parser.add_argument("--images", type=whole_number(1), default=10, help="most images per identity (default: 10)")
     add_seed(parser)
     add_force(parser)
 
 
 def label_list(text: str) -> list[int]:
-    """A type for argparse: "3,17" -> [3, 17]."""
-    words = text.split(",")
-    if not all(word.isdigit() for word in words):
-        raise argparse.ArgumentTypeError(f"must be labels with commas between, as 3,17, got {text!r}")
-    return [int(word) for word in words]
+    """An argparse type: "3,17" -> [3, 17]."""
+    labels = text.split(",")
+    if not all(label.isdigit() for label in labels):
+        raise argparse.ArgumentTypeError(f"must be labels separated by commas, as 3,17, got {text!r}")
+    return [int(label) for label in labels]
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     labels, unreadable = draw_sheet(
         args.set, args.out, args.identities, args.images, args.labels, args.seed, args.force
     )
@@ -73,12 +74,25 @@ def draw_sheet(
     seed: int = 0,
     force: bool = False,
 ) -> tuple[list[int], list[str]]:
-    """Write the PNG `out`; returns the labels of its rows and what is wrong with the images that are crossed out.
+    """Writes a contact sheet.
 
-    Raises OSError or ValueError naming the file and the mend.
+    Args:
+        path: the set.
+        out: path of the PNG.
+        identities: number of random identities, unless `labels` are given.
+        images: maximum number of images of an identity.
+        labels: the identities to show.
+        seed: of the random choice.
+        force: replace an existing file.
+
+    Returns:
+        The labels of the rows, and a message for each image that is crossed out.
+
+    Raises:
+        OSError, ValueError: names the file and what to do.
     """
     if not out.lower().endswith(".png"):
-        raise ValueError(f"{out}: the sheet is a PNG; name it so")
+        raise ValueError(f"{out}: the sheet is a PNG, expected a name that ends with .png")
     records = open_set(path)
     try:
         rng = np.random.default_rng(seed)
@@ -100,20 +114,20 @@ def draw_sheet(
 
 
 def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: np.random.Generator) -> list[int]:
-    """The labels of the rows: those asked for, else `count` of those that have images, ascending."""
-    there = np.unique(records.runs.labels)
+    """Returns the labels of the rows: `labels`, or `count` random ones that have images, ascending."""
+    present = np.unique(records.runs.labels)
     if labels is None:
-        return sorted(rng.choice(there, min(count, len(there)), replace=False).tolist())
-    absent = [label for label in labels if label not in there]
+        return sorted(rng.choice(present, min(count, len(present)), replace=False).tolist())
+    absent = [label for label in labels if label not in present]
     if absent:
         raise ValueError(
-            f"{records.rec_path} has no images with label {absent[0]}; its labels are {there[0]} to {there[-1]}"
+            f"{records.rec_path} has no images with label {absent[0]}; its labels are {present[0]} to {present[-1]}"
         )
     return list(labels)
 
 
 def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Positions of at most `count` images of an identity, ascending."""
+    """Returns positions of at most `count` random images of an identity, ascending."""
     runs = np.flatnonzero(records.runs.labels == label)
     starts, lengths = records.runs.starts[runs], records.runs.lengths()[runs]
     positions = np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths)])
@@ -121,14 +135,14 @@ def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generato
 
 
 def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]) -> np.ndarray:
-    """One image (H, W, 3) BGR, or a cross."""
+    """Reads one image (H, W, 3) BGR; returns a cross if that fails, and adds a message to `unreadable`."""
     try:
         encoded, _ = records.read_image(position)
     except ValueError as error:
         unreadable.append(str(error))
         return crossed(size)
     try:
-        with DecoderMessages():  # the C libraries' own lines name no image
+        with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
             return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
     except ValueError as error:
         unreadable.append(f"{records.describe(position)} {error}")
@@ -136,7 +150,7 @@ def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]
 
 
 def crossed(size: tuple) -> np.ndarray:
-    """The cell of an image that cannot be shown."""
+    """Returns the cell of an unreadable image."""
     image = np.full((*size, 3), 200, np.uint8)
     height, width = size
     cv2.line(image, (0, 0), (width - 1, height - 1), CROSS, 2)
@@ -145,30 +159,30 @@ def crossed(size: tuple) -> np.ndarray:
 
 
 def caption(label: int, names: list[str] | None) -> list[str]:
-    """The lines at the left: the label, and the name where there is one; OpenCV's letters are ASCII."""
+    """Returns the lines on the left: the label, and the name if there is one. OpenCV draws ASCII only."""
     if names is None:
         return [str(label)]
-    name = "".join(sign if " " <= sign <= "~" else "?" for sign in names[label])
+    name = "".join(character if " " <= character <= "~" else "?" for character in names[label])
     return [str(label), name if len(name) <= LETTERS else name[: LETTERS - 2] + ".."]
 
 
 def row_size(columns: int, size: tuple) -> tuple[int, int]:
-    """(height, width) of a row."""
+    """Returns (height, width) of a row."""
     return max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
 
 
 def check_size(rows: int, columns: int, size: tuple) -> None:
-    """Raise ValueError if the sheet would be too large for a PNG or for the memory."""
+    """Raises ValueError if the sheet would be too large for a PNG or for memory."""
     height, width = row_size(columns, size)
     if max(rows * height, width) > MAX_SIDE or rows * height * width > MAX_PIXELS:
         raise ValueError(
             f"a sheet of {rows} rows and {columns} columns would have {rows * height}x{width} pixels, which is too "
-            "large: ask for fewer --identities or --images"
+            "large: use fewer --identities or --images"
         )
 
 
 def row_of(lines: list[str], cells: list[np.ndarray], columns: int, size: tuple) -> np.ndarray:
-    """One row of the sheet, (row_size, 3)."""
+    """Draws one row of the sheet, (row_size, 3)."""
     height, width = size
     row = np.full((*row_size(columns, size), 3), PAPER, np.uint8)
     for number, line in enumerate(lines):
@@ -180,7 +194,7 @@ def row_of(lines: list[str], cells: list[np.ndarray], columns: int, size: tuple)
 
 
 def write_png(out: str, image: np.ndarray, force: bool) -> None:
-    """The picture, whole or not at all."""
+    """Writes the image atomically."""
     folder, name = os.path.split(out)
     with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
         file.write(cv2.imencode(".png", image)[1].tobytes())

@@ -1,6 +1,6 @@
-"""A face set that a command reads from: where it is, what size its images have, whose they are.
+"""The face set that a command reads: its path, image size and identities.
 
-Shapes: N images, C identities, M runs of neighbouring images with one label.
+Shapes: N images, C identities, M runs of consecutive images with one label.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import numpy as np
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.utils.decoder_messages import DecoderMessages
 
-SIZE_SAMPLES = 16  # images looked at to find the size where no property file states it
+SIZE_SAMPLES = 16  # images to read for the image size, without a property file
 
 
 def rec_path_of(path: str) -> str:
-    """The train.rec of a SET argument, which names it or its folder. Raises FileNotFoundError if there is none."""
+    """Returns the train.rec of a SET argument, a folder or a file. Raises FileNotFoundError if it does not exist."""
     rec_path = os.path.join(path, "train.rec") if os.path.isdir(path) else path
     if not os.path.isfile(rec_path):
-        raise FileNotFoundError(f"{rec_path} is not there: name the folder of a face set, or its train.rec")
+        raise FileNotFoundError(f"{rec_path} does not exist: expected the folder of a face set, or its train.rec")
     return rec_path
 
 
 def open_set(path: str) -> FaceRecords:
-    """The set at `path`. Raises OSError, or ValueError with the advice to check it."""
+    """Opens the set at `path`. Raises OSError, or ValueError with the advice to check it."""
     rec_path = rec_path_of(path)
     try:
         return FaceRecords(rec_path)
     except (ValueError, KeyError) as error:
-        mend = f"python -m partial_fc.data.tools check {path} lists all that is wrong"
-        raise ValueError(f"{error.args[0]} ({mend})") from None
+        hint = f"python -m partial_fc.data.tools check {path} lists all problems"
+        raise ValueError(f"{error.args[0]} ({hint})") from None
 
 
 def set_name(rec_path: str) -> str:
-    """What a set is called: its folder, or its file where that is not named train.rec."""
+    """Returns the name of a set: that of its folder, or of its file if that is not train.rec."""
     stem = os.path.splitext(os.path.basename(rec_path))[0]
     return stem if stem != "train" else os.path.basename(os.path.dirname(os.path.abspath(rec_path))) or "set"
 
 
 def image_size_of(records: FaceRecords) -> tuple:
-    """(H, W) of the set's images: as `property` states it, else that of the first images that can be decoded."""
+    """Returns (H, W) of the set's images: that of `property`, or of the first image that can be decoded."""
     if records.image_size is not None:
         return tuple(records.image_size)
     for position in range(min(SIZE_SAMPLES, records.num_images)):
@@ -53,19 +53,19 @@ def image_size_of(records: FaceRecords) -> tuple:
 
 
 def decoded_size(encoded: bytes) -> tuple | None:
-    """(H, W) of an encoded image, None if it cannot be decoded."""
+    """Returns (H, W) of an encoded image, None if it cannot be decoded."""
     try:
-        with DecoderMessages():  # the C libraries' own lines name no image
+        with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
             image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR) if encoded else None
-    except cv2.error:  # of sizes that cannot be
+    except cv2.error:  # the header has an impossible size
         return None
     return None if image is None else image.shape[:2]
 
 
 def by_identity(records: FaceRecords) -> Iterator[tuple[int, Iterator[int]]]:
-    """(label, positions) of each identity that has images, in the order of labels."""
+    """Yields (label, positions) of each identity that has images, in the order of labels."""
     starts, labels, lengths = records.runs.starts, records.runs.labels, records.runs.lengths()
-    order = np.argsort(labels, kind="stable")  # a set of im2rec may have its images shuffled
+    order = np.argsort(labels, kind="stable")  # im2rec may shuffle images
     bounds = np.flatnonzero(np.append(True, labels[order][1:] != labels[order][:-1]))
     for begin, end in zip(bounds, np.append(bounds[1:], len(order))):
         runs = order[begin:end]
@@ -73,12 +73,12 @@ def by_identity(records: FaceRecords) -> Iterator[tuple[int, Iterator[int]]]:
 
 
 def positions_of(starts: np.ndarray, lengths: np.ndarray) -> Iterator[int]:
-    """The positions of some runs, one after the other."""
+    """Yields the positions of some runs."""
     for start, length in zip(starts.tolist(), lengths.tolist()):
         yield from range(start, start + length)
 
 
 def read_identity(records: FaceRecords, positions: Iterator[int]) -> Iterator[bytes]:
-    """The encoded images at the positions."""
+    """Yields the encoded images at the positions."""
     for position in positions:
         yield records.read_image(position)[0]

@@ -1,7 +1,7 @@
-"""Unpack a face set into a folder per identity; the bytes of the images are not changed.
+"""Unpack a face set into a folder per identity, without changing the bytes of images.
 
-Folders bear the names of identities.txt where that lies beside the set, else the labels. Files bear the key of their
-image, so that packing the tree again keeps the order within each identity; labels then follow the folders' names.
+The names of folders are those of identities.txt, or the labels without that file. The names of files are the keys of
+images, so that packing the tree again keeps the order within each identity; labels then follow the names of folders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXAMPLE = "python -m partial_fc.data.tools unpack /train_tmp/mine faces/again"
 
 
 class Unpacked(NamedTuple):
-    """What came of it: images and folders written, and a line for every image that was left out."""
+    """The numbers of images and folders written, and a message for every image that was left out."""
 
     images: int
     identities: int
@@ -34,16 +34,14 @@ class Unpacked(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `unpack`."""
+    """Adds the arguments of the command."""
     parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
-    parser.add_argument("folder", metavar="FOLDER", help="is made, or must be empty")
-    parser.add_argument(
-        "--skip-bad", action="store_true", help="leave out records that hold no image of a known format"
-    )
+    parser.add_argument("folder", metavar="FOLDER", help="the new folder; must be missing or empty")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out records without an image of a known format")
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """Runs the command; returns the exit code."""
     images, identities, left_out = unpack_set(args.set, args.folder, args.skip_bad)
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
@@ -53,11 +51,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def unpack_set(path: str, folder: str, skip_bad: bool = False) -> Unpacked:
-    """Write the images of the set at `path` into `folder`. With `skip_bad` what cannot be read is left out.
+    """Writes the images of the set at `path` into `folder`, without decoding them.
 
-    Images are not decoded: `pack` does that.
+    Args:
+        path: the set.
+        folder: the new folder.
+        skip_bad: leave out unreadable images.
 
-    Raises OSError or ValueError naming the file and the mend; nothing is left behind then.
+    Raises:
+        OSError, ValueError: names the file and what to do. Nothing is written then.
     """
     records = open_set(path)
     try:
@@ -73,7 +75,7 @@ def unpack_set(path: str, folder: str, skip_bad: bool = False) -> Unpacked:
                     write_image(image, os.path.join(inner, str(records.keys([position])[0]).zfill(width)))
                     written += 1
                     bar.update()
-                if not written:  # `pack` would refuse it
+                if not written:  # `pack` would refuse an empty folder
                     os.rmdir(inner)
                 images, identities = images + written, identities + bool(written)
         return Unpacked(images, identities, left_out)
@@ -82,19 +84,19 @@ def unpack_set(path: str, folder: str, skip_bad: bool = False) -> Unpacked:
 
 
 def readable(records: FaceRecords, positions: Iterator[int], left_out: list[str] | None) -> Iterator[tuple[int, bytes]]:
-    """(position, encoded image) of those that can be read; lines for others go to `left_out`, or they are raised."""
+    """Yields (position, encoded image); adds messages of bad images to `left_out`, or raises them if it is None."""
     for position in positions:
         try:
             yield position, read_known(records, position)
         except (ValueError, OSError) as error:
             if left_out is None:
                 kind = OSError if isinstance(error, OSError) else ValueError
-                raise kind(f"{error}; or leave such out with --skip-bad") from None
+                raise kind(f"{error}; or leave it out with --skip-bad") from None
             left_out.append(str(error))
 
 
 def read_known(records: FaceRecords, position: int) -> bytes:
-    """The image, of a format that has an ending: `pack` would pass over a file without."""
+    """Reads an image of a known format: `pack` would ignore a file without extension."""
     image, _ = records.read_image(position)
     if not extension(image):
         raise ValueError(f"{records.describe(position)} has an unknown format (it starts with {image[:8]!r})")
@@ -102,6 +104,6 @@ def read_known(records: FaceRecords, position: int) -> bytes:
 
 
 def write_image(image: bytes, stem: str) -> None:
-    """One file, its ending as its content is."""
+    """Writes one file, with the extension of its format."""
     with open(stem + extension(image), "wb") as file:
         file.write(image)

@@ -31,7 +31,7 @@ def test_identity_records_that_do_not_add_up(rec):
     assert texts == [
         "key 18: the record of identity 3 is not in the index",
         f"key 17 at offset {at[17]}: identity 2 has the range [8, 90), outside the images' keys [1, 15)",
-        "keys 10 to 14: 5 images belong to identities whose records are not there",
+        "keys 10 to 14: 5 images belong to identities whose records are missing",
         f"key 4 at offset {at[4]}: belongs to 2 identities",
         f"key 8 at offset {at[8]}: belongs to no identity",
         f"key 9 at offset {at[9]}: belongs to no identity",
@@ -42,12 +42,12 @@ def test_identity_records_that_do_not_add_up(rec):
 def test_an_image_among_the_identity_records_and_a_wrong_record_0(rec):
     rewrite(rec, lambda key, header, image: (key, header._replace(label=1.0) if key == 16 else header, image))
     texts, _ = problems(rec)
-    assert texts[0].startswith(f"key 16 at offset {offsets_of(rec)[16]}: holds no image")
-    assert texts[1].startswith(f"key 16 at offset {offsets_of(rec)[16]}: should be the record of identity 1, but holds")
+    assert texts[0].startswith(f"key 16 at offset {offsets_of(rec)[16]}: contains no image")
+    assert texts[1].startswith(f"key 16 at offset {offsets_of(rec)[16]}: should be the record of identity 1, but")
     zero = RecordHeader(2, np.array([115, 119], np.float32), 115, 119)
     rewrite(rec, lambda key, header, image: (key, header if key else zero, image))
     texts, _ = problems(rec)
-    assert any("says that identities have the keys 115 to 119, which are not there" in text for text in texts)
+    assert any("has the keys 115 to 119 of the identity records, which do not exist" in text for text in texts)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -3.0, 2.0**40])
@@ -70,8 +70,8 @@ def test_a_stray_identity_record_far_away(rec):
 @pytest.mark.parametrize(
     "text, what",
     [
-        ("5,112,112", "says 5 identities, the records 4"),
-        ("4,96,112", "says 96x112 pixels"),
+        ("5,112,112", "has 5 identities, the records have 4"),
+        ("4,96,112", "has 96x112 pixels"),
         ("4 classes", "expected 'classes,height,width'"),
     ],
 )

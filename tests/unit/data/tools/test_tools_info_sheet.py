@@ -97,7 +97,7 @@ def test_the_info_command(small):
     damaged = run(small)
     assert (damaged.returncode, damaged.stderr) == (0, "")
     missing = run(small + "x")
-    assert missing.returncode == 2 and missing.stderr.startswith("error: ") and "is not there" in missing.stderr
+    assert missing.returncode == 2 and missing.stderr.startswith("error: ") and "does not exist" in missing.stderr
 
 
 def test_a_sheet_shows_the_identities(small, tmp_path):

@@ -178,10 +178,10 @@ def test_what_else_may_lie_in_a_tree(tmp_path):
     tree = write_tree(tmp_path / "tree", files)
     assert pack_tree(tree, str(tmp_path / "set"), SMALL).others == 5
     os.makedirs(os.path.join(tree, "b"))
-    with pytest.raises(ValueError, match="tree/b holds no images"):
+    with pytest.raises(ValueError, match="tree/b contains no images"):
         pack_tree(tree, str(tmp_path / "other"), SMALL)
     write_tree(tmp_path / "tree", {"b/1.jpg": encoded(), "b/deep/2.jpg": encoded()})
-    with pytest.raises(ValueError, match="tree/b/deep is a folder within an identity"):
+    with pytest.raises(ValueError, match="tree/b/deep is a folder in an identity's folder"):
         pack_tree(tree, str(tmp_path / "other"), SMALL)
 
 
@@ -204,7 +204,7 @@ def test_the_command(tree, tmp_path):
     assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "instead of 112x112" in refused.stderr
     done = run("--size", "16")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "43 images of 3 identities" in done.stdout and "2 encoded anew" in done.stdout
+    assert "43 images of 3 identities" in done.stdout and "2 encoded" in done.stdout
     there = run("--size", "16")
     assert there.returncode == 2 and "train.rec already exists" in there.stderr
     write_tree(tmp_path / "tree", {"d/bad.jpg": b"", "d/good.jpg": encoded()})

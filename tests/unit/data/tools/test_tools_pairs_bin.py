@@ -75,7 +75,7 @@ def test_bad_lines_are_named_by_number(tree, tmp_path):
     message = str(error.value).splitlines()
     assert message[0].endswith("pairs.txt: 5 lines cannot be used:")
     assert [line.split(":")[0] for line in message[1:]] == ["line 3", "line 4", "line 5", "line 6", "line 7"]
-    assert message[1].endswith("P00/P00_0009.jpg is not there") and message[3].endswith("P00/none.jpg is not there")
+    assert message[1].endswith("P00/P00_0009.jpg does not exist") and message[3].endswith("P00/none.jpg does not exist")
     with pytest.raises(ValueError, match="lists no pairs"):
         read_pairs_list(listed(tmp_path, "10\t300\n"), tree)
 
@@ -164,7 +164,7 @@ def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
 def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
     people = [[jpeg(10 * person + image) for image in range(2)] for person in range(40)]
     write_face_set(tmp_path / "set", [[bad, jpeg(999)], *people[1:]], (16, 16))
-    with pytest.raises(ValueError, match=f"train.rec: image with key 1 at offset 0 {what}: choose others"):
+    with pytest.raises(ValueError, match=f"train.rec: image with key 1 at offset 0 {what}: use other"):
         bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), None, 80, 0)
     assert bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), (1, 40), 20, 0) == 20
 
