@@ -33,7 +33,7 @@ def render(results: Results) -> str:
         "body",
         _header(results, sections),
         tag("main", _notices(results), [tag("section", content, id=key) for key, _, content in sections]),
-        tag("footer", tag("p", "The same figures for programs: summary.json, beside this page.")),
+        tag("footer", tag("p", "The same figures for programs: summary.json, next to this page.")),
     )
     return "<!doctype html>\n" + tag("html", _head(results.title), "\n", body, lang="en") + "\n"
 

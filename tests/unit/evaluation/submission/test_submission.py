@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import model_changes
 import numpy as np
 import onnx
 import pytest
@@ -48,82 +49,29 @@ def test_a_model_that_passes_all_rules(tmp_path, normalizes, text):
     assert report.device in figures["time"] and report.device.startswith(("CPU", "CUDA"))
 
 
-def narrow_initializer(model):
-    model.initializers[-1] = numpy_helper.from_array(np.float16(2), "half")
-    model.nodes.insert(0, helper.make_node("Cast", ["half"], ["two"], "cast", to=TensorProto.FLOAT))
-
-
-def narrow_constant(model):
-    del model.initializers[-1]
-    half = numpy_helper.from_array(np.float16(2), "inside")
-    model.nodes.insert(0, helper.make_node("Constant", [], ["half"], "constant", value=half))
-    model.nodes.insert(1, helper.make_node("Cast", ["half"], ["two"], "cast", to=TensorProto.FLOAT))
-
-
-def narrow_in_a_branch(model):
-    """Stores float16 weights only in a branch of an If."""
-    half = numpy_helper.from_array(np.float16(2), "hidden")
-    branches = {}
-    for name in ("then_branch", "else_branch"):
-        nodes = [
-            helper.make_node("Constant", [], [f"{name}_half"], f"{name}_constant", value=half),
-            helper.make_node("Cast", [f"{name}_half"], [f"{name}_two"], f"{name}_cast", to=TensorProto.FLOAT),
-        ]
-        outputs = [helper.make_tensor_value_info(f"{name}_two", TensorProto.FLOAT, [])]
-        branches[name] = helper.make_graph(nodes, name, [], outputs)
-    del model.initializers[-1]
-    yes = numpy_helper.from_array(np.array(True), "yes")
-    model.nodes.insert(2, helper.make_node("Constant", [], ["yes"], "yes", value=yes))
-    model.nodes.insert(3, helper.make_node("If", ["yes"], ["two"], "choice", **branches))
-
-
-def no_number(model):
-    model.initializers[3] = numpy_helper.from_array(np.full_like(model.bias, np.nan), "bias")
-
-
-def leak(model):
-    """Adds half of the batch mean to each embedding."""
-    model.initializers.append(numpy_helper.from_array(np.float32(0.5), "share"))
-    model.replace_last(
-        helper.make_node("ReduceMean", ["double"], ["batch_mean"], "mean", axes=[0]),
-        helper.make_node("Mul", ["batch_mean", "share"], ["some"], "some"),
-        helper.make_node("Add", ["double", "some"], ["embedding"], "leak"),
-    )
-
-
-def three_dimensions(model):
-    """Returns a matrix per face."""
-    model.initializers.append(numpy_helper.from_array(np.array([-1, 4, 4]), "shape"))
-    model.replace_last(helper.make_node("Reshape", ["double", "shape"], ["embedding"], "fold"), shape=["batch", 4, 4])
-
-
-def always_one(model):
-    """Returns the first row only, like a model exported with a fixed batch size of 1."""
-    for name, value in (("zero", [0]), ("one", [1])):
-        model.initializers.append(numpy_helper.from_array(np.array(value), name))
-    model.replace_last(helper.make_node("Slice", ["double", "zero", "one"], ["embedding"], "cut"))
-
-
-def seven_nodes(model):
-    model.replace_last()
-    model.nodes[-1].output[0] = "embedding"
-
-
-def second_output(model):
-    model.outputs.append(helper.make_tensor_value_info("flat", TensorProto.FLOAT, ["batch", 588]))
-
-
 @pytest.mark.parametrize(
     "change, rule, text",
     [
-        (narrow_initializer, "weights", "1 tensors of less than 4 bytes per element, such as half of float16"),
-        (narrow_constant, "weights", "1 tensors of less than 4 bytes per element, such as inside of float16"),
-        (narrow_in_a_branch, "weights", "2 tensors of less than 4 bytes per element, such as hidden of float16"),
-        (leak, "together", "a batch of 8 differs from single faces by"),
-        (always_one, "together", "a batch of 8 faces returns shape [1, 16]"),
-        (three_dimensions, "feature", "[1, 4, 4] for one face; at most [1, 512]"),
-        (seven_nodes, "nodes", "7, at least 8"),
-        (second_output, "output", "embedding ['batch', 16], flat ['batch', 588]; expected one"),
+        (
+            model_changes.narrow_initializer,
+            "weights",
+            "1 tensors of less than 4 bytes per element, such as half of float16",
+        ),
+        (
+            model_changes.narrow_constant,
+            "weights",
+            "1 tensors of less than 4 bytes per element, such as inside of float16",
+        ),
+        (
+            model_changes.narrow_in_a_branch,
+            "weights",
+            "2 tensors of less than 4 bytes per element, such as hidden of float16",
+        ),
+        (model_changes.leak, "together", "a batch of 8 differs from single faces by"),
+        (model_changes.always_one, "together", "a batch of 8 faces returns shape [1, 16]"),
+        (model_changes.three_dimensions, "feature", "[1, 4, 4] for one face; at most [1, 512]"),
+        (model_changes.seven_nodes, "nodes", "7, at least 8"),
+        (model_changes.second_output, "output", "embedding ['batch', 16], flat ['batch', 588]; expected one"),
     ],
 )
 def test_a_change_fails_one_rule(tmp_path, change, rule, text):
@@ -136,7 +84,7 @@ def test_a_change_fails_one_rule(tmp_path, change, rule, text):
 
 def test_embeddings_that_are_not_finite(tmp_path):
     model = TinyModel()
-    no_number(model)
+    model_changes.no_number(model)
     model.write(tmp_path / "backbone.onnx")
     assert list(failing(tmp_path)) == ["finite", "together"]
 
