@@ -5,8 +5,8 @@
 #   HOSTS=hosta:8,hostb:8 bash run.sh                   on several hosts, with their numbers of ranks; or
 #   HOSTFILE=hosts/two_machines bash run.sh             the same from a file. NP defaults to the sum.
 #   MAX_RESTARTS=3 bash run.sh                          restarts from the newest checkpoint after a failure (0)
-#   MAX_RESTARTS=3 MIN_HOSTS=1 HOSTS=... bash run.sh    and on the remaining hosts, if they are at least so many (all);
-#                                                       it waits HOST_WAIT seconds (300) for more
+#   MAX_RESTARTS=3 MIN_HOSTS=1 HOSTS=... bash run.sh    and on the remaining hosts, if they are at least MIN_HOSTS (all);
+#                                                       waits up to HOST_WAIT seconds (300) for the others
 #
 # Checks the hosts before training starts (setup-utils/check.sh); CHECK_HOSTS=0 skips that.
 #   INTERFACE=eth0 or INTERFACE=10.0.0.0/24             network between the hosts (the one that ssh uses)

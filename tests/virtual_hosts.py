@@ -150,7 +150,7 @@ class Hosts:
         self._in_switch(f"ip link set {self._ends[name]} master br0 up")
 
     def kill_sshd(self, name: str) -> None:
-        """Kills a host's sshd, with the processes that serve its connections."""
+        """Kills a host's sshd and the processes of its connections."""
         self.run(name, ["pkill", "-KILL", "sshd"])
 
     def start_sshd(self, name: str, port: int = PORT) -> None:

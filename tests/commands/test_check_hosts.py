@@ -24,7 +24,8 @@ def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
     (folder / "bashrc").write_text("")  # the one of this machine's user may be slow
     existed = BASHRC.exists()
-    BASHRC.touch()  # a mount needs a file below it, and an account may have no ~/.bashrc
+    if not existed:
+        BASHRC.touch()  # a mount needs a file below it
     try:
         with Hosts(["hosta", "hostb"], folder) as pair, replaced(pair, BASHRC, folder / "bashrc"):
             yield pair
