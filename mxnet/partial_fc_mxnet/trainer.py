@@ -75,7 +75,6 @@ def train(settings) -> None:
 
 def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
     prepare_folder(folder, plan.keep_folder)
-    write_settings(os.path.join(folder, "settings.json"), settings)
     checkpoint_folder(settings, folder).clean()
 
 
@@ -114,21 +113,16 @@ class Trainer:
         self.baselines: dict[str, float] = {}
         self._previous_seconds = 0.0  # of the training resumed from
         self._start = time.perf_counter()
+        writer, batch_size = run_folder.writer, settings.batch_size
         self.log = CallBackLogging(
-            settings.frequent,
-            self.rank,
-            self.size,
-            settings.batch_size,
-            run_folder.writer,
-            run_folder.bar,
-            waited=lambda: module.waited_for_data,
+            settings.frequent, self.rank, self.size, batch_size, writer, run_folder.bar, lambda: module.waited_for_data
         )
         self.verification = CallBackVerification(
-            Embedder(module, settings.batch_size, settings.image_size),
+            Embedder(module, batch_size, settings.image_size),
             build.validation_sets(settings),
             settings.verify_every,
             self.rank,
-            run_folder.writer,
+            writer,
             self._find_problems,
             suggest_changes(settings),
         )
@@ -187,10 +181,7 @@ class Trainer:
             self._restore_state(checkpoint.manifest.state)
             checkpoint.restore(self.module, self.data)
         # Last, because a training that is refused must leave the folder as it was.
-        checkpoints = self.checkpoint.folder
-        collectives.on_rank_zero(
-            "claim", take_ownership, self.run_folder.path, resume.run_name(), checkpoints, self.plan.resumed_update
-        )
+        collectives.on_rank_zero("claim", self._take_ownership)
         collectives.training_begun()
 
     def fit(self) -> None:
@@ -215,6 +206,11 @@ class Trainer:
         seconds = self._seconds()
         skipped = sum(collectives.gather("skipped_images", self.data.skipped))
         collectives.on_rank_zero("results", self._write_results, seconds, skipped)
+
+    def _take_ownership(self) -> None:
+        folder = self.run_folder.path
+        take_ownership(folder, resume.run_name(), self.checkpoint.folder, self.plan.resumed_update)
+        write_settings(os.path.join(folder, "settings.json"), self.settings)
 
     def _callbacks(self) -> list[Callable]:
         callbacks = [

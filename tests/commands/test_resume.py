@@ -39,11 +39,12 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
 
     # A refused training changes nothing, although it would resume from an older checkpoint.
     checkpoints = CheckpointFolder(str(tmp_path / "parts" / "small-arcface-demo" / "checkpoints"), 2)
-    before = checkpoints.complete()
-    more = [f"models_root={tmp_path / 'parts'}", "momentum=0.0", "--resume", before[1][1]]
+    settings_file = tmp_path / "parts" / "small-arcface-demo" / "settings.json"
+    before = checkpoints.complete(), settings_file.read_text()
+    more = [f"models_root={tmp_path / 'parts'}", "momentum=0.0", "--resume", before[0][1][1]]
     result = run(sys.executable, "train_memory.py", *arguments, *more)
     assert result.returncode == 2 and "set momentum" in result.stderr, result.stdout + result.stderr
-    assert checkpoints.complete() == before
+    assert (checkpoints.complete(), settings_file.read_text()) == before
 
     # With another number of ranks and batch size, from a path, into another folder.
     again = tmp_path / "again"
