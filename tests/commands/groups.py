@@ -16,6 +16,7 @@ LAUNCH = {
     "horovodrun over MPI": ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2"],
     "gloo": ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2"],
 }
+LEAVE = 5  # seconds for the ranks to end after their launcher, on a busy machine
 LIMIT = 60  # seconds after which a group that has not ended is killed, and its test fails
 
 
@@ -33,8 +34,10 @@ def run_with_fault(launcher, fault, rank, place, arguments, mark, **environment)
     command = [*LAUNCH[launcher], sys.executable, "tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
     with started([*command, "--", *arguments], PYTHONPATH=SOURCES, **environment) as group:
         output, _ = group.communicate(timeout=LIMIT)
+        end = time.monotonic() + LEAVE
+        while (left := processes_with(mark)) and time.monotonic() < end:
+            time.sleep(0.05)
         ended = time.time()
-        left = processes_with(mark)
     assert mark.exists(), output
     return Outcome(group.returncode, output, ended - float(mark.read_text()), left)
 
