@@ -1,4 +1,4 @@
-"""What a training's words ask of a host, as the project itself reads them."""
+"""What a training requires of a host, derived from its arguments."""
 
 import os
 
@@ -29,7 +29,7 @@ def test_a_real_set(clone):
     assert found.beside == ["/sets/emore/property", "/sets/emore/lfw.bin"]
 
 
-def test_the_demo_is_drawn_and_a_set_in_its_place_is_not(clone):
+def test_only_the_demo_is_drawn(clone):
     assert job_requirements.read(str(clone), []).drawn
     found = job_requirements.read(str(clone), ["rec=/sets/own.rec", "--models-root", "/shared"])
     assert (found.drawn, found.models, found.needed) == (False, "/shared", ["/sets/own.rec", "/sets/own.idx"])
@@ -40,20 +40,20 @@ def test_dummy_images_have_no_files(clone):
     assert (found.needed, found.beside) == ([], [])
 
 
-def test_the_users_own_settings_count(clone):
+def test_settings_of_config_py_apply(clone):
     with open(clone / "config.py", "a") as stream:
         stream.write("config.data_root = '/mine'\nconfig.dataset = 'webface'\n")
     assert job_requirements.read(str(clone), []).needed[0] == "/mine/webface/train.rec"
 
 
-def test_nothing_is_known_without_venv_and_nothing_of_a_cry_for_help(clone):
+def test_requirements_are_unknown_without_venv_and_with_help(clone):
     assert job_requirements.read(str(clone), ["--help"]) is None
     os.unlink(clone / ".venv")
     assert job_requirements.read(str(clone), []) is None
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "arguments, message",
     [
         (["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
         (["--sample_ratio", "1"], "unrecognized arguments: --sample_ratio"),
@@ -61,9 +61,9 @@ def test_nothing_is_known_without_venv_and_nothing_of_a_cry_for_help(clone):
         (["kept_mb=3"], "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
     ],
 )
-def test_words_that_training_would_refuse(clone, words, told):
-    with pytest.raises(ValueError, match="^" + told.replace("?", "[?]")):
-        job_requirements.read(str(clone), words)
+def test_arguments_that_training_rejects(clone, arguments, message):
+    with pytest.raises(ValueError, match="^" + message.replace("?", "[?]")):
+        job_requirements.read(str(clone), arguments)
 
 
 def test_a_settings_json_counts_and_a_refused_training_leaves_no_folder(clone):
@@ -75,7 +75,7 @@ def test_a_settings_json_counts_and_a_refused_training_leaves_no_folder(clone):
     assert not (clone / "models").exists()
 
 
-def test_a_config_that_is_no_python(clone):
+def test_a_config_with_a_syntax_error(clone):
     (clone / "config.py").write_text("config. = 3\n")
     with pytest.raises(ValueError, match=r"SyntaxError.*config\.py\", line 1"):
         job_requirements.read(str(clone), [])
