@@ -1,10 +1,10 @@
-"""Time and memory to open a set of Glint360K's size: 17,091,657 images of 360,232 identities.
+"""Time and memory of opening a set of Glint360K's size: 17,091,657 images of 360,232 identities.
 
 . setup-utils/env.sh
-python benchmarks/opening.py        # needs 1.1 GB in the folder of temporary files
+python benchmarks/opening.py        # needs 1.1 GB in the temporary folder
 
-The images are one byte each, as opening looks at none of them. Two processes open the set at once, as two ranks of a
-host do; then two more, which find the index that the first ones have left to be shared.
+The images have one byte each, as opening does not read them. Two processes open the set at the same time, as two ranks
+of a host do; then two more, which use the shared index that the first ones have written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ sys.path.insert(0, str(ROOT))
 from partial_fc.data.recordio.format import MAGIC  # noqa: E402
 
 IMAGES, IDENTITIES, RANKS = 17_091_657, 360_232, 2
-CHUNK = 1 << 20  # records made at once
+CHUNK = 1 << 20  # records written at once
 
-# A record on disk: the two words, the header, then one byte of image and its padding, or two labels.
+# A record in the file: two words, the header, then one byte of image and padding, or two labels.
 IMAGE = np.dtype([("words", "<u4", 2), ("flag", "<u4"), ("label", "<f4"), ("ids", "<u8", 2), ("image", "u1", 4)])
 RANGE = np.dtype([("words", "<u4", 2), ("flag", "<u4"), ("label", "<f4"), ("ids", "<u8", 2), ("labels", "<f4", 2)])
 
@@ -45,7 +45,7 @@ print(f"{faces.num_images} images of {faces.num_identities} identities in {secon
 
 
 def write_set(folder: Path) -> None:
-    """The records that partial_fc.data.face_records.write_face_set would write, many at a time."""
+    """Writes the same set as partial_fc.data.face_records.write_face_set, many records at a time."""
     ends = 1 + np.linspace(0, IMAGES, IDENTITIES + 1).astype(np.int64)
     with open(folder / "train.rec", "wb") as rec, open(folder / "train.idx", "w") as idx:
         for begin in range(1, IMAGES + 1, CHUNK):

@@ -1,11 +1,11 @@
-"""How fast training images are read: FaceImageIter, MXNet's C++ ImageRecordIter, and a reader written the textbook way.
+"""Speed of reading images: FaceImageIter, MXNet's C++ ImageRecordIter, and a textbook reader.
 
 . setup-utils/env.sh
-python benchmarks/reading.py              # about two minutes, on a machine that does nothing else
+python benchmarks/reading.py              # about two minutes, on an idle machine
 
-Draws 9,600 faces of 112x112 (JPEG, about 7.5 KB) and stores them twice: in the layout that trainings read, and without
-header records, which ImageRecordIter cannot take. Every reader shuffles, mirrors and delivers batches of 64 as float32
-NDArrays (64, 3, 112, 112), in a process of its own; the readers take turns, and the median of the rounds counts.
+Draws 9,600 faces of 112x112 (JPEG, about 7.5 KB) and stores them twice: in the layout of training sets, and without
+identity records, which ImageRecordIter does not support. Every reader shuffles, mirrors and returns batches of 64 as
+float32 NDArrays (64, 3, 112, 112), in a separate process; the readers run in turn, and the median of the rounds counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
 BATCH, SIZE = 64, 112
 WARM_UP = 20  # batches
-DRAWN, VARIANTS = 3, 8  # a face is drawn three times, and each picture gets eight kinds of noise
+DRAWN, VARIANTS = 3, 8  # a face is drawn three times, each image with eight variants of noise
 NOISE, QUALITY = 16, 90  # chosen for 7.5 KB
 
 
@@ -33,7 +33,7 @@ NOISE, QUALITY = 16, 90  # chosen for 7.5 KB
 
 
 def draw_identity(label: int) -> list[bytes]:
-    """The JPEG files of one identity."""
+    """Returns the JPEG files of one identity."""
     import cv2
     import numpy as np
 
@@ -50,7 +50,7 @@ def draw_identity(label: int) -> list[bytes]:
 
 
 def write_sets(folder: Path, identities: int) -> None:
-    """Writes faces/train.rec and plain/train.rec, and tells how large their images are."""
+    """Writes faces/train.rec and plain/train.rec, and prints the size of their images."""
     from mxnet import recordio
 
     from partial_fc.data.face_records import write_face_set
@@ -94,7 +94,7 @@ def image_record_iter(folder: Path, threads: int):
 
 
 class Textbook:
-    """One thread, one image after the other, row by row into the batch."""
+    """One thread that reads image by image into the rows of the batch."""
 
     def __init__(self, folder: Path, threads: int):
         from mxnet import recordio
@@ -130,7 +130,7 @@ READERS = {"FaceImageIter": face_image_iter, "ImageRecordIter": image_record_ite
 
 
 def measure(name: str, folder: Path, threads: int, batches: int) -> float:
-    """Images a second."""
+    """Returns images/s."""
     import mxnet as mx
 
     reader = READERS[name](folder, threads)
@@ -151,16 +151,16 @@ def measure(name: str, folder: Path, threads: int, batches: int) -> float:
 # The comparison ------------------------------------------------------------------------------------
 
 
-def in_a_process(name: str, folder: Path, threads: int, batches: int) -> float:
-    words = {"--reader": name, "--folder": folder, "--threads": threads, "--batches": batches}
-    command = [sys.executable, __file__, *(str(word) for pair in words.items() for word in pair)]
+def measure_in_process(name: str, folder: Path, threads: int, batches: int) -> float:
+    options = {"--reader": name, "--folder": folder, "--threads": threads, "--batches": batches}
+    command = [sys.executable, __file__, *(str(part) for option in options.items() for part in option)]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return float(result.stdout.split()[-1])
 
 
 def compare(folder: Path, rounds: int, batches: int) -> None:
     cores = len(os.sched_getaffinity(0))
-    # ImageRecordIter takes no more threads than these, whatever it is told.
+    # ImageRecordIter uses at most this number of threads.
     half = max(1, cores // 2 - 1)
     cases = {(name, half) for name in ("FaceImageIter", "ImageRecordIter")} | {
         ("FaceImageIter", cores),
@@ -169,7 +169,7 @@ def compare(folder: Path, rounds: int, batches: int) -> None:
     speeds: dict = {case: [] for case in sorted(cases)}
     for _ in range(rounds):
         for case, values in speeds.items():
-            values.append(in_a_process(case[0], folder, case[1], batches))
+            values.append(measure_in_process(case[0], folder, case[1], batches))
     median = {case: statistics.median(values) for case, values in speeds.items()}
     for (name, threads), values in speeds.items():
         spread = f"{min(values):.0f} to {max(values):.0f}"
@@ -182,10 +182,10 @@ def compare(folder: Path, rounds: int, batches: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=150, help="of one measurement")
-    parser.add_argument("--identities", type=int, default=400, help="of the set that is drawn")
+    parser.add_argument("--batches", type=int, default=150, help="batches of a measurement")
+    parser.add_argument("--identities", type=int, default=400, help="identities of the set")
     parser.add_argument("--reader", choices=list(READERS), help="measure one reader in this process")
-    parser.add_argument("--folder", type=Path, help="where the two sets are, for --reader")
+    parser.add_argument("--folder", type=Path, help="folder of the sets, for --reader")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     if args.reader:

@@ -1,4 +1,4 @@
-"""What the tools write, MXNet and the original trainer's way of reading must read, and the other way round."""
+"""MXNet and the original trainer read what the tools write, and the tools read what they write."""
 
 import os
 
@@ -66,7 +66,7 @@ def write_as_insightface(root, people, label_of):
 
 
 def read_as_the_original(root):
-    """[(label, image)]: record 0 gives the identity records, these give the images, whose header gives the label."""
+    """Returns [(label, image)]: record 0 refers to the identity records, which refer to images with labels."""
     reader = recordio.MXIndexedRecordIO(os.path.join(root, "train.idx"), os.path.join(root, "train.rec"), "r")
     header, _ = recordio.unpack(reader.read_idx(0))
     assert header.flag > 0
@@ -82,7 +82,7 @@ def read_as_the_original(root):
 
 
 def expected(*sets):
-    """[(label, image)] of sets of people whose labels follow on."""
+    """Returns [(label, image)] of sets of people with consecutive labels."""
     everyone = [images for people in sets for images in people]
     return [(label, image) for label, images in enumerate(everyone) for image in images]
 

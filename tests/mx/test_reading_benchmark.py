@@ -1,4 +1,4 @@
-"""The benchmark of reading in its short form: it runs, and nothing has gone badly wrong with the speed."""
+"""A short run of the reading benchmark."""
 
 import re
 import subprocess
@@ -7,9 +7,9 @@ import sys
 from paths import ROOT
 
 
-def test_reading_is_faster_than_the_textbook_and_not_far_from_mxnets_own():
-    words = ["--rounds", "1", "--batches", "20", "--identities", "60"]
-    command = [sys.executable, ROOT / "benchmarks" / "reading.py", *words]
+def test_reading_is_faster_than_the_textbook_and_close_to_mxnets_own():
+    options = ["--rounds", "1", "--batches", "20", "--identities", "60"]
+    command = [sys.executable, ROOT / "benchmarks" / "reading.py", *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert "1440 images of 7" in result.stdout

@@ -1,4 +1,4 @@
-"""Parametric drawn faces: the embedded data set `demo`."""
+"""Procedurally drawn faces: the embedded data set `demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""python -m partial_fc.data.synthetic ROOT [--sheet FILE]: write the demo set, or look at its faces."""
+"""Write the demo set of drawn faces, and optionally a contact sheet of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from .draw import draw_face
 
 
 def main() -> None:
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m partial_fc.data.synthetic", description=__doc__)
     parser.add_argument("root", type=Path, help="folder of the data set")
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--identities", type=int, default=IDENTITIES)
-    parser.add_argument("--images-per-identity", type=int, default=IMAGES_PER_IDENTITY)
-    parser.add_argument("--workers", type=int, default=None, help="drawing processes (default: one a core)")
-    parser.add_argument("--sheet", type=Path, help="also draw a contact sheet, one person a row, as a PNG")
+    parser.add_argument("--seed", type=int, default=SEED, help=f"seed of the faces (default: {SEED})")
+    parser.add_argument("--identities", type=int, default=IDENTITIES, help=f"default: {IDENTITIES}")
+    parser.add_argument(
+        "--images-per-identity", type=int, default=IMAGES_PER_IDENTITY, help=f"default: {IMAGES_PER_IDENTITY}"
+    )
+    parser.add_argument("--workers", type=int, default=None, help="number of processes (default: one per core)")
+    parser.add_argument("--sheet", type=Path, help="also write a contact sheet, a PNG with a row per person")
     args = parser.parse_args()
     try:
         with tqdm(unit="image", disable=None, desc="drawing faces") as bar:
@@ -46,7 +49,7 @@ def main() -> None:
 
 
 def write_sheet(path: Path, seed: int, people: int = 10, pictures: int = 12) -> None:
-    """A PNG with one person a row. OSError if it cannot be written."""
+    """Writes a PNG with a row per person. Raises OSError if it cannot be written."""
     rows = [
         np.concatenate([draw_face(seed, person, image) for image in range(pictures)], 1) for person in range(people)
     ]

@@ -1,6 +1,6 @@
-"""From the drawn scene to the picture: background, light, blur and noise.
+"""Turns the drawn scene into an image: background, light, blur and noise.
 
-Pixel arithmetic is done in whole numbers, or in single steps of float32, so that no instruction set changes a byte.
+Pixel arithmetic uses integers, or single operations of float32, so that the bytes do not depend on the CPU.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from .nuisance import Nuisance
 
 
 def background(how: Nuisance, size: int) -> np.ndarray:
-    """A blurred room: patches of colour around the wall's colour, then a few bars; (size, size, 3) uint8."""
+    """Draws a blurred room: patches of color around the wall's color, then a few bars; (size, size, 3) uint8."""
     cells = how.random.random((5, 5, 3)) * 160 - 80 + how.wall
     small = np.clip(cells, 0, 255).astype(np.uint8)
     scene = cv2.resize(small, (size, size), interpolation=cv2.INTER_LINEAR_EXACT)
     corners = (how.random.random((3, 4, 2)) * (1.6 * size) - 0.3 * size).astype(np.int32)
-    for quad, colour in zip(corners, how.random.random((3, 3)) * 255):
-        cv2.fillConvexPoly(scene, cv2.convexHull(quad), colour.tolist())
+    for quad, color in zip(corners, how.random.random((3, 3)) * 255):
+        cv2.fillConvexPoly(scene, cv2.convexHull(quad), color.tolist())
     return scene
 
 
 def light(scene: np.ndarray, how: Nuisance) -> np.ndarray:
-    """Gamma, colour of the light, its fall-off across the picture, and haze; (H, W, 3) uint8 in and out."""
+    """Applies gamma, the color of the light, its fall-off, and haze; (H, W, 3) uint8 in and out."""
     height, width = scene.shape[:2]
     clear = 1 - max(how.veil, 0.0)
     gain = how.gain * clear * np.array([1 + how.warmth, 1 + how.tint, 1 - how.warmth])
     curve = 255 * (np.arange(256) / 255) ** np.exp2(how.gamma)
-    table = np.rint(curve[:, None] * gain).astype(np.float32)  # whole numbers: a last-digit difference in ** is lost
+    table = np.rint(curve[:, None] * gain).astype(np.float32)  # integers, as the last digit of ** differs between CPUs
     picture: np.ndarray = cv2.LUT(scene, table[None]).reshape(height, 3 * width)
     across = np.repeat(np.linspace(-how.slope_x, how.slope_x, width), 3).astype(np.float32)
     down = np.linspace(1 - how.slope_y, 1 + how.slope_y, height).astype(np.float32)
@@ -38,7 +38,7 @@ def light(scene: np.ndarray, how: Nuisance) -> np.ndarray:
 
 
 def blur(picture: np.ndarray, passes: int) -> np.ndarray:
-    """`passes` times a (1, 2, 1)/4 filter along both axes, edges repeated; uint8 in and out."""
+    """Applies `passes` times a (1, 2, 1)/4 filter along both axes, with repeated edges; uint8 in and out."""
     for _ in range(passes):
         wide = np.pad(picture, ((1, 1), (1, 1), (0, 0)), mode="edge").astype(np.uint16)
         rows = wide[:-2] + 2 * wide[1:-1] + wide[2:]
@@ -47,10 +47,10 @@ def blur(picture: np.ndarray, passes: int) -> np.ndarray:
 
 
 def photograph(scene: np.ndarray, how: Nuisance) -> np.ndarray:
-    """The scene (H, W, 3) uint8 as the camera sees it, same shape and type."""
+    """Returns the scene (H, W, 3) uint8 as the camera records it."""
     picture = blur(light(scene, how), int(how.blur))
     grain = np.frombuffer(how.random.bytes(2 * picture.size), dtype=np.uint8).reshape(2, *picture.shape)
-    # The sum of two even draws is a fair likeness of sensor noise; 255 is its middle, 104 its standard deviation.
+    # The sum of two uniform draws resembles sensor noise; 255 is its mean, 104 its standard deviation.
     noise = grain[0].astype(np.int16) + grain[1] - np.int16(255)
     noise *= np.int16(round(how.noise * 64 / 104))
     noise >>= 6

@@ -1,7 +1,7 @@
 """Smooth outlines for the drawn faces. Legend: P control points, N points of the finished outline.
 
-Everything is a filled polygon in the end, lines too: OpenCV's line widths are whole pixels, which would round
-most of the differences between two drawn faces away.
+Everything is drawn as a filled polygon, including lines: OpenCV's line widths are whole pixels, which would hide most
+of the differences between two faces.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ def _circle(count: int) -> np.ndarray:
 
 
 def closed_curve(points: Sequence[Sequence[float]]) -> np.ndarray:
-    """Smooth closed outline (N, 2) through the control points (P, 2)."""
+    """Returns a smooth closed outline (N, 2) through the control points (P, 2)."""
     return _basis(len(points), True) @ np.asarray(points, dtype=np.float64)
 
 
 def open_curve(points: Sequence[Sequence[float]]) -> np.ndarray:
-    """Smooth open line (N, 2) through the control points (P, 2)."""
+    """Returns a smooth open line (N, 2) through the control points (P, 2)."""
     return _basis(len(points), False) @ np.asarray(points, dtype=np.float64)
 
 
 def oval(x: float, y: float, half_width: float, half_height: float, count: int = 16) -> np.ndarray:
-    """Ellipse around (x, y) as a polygon (count, 2)."""
+    """Returns an ellipse around (x, y) as a polygon (count, 2)."""
     return _circle(count) * (half_width, half_height) + (x, y)
 
 
 def ribbon(line: np.ndarray, width: float, taper: float = 0.7) -> np.ndarray:
-    """The line (N, 2) drawn with a broad pen, as a polygon (2N, 2); its ends are narrower by `taper` (0 to 1)."""
+    """Returns a line (N, 2) of a given width as a polygon (2N, 2); its ends are narrower by `taper` (0 to 1)."""
     along = np.empty_like(line)
     along[1:-1] = line[2:] - line[:-2]
     along[0] = line[1] - line[0]
@@ -67,10 +67,10 @@ def ribbon(line: np.ndarray, width: float, taper: float = 0.7) -> np.ndarray:
 
 @cache
 def _pen(count: int, taper: float) -> np.ndarray:
-    """Relative width (N,) of a pen stroke along its way."""
+    """Returns the relative width (N,) along a line."""
     return 1 - taper * np.linspace(-1.0, 1.0, count) ** 2
 
 
 def mirrored(points: np.ndarray) -> np.ndarray:
-    """The same outline on the other side of the face."""
+    """Mirrors an outline to the other side of the face."""
     return points * (-1.0, 1.0)

@@ -1,8 +1,8 @@
 """Writes the data set `demo`: drawn faces in the format of the real sets.
 
-root/train.rec, train.idx, property   identities 0 .. identities-1, `images_per_identity` pictures each
+root/train.rec, train.idx, property   identities 0 .. identities-1, `images_per_identity` images each
 root/demo_val.bin                     pairs of held-out identities, in ten folds of half same, half different
-root/demo.json                        what was written, so that an up-to-date set is not written again
+root/demo.json                        the parameters, so that an up-to-date set is not written again
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from partial_fc.utils.staging import staged_folder
 from .identity import random_stream
 from .workers import Task, encode_faces
 
-VERSION = 3  # raise it with every change that moves a pixel, so that sets on disk are written anew
+VERSION = 3  # increase it with every change of pixels, so that existing sets are written again
 SEED = 2022
 IDENTITIES = 1000
 IMAGES_PER_IDENTITY = 20
 HELD_OUT = 200  # identities of the validation pairs
 PAIRS = 2000
 FOLDS = 10
-HELD_OUT_START = 2**31  # far above any training identity, so that the two never meet
+HELD_OUT_START = 2**31  # above all training identities
 PAIR_STREAM = 3
 META = "demo.json"
 VALIDATION = "demo_val.bin"
 FILES = ("train.rec", "train.idx", "property", VALIDATION)
 
-Progress = Callable[[int, int], None]  # (pictures done, pictures in all)
+Progress = Callable[[int, int], None]  # (images drawn, number of images)
 
 
 def ensure_demo(
@@ -46,7 +46,7 @@ def ensure_demo(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Writes the set unless `root` already holds this very one; returns its folder. Raises what write_demo raises."""
+    """Writes the set unless `root` is up to date; returns its folder. Raises what write_demo raises."""
     root = Path(root)
     if not is_current(root, _meta(seed, identities, images_per_identity, held_out, pairs)):
         write_demo(root, seed, identities, images_per_identity, held_out, pairs, workers, progress)
@@ -63,10 +63,23 @@ def write_demo(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Draws and writes the set with `workers` processes (default: one a usable core); returns its folder.
+    """Draws and writes the set; returns its folder.
 
-    The set appears under its name only when it is whole. An older demo set there is replaced; any other folder with
-    files in it is refused. ValueError for counts that cannot be, OSError if something cannot be written.
+    The folder appears when the set is complete. An older demo set is replaced; any other folder with files is refused.
+
+    Args:
+        root: folder of the set.
+        seed: of the faces.
+        identities: identities for training.
+        images_per_identity: images of each.
+        held_out: identities of the validation pairs.
+        pairs: number of validation pairs.
+        workers: number of processes (default: one per usable core).
+        progress: called after each image.
+
+    Raises:
+        ValueError: a number is out of range, or `root` contains something else.
+        OSError: the set cannot be written.
     """
     root = Path(root)
     meta = _meta(seed, identities, images_per_identity, held_out, pairs)
@@ -76,13 +89,13 @@ def write_demo(
         with staged_folder(root, force=True) as stage:
             _write_files(Path(stage), meta, workers, progress)
     except OSError:
-        if not is_current(root, meta):  # else another process wrote the same set meanwhile: keep that one
+        if not is_current(root, meta):  # else another process has written the same set meanwhile
             raise
     return root
 
 
 def is_current(root: Path, meta: dict[str, int]) -> bool:
-    """Whether `root` holds a whole set with this description."""
+    """Whether `root` contains a complete set with these parameters."""
     try:
         same = json.loads((root / META).read_text()) == meta
     except (OSError, ValueError):
@@ -91,9 +104,9 @@ def is_current(root: Path, meta: dict[str, int]) -> bool:
 
 
 def plan_pairs(seed: int, held_out: int, pairs: int) -> tuple[list[tuple[int, int]], list[bool]]:
-    """Who is compared with whom: identities (P, 2) and whether they are the same.
+    """Draws the pairs: identities (P, 2), and whether they are the same.
 
-    Ten folds one after the other, each with identities of its own, the same-person pairs first.
+    Ten folds in sequence that share no identity, in each the pairs of one person first.
     """
     random = random_stream(PAIR_STREAM, seed).random
     plan: list[tuple[int, int]] = []
@@ -113,7 +126,7 @@ def _write_files(folder: Path, meta: dict[str, int], workers: int, progress: Pro
     people, per_person = meta["identities"], meta["images_per_identity"]
     plan, issame = plan_pairs(meta["seed"], meta["held_out"], meta["pairs"])
     tasks: list[Task] = [(person, image) for person in range(people) for image in range(per_person)]
-    # Every side of every pair is a picture of its own: its number is its place in the file.
+    # Every side of every pair is a different image: its number is its place in the file.
     tasks += [(person, image) for image, person in enumerate(person for pair in plan for person in pair)]
     pictures = _counted(encode_faces(meta["seed"], tasks, workers), len(tasks), progress)
     write_face_set(folder, (islice(pictures, per_person) for _ in range(people)))
@@ -141,7 +154,7 @@ def _meta(seed: int, identities: int, images_per_identity: int, held_out: int, p
 
 def _check(root: Path, meta: dict[str, int]) -> None:
     if root.exists() and not (root / META).exists() and (not root.is_dir() or any(root.iterdir())):
-        raise ValueError(f"{root} holds something else than a demo set: name another folder, or empty this one")
+        raise ValueError(f"{root} contains something else than a demo set: name another folder, or empty this one")
     if not 1 <= meta["identities"] <= HELD_OUT_START or meta["images_per_identity"] < 1:
         raise ValueError(
             f"a demo set needs at least 1 identity and 1 image each, "

@@ -1,4 +1,4 @@
-"""Draws one picture of one person. `draw_face(seed, identity, image)` is a pure function of its arguments."""
+"""Draws an image of a person. `draw_face(seed, identity, image)` is a pure function of its arguments."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from .head import beard, behind, face, hair_front
 from .identity import Identity, draw_identity
 from .nuisance import Nuisance, draw_nuisance
 
-UNIT = 0.39  # one face unit, as a part of the picture's side
-FRACTION_BITS = 4  # outlines are handed to OpenCV in sixteenths of a pixel: whole numbers, the same on every machine
-DEPTH = 0.70  # how deep the head is, face units
+UNIT = 0.39  # one face unit, as a fraction of the image's side
+FRACTION_BITS = 4  # OpenCV gets outlines in sixteenths of a pixel: integers, which are equal on every machine
+DEPTH = 0.70  # depth of the head, face units
 
-# Share of the pictures that have each covering; the rest has none.
+# Fraction of the images with each covering; the others have none.
 COVERS = (("sunglasses", 0.03), ("glasses", 0.05), ("mask", 0.02), ("cap", 0.02), ("patch", 0.03))
 
 _identity = lru_cache(maxsize=64)(draw_identity)
 
 
 def draw_face(seed: int, identity: int, image: int, size: int = 112) -> np.ndarray:
-    """Picture number `image` of person `identity`: (size, size, 3) uint8 RGB, the same bytes on every call.
+    """Draws image number `image` of person `identity`: (size, size, 3) uint8 RGB, reproducible to the byte.
 
-    ValueError if seed, identity or image is negative or does not fit into 32 bits.
+    Raises:
+        ValueError: seed, identity or image is negative or exceeds 32 bits.
     """
     how = draw_nuisance(seed, identity, image)
     return _picture(_identity(seed, identity), how, size)
 
 
 def encode_face(seed: int, identity: int, image: int, size: int = 112) -> bytes:
-    """The same picture as a JPEG file; its quality is part of what differs between pictures."""
+    """Draws the same image as a JPEG file, whose quality differs between images."""
     how = draw_nuisance(seed, identity, image)
     picture = _picture(_identity(seed, identity), how, size)
     done, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(how.jpeg)])
@@ -48,21 +49,21 @@ def _picture(who: Identity, how: Nuisance, size: int) -> np.ndarray:
     shapes: list[Shape] = [*behind(who, how), *face(who), *beard(who), *features(who, how)]
     shapes += hair_front(who, how)
     shapes += cover(who, how)
-    colours = np.clip([shape.colour for shape in shapes], 0, 255).tolist()
-    for colour, corners in zip(colours, project(shapes, who, how, size)):
-        cv2.fillPoly(scene, [corners], colour, cv2.LINE_AA, FRACTION_BITS)
+    colors = np.clip([shape.color for shape in shapes], 0, 255).tolist()
+    for color, corners in zip(colors, project(shapes, who, how, size)):
+        cv2.fillPoly(scene, [corners], color, cv2.LINE_AA, FRACTION_BITS)
     return photograph(scene, how)
 
 
 def project(shapes: list[Shape], who: Identity, how: Nuisance, size: int) -> list[np.ndarray]:
-    """Turns the head, moves and scales it: one (N, 2) int32 array a shape, in 1/2**FRACTION_BITS of a pixel."""
+    """Rotates, moves and scales the head: an (N, 2) int32 array per shape, in 1/2**FRACTION_BITS of a pixel."""
     counts = [len(shape.points) for shape in shapes]
     x, y = np.concatenate([shape.points for shape in shapes]).T
     surface = np.repeat([shape.surface for shape in shapes], counts)
     lift = np.repeat([shape.lift for shape in shapes], counts)
     bulge = np.sqrt(np.maximum(1 - (x / (1.02 * who.face_width)) ** 2 - (y / 1.15) ** 2, 0))
     z = surface * DEPTH * bulge + lift
-    # The rim of a round head stays where it is when the head turns; only what lies on its front moves.
+    # The rim of a round head does not move when the head turns; only its front does.
     x = x * (1 - surface * (1 - np.cos(how.yaw))) + z * np.sin(how.yaw)
     y = y * np.cos(how.pitch) + z * np.sin(how.pitch)
     near = 1 + 0.10 * z
@@ -76,7 +77,7 @@ def project(shapes: list[Shape], who: Identity, how: Nuisance, size: int) -> lis
 
 
 def cover(who: Identity, how: Nuisance) -> Iterator[Shape]:
-    """What hides a part of the face in some pictures."""
+    """Yields what covers a part of the face in some images."""
     chance = how.occlusion
     for name, share in COVERS:
         if chance < share:

@@ -1,4 +1,4 @@
-"""Eyes, brows, nose and mouth as coloured outlines, in the face units of `identity`."""
+"""Eyes, brows, nose and mouth as colored outlines, in the face units of `identity`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .curves import closed_curve, mirrored, open_curve, oval, ribbon
 from .identity import Identity, mix
 from .nuisance import Nuisance
 
-Colour = np.ndarray | Sequence[float]
+Color = np.ndarray | Sequence[float]
 INK = (24, 18, 18)
 
 
 class Shape(NamedTuple):
-    """A filled outline. On the front of the head (surface 1) it turns with it; at the rim (surface 0) it does not."""
+    """A filled outline. On the front of the head (surface 1) it turns with the head; at the rim (surface 0) not."""
 
     points: np.ndarray  # (N, 2)
-    colour: Colour  # (3,)
+    color: Color  # (3,)
     surface: float = 1.0
-    lift: float = 0.0  # how far it stands out towards the viewer, face units
+    lift: float = 0.0  # distance from the surface towards the viewer, face units
 
 
 def features(who: Identity, how: Nuisance) -> list[Shape]:
@@ -47,11 +47,11 @@ def eye(who: Identity, how: Nuisance, side: float) -> Iterator[Shape]:
     yield Shape(place(closed_curve(lid + under)), (240, 238, 234))
     centre = 0.3 * half * how.gaze_x * side
     look = -0.1 * upper + 0.02 * how.gaze_y
-    for radius, colour in ((who.iris_size, who.iris), (0.45 * who.iris_size, INK)):
+    for radius, color in ((who.iris_size, who.iris), (0.45 * who.iris_size, INK)):
         disc = oval(centre, look, radius, radius)
         room = 1 - np.minimum((disc[:, 0] / half) ** 2, 1.0)  # the lids are about parabolas: keep the disc between them
         disc[:, 1] = np.clip(disc[:, 1], -upper * room, lower * room)
-        yield Shape(place(disc), colour)
+        yield Shape(place(disc), color)
     crease = open_curve([(x, y - who.eye_crease - 0.02) for x, y in lid])
     yield Shape(place(ribbon(crease, 0.014)), mix(who.skin, INK, 0.35))
     yield Shape(place(ribbon(open_curve(lid), who.lash_width, taper=0.4)), INK)

@@ -1,4 +1,4 @@
-"""Head, ears, neck, skin marks, beard and hair as coloured outlines, in the face units of `identity`."""
+"""Head, ears, neck, skin marks, beard and hair as colored outlines, in the face units of `identity`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Points = list[tuple[float, float]]
 
 
 def behind(who: Identity, how: Nuisance) -> Iterator[Shape]:
-    """What the face covers: long hair, neck, shoulders and ears."""
+    """Yields what is behind the face: long hair, neck, shoulders and ears."""
     yield from hair_behind(who, how)
     neck = who.neck_width * who.face_width
     shade = mix(who.skin, 0.5 * who.skin, 0.35)
@@ -25,9 +25,9 @@ def behind(who: Identity, how: Nuisance) -> Iterator[Shape]:
     size = who.ear_size
     ear = oval(who.face_width + who.ear_out, who.ear_height + 0.06, 0.5 * size, size, 12)
     hollow = oval(who.face_width + who.ear_out + 0.01, who.ear_height + 0.06, 0.25 * size, 0.6 * size, 8)
-    for points, colour in ((ear, mix(who.skin, (200, 90, 80), 0.12)), (hollow, mix(who.skin, INK, 0.3))):
-        yield Shape(points, colour, 0.0, -0.1)
-        yield Shape(mirrored(points), colour, 0.0, -0.1)
+    for points, color in ((ear, mix(who.skin, (200, 90, 80), 0.12)), (hollow, mix(who.skin, INK, 0.3))):
+        yield Shape(points, color, 0.0, -0.1)
+        yield Shape(mirrored(points), color, 0.0, -0.1)
 
 
 def outline(who: Identity) -> Points:
@@ -60,7 +60,7 @@ def face(who: Identity) -> Iterator[Shape]:
 
 def beard(who: Identity) -> Iterator[Shape]:
     """A beard along the jaw and a moustache, each only if the person has one."""
-    colour = 0.85 * who.hair
+    color = 0.85 * who.hair
     height = mouth_height(who)
     if who.beard > 0:
         top = who.jaw_height - 0.25
@@ -69,14 +69,14 @@ def beard(who: Identity) -> Iterator[Shape]:
         right = [(0.97 * jaw, top), (1.0 * jaw, who.jaw_height), (jaw * who.chin_width, 0.92 * who.chin_length)]
         lip = [(-0.75 * jaw, height - 0.1), (-0.4 * jaw, inner), (0.4 * jaw, inner), (0.75 * jaw, height - 0.1)]
         points = [*right, (0.0, 1.02 * who.chin_length), *[(-x, y) for x, y in right[::-1]], *lip]
-        yield Shape(closed_curve(points), mix(who.skin, colour, 0.35 + 0.6 * who.beard), 0.0)
+        yield Shape(closed_curve(points), mix(who.skin, color, 0.35 + 0.6 * who.beard), 0.0)
     if who.moustache > 0:
         y = height - who.lip_upper - 0.5 * who.moustache_width
         half = 0.9 * who.mouth_width
         line = open_curve(
             [(-half, y + 0.05), (-0.4 * half, y - 0.01), (0.0, y), (0.4 * half, y - 0.01), (half, y + 0.05)]
         )
-        yield Shape(ribbon(line, 2 * who.moustache_width), mix(who.skin, colour, 0.35 + 0.6 * who.moustache), lift=0.06)
+        yield Shape(ribbon(line, 2 * who.moustache_width), mix(who.skin, color, 0.35 + 0.6 * who.moustache), lift=0.06)
 
 
 def hair_behind(who: Identity, how: Nuisance) -> Iterator[Shape]:

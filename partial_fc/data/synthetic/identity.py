@@ -1,7 +1,7 @@
-"""Who is drawn: some sixty numbers that stay the same in every picture of one person.
+"""The person: some sixty numbers that are the same in every image of one person.
 
-Lengths are in face units (eye_spacing: in half face widths). The origin lies between the eyes and the mouth, x goes
-to the right, y downwards, and the head reaches from about -1 (crown) to +1 (chin). Colours are RGB, 0 to 255.
+Lengths are in face units (eye_spacing: in half face widths). The origin is between the eyes and the mouth, x points to
+the right, y downwards, and the head extends from about -1 (crown) to +1 (chin). Colors are RGB, 0 to 255.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-IDENTITY_STREAM = 1  # keeps the random numbers of persons apart from those of pictures
-WORD = 2**32  # SeedSequence takes 32-bit words: larger numbers could make two tuples read the same
+IDENTITY_STREAM = 1  # separates the random numbers of persons from those of images
+LIMIT = 2**32  # SeedSequence uses 32-bit words: with larger numbers two tuples could be equivalent
 
-# Every value is drawn evenly from its range. New names go to the end: the order is the order of the draws.
+# Values are uniform in their ranges. Append new names: the order is that of the draws.
 RANGES: dict[str, tuple[float, float]] = {
     # head
     "face_width": (0.60, 0.86),
@@ -87,7 +87,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "moustache": (-1.6, 1.0),
     "moustache_width": (0.03, 0.08),
 }
-# Moles: each drawn as (x, y, radius); a radius below the smallest visible one means there is none.
+# Moles (x, y, radius); one with a radius below the smallest visible one is not drawn.
 MOLES = 3
 MOLE_RANGES = ((-0.55, 0.55), (-0.45, 0.85), (-0.025, 0.034))
 FRECKLES = 24
@@ -98,7 +98,7 @@ IRIS = ((52, 32, 20), (106, 70, 34), (112, 118, 54), (74, 118, 148), (128, 146, 
 
 
 class Identity:
-    """One person: a float attribute per name in RANGES, colours (3,), moles (M, 3) and freckle positions (F, 2)."""
+    """A person: a float attribute per name in RANGES, colors (3,), moles (M, 3) and freckle positions (F, 2)."""
 
     def __init__(self, values: Mapping[str, float], moles: np.ndarray, freckle_spots: np.ndarray):
         self.__dict__.update(values)
@@ -111,34 +111,34 @@ class Identity:
         self.lips = mix(self.skin, (176, 52, 62), self.lip_colour)
 
     def __getattr__(self, name: str) -> float:
-        # Only reached for a name that is not there; spelt out so that a type checker knows the drawn values.
+        # Called for missing names only; declares the drawn values to type checkers.
         raise AttributeError(f"a drawn face has no value named {name!r}")
 
 
 def between(palette: tuple[tuple[int, int, int], ...], position: float) -> np.ndarray:
-    """Colour (3,) at `position`, 0 to 1, along a palette."""
+    """Returns the color (3,) at `position`, 0 to 1, of a palette."""
     step, part = divmod(min(max(position, 0.0), 0.999999) * (len(palette) - 1), 1.0)
     return mix(palette[int(step)], palette[int(step) + 1], part)
 
 
-def mix(colour, other, part: float) -> np.ndarray:
-    """`part` (0 to 1) of the other colour in the first; (3,)."""
-    return np.asarray(colour, dtype=np.float64) * (1 - part) + np.asarray(other, dtype=np.float64) * part
+def mix(color, other, part: float) -> np.ndarray:
+    """Mixes a fraction `part` (0 to 1) of the other color into the first; (3,)."""
+    return np.asarray(color, dtype=np.float64) * (1 - part) + np.asarray(other, dtype=np.float64) * part
 
 
-def random_stream(*words: int) -> np.random.Generator:
-    """The generator that belongs to a tuple of whole numbers. ValueError if one does not fit into 32 bits.
+def random_stream(*key: int) -> np.random.Generator:
+    """Returns the generator of a tuple of integers. Raises ValueError if one exceeds 32 bits.
 
-    Callers only use `.random()` and `.bytes()`: their streams follow from the bit generator, which NumPy keeps
-    stable for good, while distributions such as `.normal()` may change between its versions.
+    Callers use `.random()` and `.bytes()` only: NumPy keeps their streams stable, while distributions such as
+    `.normal()` may change between versions.
     """
-    if any(not 0 <= word < WORD for word in words):
-        raise ValueError(f"seed, identity and image of a drawn face must each lie in 0 to {WORD - 1}, got {words}")
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+    if any(not 0 <= number < LIMIT for number in key):
+        raise ValueError(f"seed, identity and image of a drawn face must be from 0 to {LIMIT - 1}, got {key}")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
 def draw_identity(seed: int, identity: int) -> Identity:
-    """The person with this number in the world of this seed."""
+    """Draws the person with this number."""
     random = random_stream(IDENTITY_STREAM, seed, identity).random
     parts = random(len(RANGES)).tolist()
     values = {name: low + (high - low) * part for (name, (low, high)), part in zip(RANGES.items(), parts)}

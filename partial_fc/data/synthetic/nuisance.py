@@ -1,6 +1,6 @@
-"""How a picture was taken: all that differs between two pictures of one person.
+"""The conditions of an image: everything that differs between two images of one person.
 
-`Nuisance` holds the plain numbers, and `random` for what needs many (background, noise).
+`Nuisance` contains the numbers, and `random` for what needs many (background, noise).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .identity import random_stream
 
 IMAGE_STREAM = 2
 
-# name: (middle, spread). Drawn from a bell of three even draws, which ends at middle +- spread.
+# name: (mean, spread). The mean of three uniform draws, from mean - spread to mean + spread.
 BELLS: dict[str, tuple[float, float]] = {
     # pose: radians, then face units
     "yaw": (0.0, 0.44),
@@ -29,7 +29,7 @@ BELLS: dict[str, tuple[float, float]] = {
     "eye_closure": (-0.15, 0.55),
     "gaze_x": (0.0, 1.0),
     "gaze_y": (0.0, 0.7),
-    # hair of the day
+    # hair in this image
     "hair_volume": (0.0, 0.05),
     # light
     "gain": (1.0, 0.50),
@@ -40,7 +40,7 @@ BELLS: dict[str, tuple[float, float]] = {
     "slope_y": (0.0, 0.40),
     "veil": (-0.05, 0.25),
 }
-# name: (low, high), drawn evenly
+# name: (low, high), uniform
 EVEN: dict[str, tuple[float, float]] = {
     "blur": (0.0, 3.0),
     "noise": (0.0, 12.0),
@@ -50,11 +50,11 @@ EVEN: dict[str, tuple[float, float]] = {
     "occlusion_x": (-1.0, 1.0),
     "occlusion_y": (-1.0, 1.0),
 }
-COLOURS = ("cloth", "wall", "cover")
+COLORS = ("cloth", "wall", "cover")
 
 
 class Nuisance:
-    """One picture's circumstances: a float per name in BELLS and EVEN, a colour (3,) per name in COLOURS."""
+    """The conditions of an image: a float per name in BELLS and EVEN, a color (3,) per name in COLORS."""
 
     cloth: np.ndarray
     wall: np.ndarray
@@ -67,13 +67,13 @@ class Nuisance:
             setattr(self, name, middle + spread * (2 * part - 1))
         for (name, (low, high)), part in zip(EVEN.items(), random.random(len(EVEN)).tolist()):
             setattr(self, name, low + (high - low) * part)
-        for name, colour in zip(COLOURS, random.random((len(COLOURS), 3)) * 255):
-            setattr(self, name, colour)
+        for name, color in zip(COLORS, random.random((len(COLORS), 3)) * 255):
+            setattr(self, name, color)
 
     def __getattr__(self, name: str) -> float:  # see Identity
-        raise AttributeError(f"a picture of a drawn face has no value named {name!r}")
+        raise AttributeError(f"an image of a drawn face has no value named {name!r}")
 
 
 def draw_nuisance(seed: int, identity: int, image: int) -> Nuisance:
-    """The circumstances of one picture of one person."""
+    """Draws the conditions of an image of a person."""
     return Nuisance(random_stream(IMAGE_STREAM, seed, identity, image))

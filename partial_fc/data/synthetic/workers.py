@@ -1,9 +1,9 @@
-"""Draws many faces at once, with processes of its own.
+"""Draws many faces in child processes.
 
-Plain child processes, not `multiprocessing`: the caller may hold MPI and MXNet threads, where fork is unsafe, and
-spawn would run the caller's main script again. A child reads its tasks from its standard input and writes each
-JPEG, its length first, to its standard output. Tasks are dealt out like cards, so the order, and every byte, is
-the same for any number of processes.
+Not utils/process_pool.py, which uses `multiprocessing`: the caller may be a training with MPI and MXNet threads, where
+fork is unsafe, and spawn would run the caller's main script again. A child reads its tasks from standard input and
+writes each JPEG, preceded by its length, to standard output. Tasks are assigned in turn, so the order, and every byte,
+is the same for any number of processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LENGTH = struct.Struct("<I")
 
 
 def encode_faces(seed: int, tasks: Sequence[Task], workers: int) -> Iterator[bytes]:
-    """The JPEG files of all tasks, in their order. OSError if a drawing process dies."""
+    """Yields the JPEG files of all tasks, in their order. Raises OSError if a process dies."""
     if workers <= 1:
         yield from (encode_face(seed, identity, image) for identity, image in tasks)
         return
@@ -49,10 +49,10 @@ def _start(seed: int, tasks: Sequence[Task]) -> subprocess.Popen:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,  # Ctrl-C reaches the caller only, which ends its children without their tracebacks
+        start_new_session=True,  # only the caller receives Ctrl-C, and ends its children
     )
     assert child.stdin is not None
-    with suppress(BrokenPipeError), child.stdin:  # a child that is dead already is reported where its answer is missed
+    with suppress(BrokenPipeError), child.stdin:  # a child that has died is reported by _receive
         pickle.dump((seed, list(tasks)), child.stdin)
     return child
 
@@ -62,12 +62,12 @@ def _receive(child: subprocess.Popen) -> bytes:
     head = child.stdout.read(LENGTH.size)
     data = child.stdout.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
     if not data:
-        raise OSError(f"a process drawing faces ended early, exit code {child.wait()}: see its message above")
+        raise OSError(f"a process that draws faces ended early, exit code {child.wait()}: see its message above")
     return data
 
 
 def serve() -> None:
-    """What a child does: draw its tasks one after the other until they are done or nobody reads any more."""
+    """Runs a child: draws its tasks until they are done or the reader has exited."""
     seed, tasks = pickle.load(sys.stdin.buffer)
     sink = sys.stdout.buffer
     cv2.setNumThreads(1)
@@ -77,5 +77,5 @@ def serve() -> None:
             sink.write(LENGTH.pack(len(data)) + data)
             sink.flush()
     except BrokenPipeError:
-        # The reader is gone. Point the stream elsewhere, or the interpreter complains when it flushes at exit.
+        # The reader has exited. Else the interpreter reports an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())

@@ -1,4 +1,4 @@
-"""Batches of a set: who reads what, with which pixels, and what is said where that cannot be."""
+"""Batches of a set: order, pixels and errors."""
 
 import cv2
 import numpy as np
@@ -42,7 +42,7 @@ def read_epoch(rec, epoch, batch_size, size, **settings):
     return images, np.concatenate([labels for _, labels in batches])
 
 
-def test_images_and_labels_belong_together(rec):
+def test_images_have_their_labels(rec):
     images, labels = read_epoch(rec, 0, 4, 1, shuffle=True)
     assert images.shape == (20, *SIZE, 3) and images.dtype == np.uint8 and labels.dtype == np.int64
     for image, label in zip(images, labels):
@@ -61,7 +61,7 @@ def test_unshuffled_order_is_that_of_the_file(rec):
 
 
 @pytest.mark.parametrize("batch_size, size", [(6, 2), (4, 3), (2, 6)])
-def test_the_number_of_ranks_changes_no_pixel(rec, batch_size, size):
+def test_pixels_do_not_depend_on_the_number_of_ranks(rec, batch_size, size):
     settings = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
     for epoch in (0, 1):
         one, many = read_epoch(rec, epoch, 12, 1, **settings), read_epoch(rec, epoch, batch_size, size, **settings)
@@ -111,7 +111,7 @@ def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
         (dict(seed=-1), "seed must be >= 0"),
     ],
 )
-def test_what_cannot_be_is_refused(rec, settings, what):
+def test_invalid_arguments_are_refused(rec, settings, what):
     with pytest.raises(ValueError, match=what):
         FaceBatches(rec, **{"batch_size": 4, "image_size": SIZE, **settings})
 
@@ -164,7 +164,7 @@ def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):
             faces.batch(0, 0)
 
 
-def test_what_an_image_looks_like_does_not_depend_on_its_place(rec):
+def test_augmentation_does_not_depend_on_the_place(rec):
     """Found at other places with a filter, and with another order, it is changed in the same way."""
     settings = dict(augmentation=Augmentation(True, 6), seed=2)
     plain, labels = read_epoch(rec, 0, 1, 1, **settings)

@@ -11,7 +11,7 @@ def address(array):
     return array.__array_interface__["data"][0]
 
 
-def test_memory_is_used_again():
+def test_memory_is_reused():
     pool = RecyclingPool((3, 4), np.float32)
     first = pool.take()
     assert first.shape == (3, 4) and first.dtype == np.float32 and first.flags.writeable and first.flags.c_contiguous
@@ -38,7 +38,7 @@ def test_views_keep_their_memory():
     assert address(again) not in {address(other) for other in taken}
 
 
-def test_the_pool_holds_no_more_than_was_in_use():
+def test_the_pool_has_at_most_the_memory_in_use():
     pool = RecyclingPool((1000,), np.float32)
     addresses = {address(pool.take()) for _ in range(1000)}
     assert len(addresses) == 1

@@ -23,13 +23,13 @@ def test_the_last_partial_batch_is_dropped():
     assert walk(Cursor(20, 10), 3) == [(0, 0), (0, 10), (1, 0)]
 
 
-def test_the_successor_is_what_comes_next():
+def test_the_successor_is_the_next_place():
     cursor = Cursor(23, 5)
     places = walk(Cursor(23, 5), 9)
     assert [cursor.successor(place) for place in places[:-1]] == places[1:]
 
 
-def test_going_on_with_another_global_batch_misses_and_repeats_nothing():
+def test_resuming_with_another_global_batch_skips_and_repeats_nothing():
     """24 images: two batches of 8, then, on another number of ranks, batches of 4."""
     before = Cursor(24, 8)
     walk(before, 2)
@@ -38,7 +38,7 @@ def test_going_on_with_another_global_batch_misses_and_repeats_nothing():
     assert walk(after, 3) == [(0, 16), (0, 20), (1, 0)]
 
 
-def test_a_rest_smaller_than_the_new_batch_is_dropped():
+def test_a_remainder_below_the_new_batch_is_dropped():
     cursor = Cursor(24, 10)
     cursor.restore({"epoch": 3, "images": 16}, {})
     assert cursor.current() == (4, 0)

@@ -57,7 +57,7 @@ def rename_keys(root, shift):
     write_records(root, records)
 
 
-def test_a_set_comes_back(tmp_path):
+def test_a_set_is_read_as_written(tmp_path):
     assert write_face_set(str(tmp_path), SET, (112, 96)) == (6, 3)
     faces = FaceRecords(rec(tmp_path))
     assert (faces.num_images, faces.num_identities, faces.image_size) == (6, 3, (112, 96))
@@ -83,7 +83,7 @@ def test_the_same_images_give_the_same_bytes(tmp_path):
         assert (tmp_path / "x" / file).read_bytes() == (tmp_path / "y" / file).read_bytes()
 
 
-def test_an_identity_without_images_is_refused_and_nothing_left(tmp_path):
+def test_an_identity_without_images_is_refused_and_no_file_written(tmp_path):
     with pytest.raises(ValueError, match="identity 1 has no images"):
         write_face_set(str(tmp_path), [[b"a"], []])
     assert os.listdir(tmp_path) == []
@@ -133,7 +133,7 @@ def test_16777217_is_kept_in_labels(tmp_path):
 def test_opening_reads_no_image_header(tmp_path):
     write_face_set(str(tmp_path), SET)
     with open(rec(tmp_path), "r+b") as file:
-        for record in range(6):  # keep the magic words, at which it is seen whether .rec and .idx fit
+        for record in range(6):  # keep the magic words, by which .rec and .idx are compared
             file.seek(36 * record + 4)
             file.write(b"\0" * 32)
     faces = FaceRecords(rec(tmp_path))
@@ -144,7 +144,7 @@ def test_opening_reads_no_image_header(tmp_path):
 
 @pytest.mark.parametrize("stated", [0.0, 2.0, -1.0, 1.5, float("nan"), float("inf"), 3.0])
 def test_a_header_label_other_than_the_identitys_is_refused(tmp_path, stated):
-    """Also what becomes of an index whose lines are swapped: the image of one key is that of another identity."""
+    """The same happens if lines of the index are swapped: the image of one key is that of another identity."""
     records = original_set([(1, 3), (3, 5)], 5)
     write_records(tmp_path, {**records, 4: (np.array([stated, 7.0]), 4, 0, b"image")})
     faces = FaceRecords(rec(tmp_path))
@@ -173,20 +173,20 @@ def test_a_set_without_identity_records(tmp_path):
     assert faces.read_image(1) == (b"y", 3)
 
 
-def test_a_first_image_with_two_labels_is_no_range(tmp_path):
+def test_a_first_image_with_two_labels_is_not_a_range(tmp_path):
     """im2rec with a label width of 2."""
     write_records(tmp_path, {key: (np.array([key % 2, 9.0]), key, 0, b"image") for key in range(3)})
     assert labels(FaceRecords(rec(tmp_path))).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("label", [float(BIG), 1.5, -1.0, float("nan")])
-def test_a_header_label_that_is_no_exact_class_is_refused(tmp_path, label):
+def test_a_header_label_that_is_not_an_exact_integer_is_refused(tmp_path, label):
     write_records(tmp_path, {0: (1.0, 0, 0, b"x"), 1: (label, 1, 0, b"y")})
     with pytest.raises(ValueError, match=r"key 1 at offset \d+ has label"):
         FaceRecords(rec(tmp_path))
 
 
-def test_a_label_beyond_the_classes_names_its_record(tmp_path):
+def test_a_label_above_the_number_of_classes_is_refused(tmp_path):
     write_face_set(str(tmp_path), SET)
     faces = FaceRecords(rec(tmp_path))
     faces.check_labels(3)
@@ -196,7 +196,7 @@ def test_a_label_beyond_the_classes_names_its_record(tmp_path):
         faces.check_labels(2)
 
 
-def test_an_index_that_lost_lines_is_refused(tmp_path):
+def test_an_index_with_missing_lines_is_refused(tmp_path):
     write_face_set(str(tmp_path), SET)
     lines = (tmp_path / "train.idx").read_text().splitlines(keepends=True)
     (tmp_path / "train.idx").write_text("".join(line for line in lines if not line.startswith("5\t")))
@@ -238,7 +238,7 @@ def test_a_range_that_ends_before_it_begins_is_refused(tmp_path):
 
 @pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1.0, 0.0, 1e30])
 @pytest.mark.parametrize("column", [0, 1])
-def test_record_0_without_numbers_of_keys_is_named(tmp_path, limit, column):
+def test_a_record_0_without_valid_keys_is_refused(tmp_path, limit, column):
     records = original_set([(1, 3), (3, 5)], 5)
     records[0][0][column] = limit
     write_records(tmp_path, records)
@@ -246,14 +246,14 @@ def test_record_0_without_numbers_of_keys_is_named(tmp_path, limit, column):
         FaceRecords(rec(tmp_path))
 
 
-def test_a_damaged_record_0_does_not_make_identity_records_images(tmp_path):
+def test_a_damaged_record_0_is_refused(tmp_path):
     records = original_set([(1, 3), (3, 5)], 5)
     write_records(tmp_path, {**records, 0: (5.0, 0, 0, b"")})
     with pytest.raises(ValueError, match="key 0 at offset 0 should be the range of the identity records"):
         FaceRecords(rec(tmp_path))
 
 
-def test_an_image_in_the_place_of_an_identity_record_is_named(tmp_path):
+def test_an_image_in_place_of_an_identity_record_is_refused(tmp_path):
     records = original_set([(1, 3), (3, 5)], 5)
     write_records(tmp_path, {**records, 6: (1.0, 6, 0, b"image")})
     with pytest.raises(ValueError, match="key 6 should be an identity record"):

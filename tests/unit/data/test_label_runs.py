@@ -7,7 +7,7 @@ from partial_fc.data.label_runs import LabelRuns
 LABELS = np.array([4, 4, 0, 2, 2, 2, 4, 1])
 
 
-def test_runs_say_what_the_array_says():
+def test_runs_are_equivalent_to_the_array():
     runs = LabelRuns.of_labels(LABELS)
     assert runs.starts.tolist() == [0, 2, 3, 6, 7] and runs.labels.tolist() == [4, 0, 2, 4, 1]
     assert runs.labels_at(np.arange(8)).tolist() == LABELS.tolist()
@@ -16,7 +16,7 @@ def test_runs_say_what_the_array_says():
     assert runs.images_per_label(6).tolist() == np.bincount(LABELS, minlength=6).tolist()
 
 
-def test_what_is_kept_is_numbered_through():
+def test_kept_images_are_numbered_consecutively():
     runs = LabelRuns.of_labels(LABELS)
     kept = runs.keep(np.array([True, False, True, False, True]))
     expected = [0, 1, 3, 4, 5, 7]

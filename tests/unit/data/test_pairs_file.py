@@ -32,7 +32,7 @@ def read_bytes(path, content):
     return read_pairs(path)
 
 
-def test_pairs_come_back_and_the_original_can_read_them(path):
+def test_pairs_are_read_as_written_also_by_the_original(path):
     write_pairs(path, IMAGES, np.array(SAME))
     images, issame = read_pairs(path)
     assert images == IMAGES and issame.dtype == bool and issame.tolist() == SAME
@@ -110,7 +110,7 @@ def test_other_content_is_refused(path, content):
         read_bytes(path, content)
 
 
-def test_counts_that_do_not_fit_are_refused(path):
+def test_counts_that_do_not_match_are_refused(path):
     with pytest.raises(ValueError, match="2 pairs need 4 images, got 3"):
         write_pairs(path, IMAGES[:3], SAME)
     with pytest.raises(ValueError, match="lfw.bin contains 3 images for 2 pairs"):

@@ -29,7 +29,7 @@ def following(place):
     return place + 1
 
 
-def test_results_come_in_order_whichever_thread_is_faster():
+def test_results_are_in_order_for_any_speed_of_threads():
     def slow_when_even(place):
         time.sleep(0.01 * (place % 2 == 0))
         return place * place
@@ -39,7 +39,7 @@ def test_results_come_in_order_whichever_thread_is_faster():
     prefetcher.close()
 
 
-def test_work_is_done_ahead_and_no_further():
+def test_work_is_done_ahead_up_to_the_limit():
     done = []
     prefetcher = Prefetcher(done.append, following, threads=2, ahead=4)
     prefetcher.get(10)
@@ -51,14 +51,14 @@ def test_work_is_done_ahead_and_no_further():
     prefetcher.close()
 
 
-def test_what_was_read_ahead_is_dropped_when_another_place_is_asked_for():
+def test_prefetched_results_are_dropped_for_another_place():
     prefetcher = Prefetcher(lambda place: place, following, threads=2, ahead=4)
     assert [prefetcher.get(place) for place in (0, 1, 50, 51, 0)] == [0, 1, 50, 51, 0]
     prefetcher.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("key 7 is bad"), MemoryError("no more")])
-def test_an_error_in_a_thread_reaches_the_reader_at_its_place(error):
+def test_an_error_in_a_thread_is_raised_at_its_place(error):
     def work(place):
         if place == 3:
             raise error
@@ -73,7 +73,7 @@ def test_an_error_in_a_thread_reaches_the_reader_at_its_place(error):
     prefetcher.close()
 
 
-def test_what_would_end_a_thread_silently_is_an_error():
+def test_an_exit_in_a_thread_is_an_error():
     def work(place):
         raise SystemExit(3)
 
@@ -83,7 +83,7 @@ def test_what_would_end_a_thread_silently_is_an_error():
     prefetcher.close()
 
 
-def test_a_closed_one_says_so():
+def test_a_closed_prefetcher_raises():
     prefetcher = Prefetcher(following, following, threads=1, ahead=2)
     prefetcher.get(0)
     prefetcher.close()
@@ -109,7 +109,7 @@ def test_an_error_does_not_keep_the_threads_alive():
         gc.enable()
 
 
-def test_threads_work_side_by_side():
+def test_threads_work_in_parallel():
     """Four waits of 0.1 s take less than two of them: sleeping, like decoding, lets other threads go on."""
     barrier = threading.Barrier(4, timeout=5)  # passed only if four threads are in it at once
 
@@ -123,7 +123,7 @@ def test_threads_work_side_by_side():
     prefetcher.close()
 
 
-def test_a_dropped_prefetcher_ends_its_threads():
+def test_a_deleted_prefetcher_ends_its_threads():
     prefetcher = Prefetcher(lambda place: place, following, threads=3, ahead=4)
     prefetcher.get(0)
     assert len(reader_threads()) >= 1

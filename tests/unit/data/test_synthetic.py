@@ -57,14 +57,14 @@ def test_picture_depends_on_each_number_and_on_nothing_else():
     np.testing.assert_array_equal(draw_face(1, 2, 3), picture)
 
 
-def test_size_is_a_matter_of_resolution_only():
+def test_size_changes_the_resolution_only():
     small, large = draw_face(5, 6, 7, size=112), draw_face(5, 6, 7, size=224)
     assert large.shape == (224, 224, 3)
     shrunk = cv2.resize(large, (14, 14), interpolation=cv2.INTER_AREA).astype(float)
     assert np.abs(cv2.resize(small, (14, 14), interpolation=cv2.INTER_AREA) - shrunk).mean() < 12
 
 
-def test_no_two_of_many_identities_are_alike():
+def test_identities_differ():
     people = [draw_identity(SEED, number) for number in range(500)]
     low, high = np.array(list(RANGES.values())).T
     values = np.array([[getattr(who, name) for name in RANGES] for who in people])
@@ -87,7 +87,7 @@ def test_jpeg_shows_the_picture():
     assert np.abs(decoded[:, :, ::-1].astype(int) - picture).mean() > 12  # colours the other way round are far off
 
 
-def test_number_of_processes_does_not_matter():
+def test_any_number_of_processes_gives_the_same_bytes():
     tasks = [(person, image) for person in range(3) for image in range(3)]
     alone = list(encode_faces(7, tasks, 1))
     assert len(set(alone)) == len(tasks)
@@ -97,7 +97,7 @@ def test_number_of_processes_does_not_matter():
 
 def test_dead_drawing_process_is_reported(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(OSError, match="drawing faces ended early, exit code 1"):
+    with pytest.raises(OSError, match="draws faces ended early, exit code 1"):
         list(encode_faces(7, [(0, 0), (0, 1)], 2))
 
 
@@ -127,7 +127,7 @@ def test_the_real_readers_find_what_was_drawn(tmp_path):
     assert len(set(images)) == 40
 
 
-def test_folds_are_balanced_and_share_nobody_with_each_other_or_training():
+def test_folds_are_balanced_and_share_no_identity():
     plan, issame = plan_pairs(SEED, HELD_OUT, PAIRS)
     assert len(plan) == len(issame) == PAIRS
     seen: set = set()
@@ -149,7 +149,7 @@ def test_raw_pixels_do_not_solve_the_pairs():
         assert 0.5 < accuracy < 0.75  # the demo promises less than 0.80; and faces are not pure noise either
 
 
-def test_up_to_date_set_is_left_alone_and_another_one_is_replaced(tmp_path):
+def test_an_up_to_date_set_is_kept_and_another_one_replaced(tmp_path):
     root = ensure_demo(tmp_path / "demo", **TINY, workers=1)
     before = (root / "train.rec").stat().st_mtime_ns
     assert ensure_demo(root, **TINY, workers=1) == root
@@ -169,7 +169,7 @@ def test_new_version_of_the_drawing_replaces_the_set(tmp_path, monkeypatch):
     assert json.loads((root / "demo.json").read_text())["version"] == dataset.VERSION
 
 
-def test_broken_off_writing_leaves_the_old_set_or_nothing(tmp_path):
+def test_an_interrupted_run_leaves_the_old_set_or_nothing(tmp_path):
     def interrupt(done: int, total: int) -> None:
         assert total == 46
         if done == 9:
@@ -186,7 +186,7 @@ def test_broken_off_writing_leaves_the_old_set_or_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
-def test_folder_with_something_else_is_refused(tmp_path):
+def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "train.rec").write_text("a real set")
     with pytest.raises(ValueError, match="something else than a demo set"):
         ensure_demo(tmp_path, **TINY)
@@ -196,7 +196,7 @@ def test_folder_with_something_else_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "change", [{"identities": 0}, {"images_per_identity": 0}, {"held_out": 19}, {"pairs": 0}, {"pairs": 30}]
 )
-def test_impossible_counts_are_refused(tmp_path, change):
+def test_invalid_counts_are_refused(tmp_path, change):
     with pytest.raises(ValueError, match="got"):
         write_demo(tmp_path / "demo", **{**TINY, **change})
     assert not list(tmp_path.iterdir())

@@ -42,7 +42,7 @@ def test_decoding_gives_rgb(image):
     assert np.abs(decode_rgb(encode(image, ".jpg"), (32, 24)).astype(int) - image).mean() < 6
 
 
-def test_a_grey_image_is_grey_in_three_channels(image):
+def test_a_gray_image_has_three_equal_channels(image):
     grey = cv2.imencode(".png", image[..., 0])[1].tobytes()
     assert (decode_rgb(grey, (32, 24)) == image[..., :1]).all()
 
@@ -79,7 +79,7 @@ def test_mirror(image):
     assert (augment(image.copy(), draws(d0=0.4), Augmentation()) == image).all()
 
 
-def test_jpeg_compression_hits_every_second_image_and_is_as_strong_as_drawn(image):
+def test_jpeg_compression_of_every_second_image_with_the_drawn_quality(image):
     noisy = np.random.default_rng(0).integers(0, 256, image.shape).astype(np.uint8)
 
     def error(lowest, hit, strength):
@@ -96,7 +96,7 @@ def test_jpeg_compression_hits_every_second_image_and_is_as_strong_as_drawn(imag
     assert np.abs(changed.astype(int) - red).max() < 12
 
 
-def test_erased_squares_have_their_size_and_stay_inside(image):
+def test_erased_squares_have_their_size_and_are_clipped(image):
     changed = image.copy()
     erase_square(changed, 10, 0.5, 0.5)
     assert (changed[11:21, 7:17] == 128).all()
@@ -109,13 +109,13 @@ def test_erased_squares_have_their_size_and_stay_inside(image):
         assert 25 <= (changed == 128).all(axis=2).sum() <= 50
 
 
-def test_cutoff_hits_every_second_image(image):
+def test_cutoff_of_every_second_image(image):
     how = Augmentation(cutoff=10)
     assert (augment(image.copy(), draws(d4=0.6, d5=0.5, d6=0.5), how) == image).all()
     assert (augment(image.copy(), draws(d4=0.4, d5=0.5, d6=0.5), how)[11:21, 7:17] == 128).all()
 
 
-def test_color_jitter_does_what_it_says(image):
+def test_color_jitter_matches_its_definition(image):
     def jittered(*factors):
         changed = image.copy()
         jitter_color(changed, factors)
@@ -129,7 +129,7 @@ def test_color_jitter_does_what_it_says(image):
     assert jittered(2, 1, 1).max() == 255  # clipped, not wrapped around
 
 
-def test_color_jitter_stays_within_its_share(image):
+def test_color_jitter_is_bounded(image):
     how = Augmentation(color_jittering=0.2)
     darkest = augment(image.copy(), draws(d1=0.0, d2=0.5, d3=0.5), how)
     brightest = augment(image.copy(), draws(d1=1.0, d2=0.5, d3=0.5), how)

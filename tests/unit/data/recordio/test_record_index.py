@@ -46,7 +46,7 @@ def test_keys_of_any_kind(idx, keys, end):
     assert index.search([-5, 2**60]).tolist() == [0, len(keys)]
 
 
-def test_unbroken_keys_cost_no_memory(idx):
+def test_consecutive_keys_take_no_memory(idx):
     write(idx, {key: 8 * key for key in (1, 2, 3, 0)})
     assert parse_dense(idx, 4) is not None and parse_index(idx)._keys is None
     write(idx, {key: 8 * key for key in (1, 2, 4)})
@@ -66,7 +66,7 @@ def test_chunks_join(idx, monkeypatch):
         parse_index(idx)
 
 
-def test_offsets_are_looked_at_across_chunks(idx, monkeypatch):
+def test_offsets_are_checked_across_chunks(idx, monkeypatch):
     monkeypatch.setattr(record_index, "CHUNK", 64)  # 8 offsets
     offsets = np.arange(0, 400, 4)
     for row in (0, 7, 8, 9, 50, 99):
@@ -96,14 +96,14 @@ def test_a_large_index_is_shared(idx, monkeypatch):
     assert sorted(os.listdir(os.path.dirname(idx))) == ["train.idx", "train.idx" + ENDING]
 
 
-def test_a_small_index_leaves_nothing_behind(idx):
+def test_a_small_index_is_not_shared(idx):
     write(idx, {0: 0, 1: 8, 2: 16})
     open_index(idx, SIZE)
     assert os.listdir(os.path.dirname(idx)) == ["train.idx"]
 
 
 @pytest.mark.parametrize("damage", ["older", "cut", "other", "empty"])
-def test_a_shared_index_that_does_not_belong_is_not_used(idx, monkeypatch, damage):
+def test_a_shared_index_that_does_not_match_is_not_used(idx, monkeypatch, damage):
     monkeypatch.setattr(record_index, "SHARE_FROM", 3)
     write(idx, {0: 0, 1: 8, 2: 16})
     open_index(idx, SIZE)
@@ -138,7 +138,7 @@ def test_an_index_that_is_replaced_while_it_is_read_is_not_shared(idx, monkeypat
 
 
 @pytest.mark.parametrize("word", range(10))
-def test_a_flipped_bit_in_the_shared_index_is_found(idx, monkeypatch, word):
+def test_a_flipped_bit_in_the_shared_index_is_detected(idx, monkeypatch, word):
     monkeypatch.setattr(record_index, "SHARE_FROM", 3)
     table = {1: 0, 2: 8, 3: 16}
     write(idx, table)
@@ -149,7 +149,7 @@ def test_a_flipped_bit_in_the_shared_index_is_found(idx, monkeypatch, word):
     assert content(open_index(idx, SIZE)) == table
 
 
-def test_a_folder_that_cannot_be_written_to_is_no_error(idx, monkeypatch):
+def test_a_read_only_folder_is_not_an_error(idx, monkeypatch):
     monkeypatch.setattr(record_index, "SHARE_FROM", 3)
     write(idx, {0: 0, 1: 8, 2: 16})
     os.mkdir(idx + ENDING)  # root may write everywhere, but not over a folder

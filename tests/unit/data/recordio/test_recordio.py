@@ -1,4 +1,4 @@
-"""RecordIO bytes, its index, and what is said about files that are broken."""
+"""RecordIO files, their index, and errors of damaged files."""
 
 import os
 import struct
@@ -44,7 +44,7 @@ def test_the_bytes_are_those_of_the_format(paths):
         assert file.read() == "5\t0\n6\t16\n"
 
 
-def test_every_payload_comes_back(paths):
+def test_every_payload_is_read_as_written(paths):
     write(paths, PAYLOADS)
     reader = RecordReader(*paths)
     keys = reader.index.keys_at(np.arange(len(reader)))
@@ -73,14 +73,14 @@ def test_header_with_one_label_and_with_several():
         unpack(struct.pack("<IfQQ", 3, 0, 0, 0) + b"12345678")
 
 
-def test_an_interrupted_writer_leaves_no_data_set(paths):
+def test_an_interrupted_writer_leaves_no_files(paths):
     with pytest.raises(RuntimeError), RecordWriter(*paths) as writer:
         writer.write(1, b"a")
         raise RuntimeError("interrupted")
     assert os.listdir(os.path.dirname(paths[0])) == []
 
 
-def test_threads_and_forked_processes_read_side_by_side(paths):
+def test_threads_and_forked_processes_read_in_parallel(paths):
     payloads = {key: bytes([key]) * (key * 37) for key in range(1, 200)}
     write(paths, payloads)
     reader = RecordReader(*paths)
@@ -91,7 +91,7 @@ def test_threads_and_forked_processes_read_side_by_side(paths):
             wrong.extend(key for key, payload in payloads.items() if reader.read(key) != payload)
 
     threads = [threading.Thread(target=read_all) for _ in range(4)]
-    pid = os.fork()  # before the threads start: a child of several threads may hang for reasons of its own
+    pid = os.fork()  # before the threads start: a forked child of a process with threads may hang
     if pid == 0:
         read_all()
         os._exit(len(wrong) > 0)
@@ -129,7 +129,7 @@ def test_missing_and_empty_files_are_named(paths):
         ("0\t-8\n", "is not a RecordIO index: line 1 is not"),
     ],
 )
-def test_an_index_that_does_not_fit_is_refused(paths, text, what):
+def test_an_index_that_does_not_match_is_refused(paths, text, what):
     write(paths, {0: b"", 3: b"abc"})
     with open(paths[1], "w") as file:
         file.write(text)
@@ -137,7 +137,7 @@ def test_an_index_that_does_not_fit_is_refused(paths, text, what):
         RecordReader(*paths)
 
 
-def test_an_index_that_fits_at_its_ends_only_is_refused_at_the_start(paths):
+def test_an_index_that_matches_only_at_its_ends_is_refused(paths):
     """Another set's index of the same size: found among the SAMPLES, without reading all records."""
     write(paths, {key: b"x" * 100 for key in range(1000)})
     offsets = [0, *(108 * key + 12 for key in range(1, 999)), 108 * 999]
@@ -147,7 +147,7 @@ def test_an_index_that_fits_at_its_ends_only_is_refused_at_the_start(paths):
         RecordReader(*paths)
 
 
-def test_a_record_cut_short_is_named(paths):
+def test_a_truncated_record_is_named(paths):
     write(paths, {0: b"zero", 4: b"x" * 100})
     with open(paths[0], "r+b") as file:
         file.truncate(60)
@@ -163,7 +163,7 @@ def test_an_offset_into_the_middle_of_a_record_is_named(paths):
         RecordReader(*paths)
 
 
-def test_a_file_that_can_no_longer_be_read_is_named(paths):
+def test_a_file_that_becomes_unreadable_is_named(paths):
     write(paths, PAYLOADS)
     reader = RecordReader(*paths)
     reader.close()

@@ -25,7 +25,7 @@ def rec(tmp_path):
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_sound_set(rec, fast, workers):
+def test_a_valid_set(rec, fast, workers):
     check = SetCheck(rec, fast, workers)
     assert list(check.problems()) == []
     assert "19 records, 14 images of 4 identities" in check.summary(Counter())
@@ -37,7 +37,7 @@ def test_damaged_images_are_named(rec):
     overwrite(rec, at[2] + 32, b"\0" * 40)  # the start of the JPEG
     length = struct.unpack("<I", open(rec, "rb").read()[at[5] + 4 : at[5] + 8])[0]
     overwrite(rec, at[5] + 8 + length - 2, b"\0\0")  # its end
-    overwrite(rec, at[9] + 32 + 700, bytes(range(256)) * 4)  # its inside: decodes, with garbage in the picture
+    overwrite(rec, at[9] + 32 + 700, bytes(range(256)) * 4)  # its inside: decodes, with garbage in the image
     texts, parts = problems(rec)
     assert parts == {"image": 3}
     assert re.fullmatch(rf"key 2 at offset {at[2]}: cannot be decoded \(\d+ bytes\)", texts[0])
@@ -46,7 +46,7 @@ def test_damaged_images_are_named(rec):
     assert problems(rec, fast=True) == ([], {})
 
 
-def test_several_chunks_and_processes_find_the_same(tmp_path):
+def test_several_chunks_and_processes_report_the_same(tmp_path):
     face = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes()
     write_face_set(tmp_path, [[face] * 300] * 2, (16, 16))
     rec = str(tmp_path / "train.rec")
@@ -76,7 +76,7 @@ def test_wrong_sizes_channels_and_no_image_at_all(rec):
 
 
 @pytest.mark.parametrize("label", [float("nan"), 1.5, -1.0, 3.0, 99.0])
-def test_labels_that_are_not_the_identitys(rec, label):
+def test_labels_of_another_identity(rec, label):
     rewrite(rec, lambda key, header, image: (key, header._replace(label=label) if key == 5 else header, image))
     texts, parts = problems(rec, fast=True)
     assert parts == {"image": 1}
@@ -126,7 +126,7 @@ def test_garbage_and_cut_index_lines(rec):
     )
 
 
-def test_offsets_that_cannot_be(rec):
+def test_invalid_offsets(rec):
     lines, at = lines_of(rec), offsets_of(rec)
     lines[3], lines[5] = f"4\t{10**15}", f"6\t{at[6] + 1}"
     write_lines(rec, lines)
@@ -137,7 +137,7 @@ def test_offsets_that_cannot_be(rec):
     assert len(texts) == 4
 
 
-def test_swapped_and_double_rows(rec):
+def test_swapped_and_repeated_rows(rec):
     lines, at = lines_of(rec), offsets_of(rec)
     write_lines(rec, [*lines[:4], lines[5], lines[4], *lines[6:]])  # whole lines
     assert problems(rec)[0] == [f"key 5 at offset {at[5]}: is listed after key 6 at offset {at[6]}: rows are swapped"]
@@ -160,7 +160,7 @@ def test_swapped_and_double_rows(rec):
     assert f"offset {at[6]} to {at[7]}: 1 record that the index does not list" in texts and parts["index"] >= 3
 
 
-def test_trouble_of_the_index_is_no_reason_to_leave_images_out(rec):
+def test_all_images_are_checked_despite_problems_of_the_index(rec):
     lines, at = lines_of(rec), offsets_of(rec)
     lines[1], lines[9] = f"2\t{at[10]}", f"10\t{at[2]}"  # images of two identities
     write_lines(rec, lines)
@@ -193,7 +193,7 @@ def test_the_command(rec):
         command = [sys.executable, "-m", "partial_fc.data.tools", "check", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    for key in (4, 10, 14, 1):  # images whose size is looked at first; libpng and libjpeg print lines of their own
+    for key in (4, 10, 14, 1):  # images whose size is read first; libpng and libjpeg print warnings
         overwrite(rec, offsets_of(rec)[key] + 32 + 700, bytes(range(256)) * 4)
     messy = run(rec)
     assert (messy.returncode, messy.stderr, messy.stdout.count("\n")) == (1, "", 5)

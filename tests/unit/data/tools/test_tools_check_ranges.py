@@ -18,7 +18,7 @@ def rec(tmp_path):
     return write_sound_set(str(tmp_path / "set"))
 
 
-def test_identity_records_that_do_not_add_up(rec):
+def test_inconsistent_identity_records(rec):
     def change(key, header, image):
         ranges = {15: (1, 5), 17: (8, 90)}  # instead of [1, 4) and [8, 10)
         if key in ranges:
@@ -52,7 +52,7 @@ def test_an_image_among_the_identity_records_and_a_wrong_record_0(rec):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -3.0, 2.0**40])
 @pytest.mark.parametrize("key", [0, 16])
-def test_ranges_that_are_no_numbers(rec, key, value):
+def test_ranges_that_are_not_numbers(rec, key, value):
     broken = RecordHeader(2, np.array([value, value], np.float32), 0, 0)
     rewrite(rec, lambda own, header, image: (own, broken if own == key else header, image))
     texts, parts = problems(rec)
@@ -60,7 +60,7 @@ def test_ranges_that_are_no_numbers(rec, key, value):
     assert parts["identity"] == len(texts)
 
 
-def test_a_stray_identity_record_far_away(rec):
+def test_an_identity_record_with_a_far_key(rec):
     rewrite(rec, lambda key, header, image: (key if key != 18 else 10**15, header, image) if key else None)
     texts, _ = problems(rec)
     assert texts[0] == "key 0: record 0 is not in the index"
@@ -75,7 +75,7 @@ def test_a_stray_identity_record_far_away(rec):
         ("4 classes", "expected 'classes,height,width'"),
     ],
 )
-def test_a_property_that_does_not_agree(rec, text, what):
+def test_a_property_that_does_not_match(rec, text, what):
     with open(os.path.join(os.path.dirname(rec), "property"), "w") as file:
         file.write(text)
     texts, parts = problems(rec)
@@ -92,7 +92,7 @@ def test_a_set_of_im2rec(tmp_path):
 
 
 @pytest.mark.parametrize("shift", [BIG - 8, BIG + 1, 2 * BIG - 5])
-def test_ranges_beyond_float32_are_settled_by_the_labels(rec, shift):
+def test_labels_determine_ranges_beyond_float32(rec, shift):
     """A set of the original beyond 2^24 images, without integers: images' keys moved up by `shift`."""
 
     def change(key, header, image):

@@ -62,7 +62,7 @@ def test_info(small):
     assert "num_classes=4" in text and "exact integers" in text and "min 1, median 3, mean 4.0, max 9" in text
 
 
-def test_info_tells_floats_from_integers(small, tmp_path):
+def test_info_distinguishes_floats_and_integers(small, tmp_path):
     without_integers(small)
     assert describe_set(small)["ranges"] == "float32"
     rec = str(tmp_path / "train.rec")

@@ -94,7 +94,7 @@ def test_other_channels_become_three(how):
     assert np.abs(decoded.astype(int) - wanted).mean() < 8  # JPEG halves the colours' resolution
 
 
-def test_a_grey_jpeg_becomes_three_channels_too():
+def test_a_gray_jpeg_becomes_three_channels():
     grey = encoded(seed=4, channels=1)
     assert read_jpeg_header(grey).channels == 1
     image, done = encode_for_set(grey, SMALL)
@@ -102,7 +102,7 @@ def test_a_grey_jpeg_becomes_three_channels_too():
 
 
 @pytest.mark.parametrize("order", "<>")
-def test_an_exif_orientation_is_applied_and_its_tag_goes(order):
+def test_an_exif_orientation_is_applied_and_removed(order):
     flat = encoded(seed=5)
     turned = with_orientation(flat, 6, order)  # to be turned right by 90 degrees
     assert read_jpeg_header(turned).orientation == 6
@@ -116,7 +116,7 @@ def test_an_exif_orientation_is_applied_and_its_tag_goes(order):
     assert encode_for_set(upright, SMALL) == (upright, "kept")
 
 
-def test_png_is_stored_as_it_is_where_png_is_the_format():
+def test_png_is_stored_unchanged_if_it_is_the_format():
     image = encoded(".png", seed=6)
     options = SMALL._replace(format="png")
     assert encode_for_set(image, options) == (image, "kept")
@@ -166,7 +166,7 @@ def test_damaged_files_are_refused_or_skipped(tmp_path, content, what):
     assert read_names(os.path.join(out, "train.rec"), 1) == ["a"]
 
 
-def test_what_else_may_lie_in_a_tree(tmp_path):
+def test_other_files_in_a_tree(tmp_path):
     files = {
         "a/1.jpg": encoded(),
         "a/note.txt": b"",

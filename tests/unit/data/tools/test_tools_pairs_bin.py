@@ -67,7 +67,7 @@ def test_a_list_with_a_byte_order_mark(tree, tmp_path):
     assert pairs[0].paths[0].endswith("P00/P00_0001.jpg")
 
 
-def test_bad_lines_are_named_by_number(tree, tmp_path):
+def test_bad_lines_are_listed_by_number(tree, tmp_path):
     text = "10 300\nP00 1 2\nP00 1 9\none two\nP00/P00_0001.jpg P00/none.jpg 1\n"
     text += "P00/P00_0001.jpg P00/P00_0002.jpg 2\n10 300\n"
     with pytest.raises(ValueError) as error:
@@ -111,13 +111,13 @@ def test_drawn_pairs(counts, number):
     assert drawings[0] != drawings[1] and drawings[0] == draw_pairs(counts, number, 0)
 
 
-def test_the_drawing_is_the_same_everywhere():
+def test_drawn_pairs_are_reproducible():
     """Validation files of one seed must be the same on every machine and with every numpy."""
     pairs, _ = draw_pairs([4] * 30, 20, 2022)
     assert pairs[:2] == [((7, 0), (7, 1)), ((7, 2), (13, 1))]
 
 
-def test_more_pairs_than_there_are_is_an_error_that_says_how_many():
+def test_too_many_pairs_are_an_error_with_the_maximum():
     with pytest.raises(ValueError, match="these identities give 240 pairs in 10 folds .* not 260"):
         draw_pairs([3] * 40, 260, 0)
     with pytest.raises(ValueError, match="these identities give 0 pairs"):

@@ -48,15 +48,15 @@ def test_every_record_with_its_offset(rec):
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100, 260])
-def test_a_file_that_is_cut_short(rec, cut):
+def test_a_truncated_file(rec, cut):
     os.truncate(rec, os.path.getsize(rec) - cut)
     read, error = scan_to_the_end(rec)
     assert read == list(zip(offsets_of(rec), PAYLOADS))[:-1]
     assert error.offset == offsets_of(rec)[-1]
-    assert str(error).startswith(f"{rec}: the record at offset {error.offset} ") and "short" in str(error)
+    assert str(error).startswith(f"{rec}: the record at offset {error.offset} ") and "truncated" in str(error)
 
 
-def test_bytes_that_are_no_record(rec):
+def test_bytes_that_are_not_a_record(rec):
     at = offsets_of(rec)
     with open(rec, "r+b") as file:
         file.seek(at[4])
@@ -66,7 +66,7 @@ def test_bytes_that_are_no_record(rec):
     assert error.offset == at[4] and "does not start with the magic word 0xced7230a" in str(error)
 
 
-def test_a_record_that_lacks_its_last_part(rec):
+def test_a_record_without_its_last_part(rec):
     at = offsets_of(rec)
     with open(rec, "r+b") as file:  # the second part of "head" + magic + "tail!"
         file.seek(at[3] + 12 + 4)
@@ -75,11 +75,11 @@ def test_a_record_that_lacks_its_last_part(rec):
     assert len(read) == 3 and error.offset == at[3] and "has no last part" in str(error)
 
 
-def test_the_inside_of_a_record_is_not_taken_for_one(rec):
+def test_the_inside_of_a_record_is_not_a_record(rec):
     with open(rec, "rb") as file, pytest.raises(BrokenRecordError, match="is inside a record"):
         locate_record(file.fileno(), offsets_of(rec)[3] + 12, os.path.getsize(rec))
 
 
-def test_an_empty_file_holds_no_records(tmp_path):
+def test_an_empty_file_has_no_records(tmp_path):
     (tmp_path / "a.rec").touch()
     assert list(scan_records(tmp_path / "a.rec")) == []

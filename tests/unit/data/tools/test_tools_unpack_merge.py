@@ -71,7 +71,7 @@ def test_unpack_keeps_every_byte_and_packs_again_to_the_same_set(small, tmp_path
         assert open(os.path.join(again, name), "rb").read() == open(os.path.join(small, name), "rb").read()
 
 
-def test_unpack_takes_the_names_and_the_endings_of_the_content(tmp_path):
+def test_unpack_uses_names_and_extensions_of_formats(tmp_path):
     images = [b"\xff\xd8jpeg", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBPVP8 ", b"BM", b"II*\0", b"MM\0*", JP2]
     write_face_set(tmp_path / "set", [images, [b"\xff\xd8"]])
     write_names(tmp_path / "set", ["zoë", "with space"])
@@ -103,7 +103,7 @@ def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["empty", "full", "small"] and os.listdir(tmp_path / "empty") == []
 
 
-def test_unpack_leaves_bad_records_out_by_name(tmp_path):
+def test_unpack_leaves_out_bad_records(tmp_path):
     """Broken, of an unknown format, and all of an identity: what is left packs again."""
     people = [PEOPLE[0], [b"GIF89a", *PEOPLE[1]], [b"no image"]]
     write_face_set(tmp_path / "set", people)
@@ -122,7 +122,7 @@ def test_unpack_leaves_bad_records_out_by_name(tmp_path):
     assert pack_tree(tree, str(tmp_path / "again"), ImageOptions()).images == 4
 
 
-def test_identities_txt_that_does_not_fit_is_refused(small):
+def test_an_identities_txt_that_does_not_match_is_refused(small):
     for text in ("0\ta\n1\tb\n", "0\ta\n2\tb\n1\tc\n", "0\n1\n2\n"):
         with open(os.path.join(small, "identities.txt"), "w") as file:
             file.write(text)
@@ -130,7 +130,7 @@ def test_identities_txt_that_does_not_fit_is_refused(small):
             read_names(os.path.join(small, "train.rec"), 3)
 
 
-def test_merge_lets_labels_follow_on(small, tmp_path):
+def test_merge_gives_consecutive_labels(small, tmp_path):
     other = im2rec_set(tmp_path / "other", [1, 0, 1, 4])
     write_names(small, ["ann", "bob", "cid"])
     out = str(tmp_path / "both")
@@ -144,14 +144,14 @@ def test_merge_lets_labels_follow_on(small, tmp_path):
     assert open(os.path.join(out, "property")).read() == "9,112,112\n"
 
 
-def test_merge_wants_one_image_size(small, tmp_path):
+def test_merge_requires_one_image_size(small, tmp_path):
     write_face_set(tmp_path / "tiny", [[b"\xff\xd8"]], (96, 112))
     with pytest.raises(ValueError, match="tiny/train.rec has images of 96x112, but .*small/train.rec of 112x112"):
         merge_sets(str(tmp_path / "out"), [small, str(tmp_path / "tiny")])
     assert not os.path.exists(tmp_path / "out")
 
 
-def test_merge_does_not_write_over_a_set_it_reads(small, tmp_path):
+def test_merge_does_not_overwrite_its_inputs(small, tmp_path):
     before = content(small)
     os.symlink(small, tmp_path / "link")
     for out, inputs in ((small, [small, small]), (str(tmp_path / "link"), [os.path.join(small, "train.rec"), small])):
@@ -160,7 +160,7 @@ def test_merge_does_not_write_over_a_set_it_reads(small, tmp_path):
     assert content(small) == before
 
 
-def test_names_are_looked_at_before_anything_is_written(small, tmp_path):
+def test_names_are_checked_before_anything_is_written(small, tmp_path):
     bad = tmp_path / "line\nend"
     shutil.copytree(small, bad)
     write_names(small, ["ann", "bob", "cid"])
