@@ -119,7 +119,7 @@ def main() -> None:
     wait, seconds = DiskWait(module), []
     first = before = count(wait)
     for number, batch in enumerate(layer.batches(args.classes, args.steps), 1):
-        collectives.gather("start", None)
+        collectives.barrier("start")
         begin = time.perf_counter()
         module.forward_backward(batch)
         module.update()

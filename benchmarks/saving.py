@@ -69,7 +69,7 @@ def main() -> None:
     words = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()
-    place = collectives.gather("folder", tempfile.mkdtemp(dir=words.folder) if hvd.rank() == 0 else None)[0]
+    place = collectives.broadcast("folder", tempfile.mkdtemp(dir=words.folder) if hvd.rank() == 0 else None)
     module = layer.build(SampleDistributeModule, words.classes, words.ratio)
     watch = Watch(module, CheckpointFolder(place, kept=1), words.every)
     for batch in layer.batches(words.classes, words.every * (words.saves + 1)):

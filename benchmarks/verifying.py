@@ -71,10 +71,10 @@ def main() -> None:
 
     hvd.init()
     with tempfile.TemporaryDirectory() as folder:
-        path = collectives.gather("path", f"{folder}/pairs.bin")[0]
+        path = collectives.broadcast("path", f"{folder}/pairs.bin")
         if hvd.rank() == 0:
             write_set(path, args.pairs)
-        collectives.gather("written", None)
+        collectives.barrier("written")
         embedder = Embedder(build_module(settings), settings.batch_size, settings.image_size)
         before, embedding, metrics = peak(), [], []
         for _ in range(ROUNDS):

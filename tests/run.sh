@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests:
 #   bash tests/run.sh             about 7 minutes on 2 cores
-#   bash tests/run.sh --slow      the long ones only: several hosts, kills at random, collapse of the demo
+#   bash tests/run.sh --slow      the long ones only: several hosts, random kills, resharding, collapse of the demo
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -32,15 +32,15 @@ group() {
 
 pytest=(python -m pytest -q --durations=10 --durations-min=1 -m "$speed")
 if [ "$speed" = slow ]; then
-    group slow 1500 "${pytest[@]}" -n 2 --dist worksteal tests/commands
+    group slow 1500 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/commands
 else
     group 'one process' 400 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel
     group '2 ranks, MPI' 180 mpirun -q -np 2 "${pytest[@]}" tests/parallel
     group '3 ranks, MPI' 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel
-    # Gloo transports the same bytes, and each of its cycles takes a millisecond of both cores: tests that only compute
-    # run under MPI alone.
+    # Gloo transports the same bytes, and its cycles keep both cores busy: tests that only compute run under MPI alone.
     group '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel \
-        --ignore=tests/parallel/test_textbook.py
+        --ignore=tests/parallel/test_textbook.py --ignore=tests/parallel/test_layer_oracle.py \
+        --ignore=tests/parallel/test_optimizer.py --ignore=tests/parallel/test_bank_places.py
     group commands 900 "${pytest[@]}" -n 3 --dist worksteal tests/commands
 fi
 printf '\n== seconds by group\n'

@@ -96,7 +96,7 @@ def _measure_reader(data, batch_size: int, seconds: float) -> Tally:
     """Takes batches from the reader as fast as it provides them."""
     batches = _batches(data)
     _wait_for(next(batches))
-    collectives.gather("start_reading", None)  # all ranks of a host read at the same time
+    collectives.barrier("start_reading")  # all ranks of a host read at the same time
     start, count = take_tally(data, 0, 0.0), 0
     while time.perf_counter() < start.seconds + seconds:
         _wait_for(next(batches))

@@ -64,7 +64,7 @@ def find_checkpoint(settings, folder: str, run: str) -> ResumePlan:
     """
     checkpoints = checkpoint_folder(settings, folder)
     messages: list[str] = []
-    restarted = collectives.gather("restarted", bool(run) and begun_by(folder, run))[0]
+    restarted = collectives.broadcast("restarted", bool(run) and begun_by(folder, run))
     checkpoint = SavedTraining.newest(checkpoints, messages.append) if restarted or settings.resume == AUTO else None
     if checkpoint is None and settings.resume not in ("", AUTO):
         checkpoint = SavedTraining.open(settings.resume)

@@ -55,7 +55,7 @@ class SavedTraining:
         Raises:
             JobError: On every rank, if all checkpoints are damaged. The user decides whether to start again.
         """
-        complete = collectives.gather("checkpoint.newest", folder.complete() if hvd.rank() == 0 else None)[0]
+        complete = collectives.broadcast("checkpoint.newest", folder.complete() if hvd.rank() == 0 else None)
         for _, path in complete:
             try:
                 return cls.open(path)

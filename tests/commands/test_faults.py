@@ -39,18 +39,21 @@ def check_checkpoints(models):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-CASES = [
-    # launcher, rank, place, message, complete checkpoints; before update 4 there is none
-    ("mpi", 0, "3", "last seen at update 3", []),
-    ("gloo", 1, "3", "last seen at update 3", []),
-    ("mpi", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
-    ("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),
+SAVING = [
     ("mpi", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
     ("gloo", 0, "save.write", "last seen at update", [4]),
     ("mpi", 0, "save.commit", "last seen at update", [4]),
     ("horovodrun over MPI", 0, "save.manifest", "last seen at update", [4]),
     ("gloo", 0, "save.prune", "last seen at update", [4]),
     ("mpi", 0, "results", "last seen at update 12", [12]),
+]
+CASES = [
+    # launcher, rank, place, message, complete checkpoints; before update 4 there is none
+    ("mpi", 0, "3", "last seen at update 3", []),
+    ("gloo", 1, "3", "last seen at update 3", []),
+    ("mpi", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
+    ("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in SAVING),
 ]
 
 

@@ -18,6 +18,7 @@ def contents(folder):
     return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain, classes", [((1, 2, 3, 1), 23), ((4, 2), 7)])
 def test_resharding_over_several_numbers_of_ranks_changes_no_bit(chain, classes, run, tmp_path):
     folders = []

@@ -18,6 +18,7 @@ def arguments(settings):
     return [*settings, *often, "embedding_size=32", "frequent=10"]
 
 
+@pytest.mark.slow
 def test_restarts_finish_a_killed_training(arguments, tmp_path):
     models = tmp_path / "models"
     # The checkpoints of an earlier training; the next one must not continue from them.

@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import pytest
 
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.data.synthetic import write_demo
@@ -17,6 +18,7 @@ def newest(models):
     return update, path, read_manifest(path)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, settings, tmp_path):
     arguments = [*settings, *ARGUMENTS]
     for models, updates in (("uninterrupted", 7), ("parts", 4), ("parts", 7)):

@@ -38,7 +38,13 @@ def export(symbol, side, faces=None):
     return OnnxExport(symbol, side, mx.cpu(), faces)(*random_parameters(symbol, side), num_update=1)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+# The deep ones take 30 seconds together.
+DEEP = {"r50", "r100", "r124", "r200", "rx101"}
+
+
+@pytest.mark.parametrize(
+    "network", [pytest.param(name, marks=[pytest.mark.slow] if name in DEEP else []) for name in NETWORKS]
+)
 def test_every_backbone(network):
     side = 112 if network in ("mbf", "small") else SMALLEST
     content = export(get_symbol(network, 64), side)

@@ -175,6 +175,7 @@ def resources():
     return len(os.listdir("/proc/self/fd")), threading.active_count(), memory
 
 
+@pytest.mark.slow
 def test_many_epochs_leak_nothing_and_close_releases_everything(rec):
     before = resources_after_threads_end()
     data = FaceImageIter(4, SHAPE, rec, threads=4, **all_augmentations())
@@ -190,6 +191,7 @@ def test_many_epochs_leak_nothing_and_close_releases_everything(rec):
     assert resources_after_threads_end()[:2] == before[:2]
 
 
+@pytest.mark.slow
 def test_deleting_an_iterator_without_close_releases_everything(rec):
     before = resources_after_threads_end()
     for _ in range(20):

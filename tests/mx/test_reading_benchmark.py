@@ -4,9 +4,12 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from paths import ROOT
 
 
+@pytest.mark.slow
 def test_reading_is_faster_than_the_textbook_and_close_to_mxnets_own():
     options = ["--rounds", "1", "--batches", "20", "--identities", "60"]
     command = [sys.executable, ROOT / "benchmarks" / "reading.py", *options]

@@ -78,7 +78,7 @@ class Training:
 @pytest.fixture
 def folder(tmp_path):
     """One folder for all ranks, although each has its own tmp_path."""
-    return CheckpointFolder(collectives.gather("folder", str(tmp_path))[0], kept=9)
+    return CheckpointFolder(collectives.broadcast("folder", str(tmp_path)), kept=9)
 
 
 def equal(first, second):
@@ -220,19 +220,19 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(fol
             byte = file.read(1)
             file.seek(-3, os.SEEK_END)
             file.write(bytes([byte[0] ^ 1]))
-    collectives.gather("damaged", None)
+    collectives.barrier("damaged")
     with pytest.raises(collectives.JobError, match="centers-00000.npy.*SHA-256"):
         SavedTraining.open(newest)
     assert SavedTraining.newest(folder).manifest.num_update == older
-    collectives.gather("opened", None)
+    collectives.barrier("opened")
     if hvd.rank() == 0:
         os.rename(newest, older_path + "9")
-    collectives.gather("renamed", None)
+    collectives.barrier("renamed")
     with pytest.raises(collectives.JobError, match="contains update 4, not the one in its name"):
         SavedTraining.open(older_path + "9")
     if hvd.rank() == 0:
         os.remove(os.path.join(older_path, "backbone.npz"))
-    collectives.gather("removed", None)
+    collectives.barrier("removed")
     # Starting again would discard what the user may still be able to repair.
     with pytest.raises(
         collectives.JobError, match=f"all checkpoints in {folder.path} are damaged; to start from update 0, move them"

@@ -18,7 +18,7 @@ CLASSES = 7
 
 @pytest.fixture
 def folder(tmp_path):
-    return collectives.gather("folder", str(tmp_path))[0]
+    return collectives.broadcast("folder", str(tmp_path))
 
 
 def module_of(classes=CLASSES):
@@ -39,7 +39,7 @@ def write_original(folder, rows_of_ranks, **params):
         for rank, rows in enumerate(rows_of_ranks):
             mx.nd.save(f"{folder}/{rank}_centers.param", mx.nd.array(centers[start : start + rows]))
             start += rows
-    collectives.gather("written", None)
+    collectives.barrier("written")
     return centers
 
 
@@ -76,7 +76,7 @@ def test_a_class_map_from_a_file(folder):
     if hvd.rank() == 0:
         with open(f"{folder}/map.txt", "w") as file:
             file.write("6\n-1\n0\n")
-    collectives.gather("mapped", None)
+    collectives.barrier("mapped")
     _, centers = start_from(folder, 3, f"{folder}/map.txt")
     np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
     assert np.abs(centers[1]).max() < 0.1  # a new center, from N(0, 0.01)
@@ -87,7 +87,7 @@ def test_a_checkpoint(folder):
     checkpoint = CallBackCheckpoint(module, CheckpointFolder(f"{folder}/checkpoints", 1), frequent=0)
     module.fit(Batches(*random_batches(CLASSES, 2)), params, None, mx.init.Xavier(), max_update=2)
     checkpoint.save(2)
-    ((_, path),) = collectives.gather("paths", checkpoint.folder.complete())[0]
+    ((_, path),) = collectives.broadcast("paths", checkpoint.folder.complete())
     found, centers = start_from(path, class_map="same")
     for name, value in module.get_export_params()[0].items():
         np.testing.assert_array_equal(found[name], value.asnumpy())
@@ -121,7 +121,7 @@ def test_an_ambiguous_path_is_refused(folder):
     write_original(folder, [7])
     if hvd.rank() == 0:
         mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
-    collectives.gather("written", None)
+    collectives.barrier("written")
     with pytest.raises(collectives.JobError, match="contains several .params files: give the path of one"):
         start_from(folder)
     with pytest.raises(collectives.JobError, match="does not exist"):

@@ -32,7 +32,7 @@ SIDE, E, BATCH = 8, 4, 6
 
 @pytest.fixture
 def folder(tmp_path):
-    return collectives.gather("folder", str(tmp_path))[0]
+    return collectives.broadcast("folder", str(tmp_path))
 
 
 def symbol():
@@ -72,7 +72,7 @@ def write_set(path, images, damaged=None):
     issame = np.arange(len(images) // 2) % 2 == 0
     if hvd.rank() == 0:
         write_pairs(path, encoded, issame)
-    collectives.gather("written", None)
+    collectives.barrier("written")
     return issame
 
 
@@ -205,10 +205,10 @@ def test_sets_are_checked_before_training(folder, pairs, damaged, message):
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
     if message is None:
         callback.prepare()
-        collectives.gather("prepared", None)
+        collectives.barrier("prepared")
         if hvd.rank() == 0:
             os.remove(f"{folder}/set.bin")
-        collectives.gather("removed", None)
+        collectives.barrier("removed")
         assert list(callback.verify_all(5)) == ["set"]  # from what was read before
     else:
         with pytest.raises(collectives.JobError, match=message):
@@ -245,7 +245,7 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
     module, faces = build_module(), draw_images(6)
     arguments = (module.symbol, SIDE, mx.cpu(), faces[:2], lambda num_update: {"num_update": str(num_update)})
     save(module, folder, OnnxExport(*arguments), 3)
-    collectives.gather("saved", None)
+    collectives.barrier("saved")
     for _ in range(2):
         model = FaceModel.open(folder)
         np.testing.assert_allclose(model.embed(faces), expected_embeddings(faces)[0], rtol=1e-4, atol=1e-4)
@@ -260,6 +260,6 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
 def test_a_chaotic_network_is_saved_with_a_warning(folder, caplog):
     module = build_module()
     save(module, folder, Chaotic(module.symbol, SIDE, mx.cpu(), draw_images(2)), 3)
-    collectives.gather("saved", None)
+    collectives.barrier("saved")
     assert os.path.exists(f"{folder}/backbone.onnx")
     assert ("this network is chaotic" in caplog.text) == (hvd.rank() == 0)

@@ -55,6 +55,12 @@ def test_the_folder_mxnet_is_not_a_package():
     assert [p.name for p in (ROOT / "mxnet").iterdir() if p.name != "__pycache__"] == ["partial_fc_mxnet"]
 
 
+def test_test_files_have_unique_names():
+    """pytest imports them by their name alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert len(names) == len(set(names))
+
+
 def test_every_folder_of_sources_is_a_package():
     folders = {path.parent for _, path in sources()}
     assert not [folder for folder in folders if not (folder / "__init__.py").exists()]

@@ -10,10 +10,9 @@ import pytest
 import default
 from paths import ROOT
 
-# Like the program itself, and fails if MXNet, Horovod or the trainer is imported.
+# Like the program itself (-c puts the working folder first), and fails if MXNet, Horovod or the trainer is imported.
 PROGRAM = """
 import runpy, sys
-sys.path.insert(0, "")
 sys.argv = sys.argv[1:]
 for name in ("mxnet", "horovod", "partial_fc_mxnet"):
     sys.modules[name] = None

@@ -122,6 +122,7 @@ def test_rounded_ranges_that_the_labels_contradict_are_refused(tmp_path):
         FaceRecords(rec(tmp_path))
 
 
+@pytest.mark.slow
 def test_16777217_is_kept_in_labels(tmp_path):
     """A file with 17 M identity records would take 700 MB; this is what makes labels of their ranges."""
     ends = np.arange(1, BIG + 4)

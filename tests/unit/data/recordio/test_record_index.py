@@ -169,6 +169,7 @@ print(seconds, peak, own, index.offsets[-1])
 """
 
 
+@pytest.mark.slow
 def test_17_million_images_in_5_seconds_and_500_megabytes(idx):
     """Of Glint360K's size: parsed, then mapped. The memory is that of a process with nothing but NumPy besides."""
     blocks = 175  # of 100,000 lines: key P00000 is at offset P000000000
