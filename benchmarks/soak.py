@@ -59,19 +59,27 @@ def pauses(longest: float, kills: int | None) -> Iterator[float]:
     yield from itertools.repeat(3600.0)
 
 
+def kill_a_rank(models: Path, job: subprocess.Popen) -> int:
+    """Kills a random rank as soon as there is one; returns 1, or 0 if the training has ended."""
+    while job.poll() is None:
+        if ranks := ranks_of(models):
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(random.choice(ranks), signal.SIGKILL)
+                return 1
+        time.sleep(0.05)
+    return 0
+
+
 def train(models: Path, words: list[str], waits: Iterator[float]) -> int:
     """Trains to the end, killing a rank after each of these waits in seconds; returns the number of kills."""
     kills = 0
     with open(f"{models}.log", "wb") as log, start(models, words, log) as job:
-        while job.poll() is None:
+        for wait in waits:
             try:
-                job.wait(next(waits))
+                job.wait(wait)
+                break
             except subprocess.TimeoutExpired:
-                ranks = ranks_of(models)
-                if ranks:
-                    with suppress(ProcessLookupError):  # one that has just ended
-                        os.kill(random.choice(ranks), signal.SIGKILL)
-                        kills += 1
+                kills += kill_a_rank(models, job)
     if job.returncode:
         sys.exit(f"error: run.sh ended with {job.returncode}, see {models}.log")
     return kills

@@ -179,10 +179,10 @@ def test_a_restart_waits_for_a_host_that_is_away(hosts, settings, tmp_path):
         lines += read_until(group, "2 ranks on cpu")
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
         os.kill(own_process(settings[1], "run.sh"), 15)
-        group.communicate(timeout=30)
+        rest, _ = group.communicate(timeout=30)
     output = "".join(lines)
     assert "Connection to hostb closed by remote host" in output and "no sshd at hostb" in output
-    assert group.returncode == 75
+    assert group.returncode == 75, output + rest
 
 
 def test_ctrl_c_ends_a_restart_that_waits(hosts, settings, tmp_path):
