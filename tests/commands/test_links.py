@@ -1,4 +1,4 @@
-"""A slow link: what crosses it and how long a step takes, beside what the planner foretells."""
+"""A slow link: what crosses it and how long a step takes, beside what the planner predicts."""
 
 import sys
 
@@ -17,10 +17,10 @@ def test_a_step_over_a_slow_link_takes_what_its_bytes_take(run):
     assert slow[0] == "2 ranks on 2 hosts, 50 Mbit/s"
     planned, counted = numbers(slow[2])
     assert planned <= counted < 1.05 * planned
-    fastest, _, foretold = (number for cell in slow[3:6] for number in numbers(cell))
-    assert 0.85 * foretold < fastest < 3 * foretold  # other work makes a step longer, never shorter
+    fastest, _, predicted = (number for cell in slow[3:6] for number in numbers(cell))
+    assert 0.85 * predicted < fastest < 3 * predicted  # other work makes a step longer, never shorter
     assert fastest > 2 * numbers(free[3])[0]
-    assert foretold > 8 * planned / 50  # ms; kB over 50 Mbit/s
+    assert predicted > 8 * planned / 50  # ms; kB over 50 Mbit/s
 
 
 def numbers(cell):

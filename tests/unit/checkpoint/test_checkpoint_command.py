@@ -69,8 +69,8 @@ def names(tmp_path):
 
 def test_a_map_by_names(names):
     out = names / "map.txt"
-    told = command("map", names / "old" / "identities.txt", names / "new" / "identities.txt", out)
-    assert told == f"{out}: classes: 2 kept, 1 new, 2 dropped\n"
+    printed = command("map", names / "old" / "identities.txt", names / "new" / "identities.txt", out)
+    assert printed == f"{out}: classes: 2 kept, 1 new, 2 dropped\n"
     assert read_class_map(str(out), 3, 4).tolist() == [1, -1, 3]
 
 

@@ -1,4 +1,4 @@
-"""Every way in which the files of a checkpoint can be wrong is told with the file's name, before it is used."""
+"""Every way in which the files of a checkpoint can be damaged is reported with the file name before it is used."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def flip(path, place, bit=1):
 
 
 def verify(path):
-    """As a training does that goes on from it."""
+    """As a training does that resumes from it."""
     manifest = read_manifest(path)
     check_layout(path, manifest)
     for name, entry in manifest.files.items():

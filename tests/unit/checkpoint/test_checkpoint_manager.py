@@ -149,7 +149,7 @@ def test_clean_removes_incomplete_checkpoints(tmp_path):
 def test_newer_checkpoints_are_kept_under_another_name(tmp_path):
     folder = CheckpointFolder(str(tmp_path), kept=1)
     assert folder.leave(0) == []
-    for seed in range(3):  # three times the training goes on from update 1
+    for seed in range(3):  # the training resumes from update 1 three times
         for number in (1, 2, 3) if not seed else (2, 3):
             write_checkpoint(tmp_path, number, seed=seed)
         ending = ".left" + (f"-{seed + 1}" if seed else "")
@@ -190,7 +190,7 @@ def test_complete_checkpoints_are_undamaged_after_kills_at_many_moments(tmp_path
             rest, _ = child.communicate(timeout=20)
         done = int(rest.split()[-1]) if rest.split() else done
         complete = updates(folder)
-        assert complete[0] in (done, done + 1)  # what was told is there
+        assert complete[0] in (done, done + 1)  # what was reported is there
         assert complete[1] == complete[0] - 1 and len(complete) in (2, 3)
         assert check(folder.path) == 0
         folder.leave(0)
