@@ -28,9 +28,11 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser of a program whose ranks all parse the same command line: rank 0 prints the help."""
 
     def error(self, message):
+        """Raises ValueError in place of exiting: only one rank reports an error."""
         raise ValueError(f"{message}; see python train_memory.py --help")
 
     def print_help(self, file=None):
+        """Prints the help on rank 0."""
         if rank_info(os.environ).rank == 0:
             super().print_help(file)
 

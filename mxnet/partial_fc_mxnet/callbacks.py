@@ -59,6 +59,7 @@ class CallBackLogging:
         self._since = time.perf_counter()
 
     def __call__(self, param) -> None:
+        """Records the loss of an update, and writes a line every ``frequent`` updates."""
         self._losses.append(float(param.loss.asscalar()))
         if self.bar is not None:
             self.bar.update(1)
@@ -155,6 +156,7 @@ class CallBackFinite:
         self.module, self.frequent = module, frequent
 
     def __call__(self, param) -> None:
+        """Checks the parameters every ``frequent`` updates."""
         if param.num_update % self.frequent:
             return
         parameters = module_arrays.parameters(self.module)
@@ -180,6 +182,7 @@ class Timed:
         self.callbacks = callbacks
 
     def __call__(self, param) -> None:
+        """Calls all callbacks."""
         start = time.perf_counter()
         for callback in self.callbacks:
             callback(param)

@@ -70,6 +70,7 @@ class CallBackCheckpoint:
         self._published: Future | None = None
 
     def __call__(self, param) -> None:
+        """Starts, completes or publishes a checkpoint when it is due, and stops the training when asked to."""
         flags = self.module.all_rank_flags
         if self._published is not None and self._published.done():
             self._published.result()

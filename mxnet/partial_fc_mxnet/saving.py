@@ -44,6 +44,7 @@ class CallBackModelSave:
         self._every = Every(frequent, self._save)
 
     def __call__(self, param) -> None:
+        """Saves every ``frequent`` updates."""
         self._every(param.num_update)
 
     def save(self, num_update: int) -> None:
@@ -81,6 +82,7 @@ class CallBackCenterSave:
         self._every = Every(frequent, lambda num_update: collectives.run_on_all_ranks("save_centers", memory_bank.save))
 
     def __call__(self, param) -> None:
+        """Saves every ``frequent`` updates."""
         self._every(param.num_update)
 
     def save(self, num_update: int) -> None:

@@ -31,6 +31,7 @@ class StepSeed:
         self._key = mix(stream(seed, rank))
 
     def __call__(self, param) -> None:
+        """Seeds the generators for the next step."""
         self.after(param.num_update)
 
     def after(self, num_update: int) -> None:

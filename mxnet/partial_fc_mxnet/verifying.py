@@ -64,6 +64,7 @@ class CallBackVerification:
         self.figures: dict[str, PairFigures] = {}
 
     def __call__(self, param) -> None:
+        """Verifies on all sets every ``frequent`` updates."""
         if param.num_update % self.frequent == 0:
             self.verify_all(param.num_update)
 

@@ -1,6 +1,6 @@
-"""Prints the memory of a rank by part, the bytes that a training step moves, and whether the training fits into the
-memory of the GPUs. With --network-gbit also predicts the time of a step on V100 cards, from published figures
-(docs/scale.md).
+"""Prints the memory of a rank, the traffic of a training step, and whether the training fits into the GPUs.
+
+With --network-gbit it also predicts the time of a step on V100 cards, from published figures (docs/scale.md).
 
 The class centers are divided among the ranks; every rank has the whole backbone.
 """

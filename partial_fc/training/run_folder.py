@@ -101,9 +101,11 @@ def _create(folder: str) -> None:
 class ScalarWriter(Protocol):
     """A writer of TensorBoard events: mxboard's SummaryWriter, or PyTorch's."""
 
-    def add_scalar(self, tag: str, value: float, global_step: int, /) -> None: ...
+    def add_scalar(self, tag: str, value: float, global_step: int, /) -> None:
+        """Writes one value of a curve."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Flushes and closes the files."""
 
 
 class RunFolder:

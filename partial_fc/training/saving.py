@@ -23,6 +23,7 @@ class Every:
         self._done: int | None = None
 
     def __call__(self, num_update: int) -> None:
+        """Calls the action if it is due after this update."""
         if num_update % self.frequent == 0:
             self.now(num_update)
 

@@ -146,4 +146,5 @@ class Placed:
         self.move = np.array([side * x, y])
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
+        """Returns the points (n, 2) at their place in the face."""
         return points @ self.turn + self.move

@@ -6,6 +6,7 @@ from partial_fc.utils.cli import start
 
 
 def main() -> int:
+    """Runs one subcommand; returns the exit code."""
     # Imported here, so that Ctrl-C during the import prints no traceback, and so that workers, which import this file,
     # do not import all commands.
     from .command import main as command

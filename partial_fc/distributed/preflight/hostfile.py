@@ -24,9 +24,11 @@ class HostListError(ValueError):
 
 
 class Host(NamedTuple):
-    """Attributes:
-    name: Name or address.
-    slots: Number of ranks; None for as many as the host has cores.
+    """A host and the ranks that it runs.
+
+    Attributes:
+        name: Name or address.
+        slots: Number of ranks; None for as many as the host has cores.
     """
 
     name: str

@@ -9,11 +9,13 @@ MARKS = {"ok": "[ok]", "warn": "[warn]", "bad": "[bad]"}
 
 
 class Row(NamedTuple):
-    """Attributes:
-    mark: "ok", "warn" or "bad"; only "bad" keeps a training from starting.
-    what: Name of the check.
-    found: What the check found.
-    fix: How to fix it; empty if there is nothing to fix.
+    """The result of one check.
+
+    Attributes:
+        mark: "ok", "warn" or "bad"; only "bad" keeps a training from starting.
+        what: Name of the check.
+        found: What the check found.
+        fix: How to fix it; empty if there is nothing to fix.
     """
 
     mark: str

@@ -13,9 +13,11 @@ from .ssh import Call
 
 
 class SshError(NamedTuple):
-    """Attributes:
-    found: What is wrong.
-    fix: How to fix it.
+    """Why ssh failed.
+
+    Attributes:
+        found: What is wrong.
+        fix: How to fix it.
     """
 
     found: str
