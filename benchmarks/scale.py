@@ -1,7 +1,7 @@
-"""What the step-time model says of large clusters, as tables and a chart: docs/scale.md. It measures nothing.
+"""Predicts step times on large clusters, as the tables and the chart of docs/scale.md. Nothing is measured.
 
 python benchmarks/scale.py             # writes the tables in docs/scale.md and docs/scale.png
-python benchmarks/scale.py --fit       # fits the cards' figures to what was published once more, and prints them
+python benchmarks/scale.py --fit       # fits the constants of the cards to the published figures again, and prints them
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.doc_tables import put  # noqa: E402
-from partial_fc.planner import Case, Plan, plan  # noqa: E402
+from partial_fc.planner import Case, Plan, Transfer, plan  # noqa: E402
 from partial_fc.planner.fitting import Measured, fit, predict  # noqa: E402
 from partial_fc.planner.machine import CARDS, FITTED, V100  # noqa: E402
-from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED  # noqa: E402
+from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED, Published  # noqa: E402
 from partial_fc.planner.times import Time, seconds_of, step_times  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
@@ -28,10 +28,10 @@ PROGRAM = "benchmarks/scale.py"
 RANKS = (8, 64, 512)
 CLASSES = (10_000_000, 100_000_000, 1_000_000_000)
 GIGABITS = (10, 25, 100)
-GPU_GIB = 31  # what 32 GB cards have, less what nobody gets
+GPU_GIB = 31  # usable memory of a card with 32 GB
 HOST_GIB = 1024
 CASE = Case(0, 1, ratio=0.1, network="r50", fp16=True)
-MIDDLE = 25  # Gbit/s where one network stands for all
+MIDDLE = 25  # Gbit/s, for tables with a single network
 GROUPS = {
     "backbone": ("backbone",),
     "layer": ("layer", "between host"),
@@ -42,8 +42,14 @@ GROUPS = {
 }
 
 
-class Placed(NamedTuple):
-    """A case and what it needs; ``planned`` is None where it fits nowhere."""
+class Placement(NamedTuple):
+    """The placement of a bank.
+
+    Attributes:
+        case: the case with its bank on the GPUs or the hosts.
+        planned: its plan, or None if the bank fits nowhere.
+        gpu_gib, host_gib: the memory that it needs on a GPU and on a host.
+    """
 
     case: Case
     planned: Plan | None
@@ -51,27 +57,28 @@ class Placed(NamedTuple):
     host_gib: float
 
 
-def place(case: Case) -> Placed:
-    """With the bank on the GPUs where that fits, else in the hosts' memory."""
+def place(case: Case) -> Placement:
+    """Places the bank on the GPUs if it fits there, and otherwise in the memory of the hosts."""
     for bank in ("gpu", "host"):
         planned = plan(case._replace(bank=bank))
         needed = planned.memory("device") / 2**30, GPUS_PER_HOST * planned.memory("host") / 2**30
         if needed[0] <= GPU_GIB and needed[1] <= HOST_GIB:
-            return Placed(planned.case, planned, *needed)
-    return Placed(case, None, *needed)
+            return Placement(planned.case, planned, *needed)
+    return Placement(case, None, *needed)
 
 
 def times_of(planned: Plan, gigabits: float) -> list[Time]:
+    """Returns the parts of a step on V100 cards."""
     return step_times(planned, V100.on(gigabits), GPUS_PER_HOST)
 
 
 def speed(planned: Plan, gigabits: float) -> float:
-    """Samples a second of all ranks."""
+    """Returns samples/s of all ranks."""
     return planned.layer.batch / seconds_of(times_of(planned, gigabits))
 
 
 def grouped(times: list[Time]) -> dict[str, float]:
-    """Seconds that are not hidden, by group."""
+    """Returns the seconds that do not overlap with another part, by group."""
     return {
         group: sum(time.seconds - time.hidden for time in times if time.name.startswith(names))
         for group, names in GROUPS.items()
@@ -82,36 +89,42 @@ def grouped(times: list[Time]) -> dict[str, float]:
 
 
 def published_table() -> list[str]:
-    """Published beside foretold."""
+    """Returns a table of published and predicted speeds."""
     rows = []
-    for one in PUBLISHED:
-        case, several = one.case, one.case.ranks > GPUS_PER_HOST
-        told = [foretold(one, gigabits) for gigabits in (GIGABITS if several else GIGABITS[-1:])]
+    for row in PUBLISHED:
+        case, several_hosts = row.case, row.case.ranks > GPUS_PER_HOST
+        speeds = [predicted_speed(row, gigabits) for gigabits in (GIGABITS if several_hosts else GIGABITS[-1:])]
+        card = row.card.split(",")[0]
         rows.append(
             (
-                one.table,
-                f"{case.ranks} {one.card.split(',')[0]}" if "hosts" not in one.table else f"{case.ranks}, not told",
+                row.table,
+                f"{case.ranks} {card}" if "hosts" not in row.table else f"{case.ranks}, not published",
                 f"{case.network}{'' if case.fp16 else ' float32'}",
                 f"{case.classes:,}",
                 f"{case.batch}",
                 f"{case.ratio:g}",
-                f"{one.speed:,.0f}",
-                " / ".join(f"{value:,.0f}" for value in told),
-                "fitted" if one.fitted else " / ".join(f"{value / one.speed - 1:+.0%}" for value in told),
+                f"{row.speed:,.0f}",
+                " / ".join(f"{value:,.0f}" for value in speeds),
+                "fitted" if row.fitted else " / ".join(f"{value / row.speed - 1:+.0%}" for value in speeds),
             )
         )
     heading = ("table", "cards", "backbone", "classes", "B", "r", "published", "model", "error")
     return markdown_table(heading, rows)
 
 
-def foretold(one, gigabits: float) -> float:
-    """Samples a second of a published case."""
-    seconds = predict(CARDS[one.card].on(gigabits), Measured(one.case, GPUS_PER_HOST, one.seconds))
-    return one.case.ranks * one.case.batch / seconds
+def predicted_speed(row: Published, gigabits: float) -> float:
+    """Returns samples/s of a published case."""
+    seconds = predict(CARDS[row.card].on(gigabits), measured_step(row))
+    return row.case.ranks * row.case.batch / seconds
+
+
+def measured_step(row: Published) -> Measured:
+    """Returns a published figure as a measured step."""
+    return Measured(row.case, GPUS_PER_HOST, row.seconds)
 
 
 def prediction_table() -> list[str]:
-    """Every number of ranks with every number of classes."""
+    """Returns a table of every number of ranks with every number of classes."""
     rows = []
     for classes in CLASSES:
         for ranks in RANKS:
@@ -122,7 +135,7 @@ def prediction_table() -> list[str]:
                 continue
             speeds = [speed(placed.planned, gigabits) for gigabits in GIGABITS]
             parts = grouped(times_of(placed.planned, MIDDLE))
-            most = max(parts, key=parts.__getitem__)
+            largest = max(parts, key=parts.__getitem__)
             rows.append(
                 (
                     f"{classes // 10**6:,} M",
@@ -131,16 +144,16 @@ def prediction_table() -> list[str]:
                     *needed,
                     *(f"{value:,.0f}" for value in speeds),
                     f"{speeds[GIGABITS.index(MIDDLE)] / ranks:,.1f}",
-                    f"{most}, {parts[most] / sum(parts.values()):.0%}",
+                    f"{largest}, {parts[largest] / sum(parts.values()):.0%}",
                 )
             )
-    heading = ("classes", "ranks", "bank", "GiB a GPU", "GiB a host")
+    heading = ("classes", "ranks", "bank", "GiB per GPU", "GiB per host")
     heading += tuple(f"samples/s, {gigabits} Gbit/s" for gigabits in GIGABITS)
-    return markdown_table((*heading, f"of a GPU, {MIDDLE} Gbit/s", f"most of the step, {MIDDLE} Gbit/s"), rows)
+    return markdown_table((*heading, f"per GPU, {MIDDLE} Gbit/s", f"largest part, {MIDDLE} Gbit/s"), rows)
 
 
 def parts_table(classes: int = CLASSES[0]) -> list[str]:
-    """Milliseconds by part, where all fit on the GPUs."""
+    """Returns a table of milliseconds by part. The classes must fit on the GPUs."""
     rows = []
     for ranks in (8, 16, 32, 64, 128, 256, 512):
         planned = place(CASE._replace(classes=classes, ranks=ranks)).planned
@@ -148,13 +161,13 @@ def parts_table(classes: int = CLASSES[0]) -> list[str]:
         parts = grouped(times_of(planned, MIDDLE))
         share = speed(planned, MIDDLE) / ranks
         rows.append((str(ranks), *(f"{1e3 * value:,.1f}" for value in parts.values()), f"{share:,.0f}"))
-    return markdown_table(("ranks", *parts, "samples/s of a GPU"), rows)
+    return markdown_table(("ranks", *parts, "samples/s per GPU"), rows)
 
 
-def remedies() -> Iterator[tuple[str, Case, bool]]:
-    """(what is changed, the case, whether the statistics go by all-reduce)."""
+def changes() -> Iterator[tuple[str, Case, bool]]:
+    """Yields (name of the change, case, whether an all-reduce exchanges the statistics)."""
     base = CASE._replace(ranks=RANKS[-1], classes=CLASSES[1])
-    yield "as it is", base, False
+    yield "none", base, False
     yield "statistics by all-reduce", base, True
     yield "B = 128", base._replace(batch=128), False
     yield "r = 0.02", base._replace(ratio=0.02), False
@@ -162,66 +175,70 @@ def remedies() -> Iterator[tuple[str, Case, bool]]:
     yield "r = 0.02, statistics by all-reduce, B = 128", base._replace(ratio=0.02, batch=128), True
 
 
-def remedies_table() -> list[str]:
-    """Samples a second of 512 ranks and 100 million classes with each change."""
+def changes_table() -> list[str]:
+    """Returns a table of samples/s with each change, for 512 ranks and 100 million classes."""
     rows = []
-    for what, case, reduced in remedies():
+    for change, case, reduced in changes():
         planned = plan(case)
         if reduced:
-            planned = planned._replace(traffic=[reduced_statistics(planned, move) for move in planned.traffic])
-        rows.append((what, *(f"{speed(planned, gigabits):,.0f}" for gigabits in GIGABITS)))
+            planned = planned._replace(traffic=[reduced_statistics(planned, transfer) for transfer in planned.traffic])
+        rows.append((change, *(f"{speed(planned, gigabits):,.0f}" for gigabits in GIGABITS)))
     return markdown_table(("change", *(f"samples/s, {gigabits} Gbit/s" for gigabits in GIGABITS)), rows)
 
 
-def reduced_statistics(planned: Plan, move):
-    """Three numbers a row, summed on the way round instead of brought to every rank. The layer has no such exchange."""
-    if "(softmax_statistics)" not in move.name:
-        return move
+def reduced_statistics(planned: Plan, transfer: Transfer) -> Transfer:
+    """Replaces the all-gather of statistics by an all-reduce of three numbers per row; the layer has no such option."""
+    if "(softmax_statistics)" not in transfer.name:
+        return transfer
     ranks = planned.case.ranks
-    nbytes = move.out // (ranks - 1) * 2 * (ranks - 1) // ranks
-    return move._replace(out=nbytes, back=nbytes)
+    nbytes = transfer.out // (ranks - 1) * 2 * (ranks - 1) // ranks
+    return transfer._replace(out=nbytes, back=nbytes)
 
 
 # Chart ------------------------------------------------------------------------------------------------
 
 
 def draw(path: Path) -> None:
-    """Samples a second over the ranks, and the parts of a step."""
+    """Draws samples/s over the ranks, and the parts of a step."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2))
-    steps = [2**power for power in range(3, 10)]
+    rank_counts = [2**power for power in range(3, 10)]
     for classes, color in zip(CLASSES, ("#4477aa", "#ee6677", "#228833")):
         for gigabits, style in zip(GIGABITS, (":", "--", "-")):
-            placed = [place(CASE._replace(classes=classes, ranks=ranks)).planned for ranks in steps]
-            points = [(ranks, speed(one, gigabits)) for ranks, one in zip(steps, placed) if one is not None]
+            plans = [place(CASE._replace(classes=classes, ranks=ranks)).planned for ranks in rank_counts]
+            points = [(ranks, speed(planned, gigabits)) for ranks, planned in zip(rank_counts, plans) if planned]
             label = f"{classes // 10**6:,} M classes" if gigabits == GIGABITS[-1] else None
             left.plot(*zip(*points), style, color=color, label=label)
     left.plot([], [], " ", label="network: 10 dotted, 25 dashed, 100 solid")
     left.set(
-        xscale="log", yscale="log", xlabel="ranks, 8 a host", ylabel="samples/s", title="r50, float16, B = 64, r = 0.1"
+        xscale="log",
+        yscale="log",
+        xlabel="ranks (8 per host)",
+        ylabel="samples/s",
+        title="r50, float16, B = 64, r = 0.1",
     )
-    left.set_xticks(steps, [str(one) for one in steps])
+    left.set_xticks(rank_counts, list(map(str, rank_counts)))
     left.legend(fontsize=8)
-    draw_parts(right, steps)
+    draw_parts(right, rank_counts)
     figure.tight_layout()
     figure.savefig(path, dpi=100)
 
 
-def draw_parts(axes, steps: list[int]) -> None:
-    """Stacked milliseconds for the least classes."""
-    planned = [plan(CASE._replace(classes=CLASSES[0], ranks=ranks)) for ranks in steps]
-    parts = [grouped(times_of(one, MIDDLE)) for one in planned]
+def draw_parts(axes, rank_counts: list[int]) -> None:
+    """Draws stacked milliseconds for the smallest number of classes."""
+    plans = [plan(CASE._replace(classes=CLASSES[0], ranks=ranks)) for ranks in rank_counts]
+    steps = [grouped(times_of(planned, MIDDLE)) for planned in plans]
     bottom = [0.0] * len(steps)
     for group, color in zip(GROUPS, ("#bbbbbb", "#4477aa", "#ccbb44", "#ee6677", "#aa3377", "#66ccee")):
-        heights = [1e3 * one[group] for one in parts]
-        axes.bar([str(one) for one in steps], heights, bottom=bottom, label=group, color=color)
+        heights = [1e3 * parts[group] for parts in steps]
+        axes.bar(list(map(str, rank_counts)), heights, bottom=bottom, label=group, color=color)
         bottom = [low + height for low, height in zip(bottom, heights)]
-    title = f"a step, {CLASSES[0] // 10**6} M classes, {MIDDLE} Gbit/s"
-    axes.set(xlabel="ranks, 8 a host", ylabel="ms", title=title)
+    title = f"one step, {CLASSES[0] // 10**6} M classes, {MIDDLE} Gbit/s"
+    axes.set(xlabel="ranks (8 per host)", ylabel="ms", title=title)
     axes.legend(fontsize=8)
 
 
@@ -229,18 +246,18 @@ TABLES = {
     "published": published_table,
     "prediction": prediction_table,
     "parts": parts_table,
-    "remedies": remedies_table,
+    "changes": changes_table,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fit", action="store_true", help="print the cards' figures as the fit gives them")
+    parser.add_argument("--fit", action="store_true", help="fit the constants of the cards to published figures")
     if parser.parse_args().fit:
         for card, names in FITTED.items():
-            rows = [one for one in PUBLISHED if one.card == card and one.fitted]
-            found = fit(CARDS[card], names, [Measured(one.case, GPUS_PER_HOST, one.seconds) for one in rows])
-            print(card, ", ".join(f"{name} {getattr(found, name):.3g}" for name in names))
+            steps = [measured_step(row) for row in PUBLISHED if row.card == card and row.fitted]
+            fitted = fit(CARDS[card], names, steps)
+            print(card, ", ".join(f"{name} {getattr(fitted, name):.3g}" for name in names))
         return
     for name, make in TABLES.items():
         lines = make()
