@@ -117,6 +117,7 @@ class CallBackCheckpoint:
     def _publish(self) -> None:
         """Exchanges sizes and hashes of the written files; rank 0 then completes the checkpoint in its thread."""
         save, self._save = self._save, None
+        assert save is not None, "no save has begun"
         save.blocks_training = True
         entries = collectives.run_on_all_ranks("checkpoint.write", save.written.result)
         shards = collectives.gather("checkpoint.shards", (save.shard, entries, save.rank_state))
@@ -205,7 +206,7 @@ def _files(module, copied: bool) -> list[tuple[str, Chunks]]:
         read = mx.nd.NDArray.asnumpy if copied else host_view
         with empty_arrays(bank.num_local):
             rows = [read(getattr(piece, field)) for piece in bank.centers.pieces]
-        files.append((name, lambda rows=rows: array_chunks(rows)))
+        files.append((name, partial(array_chunks, rows)))
     return files
 
 

@@ -248,7 +248,7 @@ class DummyIter(mx.io.DataIter):
         number = self.cursor.current()[1] // self.cursor.global_batch
         self.cursor.advance()
         # The constant separates this stream from that of the negative classes, which is seeded by (seed, rank) too.
-        labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, self.batch_size)
+        labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, (self.batch_size,))
         return data_batch(self._data, host_array(labels))
 
     def state(self) -> dict:

@@ -39,7 +39,7 @@ def profile(settings, seconds: float = SECONDS) -> None:
     rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
     settings = _without_learning(settings)
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    collectives.run_on_all_ranks("sizes", lambda: (_check(settings), build.require_device(settings, local_rank)))
+    collectives.run_on_all_ranks("sizes", lambda: _check(settings, local_rank))
     collectives.run_on_all_ranks(
         "room", lambda: build.require_memory(settings, rank, size, local_rank, hvd.local_size())
     )
@@ -59,12 +59,13 @@ def profile(settings, seconds: float = SECONDS) -> None:
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions)
 
 
-def _check(settings) -> None:
+def _check(settings, local_rank: int) -> None:
     if settings.debug:
         raise ValueError(
             f"--profile-io measures the reading of images, but {settings.dataset} with debug=True has dummy images: "
             "give a data set, such as rec=<path of a train.rec>"
         )
+    build.require_device(settings, local_rank)
 
 
 def _files(settings) -> SetFiles:
@@ -88,8 +89,8 @@ def _measure(settings, seconds: float, data, dummies, module, optimizer_params) 
     gathered = collectives.gather("io_profile", (place_of(data.threads), reader, *iterator.tallies))
     places, *tallies = zip(*gathered)
     names = ("reader alone", "training, dummy images", "training, the set")
-    phases = [Phase(name, batch_size, tally) for name, tally in zip(names, tallies)]
-    return Profile(*phases, places, module.context.device_type == "gpu")
+    alone, dummy, real = (Phase(name, batch_size, tally) for name, tally in zip(names, tallies))
+    return Profile(alone, dummy, real, places, module.context.device_type == "gpu")
 
 
 def _measure_reader(data, batch_size: int, seconds: float) -> Tally:
@@ -163,6 +164,7 @@ class _MeasuredIterator:
         elif self._step == WARM_UP:
             self._start = self._tally()
         elif self._step == self._last_step:
+            assert self._start is not None, "the warm-up ends before the last step"
             self._end_or_extend(self._tally().since(self._start))
         self._step_start = time.perf_counter()
 

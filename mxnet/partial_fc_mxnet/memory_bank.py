@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -21,7 +22,7 @@ from .layer.center_storage import CenterStorage, Piece, empty_arrays
 from .ops.device import rank_context
 from .ops.host_memory import host_view
 
-Index = np.ndarray | mx.nd.NDArray
+Index: TypeAlias = np.ndarray | mx.nd.NDArray
 
 # Rows that are read from a file at a time.
 ROWS = 1024
@@ -173,9 +174,9 @@ class MemoryBank:
             for field in Piece._fields:
                 self.centers.fill(number, field, _saved_blocks(saved, field, saved_classes, getattr(piece, field)))
 
-    def _files(self) -> tuple[str, str]:
+    def _files(self) -> list[str]:
         names = ("centers", "centers_mom")
-        return tuple(os.path.join(self.prefix, f"{self.rank}_{name}.param") for name in names)
+        return [os.path.join(self.prefix, f"{self.rank}_{name}.param") for name in names]
 
     def _only_piece(self) -> Piece:
         pieces = self.centers.pieces

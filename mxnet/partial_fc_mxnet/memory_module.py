@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections import namedtuple
+from typing import TypeAlias
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -32,7 +33,7 @@ from .optimizer import MemoryBankSGDOptimizer
 
 BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
 
-Labels = np.ndarray | mx.nd.NDArray
+Labels: TypeAlias = np.ndarray | mx.nd.NDArray
 
 
 class SampleDistributeModule(DataParallelModule):
@@ -91,17 +92,17 @@ class SampleDistributeModule(DataParallelModule):
         self.memory_bank = memory_bank
         self.memory_optimizer = memory_optimizer
         self.batch_end_param = BatchEndParam
-        self.num_classes = None
+        self.num_classes: int | None = None
         self.num_update = 0
         self.num_epoch = 0
         self.waited_for_data = 0.0
         self.data_state = None
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(self.size, np.int64)
-        self.memory_lr = None
-        self.grad_cache = None
+        self.memory_lr: float | None = None
+        self.grad_cache: mx.nd.NDArray | None = None
         self.loss_cache = self.get_ndarray(self.context, "loss_cache", (1,))
-        self._statistics = None
+        self._statistics: np.ndarray | None = None
         self._layer = ClassLayer(fc7_model, memory_bank, self.context, tile_classes, logits_cache_mb)
 
     def fit(
@@ -157,8 +158,9 @@ class SampleDistributeModule(DataParallelModule):
 
     def forward_backward(self, data_batch) -> None:
         """Forward, the classification layer with the update of its centers, and the backbone's backward."""
-        total_features, total_labels = self.forward(data_batch, is_train=True)
-        self.backward_all(total_features, total_labels)
+        gathered = self.forward(data_batch, is_train=True)
+        assert gathered is not None, "forward gathers in training"
+        self.backward_all(*gathered)
 
     def forward(self, data_batch, is_train: bool | None = None) -> tuple[mx.nd.NDArray, mx.nd.NDArray] | None:
         """Runs the backbone; in training also gathers its features and the labels from all ranks.
@@ -175,6 +177,7 @@ class SampleDistributeModule(DataParallelModule):
         return self._gather_batch(self.get_outputs()[0], _to_numpy(data_batch.label[0]))
 
     def _gather_batch(self, features: mx.nd.NDArray, labels: np.ndarray) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
+        assert self.num_classes is not None, "the module must be bound before forward"
         batch, width = features.shape
         packed = self.get_ndarray(self.context, "features", (batch, width + DIGITS))
         packed[:, :width] = features
@@ -185,9 +188,9 @@ class SampleDistributeModule(DataParallelModule):
 
     def backward_all(self, total_feature: mx.nd.NDArray, total_label: Labels) -> None:
         """Computes the backbone's gradients from the gathered features (G, E) and labels (G,)."""
-        self.grad_cache, loss = self.backward_sample(total_feature, total_label)
+        gradient, loss = self.backward_sample(total_feature, total_label)
+        self.grad_cache = gradient
         self.loss_cache[:] = loss
-        gradient = self.grad_cache
         if self.size > 1:
             with collectives.waiting("reduce-scatter feature_gradient"):
                 gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
@@ -218,20 +221,22 @@ class SampleDistributeModule(DataParallelModule):
         return self._train_layer(total_feature, _to_numpy(total_label), np.arange(self.memory_bank.num_local))
 
     def _train_layer(self, total_feature, total_label: np.ndarray, local_index: np.ndarray):
-        self.memory_lr = self.memory_optimizer.lr_scheduler(self.num_update + 1)
+        self.memory_lr = learning_rate = self.memory_optimizer.lr_scheduler(self.num_update + 1)
         softmax = self._layer.forward(total_feature, total_label, local_index, self._gather_statistics)
         if not math.isfinite(softmax.loss):  # no center has changed yet
             self._raise_nonfinite(softmax.loss, total_feature)
-        d_feature = self._layer.backward(softmax, self.memory_optimizer, self.memory_lr)
+        d_feature = self._layer.backward(softmax, self.memory_optimizer, learning_rate)
         return mx.nd.zeros_like(total_feature) if d_feature is None else d_feature, softmax.loss
 
     def _gather_statistics(self, statistics: np.ndarray) -> np.ndarray:
         shape = (self.size * len(statistics), statistics.shape[1])
         local = host_array(statistics.astype(np.float32))
-        self._statistics = self.allgather(local, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
-        return self._statistics
+        gathered = self.allgather(local, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
+        self._statistics = gathered
+        return gathered
 
     def _raise_nonfinite(self, loss: float, total_feature: mx.nd.NDArray) -> None:
+        assert self._statistics is not None, "the loss is computed from the statistics"
         source = nonfinite_source(total_feature.asnumpy(), self._statistics, self.size)
         raise FloatingPointError(
             f"the loss is {loss} at update {self.num_update + 1} ({source}): lower lr, set warmup_steps or "

@@ -55,8 +55,16 @@ class MemoryBankSGDOptimizer:
             params = SGDParams(learning_rate, self.momentum, self.wd, self.rescale_grad)
             sgd_momentum(memory_of(weight), memory_of(grad), memory_of(state), params, inverse_norm, state_rows)
         else:
-            params = {"momentum": self.momentum, "wd": self.wd, "rescale_grad": self.rescale_grad}
-            mx.nd.sgd_mom_update(weight, grad, state, out=weight, lr=learning_rate, **params)
+            mx.nd.sgd_mom_update(
+                weight,
+                grad,
+                state,
+                out=weight,
+                lr=learning_rate,
+                momentum=self.momentum,
+                wd=self.wd,
+                rescale_grad=self.rescale_grad,
+            )
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):

@@ -213,7 +213,7 @@ class Trainer:
         write_settings(os.path.join(folder, "settings.json"), self.settings)
 
     def _callbacks(self) -> list[Callable]:
-        callbacks = [
+        callbacks: list[Callable] = [
             lambda param: collectives.report_progress(param.num_update),
             self.log,
             CallBackFinite(self.module, self.settings.frequent),

@@ -114,7 +114,7 @@ class CallBackVerification:
         name, path = next(iter(self.sets.items()))
         untrained = self.verify_all(0)[name]
         raw_pixels = collectives.on_rank_zero("raw_pixels", raw_pixel_accuracy, path, image_size)
-        if self.rank:
+        if raw_pixels is None:  # another rank than 0
             return {}
         logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw_pixels, untrained)
         return {"raw_pixels": raw_pixels, "untrained": untrained}

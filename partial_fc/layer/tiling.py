@@ -36,6 +36,11 @@ class Tile(NamedTuple):
         """Whether the rows have to be gathered into a contiguous array."""
         return not isinstance(self.rows, slice)
 
+    @property
+    def row_index(self) -> np.ndarray:
+        """``rows`` as (T,) int64."""
+        return np.arange(self.rows.start, self.rows.stop) if isinstance(self.rows, slice) else self.rows
+
 
 def tile_classes(batch: int, embedding_size: int, device: str) -> int:
     """Returns the number of classes of a tile that suits a device, a multiple of 64.

@@ -72,6 +72,7 @@ class AutogradLoss:
     def backward(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
         """As TiledMarginSoftmax.backward."""
         state, self._state = self._state, None
+        assert state is not None, "backward needs the forward pass of the same step"
         shift = mx.nd.array(log_sum_exp, ctx=self.context).reshape((-1, 1))
         probability = mx.nd.exp(mx.nd.broadcast_sub(state.logits, shift))
         state.logits.backward(out_grad=probability - mx.nd.one_hot(state.columns, state.logits.shape[1]))

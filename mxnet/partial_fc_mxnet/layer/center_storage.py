@@ -117,7 +117,7 @@ class CenterStorage:
             for request in self._requests:  # left over if the step ended with an error
                 request.cancel()
             self._requests = [
-                self._reader.submit(self._file(tile.piece, field).prefetch, tile.rows)
+                self._reader.submit(self._file(tile.piece, field).prefetch, tile.row_index)
                 for field in Piece._fields
                 for tile in self._by_piece(index)
             ]
@@ -135,15 +135,15 @@ class CenterStorage:
         """Returns weight or momentum (T, E) of a tile: a view if its rows are a slice, otherwise a copy in ``out``."""
         array = getattr(self.pieces[tile.piece], field)
         if tile.gathered:
-            return self._arithmetic.take(array, tile.rows, out)
+            return self._arithmetic.take(array, tile.row_index, out)
         if self.files:
-            self._file(tile.piece, field).prefetch(np.arange(tile.rows.start, tile.rows.stop))
+            self._file(tile.piece, field).prefetch(tile.row_index)
         return array[tile.rows]
 
     def write(self, tile: Tile, rows: mx.nd.NDArray, field: str = "weight") -> None:
         """Writes back the updated rows (T, E) that :meth:`read` returned; a view needs no write."""
         if tile.gathered:
-            self._arithmetic.put(getattr(self.pieces[tile.piece], field), tile.rows, rows)
+            self._arithmetic.put(getattr(self.pieces[tile.piece], field), tile.row_index, rows)
 
     def gather(self, index: np.ndarray, field: str = "weight") -> mx.nd.NDArray:
         """Returns a copy (S, E) of the rows of a sorted index (S,), which may contain duplicates."""
@@ -152,8 +152,8 @@ class CenterStorage:
         for tile in self._by_piece(index):
             array = getattr(self.pieces[tile.piece], field)
             if self.files:  # before the requests of self.prefetch that are still queued
-                self._file(tile.piece, field).prefetch(tile.rows)
-            self._arithmetic.take(array, tile.rows, out[tile.start : tile.stop])
+                self._file(tile.piece, field).prefetch(tile.row_index)
+            self._arithmetic.take(array, tile.row_index, out[tile.start : tile.stop])
         return out
 
     def scatter(self, index: np.ndarray, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
@@ -161,7 +161,7 @@ class CenterStorage:
         for tile in self._by_piece(index):
             for array, rows in zip(self.pieces[tile.piece], (weight, weight_mom)):
                 part = rows[tile.start : tile.stop].as_in_context(self.context)
-                self._arithmetic.put(array, tile.rows, part)
+                self._arithmetic.put(array, tile.row_index, part)
 
     def _by_piece(self, index: np.ndarray) -> list[Tile]:
         return tiles_of(index, False, self.piece_rows, MAX_ELEMENTS)

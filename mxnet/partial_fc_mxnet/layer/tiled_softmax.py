@@ -137,6 +137,7 @@ class TiledMarginSoftmax:
             (G, E) float32, this rank's summand of the feature gradient of the summed loss.
         """
         state, self._state = self._state, None
+        assert state is not None, "backward needs the forward pass of the same step"
         with np.errstate(invalid="ignore"):  # -inf - -inf in the rows whose target another rank holds
             target_gradient = state.target_slope * np.expm1(state.target_logits - log_sum_exp)
         state.d_scaled[:] = 0

@@ -11,13 +11,14 @@ Shapes: G global batch, T centers of a tile, E embedding. A ``Vector`` comes fro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import mxnet as mx
 import numpy as np
 
 from .host_memory import memory_of, wait_to_write
 
-Vector = np.ndarray | mx.nd.NDArray
+Vector: TypeAlias = np.ndarray | mx.nd.NDArray
 
 # Added to squared norms, so that a zero row has a finite inverse norm; the value of L2Normalization.
 NORM_EPSILON = 1e-10
