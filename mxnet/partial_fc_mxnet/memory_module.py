@@ -102,7 +102,7 @@ class SampleDistributeModule(DataParallelModule):
         self.memory_lr: float | None = None
         self.grad_cache: mx.nd.NDArray | None = None
         self.loss_cache = self.get_ndarray(self.context, "loss_cache", (1,))
-        self._statistics: np.ndarray | None = None
+        self._statistics = np.empty((0, 0), np.float32)
         self._layer = ClassLayer(fc7_model, memory_bank, self.context, tile_classes, logits_cache_mb)
 
     def fit(
@@ -231,12 +231,10 @@ class SampleDistributeModule(DataParallelModule):
     def _gather_statistics(self, statistics: np.ndarray) -> np.ndarray:
         shape = (self.size * len(statistics), statistics.shape[1])
         local = host_array(statistics.astype(np.float32))
-        gathered = self.allgather(local, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
-        self._statistics = gathered
-        return gathered
+        self._statistics = self.allgather(local, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
+        return self._statistics
 
     def _raise_nonfinite(self, loss: float, total_feature: mx.nd.NDArray) -> None:
-        assert self._statistics is not None, "the loss is computed from the statistics"
         source = nonfinite_source(total_feature.asnumpy(), self._statistics, self.size)
         raise FloatingPointError(
             f"the loss is {loss} at update {self.num_update + 1} ({source}): lower lr, set warmup_steps or "
