@@ -54,6 +54,11 @@ def run():
     return run_command
 
 
+def slow(*values):
+    """A parametrized case that runs with --slow only."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
     "run.sh with 4 ranks": (4, ["bash", "run.sh"], {"NP": "4"}),

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import slow
 from groups import checkpoints_in, run_with_fault
 
 from paths import ROOT
@@ -39,7 +40,9 @@ def check_checkpoints(models):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-SAVING = [
+LATER = [
+    ("mpi", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
+    ("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),
     ("mpi", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
     ("gloo", 0, "save.write", "last seen at update", [4]),
     ("mpi", 0, "save.commit", "last seen at update", [4]),
@@ -51,9 +54,7 @@ CASES = [
     # launcher, rank, place, message, complete checkpoints; before update 4 there is none
     ("mpi", 0, "3", "last seen at update 3", []),
     ("gloo", 1, "3", "last seen at update 3", []),
-    ("mpi", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
-    ("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in SAVING),
+    *(slow(*case) for case in LATER),
 ]
 
 
@@ -68,7 +69,7 @@ def test_a_rank_is_killed(launcher, rank, place, message, complete, arguments, t
         check_checkpoints(tmp_path / "models")
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 1), ("gloo", 0)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 1), slow("gloo", 0)])
 def test_a_bug_is_reported_with_its_traceback(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "fail", rank, "3", arguments, tmp_path / "mark")
     check(outcome, f"error on rank {rank} at update 3: unexpected error, a bug in this program or in a library:")
@@ -95,7 +96,7 @@ def test_images_that_are_not_numbers(arguments, tmp_path):
     check(outcome, "non-finite features on rank 1")
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 0), ("gloo", 1)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 0), slow("gloo", 1)])
 def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "hang", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, f"error: rank {rank} (process ", allowed=HANG + FAST)
@@ -103,7 +104,7 @@ def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     assert waits in outcome.output and "in hang" in outcome.output
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 1), ("gloo", 0)])
+@pytest.mark.parametrize("launcher, rank", [slow("mpi", 1), ("gloo", 0)])
 def test_a_rank_that_is_stopped(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "stop", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, "and is stopped (SIGSTOP or a debugger): it is at update 3", allowed=HANG + FAST)

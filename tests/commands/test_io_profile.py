@@ -14,7 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from conftest import CLASSES, LAUNCHERS
+from conftest import CLASSES, LAUNCHERS, slow
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.synthetic import dataset
@@ -25,7 +25,7 @@ SHORT = ["--profile-io", "--profile-seconds", "0.5"]
 PHASES = ["reader alone", "training, dummy images", "training, the set"]
 
 
-@pytest.mark.parametrize("launcher", ["python", "run.sh"])
+@pytest.mark.parametrize("launcher", [slow("python"), "run.sh"])
 def test_profile_prints_and_writes_its_figures_and_changes_no_training(launcher, run, settings, tmp_path):
     ranks, command, environment = LAUNCHERS[launcher]
     trained = tmp_path / "models" / "small-arcface-demo"
@@ -135,7 +135,7 @@ def test_training_on_a_demo_set_copied_by_the_printed_commands(run, settings, fa
     assert summary["updates"] == 2
 
 
-@pytest.mark.parametrize("launcher", ["python", "run.sh"])
+@pytest.mark.parametrize("launcher", [slow("python"), "run.sh"])
 @pytest.mark.parametrize(
     "arguments, sign",
     [

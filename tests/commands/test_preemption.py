@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from conftest import LAUNCHERS
+from conftest import LAUNCHERS, slow
 from groups import checkpoints_in, processes_with, started
 
 PREEMPTED = 75
@@ -49,7 +49,7 @@ def wait_for_end(models):
         ("python", [signal.SIGTERM, signal.SIGTERM], PREEMPTED),
         # The exit codes of horovodrun itself.
         ("horovodrun over Gloo", [signal.SIGTERM], 1),
-        ("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
+        slow("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
     ],
 )
 def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, arguments, tmp_path):

@@ -7,7 +7,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import LAUNCHERS
+from conftest import LAUNCHERS, slow
 
 from paths import ROOT
 
@@ -55,7 +55,9 @@ def check_outcome(folder, ranks, loss="arcface"):
     return summary
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "launcher", ["run.sh", slow("run.sh with 4 ranks"), slow("horovodrun over MPI"), "horovodrun over Gloo", "python"]
+)
 def test_every_launcher_trains(launcher, run, settings, tmp_path):
     ranks, command, environment = LAUNCHERS[launcher]
     result = run(*command, *settings, **environment)
