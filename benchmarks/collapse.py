@@ -39,8 +39,8 @@ def main() -> None:
     print("| changed | settings | accuracy | dimensions | mode agreement |")
     print("| --- | --- | --- | --- | --- |", flush=True)
     for name, change in CHANGES.items():
-        words = [f"{key}={value}" for key, value in {**BEFORE, **change}.items()]
-        summary = train(FOLDER, 1, 1, words)
+        arguments = [f"{key}={value}" for key, value in {**BEFORE, **change}.items()]
+        summary = train(FOLDER, 1, 1, arguments)
         settings = " ".join(f"`{key}={value}`" for key, value in change.items())
         print(f"| {name} | {settings} |", figures(summary), "|", flush=True)
 

@@ -41,12 +41,12 @@ def sample(runs: int, draw: int) -> list[Run]:
     return random.Random(draw).sample(every, runs)
 
 
-def train(folder: Path, ranks: int, threads: int, words: list[str]) -> dict:
-    """The summary of a training with these words, taken from a subfolder of ``folder`` named by them if it is there."""
-    models = folder / "-".join([f"{ranks}x{threads}", *words])
+def train(folder: Path, ranks: int, threads: int, arguments: list[str]) -> dict:
+    """The summary of a training with these arguments, or of an earlier one with the same arguments in ``folder``."""
+    models = folder / "-".join([f"{ranks}x{threads}", *arguments])
     if not list(models.glob("*/summary.json")):
         environment = {**os.environ, "NP": str(ranks), "OMP_NUM_THREADS": str(threads)}
-        command = ["bash", "run.sh", *words, f"models_root={models}"]
+        command = ["bash", "run.sh", *arguments, f"models_root={models}"]
         subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
     (summary,) = models.glob("*/summary.json")
     return json.loads(summary.read_text())
@@ -62,14 +62,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--draw", type=int, default=15)
-    parser.add_argument("words", nargs="*", metavar="name=value")
+    parser.add_argument("arguments", nargs="*", metavar="name=value")
     args = parser.parse_intermixed_args()
     print("| loss | r | ranks | threads | seed | bound | accuracy | dimensions | mode agreement | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     found: dict[tuple[str, float], list[float]] = {}
     for run in sample(args.runs, args.draw):
-        words = [f"loss={run.loss}", f"sample_ratio={run.ratio}", f"seed={run.seed}", *args.words]
-        summary, least = train(FOLDER, run.ranks, run.threads, words), LEAST_ACCURACY[run.ratio]
+        arguments = [f"loss={run.loss}", f"sample_ratio={run.ratio}", f"seed={run.seed}", *args.arguments]
+        summary, least = train(FOLDER, run.ranks, run.threads, arguments), LEAST_ACCURACY[run.ratio]
         found.setdefault((run.loss, run.ratio), []).append(summary["verification"]["demo_val"])
         print(
             "|",

@@ -1,4 +1,4 @@
-"""Time of a training step on 1, 2 and 4 ranks and over slow links, beside what the planner's model foretells.
+"""Time of a training step on 1, 2 and 4 ranks and over slow links, beside what the planner's model predicts.
 
 . setup-utils/env.sh
 python benchmarks/links.py                             # 5 minutes, root: the table of docs/scale.md
@@ -9,7 +9,7 @@ python benchmarks/links.py --from /tmp/links.json      # ... to be fitted and pr
 
 The step is that of the real layer and backbone; ranks have a thread each. "Hosts" are network namespaces of this
 machine (tests/virtual_hosts.py). The model's constants are fitted to 1 and 2 ranks and to two hosts without a limit,
-and foretell the rest. More ranks than cores take turns on them.
+and predict the rest. More ranks than cores take turns on them.
 """
 
 from __future__ import annotations
@@ -196,11 +196,11 @@ def crossing(case: Case, of_host: int) -> float:
 
 
 def compared(found: list[dict], machine: Machine) -> list[str]:
-    """A table of measured and foretold."""
+    """A table of measured and predicted times."""
     rows = []
     for one in found:
         where, measured = Condition(*one["condition"]), as_measured(one, machine)
-        foretold = predict(machine, measured)
+        predicted = predict(machine, measured)
         planned = crossing(measured.case, where.of_host)
         _, median, sent = np.median(one["rounds"], axis=0).tolist()
         rows.append(
@@ -210,8 +210,8 @@ def compared(found: list[dict], machine: Machine) -> list[str]:
                 f"{planned / 1e3:,.0f}, {sent / 1e3:,.0f}" if planned else "-",
                 f"{1e3 * measured.seconds:,.0f}",
                 f"{1e3 * median:,.0f}",
-                f"{1e3 * foretold:,.0f}",
-                f"{foretold / measured.seconds - 1:+.0%}",
+                f"{1e3 * predicted:,.0f}",
+                f"{predicted / measured.seconds - 1:+.0%}",
             )
         )
     heading = ("ranks and link", "classes, images of a rank", "kB over a card: planned, counted")
@@ -223,8 +223,8 @@ def errors(found: list[dict], machine: Machine) -> list[str]:
     others = [as_measured(one, machine) for one in found if not Condition(*one["condition"]).fitted]
     sizes = sorted(abs(predict(machine, one) / one.seconds - 1) for one in others)
     figures = ", ".join(f"{name} {getattr(machine, name):.2g}" for name in FITTED)
-    told = f"Of the {len(sizes)} rows that are not fitted, half are off by less than {np.median(sizes):.0%}"
-    return ["", f"{told}, all by less than {math.ceil(100 * sizes[-1])}%. Fitted: {figures}."]
+    share = f"Of the {len(sizes)} rows that are not fitted, half are off by less than {np.median(sizes):.0%}"
+    return ["", f"{share}, all by less than {math.ceil(100 * sizes[-1])}%. Fitted: {figures}."]
 
 
 def check_one_link(mbit: float, delay_ms: float) -> None:
@@ -244,23 +244,23 @@ def main() -> None:
     parser.add_argument("--doc", action="store_true", help="write the table into docs/scale.md")
     parser.add_argument("--out", help="a file for what was measured")
     parser.add_argument("--from", dest="source", nargs="+", help="such files, instead of measuring")
-    words = parser.parse_args()
-    if not words.source and unavailable():
+    args = parser.parse_args()
+    if not args.source and unavailable():
         parser.error(unavailable())
-    if words.mbit or words.delay:
-        check_one_link(words.mbit, words.delay)
+    if args.mbit or args.delay:
+        check_one_link(args.mbit, args.delay)
         return
-    if words.source:
-        found = joined([json.loads(Path(name).read_text()) for name in words.source])
+    if args.source:
+        found = joined([json.loads(Path(name).read_text()) for name in args.source])
     else:
-        found = measure(list(CONDITIONS), SIZES, words.steps, words.rounds)
-    if words.out:
-        Path(words.out).write_text(json.dumps(found))
+        found = measure(list(CONDITIONS), SIZES, args.steps, args.rounds)
+    if args.out:
+        Path(args.out).write_text(json.dumps(found))
     fitted = [as_measured(one, GUESS) for one in found if Condition(*one["condition"]).fitted]
     machine = fit(GUESS, FITTED, fitted)
     lines = compared(found, machine) + errors(found, machine)
     print("\n".join(lines))
-    if words.doc:
+    if args.doc:
         put(PAGE, "links", "benchmarks/links.py", lines)
 
 

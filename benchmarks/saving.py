@@ -66,22 +66,22 @@ def main() -> None:
     parser.add_argument("--saves", type=int, default=4)
     parser.add_argument("--every", type=int, default=20, help="steps; a save must be done before the next begins")
     parser.add_argument("--folder", help="of the disk to write to; default: that of temporary files")
-    words = parser.parse_args()
+    args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()
-    place = collectives.broadcast("folder", tempfile.mkdtemp(dir=words.folder) if hvd.rank() == 0 else None)
-    module = layer.build(SampleDistributeModule, words.classes, words.ratio)
-    watch = Watch(module, CheckpointFolder(place, kept=1), words.every)
-    for batch in layer.batches(words.classes, words.every * (words.saves + 1)):
+    place = collectives.broadcast("folder", tempfile.mkdtemp(dir=args.folder) if hvd.rank() == 0 else None)
+    module = layer.build(SampleDistributeModule, args.classes, args.ratio)
+    watch = Watch(module, CheckpointFolder(place, kept=1), args.every)
+    for batch in layer.batches(args.classes, args.every * (args.saves + 1)):
         watch.step(batch)
     watch.checkpoint.save(module.num_update)
     if hvd.rank() == 0:
         size = sum(path.stat().st_size for path in Path(place).glob("step-*/*"))
         quiet, busy = np.median(watch.quiet[2:]), np.mean(watch.busy)
         print(
-            f"{words.classes} classes, r = {words.ratio}, {hvd.size()} ranks, {size / 1e6:.0f} MB: copy "
+            f"{args.classes} classes, r = {args.ratio}, {hvd.size()} ranks, {size / 1e6:.0f} MB: copy "
             f"{np.median(watch.copies):.3f} s, written {np.median(watch.writing):.2f} s later; a step takes "
-            f"{quiet * 1e3:.0f} ms, {busy * 1e3:.0f} ms while that goes on ({len(watch.busy)} of them, "
+            f"{quiet * 1e3:.0f} ms, {busy * 1e3:.0f} ms meanwhile ({len(watch.busy)} of them, "
             f"{100 * (busy / quiet - 1):+.0f} %)"
         )
         shutil.rmtree(place)

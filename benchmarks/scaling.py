@@ -53,10 +53,10 @@ def measure(classes: int, ratio: float, steps: int) -> None:
         print(json.dumps({"ranks": size, "seconds": seconds, "moved": moved}), flush=True)
 
 
-def launch(ranks: int, words: argparse.Namespace) -> dict:
-    """Measures with so many ranks."""
+def launch(ranks: int, args: argparse.Namespace) -> dict:
+    """Runs the measurement with this number of ranks."""
     command = ["mpirun", "-q", "-np", str(ranks), sys.executable, __file__, "--measure"]
-    command += ["--classes", str(words.classes), "--ratio", str(words.ratio), "--steps", str(words.steps)]
+    command += ["--classes", str(args.classes), "--ratio", str(args.ratio), "--steps", str(args.steps)]
     env = dict(os.environ, HOROVOD_TIMELINE="DYNAMIC", OMP_NUM_THREADS="1")
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
@@ -65,14 +65,14 @@ def launch(ranks: int, words: argparse.Namespace) -> dict:
     return json.loads(lines[-1])
 
 
-def draw(path: str, results: list[dict], words: argparse.Namespace) -> None:
+def draw(path: str, results: list[dict], args: argparse.Namespace) -> None:
     """Milliseconds and kilobytes over the number of classes."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    labels = [f"{one['ranks']} x {words.classes:,}" for one in results]
+    labels = [f"{one['ranks']} x {args.classes:,}" for one in results]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
     left.bar(labels, [core_milliseconds(one) for one in results], color="#4477aa")
     left.set(title="core time of a rank in a step", ylabel="ms", xlabel="ranks x classes")
@@ -99,23 +99,23 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--chart", default=str(ROOT / "docs" / "scaling.png"))
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    words = parser.parse_args()
-    if words.measure:
+    args = parser.parse_args()
+    if args.measure:
         sys.path.insert(0, str(ROOT / "benchmarks"))
-        measure(words.classes, words.ratio, words.steps)
+        measure(args.classes, args.ratio, args.steps)
         return
-    results = [launch(ranks, words) for ranks in RANKS]
+    results = [launch(ranks, args) for ranks in RANKS]
     print("| ranks | classes | G | ms a step | core ms of a rank | kB received: features, statistics, gradients |")
     print("| --- | --- | --- | --- | --- | --- |")
     for one in results:
         moved = ", ".join(f"{one['moved'].get(name, 0) / 1e3:.1f}" for name in PARTS)
         ranks, milliseconds = one["ranks"], 1e3 * one["seconds"]
         print(
-            f"| {ranks} | {ranks * words.classes:,} | {64 * ranks} | {milliseconds:.0f} | {core_milliseconds(one):.0f} "
+            f"| {ranks} | {ranks * args.classes:,} | {64 * ranks} | {milliseconds:.0f} | {core_milliseconds(one):.0f} "
             f"| {moved} |"
         )
-    draw(words.chart, results, words)
-    print(f"chart: {words.chart}")
+    draw(args.chart, results, args)
+    print(f"chart: {args.chart}")
 
 
 if __name__ == "__main__":

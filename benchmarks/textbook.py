@@ -13,7 +13,7 @@ from partial_fc_mxnet import SampleDistributeModule
 
 
 class TextbookModule(SampleDistributeModule):
-    """Partial FC with two normalised copies, a one-hot matrix, autograd, and zero-padded all-reduces.
+    """Partial FC with two normalized copies, a one-hot matrix, autograd, and zero-padded all-reduces.
 
     Collectives of a step: all-reduces of features (G, E), labels (G,), row maxima (G,), row sums (G,), targets (G,) and
     the feature gradient (G, E).
