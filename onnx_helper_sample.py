@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.cli import number_above_0, run_command, start
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -24,22 +24,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--track", choices=list(TRACKS), default="ms1m", help="track of the limits (default: ms1m)")
     parser.add_argument(
         "--time-limit",
-        type=milliseconds,
+        type=number_above_0("a number of milliseconds"),
         metavar="MS",
         help=f"time limit of one face instead of the track's, which is for {REFERENCE_DEVICE}",
     )
     return parser
-
-
-def milliseconds(text: str) -> float:
-    """Parses a time above 0 ms. For argparse."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"must be a number of milliseconds above 0, got {text!r}")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
-from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.cli import number_above_0, run_command, start
 
 from .options import make_parser, recipe_of
 
@@ -29,6 +29,9 @@ class Threshold(NamedTuple):
     origin: str
 
 
+squared_distance = number_above_0("a squared distance", 4)  # of unit vectors
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Returns the argument parser."""
     parser = make_parser("compare", __doc__, "a.jpg b.jpg --model backbone.onnx")
@@ -40,17 +43,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="squared distance below which the images show the same person (default: the model's)",
     )
     return parser
-
-
-def squared_distance(text: str) -> float:
-    """Parses a squared distance of unit vectors: above 0 and at most 4. For argparse."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 4:
-        raise argparse.ArgumentTypeError(f"must be a squared distance above 0 and at most 4, got {text!r}")
-    return number
 
 
 def threshold_of(model: FaceModel) -> Threshold | None:

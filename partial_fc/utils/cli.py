@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import signal
 import sys
@@ -67,6 +68,22 @@ def error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
+
+
+def number_above_0(name: str, highest: float = math.inf):
+    """Returns an argparse type for numbers above 0 and at most `highest`; `name` says in errors what they are."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0.0
+        if not 0 < number <= highest:
+            bounds = "above 0" if highest == math.inf else f"above 0 and at most {highest:g}"
+            raise argparse.ArgumentTypeError(f"must be {name} {bounds}, got {text!r}")
+        return number
+
+    return parse
 
 
 def whole_number(lowest: int, highest: int | None = None):

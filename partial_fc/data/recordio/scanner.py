@@ -36,23 +36,6 @@ class Extent(NamedTuple):
         return sum(length for _, length in self.pieces) + len(MAGIC_BYTES) * (len(self.pieces) - 1)
 
 
-def scan_records(rec_path: str | os.PathLike) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, payload) of every record, in the order of the file, in constant memory.
-
-    Raises:
-        BrokenRecordError: at the first damaged record; its `offset` and message say where and why.
-    """
-    path = os.fspath(rec_path)
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        for extent in walk_records(fd, 0, os.fstat(fd).st_size):
-            yield extent.offset, read_payload(fd, extent)
-    except BrokenRecordError as error:
-        raise BrokenRecordError(error.offset, f"{path}: the record at offset {error.offset} {error}") from None
-    finally:
-        os.close(fd)
-
-
 def walk_records(fd: int, start: int, stop: int) -> Iterator[Extent]:
     """Yields the records in [start, stop) of an open file. Raises BrokenRecordError at a damaged record."""
     position = start

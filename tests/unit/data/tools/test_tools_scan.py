@@ -1,4 +1,4 @@
-"""scan_records: a .rec from front to back, without its index."""
+"""walk_records: a .rec from front to back, without its index."""
 
 import os
 import struct
@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordWriter
-from partial_fc.data.recordio.scanner import BrokenRecordError, locate_record, scan_records
+from partial_fc.data.recordio.scanner import BrokenRecordError, locate_record, read_payload, walk_records
 
 PAYLOADS = [
     b"",
@@ -35,11 +35,13 @@ def offsets_of(rec):
 def scan_to_the_end(rec):
     """(what was read, the error or None)"""
     read = []
-    try:
-        for record in scan_records(rec):
-            read.append(record)
-    except BrokenRecordError as error:
-        return read, error
+    with open(rec, "rb") as file:
+        fd = file.fileno()
+        try:
+            for extent in walk_records(fd, 0, os.path.getsize(rec)):
+                read.append((extent.offset, read_payload(fd, extent)))
+        except BrokenRecordError as error:
+            return read, error
     return read, None
 
 
@@ -53,7 +55,7 @@ def test_a_truncated_file(rec, cut):
     read, error = scan_to_the_end(rec)
     assert read == list(zip(offsets_of(rec), PAYLOADS))[:-1]
     assert error.offset == offsets_of(rec)[-1]
-    assert str(error).startswith(f"{rec}: the record at offset {error.offset} ") and "truncated" in str(error)
+    assert "truncated" in str(error)
 
 
 def test_bytes_that_are_not_a_record(rec):
@@ -82,4 +84,4 @@ def test_the_inside_of_a_record_is_not_a_record(rec):
 
 def test_an_empty_file_has_no_records(tmp_path):
     (tmp_path / "a.rec").touch()
-    assert list(scan_records(tmp_path / "a.rec")) == []
+    assert scan_to_the_end(tmp_path / "a.rec") == ([], None)
