@@ -12,7 +12,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.distributed.collectives import Collectives
-from partial_fc.distributed.errors import JobError, Preempted
+from partial_fc.distributed.errors import JobError as JobError  # for callers of this module
+from partial_fc.distributed.errors import Preempted as Preempted
 from partial_fc.distributed.run_rank import run_rank
 
 from .errors import error_message
@@ -95,6 +96,3 @@ training_begun = OF_PROCESS.training_begun
 def run(main: Callable[[], None]) -> None:
     """Runs the work of this rank, see partial_fc.distributed.run_rank.run_rank."""
     run_rank(OF_PROCESS, main)
-
-
-__all__ = ["JobError", "Preempted"]
