@@ -13,7 +13,7 @@ import numpy as np
 
 from partial_fc.evaluation.validation_set import PairsOfRank
 from partial_fc.inference.distances import squared_distances
-from partial_fc.training.verification import PairFigures
+from partial_fc.training.verification_history import PairFigures
 
 from . import collectives
 

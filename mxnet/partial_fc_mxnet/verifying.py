@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
-from partial_fc.training.verification import (
+from partial_fc.training.verification_history import (
     PairFigures,
     add_point,
     best_accuracy,

@@ -12,7 +12,7 @@ from partial_fc.checkpoint import Manifest
 from partial_fc.utils.text import plural
 
 from .results import TrainingResult
-from .verification import best_accuracy
+from .verification_history import best_accuracy
 
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
 # Settings that select how a training starts: a resumed training has other ones.

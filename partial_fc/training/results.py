@@ -12,7 +12,7 @@ from partial_fc.utils.text import plural
 
 from .loss_point import LossPoint
 from .report import HardPair, Results, SetResult, draw_curves, hardest_pairs, roc_curve, write_page, write_summary
-from .verification import PairFigures, best_accuracy
+from .verification_history import PairFigures, best_accuracy
 
 HARDEST = 8  # pairs of each kind that the report shows per set
 

@@ -12,7 +12,7 @@ from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.log_lines import log_resume, log_summary
 from partial_fc.training.loss_point import LossPoint
 from partial_fc.training.results import TrainingResult, summarize, write_results
-from partial_fc.training.verification import PairFigures
+from partial_fc.training.verification_history import PairFigures
 
 POINTS = [VerificationPoint(n, a, 0.01, 1.2, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0) for n, a in ((10, 0.8), (20, 0.7))]
 SETTINGS = dict(dataset="demo", network="small", loss="arcface", batch_size=8, sample_ratio=0.5)

@@ -6,7 +6,7 @@ import pytest
 
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.saving import onnx_metadata
-from partial_fc.training.verification import add_point, best_accuracy, points_from_json, write_point
+from partial_fc.training.verification_history import add_point, best_accuracy, points_from_json, write_point
 
 
 def point(num_update, accuracy=0.5):
