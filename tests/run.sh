@@ -34,13 +34,13 @@ pytest=(python -m pytest -q --durations=10 --durations-min=1 -m "$speed")
 if [ "$speed" = slow ]; then
     group slow 1500 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/commands
 else
-    group 'one process' 400 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel
-    group '2 ranks, MPI' 180 mpirun -q -np 2 "${pytest[@]}" tests/parallel
-    group '3 ranks, MPI' 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel
+    group 'one process' 400 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel/mx
+    group '2 ranks, MPI' 180 mpirun -q -np 2 "${pytest[@]}" tests/parallel/mx
+    group '3 ranks, MPI' 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel/mx
     # Gloo transports the same bytes, and its cycles keep both cores busy: tests that only compute run under MPI alone.
-    group '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel \
-        --ignore=tests/parallel/test_textbook.py --ignore=tests/parallel/test_layer_oracle.py \
-        --ignore=tests/parallel/test_optimizer.py --ignore=tests/parallel/test_bank_places.py
+    group '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel/mx \
+        --ignore=tests/parallel/mx/test_textbook.py --ignore=tests/parallel/mx/test_layer_oracle.py \
+        --ignore=tests/parallel/mx/test_optimizer.py --ignore=tests/parallel/mx/test_bank_places.py
     group commands 900 "${pytest[@]}" -n 3 --dist worksteal tests/commands
 fi
 printf '\n== seconds by group\n'

@@ -27,7 +27,7 @@ def test_resharding_over_several_numbers_of_ranks_changes_no_bit(chain, classes,
         folders.append(tmp_path / str(number))
         command = [sys.executable, ROOT / "tests" / "commands" / "reshard.py", classes, folders[-1], *source]
         launcher = ["mpirun", "-q", "--oversubscribe", "-np", ranks] if ranks > 1 else []
-        result = run(*launcher, *command, OMP_NUM_THREADS="1", PYTHONPATH=f"{SOURCES}:{ROOT}/tests/parallel")
+        result = run(*launcher, *command, OMP_NUM_THREADS="1", PYTHONPATH=f"{SOURCES}:{ROOT}/tests/parallel/mx")
         assert result.returncode == 0, result.stdout + result.stderr
     expected, first = contents(folders[0])
     assert first.num_update == 4 and expected["weight_mom"].any()

@@ -1,4 +1,4 @@
-"""The layout: the folder mxnet/ must never shadow the package, and imports go from higher levels to lower ones."""
+"""The layout: mxnet/ never shadows the package, the trainers are independent, imports go to the same level or lower."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -17,14 +17,15 @@ LEVELS = (
     ("training",),
 )
 LEVEL = {f"partial_fc.{room}": level for level, rooms in enumerate(LEVELS) for room in rooms}
-LEVEL["partial_fc_mxnet"] = len(LEVELS)
+TRAINERS = {"partial_fc_mxnet": ROOT / "mxnet", "partial_fc_torch": ROOT / "pytorch"}
+LEVEL |= dict.fromkeys(TRAINERS, len(LEVELS))
 NUMERIC_ONLY = {"mxnet", "horovod", "mxboard", "torch"}  # what partial_fc must not need
 PROGRAMS = {"default", "config", "train_memory", "train"}  # what no library reads
 
 
 def sources():
     """(dotted name, path) of every file of the libraries."""
-    for top, folder in (("partial_fc", ROOT), ("partial_fc_mxnet", ROOT / "mxnet")):
+    for top, folder in {"partial_fc": ROOT, **TRAINERS}.items():
         for path in sorted((folder / top).rglob("*.py")):
             name = ".".join(path.relative_to(folder).with_suffix("").parts)
             yield name, path
@@ -44,15 +45,15 @@ def imported(name, path):
 def room(name):
     """partial_fc.data for partial_fc.data.tools.pack; None for what is not ours."""
     parts = name.split(".")
-    if parts[0] == "partial_fc_mxnet":
+    if parts[0] in TRAINERS:
         return parts[0]
     return ".".join(parts[:2]) if parts[0] == "partial_fc" and len(parts) > 1 else None
 
 
-def test_the_folder_mxnet_is_not_a_package():
-    assert not (ROOT / "mxnet" / "__init__.py").exists()
+@pytest.mark.parametrize("folder, content", [("mxnet", {"partial_fc_mxnet"}), ("pytorch", {"partial_fc_torch"})])
+def test_source_roots_and_tests_are_no_packages(folder, content):
+    assert {path.name for path in (ROOT / folder).iterdir()} - {"__pycache__"} == content
     assert not list((ROOT / "tests").rglob("__init__.py"))
-    assert [p.name for p in (ROOT / "mxnet").iterdir() if p.name != "__pycache__"] == ["partial_fc_mxnet"]
 
 
 def test_test_files_have_unique_names():
@@ -71,10 +72,17 @@ def test_no_module_lies_outside_the_rooms():
     assert not stray
 
 
-@pytest.mark.parametrize("top, forbidden", [("partial_fc", NUMERIC_ONLY | PROGRAMS), ("partial_fc_mxnet", PROGRAMS)])
-def test_libraries_do_not_import_what_stands_above_them(top, forbidden):
+@pytest.mark.parametrize(
+    "top, forbidden",
+    [
+        ("partial_fc", NUMERIC_ONLY | PROGRAMS | TRAINERS.keys()),
+        ("partial_fc_mxnet", PROGRAMS | {"torch", "partial_fc_torch"}),
+        ("partial_fc_torch", PROGRAMS | {"mxnet", "horovod", "mxboard", "partial_fc_mxnet"}),
+    ],
+)
+def test_libraries_do_not_import_what_stands_above_or_beside_them(top, forbidden):
     files = [(name, path) for name, path in sources() if name.split(".")[0] == top]
-    assert len(files) > 30
+    assert files
     wrong = {name: {word.split(".")[0] for word in imported(name, path)} & forbidden for name, path in files}
     assert not {name: words for name, words in wrong.items() if words}
 

@@ -258,8 +258,11 @@ def test_packages_of_pyproject_are_those_on_disk():
         re.findall(r'"([\w.]+)"', re.search(r"^packages = \[(.*?)\]", text, re.MULTILINE | re.DOTALL).group(1))
     )
     found = set()
-    for root in (ROOT, ROOT / "mxnet"):
-        for package in ("partial_fc", "partial_fc_mxnet"):
-            files = (root / package).rglob("__init__.py") if (root / package).is_dir() else []
-            found |= {".".join(file.parent.relative_to(root).parts) for file in files}
+    for root, package in (
+        (ROOT, "partial_fc"),
+        (ROOT / "mxnet", "partial_fc_mxnet"),
+        (ROOT / "pytorch", "partial_fc_torch"),
+    ):
+        files = (root / package).rglob("__init__.py")
+        found |= {".".join(file.parent.relative_to(root).parts) for file in files}
     assert stated == found

@@ -10,9 +10,10 @@ import pytest
 from layer import MARGINS, Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
 
 from partial_fc_mxnet import MarginLoss, data_parallel, memory_bank
+from paths import ROOT
 
 STEPS = 20
-ASSET = os.path.join(os.path.dirname(__file__), "..", "assets", "one_rank.json")
+ASSET = ROOT / "tests" / "assets" / "one_rank.json"
 
 
 def trajectory(classes, loss, folder, ratio=1.0, gpu=True, steps=STEPS):

@@ -1,0 +1,1 @@
+"""Training with Partial FC on PyTorch."""

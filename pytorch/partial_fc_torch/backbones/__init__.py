@@ -1,0 +1,1 @@
+"""Backbones as torch.nn.Module."""

@@ -1,0 +1,1 @@
+"""The classification layer on PyTorch."""
