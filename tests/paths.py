@@ -4,5 +4,6 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# PYTHONPATH of programs that tests start
-SOURCES = os.pathsep.join(str(folder) for folder in (ROOT, ROOT / "mxnet", ROOT / "pytorch"))
+SOURCES = os.pathsep.join(
+    (str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch"))
+)  # PYTHONPATH of programs that tests start

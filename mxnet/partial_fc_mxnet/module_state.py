@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import mxnet as mx
 import numpy as np
 
+from partial_fc.utils.text import some
+
 from .ops import module_arrays
 
 Arrays = dict[str, np.ndarray]
@@ -86,7 +88,9 @@ def set_optimizer(module, arrays: Arrays, num_update: int) -> None:
             unused.discard(key)
         updater.states[index], updater.states_synced[index] = state, True
     if unused:
-        raise ValueError(f"it holds {_some(unused)} of an optimizer that this training does not have: set momentum")
+        raise ValueError(
+            f"it holds {some(sorted(unused))} of an optimizer that this training does not have: set momentum"
+        )
     optimizer.num_update = num_update
 
 
@@ -111,7 +115,7 @@ def _leaves(state, place: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:
 def _select(arrays: Arrays, kind: str, own: dict[str, mx.nd.NDArray]) -> dict[str, mx.nd.NDArray]:
     missing = {name for name in own if f"{kind}:{name}" not in arrays}
     if missing:
-        raise ValueError(f"it has no {_some(missing)}, which this backbone needs: train the same network")
+        raise ValueError(f"it has no {some(sorted(missing))}, which this backbone needs: train the same network")
     selected = {name: array.copy() for name, array in own.items()}
     for name, array in selected.items():
         _copy(f"{kind}:{name}", arrays, array)
@@ -125,7 +129,3 @@ def _copy(key: str, arrays: Arrays, array: mx.nd.NDArray) -> None:
             f"{key} {problem}, expected {array.shape} as in this training: train the same network and optimizer"
         )
     array[:] = arrays[key]
-
-
-def _some(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")

@@ -1,6 +1,8 @@
-"""Numbers as text for people. Standard library only: the checks before a job starts use it too."""
+"""Numbers and names as text for people. Standard library only: the checks before a job starts use it too."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def plural(count: int, singular: str, plural: str = "") -> str:
@@ -15,3 +17,8 @@ def amount(size: float) -> str:
             return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first three names, and how many others there are: "a, b, c and 2 others"."""
+    return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, 'other')}" if len(names) > 3 else "")

@@ -10,11 +10,13 @@ the slopes of PReLU at 0.25.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import mxnet as mx
+
+from partial_fc.checkpoint.backbone_layers import UNITS
+from partial_fc.utils.config import choose
 
 from . import mobilefacenet, resnet, small
 from .blocks import ACTIVATIONS, BN_MOMENTUM, Style
@@ -41,21 +43,12 @@ class Network(NamedTuple):
     centered: bool = False
 
 
-def _plain(*units: int) -> Network:
-    return Network(resnet.plain_body, {"units": units})
-
-
 def _grouped(*units: int) -> Network:
     return Network(resnet.grouped_body, {"units": units})
 
 
 NETWORKS: dict[str, Network] = {
-    "r18": _plain(2, 2, 2, 2),
-    "r34": _plain(3, 4, 6, 3),
-    "r50": _plain(3, 4, 14, 3),
-    "r100": _plain(3, 13, 30, 3),
-    "r124": _plain(3, 13, 40, 5),
-    "r200": _plain(6, 26, 60, 6),
+    **{name: Network(resnet.plain_body, {"units": units}) for name, units in UNITS.items()},
     "rx50": _grouped(3, 4, 6, 3),
     "rx101": _grouped(3, 4, 23, 3),
     "mbf": Network(mobilefacenet.body, {}, net_output="GDC"),
@@ -92,9 +85,12 @@ def get_symbol(
     Raises:
         ValueError: a name is unknown (the message has the nearest known one) or a number is out of range.
     """
-    entry = NETWORKS[_known("network", network, NETWORKS)]
-    net_act = _known("net_act", entry.net_act if net_act is None else net_act, ACTIVATIONS)
-    net_output = _known("net_output", entry.net_output if net_output is None else net_output, HEADS)
+    choose("network", network, NETWORKS)
+    entry = NETWORKS[network]
+    net_act = entry.net_act if net_act is None else net_act
+    choose("net_act", net_act, ACTIVATIONS)
+    net_output = entry.net_output if net_output is None else net_output
+    choose("net_output", net_output, HEADS)
     if embedding_size < 1:
         raise ValueError(f"embedding_size is {embedding_size}, expected a positive number of dimensions, usually 512")
     if not 0.0 <= bn_mom < 1.0:
@@ -103,11 +99,3 @@ def get_symbol(
     # A new counter for unnamed nodes, so that the same call always produces the same model-symbol.json.
     with mx.name.NameManager():
         return embedding(entry.body(style, **entry.arguments), net_output, embedding_size, style, entry.centered)
-
-
-def _known(setting: str, value: str, known: Iterable[str]) -> str:
-    if value in known:
-        return value
-    names = ", ".join(known)
-    near = difflib.get_close_matches(str(value), list(known), n=1, cutoff=0.0)[0]
-    raise ValueError(f"unknown {setting} {value!r}: did you mean {near!r}? Known are {names}")

@@ -1,4 +1,4 @@
-from partial_fc.utils.text import amount, plural
+from partial_fc.utils.text import amount, plural, some
 
 
 def test_plurals():
@@ -9,3 +9,8 @@ def test_plurals():
 def test_amounts():
     sizes = (5, 1500, 2_000_000, 128e9, 3e15)
     assert [amount(size) for size in sizes] == ["5 bytes", "1.5 KB", "2.0 MB", "128.0 GB", "3000.0 TB"]
+
+
+def test_some_names():
+    assert some(["b", "a"]) == "b, a"
+    assert some("abcd") == "a, b, c and 1 other" and some("abcde") == "a, b, c and 2 others"

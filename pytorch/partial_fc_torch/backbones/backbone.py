@@ -1,0 +1,106 @@
+"""The frame of every backbone: check of the input, precision of body and head, epsilon of the batch norms.
+
+Legend: B images in a batch, E embedding size, S image size, C channels, (H, W) size of a feature map.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+EPS = 1e-5  # of the published models, and PyTorch's default
+
+
+class Options(NamedTuple):
+    """Arguments of every backbone.
+
+    Attributes:
+        num_features: E.
+        dropout: probability to drop an input of the fully connected layer.
+        fp16: computes the body under a float16 autocast of its own, as arcface_torch does.
+        image_size: S, a multiple of 16.
+    """
+
+    num_features: int = 512
+    dropout: float = 0.0
+    fp16: bool = False
+    image_size: int = 112
+
+
+class Backbone(nn.Module):
+    """A network from normalized images (B, 3, S, S) to embeddings (B, E), which are not of unit length.
+
+    Images are RGB, ``(x / 255 - 0.5) / 0.5``. The body computes under the autocast of the caller, if there is one. The
+    head computes in the dtype of the images, float32: it sums over tens of thousands of numbers, and the loss needs
+    precise angles.
+
+    A subclass has ``body``, from images to a feature map (B, C, H, W), and ``head``, from that map to the embedding.
+    """
+
+    def __init__(self, options: Options):
+        super().__init__()
+        self.image_size, self.fp16 = options.image_size, options.fp16
+        self._eps = EPS
+
+    @property
+    def eps(self) -> float:
+        """Epsilon of the batch norms. Weights of MXNet need the one of MXNet; a state_dict does not contain it."""
+        return self._eps
+
+    @eps.setter
+    def eps(self, eps: float) -> None:
+        for module in self.modules():
+            # Others are a constant of the architecture.
+            if isinstance(module, BATCH_NORMS) and module.eps == self._eps:
+                module.eps = eps
+        self._eps = eps
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Returns the embeddings (B, E), float32.
+
+        Raises:
+            ValueError: The images have another shape than (B, 3, S, S).
+        """
+        # A trace has symbolic sizes.
+        if not torch.jit.is_tracing() and images.shape[1:] != (3, self.image_size, self.image_size):
+            raise ValueError(
+                f"the images have the shape {tuple(images.shape)}, expected (B, 3, {self.image_size}, "
+                f"{self.image_size}): build the network with the image_size of the images"
+            )
+        with torch.autocast(images.device.type, torch.float16) if self.fp16 else nullcontext():
+            maps = self.body(images)
+        with torch.autocast(images.device.type, enabled=False):
+            return self.head(maps.to(images.dtype))
+
+    def body(self, images: torch.Tensor) -> torch.Tensor:
+        """Returns the last feature map (B, C, H, W)."""
+        raise NotImplementedError
+
+    def head(self, maps: torch.Tensor) -> torch.Tensor:
+        """Returns the embeddings (B, E)."""
+        raise NotImplementedError
+
+
+def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    """Convolution without bias, because a batch norm follows; its output has ceil(H / stride) rows."""
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+
+
+def last_batch_norm(num_features: int) -> nn.BatchNorm1d:
+    """Batch norm of the embedding. A cosine loss does not depend on its scale, so gamma is frozen at 1."""
+    norm = nn.BatchNorm1d(num_features)
+    norm.weight.requires_grad = False
+    return norm
+
+
+def initialize_scaled(network: nn.Module) -> None:
+    """Draws weights with variance 2 / fan-out (He et al. 2015, arXiv 1502.01852), as MXNet's trainer; biases are 0."""
+    for module in network.modules():
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
