@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 
+from drawn_weights import draw_weights
 from partial_fc.export.mxnet_symbol import read_symbol
 from partial_fc.export.onnx import read_checkpoint, to_onnx
 from partial_fc.inference.model import FaceModel
@@ -15,21 +16,14 @@ from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 SMALLEST = 16  # pixels; every backbone but those with a depth-wise head takes any multiple of it
 
 
-def random_parameters(symbol, side, seed=0):
-    """Draws parameters that reveal mistakes: slopes of both signs, scales and statistics far from 1 and 0."""
-    rng = np.random.default_rng(seed)
+def random_parameters(symbol, side):
+    """(arg_params, aux_params)."""
     shapes, _, aux_shapes = symbol.infer_shape(data=(1, 3, side, side))
-    arg_params, aux_params = {}, {}
-    for name, shape in zip(symbol.list_arguments(), shapes):
-        if name.endswith("gamma"):
-            arg_params[name] = rng.uniform(-0.4, 0.6, shape) if "relu" in name else rng.uniform(0.5, 1.5, shape)
-        elif name.endswith(("beta", "bias")):
-            arg_params[name] = rng.normal(0, 0.3, shape)
-        elif name != "data":
-            arg_params[name] = rng.standard_normal(shape, np.float32) * np.sqrt(2 / np.prod(shape[1:]))
-    for name, shape in zip(symbol.list_auxiliary_states(), aux_shapes):
-        aux_params[name] = rng.normal(0, 0.3, shape) if name.endswith("mean") else rng.uniform(0.5, 2, shape)
-    return [{name: mx.nd.array(array) for name, array in params.items()} for params in (arg_params, aux_params)]
+    arguments = {name: shape for name, shape in zip(symbol.list_arguments(), shapes) if name != "data"}
+    statistics = dict(zip(symbol.list_auxiliary_states(), aux_shapes))
+    return [
+        {name: mx.nd.array(array) for name, array in draw_weights(names).items()} for names in (arguments, statistics)
+    ]
 
 
 def export(symbol, side, faces=None):
