@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from mxnet.lr_scheduler import LRScheduler, MultiFactorScheduler
+from mxnet.lr_scheduler import LRScheduler
+
+from partial_fc.training.schedule import rate_factor
+
+
+class RateScheduler(LRScheduler):
+    """Multiplies an initial learning rate by the factor of the update.
+
+    Args:
+        base_lr: initial learning rate.
+        factor: number of an update, starting at 1 -> factor, such as that of partial_fc.training.schedule.Schedule.
+    """
+
+    def __init__(self, base_lr: float, factor: Callable[[int], float]):
+        super().__init__(base_lr)
+        self.factor = factor
+
+    def __call__(self, num_update: int) -> float:
+        """Returns the learning rate of an update."""
+        return self.base_lr * self.factor(num_update)
 
 
 def get_scheduler(
@@ -24,12 +44,5 @@ def get_scheduler(
     Returns:
         (backbone scheduler, memory bank scheduler).
     """
-    return tuple(
-        MultiFactorScheduler(step=_steps(lr_steps), factor=0.1, base_lr=lr, warmup_steps=warmup_steps)
-        for lr in (backbone_lr, memory_bank_lr)
-    )
-
-
-def _steps(lr_steps: Sequence[int]) -> list:
-    # MultiFactorScheduler rejects an empty list; no training reaches this step.
-    return list(lr_steps) or [2**62]
+    factor = partial(rate_factor, lr_steps=lr_steps, warmup_steps=warmup_steps)
+    return RateScheduler(backbone_lr, factor), RateScheduler(memory_bank_lr, factor)

@@ -1,9 +1,11 @@
 """Learning rates from settings and the number of ranks."""
 
 import pytest
+from mxnet.lr_scheduler import MultiFactorScheduler
 
 import default
 from partial_fc_mxnet.build import learning_rates
+from partial_fc_mxnet.memory_scheduler import get_scheduler
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,12 @@ from partial_fc_mxnet.build import learning_rates
 def test_rates_scale_with_the_global_batch_unless_set(dataset, ranks, changes, expected):
     settings = default.generate_config(None, dataset, None, changes)
     assert learning_rates(settings, ranks) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("lr_steps, warmup_steps", [([], 0), ([3, 5], 0), ([6, 8, 9], 5), ([2, 4], 7)])
+def test_rates_are_those_of_mxnets_scheduler(lr_steps, warmup_steps):
+    steps = lr_steps or [2**62]  # MXNet refuses an empty list
+    for scheduler, lr in zip(get_scheduler(lr_steps, 0.1, 0.3, warmup_steps), (0.1, 0.3)):
+        expected = MultiFactorScheduler(step=steps, factor=0.1, base_lr=lr, warmup_steps=warmup_steps)
+        rates = [(scheduler(update), expected(update)) for update in range(1, 15)]
+        assert [rate for rate, _ in rates] == pytest.approx([rate for _, rate in rates], rel=1e-15)
