@@ -1,8 +1,8 @@
-"""Every setting with its default and bounds, and the presets of losses, data sets and networks.
+"""Every setting of both trainers with its default and bounds, and the presets of losses, data sets and networks.
 
-``from default import config`` gives the settings. Later values win: the defaults here, the presets that ``dataset``,
-``network`` and ``loss`` name, config.py, and ``name=value`` on the command line. A relative path starts at the folder
-of this file.
+``from default import config`` gives the settings. Later values win: the defaults here, those of a trainer, the presets
+that ``dataset``, ``network`` and ``loss`` name, config.py, and ``name=value`` on the command line. A relative path
+starts at the folder of this file.
 """
 
 import os
@@ -11,6 +11,7 @@ from easydict import EasyDict as edict
 
 from config import config as user_config
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
+from partial_fc.training.schedule import tabulate_rates
 from partial_fc.utils.config import Schema, Setting, SettingsError, read_settings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,14 +29,8 @@ network = edict({name: edict() for name in NETWORKS})
 VALIDATION_SETS = ["lfw", "cfp_fp", "cfp_ff", "agedb_30", "calfw", "cplfw", "vgg2_fp"]
 
 
-def _real(name, classes, lr_steps, max_update, val_targets=("lfw", "cfp_fp", "agedb_30")):
-    return edict(
-        data_name=name,
-        num_classes=classes,
-        lr_steps=list(lr_steps),
-        max_update=max_update,
-        val_targets=list(val_targets),
-    )
+def _real(name, classes, val_targets=("lfw", "cfp_fp", "agedb_30"), **more):
+    return edict(data_name=name, num_classes=classes, val_targets=list(val_targets), **more)
 
 
 def _synthetic(ten_thousands):
@@ -68,18 +63,39 @@ dataset = edict(
         val_targets=["demo_val"],
         baselines=True,
     ),
-    webface=_real("webface", 10575, (20000, 28000), 32000),
-    emore=_real("emore", 85742, (100000, 160000), 180000),
+    webface=_real("webface", 10575, lr_steps=[20000, 28000], max_update=32000),
+    emore=_real("emore", 85742, lr_steps=[100000, 160000], max_update=180000),
     # The original has no schedule for ms1mv3: this is that of emore, which is of nearly the same size.
-    ms1mv3=_real("ms1mv3", 93431, (100000, 160000), 180000),
-    glint360k_8GPU=_real("glint360k", 360232, (200000, 400000, 500000, 550000), 600000, VALIDATION_SETS),
+    ms1mv3=_real("ms1mv3", 93431, lr_steps=[100000, 160000], max_update=180000),
+    glint360k=_real("glint360k", 360232, lr_epochs=[8, 12, 15, 18], num_epoch=20),
+    glint360k_8GPU=_real(
+        "glint360k", 360232, VALIDATION_SETS, lr_steps=[200000, 400000, 500000, 550000], max_update=600000
+    ),
     # The original trains it at 0.1 too, with a global batch of 1024.
-    glint360k_16GPU=edict(_real("glint360k", 360232, (200000, 280000, 360000), 400000, VALIDATION_SETS), lr=0.05),
+    glint360k_16GPU=_real(
+        "glint360k", 360232, VALIDATION_SETS, lr_steps=[200000, 280000, 360000], max_update=400000, lr=0.05
+    ),
 )
+for _name, _classes in (("ms1m-retinaface-t1", 93431), ("ms1m-retinaface-t2", 91180)):
+    dataset[_name] = _real(_name, _classes, lr_epochs=[11, 17, 22], num_epoch=25)
 for _count in (100, 1000, 2000, 3000, 10000):
     dataset[f"{_count}w"] = _synthetic(_count)
 
 PRESETS = {"dataset": dataset, "network": network, "loss": loss}
+
+# Where the PyTorch trainer, which follows arcface_torch (insightface, commit fb5b42fe), differs from the MXNet trainer,
+# which follows the original: defaults, and data sets of the same name.
+TRAINERS = {
+    "mxnet": edict(defaults=edict(), dataset=edict()),
+    "torch": edict(
+        defaults=edict(frequent=50, max_grad_norm=5.0),
+        dataset=edict(
+            emore=_real("faces_emore", 85742, ["lfw"], lr_epochs=[8, 14], num_epoch=16),
+            ms1mv3=dataset["ms1m-retinaface-t1"],
+            webface=_real("faces_webface_112x112", 10572, lr_epochs=[20, 28, 32], num_epoch=34, dropout=0.4),
+        ),
+    ),
+}
 
 # The names in partial_fc_mxnet.symbol, which needs MXNet; empty stands for the network's own.
 ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
@@ -92,7 +108,7 @@ SETTINGS = Schema(
     Setting("network", "small", "backbone", choices=network),
     "Layer",
     Setting("embedding_size", 512, "dimensions of an embedding", at_least=1, at_most=65536),
-    Setting("sample_ratio", 1.0, "share of a rank's class centers in a step", above=0, at_most=1),
+    Setting("sample_ratio", 1.0, "share of a rank's centers in a step", above=0, at_most=1, alias="sample_rate"),
     Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
     Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
     Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
@@ -104,12 +120,18 @@ SETTINGS = Schema(
     Setting("lr", 0.1, "learning rate for a global batch of 512; proportional for others", at_least=0),
     Setting("backbone_lr", 0.0, "learning rate of the backbone for any batch; 0: follow lr", at_least=0),
     Setting("memory_bank_lr", 0.0, "learning rate of the class centers for any batch; 0: follow lr", at_least=0),
-    Setting("warmup_steps", 0, "updates over which both rates grow from 0", at_least=0),
+    Setting("warmup_steps", 0, "updates over which both rates grow linearly from 0", at_least=0),
+    Setting("warmup_epoch", -1, "epochs of quadratic warm-up; -1: none", at_least=-1, trainer="torch"),
     Setting("max_grad_norm", 0.0, "clip the backbone's gradients to this global norm; 0: do not clip", at_least=0),
     Setting("lr_steps", [], "updates after which both rates are divided by 10, set by dataset", item=int, at_least=1),
+    Setting(
+        "lr_epochs", [], "epochs, from 1, before which both are divided by 10", item=int, at_least=1, trainer="torch"
+    ),
+    Setting("lr_func", [], "factor of the rates by epoch", item=float, at_least=0, function=True, trainer="torch"),
     Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0),
+    Setting("num_epoch", 0, "epochs to train; 0: max_update decides", at_least=0, at_most=10**5, trainer="torch"),
     Setting("momentum", 0.9, "momentum of backbone and centers", at_least=0, below=1),
-    Setting("wd", 5e-4, "weight decay of backbone and centers", at_least=0, at_most=1),
+    Setting("wd", 5e-4, "weight decay of backbone and centers", at_least=0, at_most=1, alias="weight_decay"),
     Setting("seed", 0, "seed of everything random", at_least=0, below=2**31),
     Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
     Setting("step_timeout", 600, "seconds without a step that end the job", at_least=1, at_most=10**9),
@@ -118,11 +140,12 @@ SETTINGS = Schema(
     Setting("net_se", False, "squeeze-and-excitation in the residual units"),
     Setting("net_act", "", "activation; empty: the network's own", choices=ACTIVATIONS),
     Setting("net_output", "", "head, E is FC with dropout; empty: the network's own", choices=HEADS),
+    Setting("dropout", 0.0, "share of features dropped before the head", at_least=0, below=1, trainer="torch"),
     Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1),
     "Data",
     Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),
     Setting("data_name", "", "folder of the data set below data_root, set by dataset"),
-    Setting("rec", "", "path of a train.rec, instead of data_root and data_name", path=True),
+    Setting("rec", "", "path of a train.rec, or its folder, instead of data_root and data_name", path=True),
     Setting("num_classes", 0, "identities, set by dataset", at_least=1, at_most=2**45),  # two float32 digits of a label
     Setting("image_size", 112, "side of an image in pixels", at_least=16, at_most=1024, multiple_of=16),
     Setting("shuffle", True, "draw a new order of the images in every epoch"),
@@ -142,12 +165,21 @@ SETTINGS = Schema(
     Setting("class_map", "", "also take its class centers: file that maps the classes, or same", path=True),
     "Output",
     Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
+    Setting("output", "", "folder of the run, instead of one in models_root", path=True, trainer="torch"),
     Setting("frequent", 20, "updates between log lines", at_least=1),
     Setting("verify_every", 2000, "updates between verifications", at_least=1),
     Setting("save_every", 10000, "updates between saves of model and centers", at_least=1),
     Setting("checkpoint_every", 2000, "updates between checkpoints; 0: only when asked to stop", at_least=0),
     Setting("checkpoints_kept", 2, "checkpoints that are kept, the newest ones", at_least=1),
-    former_names={"kept_mb": "logits_cache_mb"},
+    hints={
+        "kept_mb": "its name is now 'logits_cache_mb'",
+        "num_image": "remove it, the number of images is read from the data set",
+    },
+    alternatives=(
+        {"num_epoch": 0, "max_update": None},
+        {"warmup_epoch": -1, "warmup_steps": 0, "lr_func": []},
+        {"lr_epochs": [], "lr_steps": [], "lr_func": []},
+    ),
 )
 
 KEYWORDS = ("", "auto", "same")  # values of path settings that are not paths
@@ -155,10 +187,12 @@ KEYWORDS = ("", "auto", "same")  # values of path settings that are not paths
 
 def defaults() -> edict:
     """A fresh copy of every setting with its default."""
-    return edict(SETTINGS.merge())
+    return edict(SETTINGS.defaults())
 
 
-def generate_config(loss_name=None, dataset_name=None, network_name=None, changes=None, config_file=None):
+def generate_config(
+    loss_name=None, dataset_name=None, network_name=None, changes=None, config_file=None, trainer="mxnet"
+):
     """Fills ``config``: defaults, presets, config.py, ``config_file``, then ``changes``.
 
     Args:
@@ -166,6 +200,7 @@ def generate_config(loss_name=None, dataset_name=None, network_name=None, change
         changes: Settings by name that win over all others, such as those of the command line.
         config_file: Path of a settings.json, or None. Its values win over presets and config.py. If ``changes`` or an
             argument names another preset, what the two presets set is not taken from the file.
+        trainer: "mxnet" or "torch", see TRAINERS.
 
     Returns:
         ``config``.
@@ -176,22 +211,46 @@ def generate_config(loss_name=None, dataset_name=None, network_name=None, change
     given = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
     own = dict(changes or {}, **{kind: name for kind, name in given.items() if name is not None})
     path = absolute(config_file) if config_file else ""
-    saved = read_settings(path) if path else {}
-    layers = [("config.py", user_config), (path, saved), ("", own)]
-    names = SETTINGS.merge(*layers)
-    for kind, presets in PRESETS.items():
+    sources = (("config.py", user_config), (path, read_saved(path)), ("", own))
+    user, saved, own = (SETTINGS.read(source, values, trainer) for source, values in sources)
+    names = {**defaults(), **user, **saved, **own}
+    for kind in PRESETS:
         if saved.get(kind, names[kind]) != names[kind]:
-            for name in {**presets[saved[kind]], **presets[names[kind]]}:
+            for name in {**preset(kind, saved[kind], trainer), **preset(kind, names[kind], trainer)}:
                 saved.pop(name, None)
-    chosen = [(f"preset {names[kind]}", presets[names[kind]]) for kind, presets in PRESETS.items()]
-    settings = SETTINGS.merge(*chosen, *layers)
+    settings = {**defaults(), **TRAINERS[trainer].defaults}
+    for values in (*(preset(kind, names[kind], trainer) for kind in PRESETS), user, saved, own):
+        settings.update(values)
+    complete(settings)
     check_together(settings)
-    for name, setting in SETTINGS.settings.items():
-        if setting.path and settings[name] not in KEYWORDS:
-            settings[name] = absolute(settings[name])
     config.clear()
     config.update(settings)
     return config
+
+
+def preset(kind, name, trainer):
+    """The settings of a preset for this trainer."""
+    presets = TRAINERS[trainer].dataset if kind == "dataset" else {}
+    return SETTINGS.read(f"preset {name}", presets.get(name, PRESETS[kind][name]), trainer)
+
+
+def read_saved(path):
+    """The content of a settings.json, without the max_update that its num_epoch came to; {} for no path."""
+    saved = read_settings(path) if path else {}
+    return {name: value for name, value in saved.items() if name != "max_update" or not saved.get("num_epoch")}
+
+
+def complete(settings):
+    """Replaces a user's lr_func by its values, relative paths by absolute ones, and a folder of ``rec`` by its file."""
+    if callable(settings["lr_func"]):
+        factors = tabulate_rates(settings["lr_func"], settings["num_epoch"])
+        settings["lr_func"] = SETTINGS.settings["lr_func"].check(factors)
+    for name, setting in SETTINGS.settings.items():
+        if setting.path and settings[name] not in KEYWORDS:
+            settings[name] = absolute(settings[name])
+    rec = settings["rec"]
+    if rec and (os.path.isdir(rec) or not os.path.splitext(rec)[1]):
+        settings["rec"] = os.path.join(rec, "train.rec")
 
 
 def absolute(path):
@@ -207,13 +266,17 @@ def check_together(settings):
     Raises:
         SettingsError: With names, values and what to change.
     """
-    steps, cutoff, side, rec = (settings[name] for name in ("lr_steps", "cutoff", "image_size", "rec"))
-    if steps != sorted(set(steps)):
-        raise SettingsError(f"lr_steps is {steps}, but must be increasing numbers of updates")
+    cutoff, side, rec = (settings[name] for name in ("cutoff", "image_size", "rec"))
+    factors, epochs = settings["lr_func"], settings["num_epoch"]
+    for name, unit in (("lr_steps", "updates"), ("lr_epochs", "epochs")):
+        if settings[name] != sorted(set(settings[name])):
+            raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
+    if factors and len(factors) < epochs:
+        raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     if cutoff > side:
         raise SettingsError(f"cutoff is {cutoff}, but must be at most {side}, the image_size")
     if rec and not rec.endswith(".rec"):
-        raise SettingsError(f"rec is {rec}, but must be the path of a .rec file")
+        raise SettingsError(f"rec is {rec}, but must be the path of a .rec file, or of a folder with a train.rec")
     if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
         raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
     if not (settings["debug"] or rec or settings["data_name"]):

@@ -18,6 +18,12 @@ _OWNER = ".run"
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
+def output_folder(settings) -> str:
+    """Returns the output folder of a training: the setting ``output``, or one in ``models_root``."""
+    name = f"{settings.network}-{settings.loss}-{settings.dataset}"
+    return settings.output or os.path.join(settings.models_root, name)
+
+
 def prepare_folder(folder: str, keep: bool) -> None:
     """Creates the output folder; renames one that holds an earlier training, with the time when that ended.
 

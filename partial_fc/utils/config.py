@@ -36,6 +36,9 @@ class Setting:
         item: Type of the items of a list or tuple, None for other settings.
         length: Number of items, None for any number.
         path: Whether the value is the path of a file or folder.
+        alias: Another name that users may write; empty for none.
+        function: Whether config.py may give a function in place of the value.
+        trainer: The only trainer that has the setting, a key of TRAINERS in default.py; empty for both.
     """
 
     name: str
@@ -51,6 +54,9 @@ class Setting:
     item: type | None = None
     length: int | None = None
     path: bool = False
+    alias: str = ""
+    function: bool = False
+    trainer: str = ""
 
     @property
     def bounds(self) -> str:
@@ -69,8 +75,15 @@ class Setting:
         kind = type(self.default).__name__
         if self.item:
             kind += f" of {self.length or ''} {self.item.__name__}".replace("  ", " ")
-        choices = "one of " + ", ".join(filter(None, self.choices)) if self.choices else ""
-        return f"{self.help} ({', '.join(filter(None, [kind, self.bounds, choices]))})"
+        facts = (
+            kind,
+            "in config.py a function" if self.function else "",
+            self.bounds,
+            "one of " + ", ".join(filter(None, self.choices)) if self.choices else "",
+            f"also {self.alias}" if self.alias else "",
+            f"{self.trainer} trainer only" if self.trainer else "",
+        )
+        return f"{self.help} ({', '.join(filter(None, facts))})"
 
     def check(self, value: Any) -> Any:
         """Returns ``value`` as the type of the setting; integers become floats, and lists and tuples each other.
@@ -79,10 +92,14 @@ class Setting:
             SettingsError: It has another type or is outside the bounds.
         """
         kind = type(self.default)
+        if self.function and callable(value):
+            return value
         if not self.item:
             return self._check_one(value, kind)
         if not isinstance(value, (list, tuple)):
-            raise self._error(value, f"of type {kind.__name__}, such as {self.default!r}")
+            function = ", or in config.py a function" if self.function else ""
+            expected = f"of type {kind.__name__}, such as {self.default!r}{function}"
+            raise SettingsError(f"{self.name} is {value!r}, but must be {expected}")
         if self.length not in (None, len(value)):
             raise self._error(value, f"{self.length} values, such as {self.default!r}")
         return kind(self._check_one(item, self.item) for item in value)
@@ -120,37 +137,66 @@ class Schema:
 
     Args:
         rows: The settings, and titles of sections between them, in the order of ``--help``.
-        former_names: Earlier name -> name of a setting that was renamed, for the error about the earlier one.
+        hints: Name that is not a setting, but was one, here or elsewhere -> what to do instead, for the error.
+        alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not.
 
     Attributes:
         settings: Name -> setting.
     """
 
-    def __init__(self, *rows: str | Setting, former_names: Mapping[str, str]):
-        self._rows, self._former_names = rows, former_names
+    def __init__(
+        self, *rows: str | Setting, hints: Mapping[str, str], alternatives: Collection[Mapping[str, Any]] = ()
+    ):
+        self._rows, self._hints, self._alternatives = rows, hints, alternatives
         self.settings = {row.name: row for row in rows if isinstance(row, Setting)}
+        self._aliases = {setting.alias: setting for setting in self.settings.values() if setting.alias}
 
-    def merge(self, *layers: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The defaults, changed by the layers in turn.
+    def defaults(self) -> dict[str, Any]:
+        """A fresh copy of every setting with its default."""
+        return {name: copy.copy(setting.default) for name, setting in self.settings.items()}
+
+    def read(self, source: str, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
+        """Checks the values of one source.
 
         Args:
-            layers: Pairs of where the values come from, for errors, and the values by name.
+            source: Where they come from, for errors.
+            values: By name or alias.
+            trainer: The trainer that will use them; empty for any.
+
+        Returns:
+            The values as the types of their settings, by name. Among them are the defaults of those that one of the
+            values replaces.
 
         Raises:
-            SettingsError: A name is unknown, or a value has another type or is outside its bounds.
+            SettingsError: A name is unknown or of another trainer, a value has another type or is outside its bounds,
+                or there are two alternatives.
         """
-        merged = {name: copy.copy(setting.default) for name, setting in self.settings.items()}
-        for source, changes in layers:
-            for name, value in changes.items():
-                try:
-                    merged[name] = self._find(name).check(value)
-                except SettingsError as error:
-                    raise SettingsError(f"{source}: {error}" if source else str(error)) from None
-        return merged
+        try:
+            return self._reset(dict(self._read_one(name, value, trainer) for name, value in values.items()))
+        except SettingsError as error:
+            raise SettingsError(f"{source}: {error}" if source else str(error)) from None
+
+    def _read_one(self, name: str, value: Any, trainer: str) -> tuple[str, Any]:
+        setting = self._find(name)
+        value = setting.check(value)
+        if setting.trainer and trainer not in ("", setting.trainer) and value != setting.default:
+            raise SettingsError(f"{name} is {value!r}, but the {trainer} trainer does not have this setting")
+        return setting.name, value
+
+    def _reset(self, values: dict[str, Any]) -> dict[str, Any]:
+        for group in self._alternatives:
+            used = [name for name, unused in group.items() if name in values and values[name] != unused]
+            if len(used) > 1:
+                raise SettingsError(f"{used[0]} and {used[1]} exclude each other: set one of them")
+            if used:
+                values = {**{name: copy.copy(self.settings[name].default) for name in group}, **values}
+        return values
 
     def _find(self, name: str) -> Setting:
-        if name in self._former_names:
-            raise SettingsError(f"unknown setting {name!r}: its name is now {self._former_names[name]!r}")
+        if name in self._aliases:
+            return self._aliases[name]
+        if name in self._hints:
+            raise SettingsError(f"unknown setting {name!r}: {self._hints[name]}")
         choose("setting", name, self.settings)
         return self.settings[name]
 

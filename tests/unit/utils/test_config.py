@@ -9,7 +9,14 @@ import default
 from partial_fc.utils.config import Schema, Setting, SettingsError, parse_assignments, read_settings, write_settings
 
 SETTINGS = default.SETTINGS.settings
+# Data sets with a schedule in epochs, which the MXNet trainer does not have.
+IN_EPOCHS = ("ms1m-retinaface-t1", "ms1m-retinaface-t2", "glint360k")
+MISSING = {("mxnet", name) for name in IN_EPOCHS}
 ANOTHER_TYPE = {bool: 1, int: 0.5, float: "much", str: 5, list: 3, tuple: 3}
+
+
+def trainer_of(setting, value=None):
+    return "torch" if value in IN_EPOCHS else setting.trainer or "mxnet"
 
 
 def kind_of(setting):
@@ -59,11 +66,12 @@ CASES = [pytest.param(*case, id=f"{case[0].name}={str(case[1])[:30]}") for case 
 @pytest.mark.parametrize("setting, number, error", CASES)
 def test_values_at_below_and_above_every_bound(setting, number, error):
     value = as_value(setting, number)
+    given = {"changes": {setting.name: value}, "trainer": trainer_of(setting, number)}
     if error is None:
-        assert default.generate_config(changes={setting.name: value})[setting.name] == value
+        assert default.generate_config(**given)[setting.name] == value
         return
     with pytest.raises(SettingsError) as caught:
-        default.generate_config(changes={setting.name: value})
+        default.generate_config(**given)
     assert setting.name in str(caught.value) and error in str(caught.value)
 
 
@@ -73,7 +81,7 @@ def test_every_setting_has_a_bound_if_it_is_a_number_and_is_refused_with_another
     assert bounded == (kind_of(setting) in (int, float)) or setting.name == "margins"
     for value in (None, ANOTHER_TYPE[type(setting.default)], as_value(setting, ANOTHER_TYPE[kind_of(setting)])):
         with pytest.raises(SettingsError, match=f"^{setting.name} (is|contains) .*must be of type"):
-            default.generate_config(changes={setting.name: value})
+            default.generate_config(changes={setting.name: value}, trainer=trainer_of(setting))
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.name)
@@ -81,7 +89,8 @@ def test_help_lists_every_setting_with_default_type_and_bounds(setting):
     text = " ".join(default.SETTINGS.describe().split())
     start = f" {setting.name}={setting.default} {setting.help} ("
     assert start + type(setting.default).__name__ in text
-    assert setting.bounds in text[text.index(start) :].partition(")")[0]
+    facts = text[text.index(start) :].partition(")")[0]
+    assert all(fact in facts for fact in (setting.bounds, setting.alias, setting.trainer))
     assert setting.help and "\n" not in setting.help
 
 
@@ -95,6 +104,9 @@ def test_help_lists_every_setting_with_default_type_and_bounds(setting):
         ({"cutoff": 1000}, "cutoff is 1000, but must be at most 112, the image_size"),
         ({"logits_cache_mb": -1}, "logits_cache_mb is -1, but must be at least 0"),
         ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
+        ({"num_image": 5822653}, "unknown setting 'num_image': remove it, the number of images is read from the data"),
+        ({"sample_rate": 0}, "sample_ratio is 0.0, but must be above 0 and at most 1"),
+        ({"weight_decay": -1}, "wd is -1.0, but must be at least 0"),
         ({"max_update": -1}, "max_update is -1, but must be at least 0"),
         ({"tile_classes": -7}, "tile_classes is -7, but must be at least 0"),
         ({"decode_threads": 1000000}, "decode_threads is 1000000, but must be at least 0 and at most 1024"),
@@ -118,7 +130,9 @@ def test_help_lists_every_setting_with_default_type_and_bounds(setting):
         ({"lr_steps": [20, 20]}, "lr_steps is .*increasing"),
         ({"class_map": "same"}, "class_map maps the classes of a checkpoint: set resume or pretrained"),
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
-        ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file"),
+        ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
+        ({"num_epoch": 3}, "num_epoch is 3, but the mxnet trainer does not have this setting"),
+        ({"dataset": "glint360k"}, "preset glint360k: lr_epochs is .*, but the mxnet trainer does not have"),
         ({"dataset": "100w", "debug": False}, "dataset 100w has no images"),
         ({"dataset": [1]}, r"dataset is \[1\], but must be of type str"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
@@ -129,18 +143,42 @@ def test_settings_that_are_refused(changes, message):
         default.generate_config(changes=changes)
 
 
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"num_epoch": -1}, "num_epoch is -1, but must be at least 0"),
+        ({"warmup_epoch": -2}, "warmup_epoch is -2, but must be at least -1"),
+        ({"dropout": 1.0}, "dropout is 1.0, but must be at least 0 and below 1"),
+        ({"lr_epochs": [0]}, "lr_epochs contains 0, but must be at least 1"),
+        ({"lr_epochs": [14, 8]}, r"lr_epochs is \[14, 8\], but must be increasing numbers of epochs"),
+        ({"num_epoch": 3, "max_update": 100}, "num_epoch and max_update exclude each other: set one of them"),
+        ({"lr_epochs": [3], "lr_steps": [100]}, "lr_epochs and lr_steps exclude each other"),
+        ({"lr_func": [1.0], "warmup_epoch": 2}, "warmup_epoch and lr_func exclude each other"),
+        ({"lr_func": [1.0, 0.1], "num_epoch": 3}, "lr_func has factors for 2 epochs, but num_epoch is 3"),
+        ({"lr_func": "step"}, "lr_func is 'step', but must be of type list, .* or in config.py a function"),
+        ({"lr_func": lambda epoch: 0.1**epoch}, "lr_func is a function of the epoch, but num_epoch is 0: set num_ep"),
+        ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError: division by zero"),
+        ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError: "),
+        ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0, but must be at least 0"),
+    ],
+)
+def test_settings_of_the_pytorch_trainer_that_are_refused(changes, message):
+    with pytest.raises(SettingsError, match=f"^{message}"):
+        default.generate_config(changes=changes, trainer="torch")
+
+
 def test_values_keep_the_type_of_the_default():
     schema = Schema(
         Setting("ratio", 1.0, "a float"),
         Setting("steps", [1], "a list", item=int),
         Setting("margins", (1.0, 0.5), "a tuple", item=float),
-        former_names={},
+        hints={},
     )
-    merged = schema.merge(("", {"ratio": 1, "steps": (2, 3), "margins": [1, 0]}))
-    assert merged == {"ratio": 1.0, "steps": [2, 3], "margins": (1.0, 0.0)}
-    assert [type(value) for value in (merged["ratio"], *merged["margins"])] == [float] * 3
-    merged["steps"].append(4)
-    assert schema.merge()["steps"] == [1]
+    values = schema.read("", {"ratio": 1, "steps": (2, 3), "margins": [1, 0]})
+    assert values == {"ratio": 1.0, "steps": [2, 3], "margins": (1.0, 0.0)}
+    assert [type(value) for value in (values["ratio"], *values["margins"])] == [float] * 3
+    schema.defaults()["steps"].append(4)
+    assert schema.defaults()["steps"] == [1]
 
 
 def test_errors_name_their_source(monkeypatch):
@@ -179,12 +217,97 @@ def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
     assert (config.batch_size, config.num_classes, config.loss) == (16, 5, "arcface")
 
 
-@pytest.mark.parametrize("name", default.dataset)
-def test_every_preset_makes_a_whole_configuration(name):
-    config = default.generate_config(None, name)
-    assert config.num_classes > 0 and config.max_update > 0
-    assert config.lr_steps == sorted(config.lr_steps)
+@pytest.mark.parametrize(
+    "trainer, name",
+    [(trainer, name) for trainer in default.TRAINERS for name in default.dataset if (trainer, name) not in MISSING],
+)
+def test_every_preset_makes_a_whole_configuration(trainer, name):
+    config = default.generate_config(None, name, trainer=trainer)
+    assert config.num_classes > 0 and (config.num_epoch or config.max_update) > 0
+    assert bool(config.num_epoch) == bool(config.lr_epochs) != bool(config.lr_steps)
     assert config.debug == name.endswith("w")
+
+
+def test_the_data_sets_of_the_tutorial():
+    """Figures of arcface_torch at insightface's commit fb5b42fe."""
+    names = ("data_name", "num_classes", "num_epoch", "lr_epochs", "val_targets", "dropout")
+    three = ["lfw", "cfp_fp", "agedb_30"]
+    expected = {
+        "emore": ("faces_emore", 85742, 16, [8, 14], ["lfw"], 0.0),
+        "ms1m-retinaface-t1": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1mv3": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1m-retinaface-t2": ("ms1m-retinaface-t2", 91180, 25, [11, 17, 22], three, 0.0),
+        "glint360k": ("glint360k", 360232, 20, [8, 12, 15, 18], three, 0.0),
+        "webface": ("faces_webface_112x112", 10572, 34, [20, 28, 32], three, 0.4),
+    }
+    common = {"data_root": "/train_tmp", "frequent": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
+    common.update(lr=0.1, batch_size=64, wd=5e-4, sample_ratio=1.0, fp16=False, embedding_size=512, warmup_epoch=-1)
+    for name, values in expected.items():
+        config = default.generate_config(dataset_name=name, trainer="torch")
+        assert {key: config[key] for key in (*names, *common)} == {**dict(zip(names, values)), **common}
+
+
+def test_a_config_py_of_the_tutorial(monkeypatch):
+    lines = """
+config.dataset = "emore"
+config.sample_rate = 1
+config.weight_decay = 1e-4
+config.fp16 = True
+config.output = "ms1mv3_arcface_r50"
+config.rec = "/train_tmp/faces_emore"
+config.num_classes = 85742
+config.num_epoch = 4
+config.warmup_epoch = -1
+config.val_targets = ["lfw", ]
+def lr_step_func(epoch):
+    return ((epoch + 1) / (4 + 1)) ** 2 if epoch < config.warmup_epoch else 0.1 ** len(
+        [m for m in [2, 4] if m - 1 <= epoch])
+config.lr_func = lr_step_func
+"""
+    user = type(default.config)()
+    exec(lines, {"config": user})
+    monkeypatch.setattr(default, "user_config", user)
+    config = default.generate_config(trainer="torch")
+    assert config.lr_func == pytest.approx([1, 0.1, 0.1, 0.01])
+    assert (config.lr_epochs, config.num_epoch, config.wd, config.sample_ratio) == ([], 4, 1e-4, 1.0)
+    assert (config.rec, config.output) == ("/train_tmp/faces_emore/train.rec", f"{default.HERE}/ms1mv3_arcface_r50")
+    assert not {"weight_decay", "sample_rate"} & set(config)
+
+
+def test_the_examples_in_config_py_are_allowed(monkeypatch):
+    user = type(default.config)()
+    with open(f"{default.HERE}/config.py") as file:
+        lines = [line[2:] for line in file if line.startswith("# config.")]
+    exec("".join(lines), {"config": user})
+    monkeypatch.setattr(default, "user_config", user)
+    config = default.generate_config(trainer="torch")
+    assert len(user) == len(lines) and (config.dataset, config.batch_size) == ("emore", 128)
+    assert config.lr_func == pytest.approx([1] * 8 + [0.1] * 8 + [0.01] * 4)
+
+
+@pytest.mark.parametrize(
+    "dataset, changes, expected",
+    [
+        ("emore", {"max_update": 9}, {"num_epoch": 0, "max_update": 9, "lr_epochs": [8, 14]}),
+        ("demo", {"num_epoch": 2}, {"num_epoch": 2, "lr_steps": [1600, 1900], "warmup_steps": 400}),
+        ("demo", {"warmup_epoch": 1}, {"warmup_epoch": 1, "warmup_steps": 0, "lr_steps": [1600, 1900]}),
+        ("emore", {"warmup_steps": 50}, {"warmup_steps": 50, "lr_epochs": [8, 14], "num_epoch": 16}),
+        ("emore", {"lr_steps": [5]}, {"lr_steps": [5], "lr_epochs": []}),
+        ("demo", {"lr_func": [1, 0.5]}, {"lr_func": [1.0, 0.5], "lr_steps": [], "warmup_steps": 0}),
+        ("demo", {"lr_epochs": [2]}, {"lr_epochs": [2], "lr_steps": [], "warmup_steps": 400}),
+    ],
+)
+def test_a_schedule_replaces_what_the_preset_gives_in_another_unit(dataset, changes, expected):
+    config = default.generate_config(dataset_name=dataset, changes=changes, trainer="torch")
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_rec_is_a_file_or_its_folder(tmp_path):
+    (tmp_path / "faces.v2").mkdir()
+    for given, path in (("/sets/own.rec", "/sets/own.rec"), ("/sets/own", "/sets/own/train.rec")):
+        assert default.generate_config(changes={"rec": given}).rec == path
+    folder = str(tmp_path / "faces.v2")
+    assert default.generate_config(changes={"rec": folder}).rec == f"{folder}/train.rec"
 
 
 def test_unknown_presets():
@@ -206,15 +329,32 @@ def saved(tmp_path):
     return save
 
 
-@pytest.mark.parametrize("kind, name", [(kind, name) for kind, presets in default.PRESETS.items() for name in presets])
-def test_a_saved_configuration_gives_the_same_settings(kind, name, saved, monkeypatch):
+PRESET_NAMES = [(kind, name) for kind, presets in default.PRESETS.items() for name in presets]
+
+
+@pytest.mark.parametrize("trainer", default.TRAINERS)
+@pytest.mark.parametrize("kind, name", [row for row in PRESET_NAMES if row[1] not in IN_EPOCHS])
+def test_a_saved_configuration_gives_the_same_settings(kind, name, trainer, saved, monkeypatch):
     changes = {kind: name, "lr": 0.123456789012345678, "resume": "auto", "pretrained": "~/a.params", "lr_steps": [7]}
-    config, path = saved(changes=changes)
+    config, path = saved(changes=changes, trainer=trainer)
     monkeypatch.setitem(default.user_config, "batch_size", 3)  # another config.py does not matter
-    again = default.generate_config(config_file=path)
+    again = default.generate_config(config_file=path, trainer=trainer)
     assert again == config
     assert list(again) == list(SETTINGS)
     assert [type(value) for value in again.values()] == [type(value) for value in config.values()]
+
+
+def test_a_saved_training_in_epochs_is_run_again_with_its_rates_and_not_its_updates(saved):
+    config, path = saved(changes={"num_epoch": 3, "lr_func": lambda epoch: 0.5**epoch}, trainer="torch")
+    with open(path) as file:
+        document = json.load(file)
+    with open(path, "w") as file:
+        json.dump({**document, "max_update": 777}, file)  # of the number of ranks then
+    again = default.generate_config(config_file=path, trainer="torch")
+    assert (again.num_epoch, again.lr_func) == (3, [1.0, 0.5, 0.25]) and again.max_update != 777
+    assert default.generate_config(config_file=path, changes={"max_update": 5}, trainer="torch").num_epoch == 0
+    again = default.generate_config(dataset_name="webface", config_file=path, trainer="torch")
+    assert (again.num_epoch, again.lr_func, again.lr_epochs) == (34, [], [20, 28, 32])
 
 
 def test_the_command_line_wins_over_a_saved_configuration(saved):

@@ -57,7 +57,7 @@ def test_requirements_are_unknown_without_venv_and_with_help(clone):
     [
         (["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
         (["--sample_ratio", "1"], "unrecognized arguments: --sample_ratio"),
-        (["rec=/sets/own"], "rec is /sets/own, but must be the path of a .rec file"),
+        (["rec=/sets/own.idx"], "rec is /sets/own.idx, but must be the path of a .rec file"),
         (["kept_mb=3"], "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
     ],
 )
