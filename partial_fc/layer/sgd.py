@@ -22,12 +22,20 @@ class SGDParams:
         momentum: factor of the momentum.
         wd: weight decay.
         rescale_grad: factor of the gradient.
+        sums_gradients: False is MXNet's convention, a momentum that sums steps. True is that of torch.optim.SGD, a
+            momentum that sums gradients. The updates are the same as long as the learning rate is.
     """
 
     learning_rate: float
     momentum: float
     wd: float
     rescale_grad: float
+    sums_gradients: bool = False
+
+    @property
+    def gain(self) -> float:
+        """Factor with which a gradient enters the momentum."""
+        return 1.0 if self.sums_gradients else -self.learning_rate
 
 
 def sgd_momentum(
@@ -39,6 +47,8 @@ def sgd_momentum(
     mom_rows: np.ndarray | None = None,
 ) -> None:
     """mom = momentum * mom - learning_rate * (rescale_grad * grad + wd * weight); weight += mom.
+
+    With ``sums_gradients``: mom = momentum * mom + rescale_grad * grad + wd * weight; weight -= learning_rate * mom.
 
     Computes what MXNet's ``sgd_mom_update`` does, equally fast (benchmarks/operators.py). It works block by block, so
     that the projection of the gradient and the copies of gathered momentum find their rows in the cache.
@@ -56,7 +66,7 @@ def sgd_momentum(
     for start in range(0, len(weight), BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
         w, g = weight[block], grad[block]
-        decay: np.float32 | np.ndarray = np.float32(params.learning_rate * params.wd)
+        decay: np.float32 | np.ndarray = np.float32(params.gain * params.wd)
         if inverse_norm is not None:
             decay = decay - _radial_step(w, g, inverse_norm[block], params)
         if mom_rows is None:
@@ -68,19 +78,19 @@ def sgd_momentum(
 
 
 def _radial_step(w, g, inverse_norm, params: SGDParams) -> np.ndarray:
-    """(T, 1) multiples of the rows w by which the gradient moves them along themselves.
+    """(T, 1) multiples of the rows w that the gradient adds to their momentum.
 
     Subtracted from the weight decay, which is also a multiple of the row, they project the gradient without a pass of
     their own.
     """
     along = np.einsum("te,te->t", g, w) * np.square(inverse_norm)
-    return (np.float32(params.learning_rate * params.rescale_grad) * along)[:, None]
+    return (np.float32(params.gain * params.rescale_grad) * along)[:, None]
 
 
 def _update_block(w, g, m, decay, params: SGDParams, scratch: np.ndarray) -> None:
     """Updates weight w and momentum m, all (T, E), in place; overwrites the gradient g."""
-    g *= np.float32(params.learning_rate * params.rescale_grad)
+    g *= np.float32(params.gain * params.rescale_grad)
     m *= np.float32(params.momentum)
-    m -= g
-    m -= np.multiply(w, decay, out=scratch)
-    w += m
+    m += g
+    m += np.multiply(w, decay, out=scratch)
+    w += np.multiply(m, np.float32(-params.learning_rate), out=scratch) if params.sums_gradients else m

@@ -5,13 +5,13 @@ import pytest
 
 from partial_fc.layer.sgd import BLOCK_ROWS, SGDParams, sgd_momentum
 
-PARAMS = SGDParams(learning_rate=0.2, momentum=0.9, wd=0.05, rescale_grad=0.25)
-
 
 @pytest.mark.parametrize("rows", [1, BLOCK_ROWS, 2 * BLOCK_ROWS + 3])
 @pytest.mark.parametrize("projected", [False, True])
 @pytest.mark.parametrize("gathered", [False, True])
-def test_update_equals_the_formula(rows, projected, gathered):
+@pytest.mark.parametrize("sums_gradients", [False, True])
+def test_update_equals_the_formula(rows, projected, gathered, sums_gradients):
+    params = SGDParams(learning_rate=0.2, momentum=0.9, wd=0.05, rescale_grad=0.25, sums_gradients=sums_gradients)
     rng = np.random.default_rng(0)
     weight, grad = rng.standard_normal((2, rows, 8)).astype(np.float32)
     bank = rng.standard_normal((3 * rows, 8)).astype(np.float32)
@@ -20,14 +20,16 @@ def test_update_equals_the_formula(rows, projected, gathered):
     if projected:
         unit = w / np.linalg.norm(w, axis=1, keepdims=True)
         g -= (g * unit).sum(axis=1, keepdims=True) * unit
-    m = 0.9 * m - 0.2 * (0.25 * g + 0.05 * w)
+    step = 0.25 * g + 0.05 * w
+    m = 0.9 * m + (step if sums_gradients else -0.2 * step)
+    w += -0.2 * m if sums_gradients else m
     others = np.delete(bank, mom_rows, axis=0)
 
     inverse_norm = (1 / np.linalg.norm(weight, axis=1)).astype(np.float32) if projected else None
     mom = bank if gathered else bank[:rows]
-    sgd_momentum(weight, grad, mom, PARAMS, inverse_norm, mom_rows if gathered else None)
+    sgd_momentum(weight, grad, mom, params, inverse_norm, mom_rows if gathered else None)
 
     # A few float32 roundings of numbers of order 1, 6e-8 each.
     np.testing.assert_allclose(bank[mom_rows], m, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(weight, w + m, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(weight, w, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(np.delete(bank, mom_rows, axis=0), others)
