@@ -1,4 +1,10 @@
 """Partial FC without a framework: what any trainer of it needs and NumPy can say.
 
-Nothing here imports MXNet, Horovod or PyTorch, so a sibling trainer can share it.
+Nothing here imports MXNet, Horovod or PyTorch, so that the trainers can share it.
 """
+
+
+def __getattr__(name: str):
+    if name in ("PartialFC", "PartialFC_V2"):
+        raise ImportError(f"partial_fc holds no framework's layer: write `from partial_fc_torch import {name}`")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,1 @@
-"""The classification layer on PyTorch."""
+"""The classification layer in PyTorch: passes over tiles of centers, exchange between ranks, update of the centers."""

@@ -1,0 +1,128 @@
+"""The collectives of this process over torch.distributed.
+
+Objects and control numbers travel on the CPU over Gloo, also where tensors travel over NCCL. A process without a
+process group is rank 0 of 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from partial_fc.distributed.collectives import Collectives
+
+from .errors import error_message
+
+# Messages of Gloo and of the store on the remaining ranks after one has exited.
+CONNECTION_ERRORS = ("gloo/transport", "Connection closed by peer", "Connection reset by peer", "Broken pipe")
+
+# PyTorch 2.13 renamed both functions; the earlier names still work, with a warning.
+_all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+_reduce_scatter = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else dist.reduce_scatter_tensor
+
+
+class TorchBackend:
+    """Collectives through torch.distributed, see partial_fc.distributed.collectives.Backend.
+
+    PyTorch matches collectives by their order. Their names are compared where objects are gathered.
+    """
+
+    error_message = staticmethod(error_message)
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process in the job."""
+        return dist.get_rank() if _has_group() else 0
+
+    @property
+    def size(self) -> int:
+        """The number of ranks of the job."""
+        return dist.get_world_size() if _has_group() else 1
+
+    @property
+    def local_rank(self) -> int:
+        """The rank of this process on its host, from the launcher; 0 without one."""
+        return int(os.environ.get("LOCAL_RANK", 0)) if _has_group() else 0
+
+    @property
+    def local_size(self) -> int:
+        """The number of ranks on this host, from the launcher; 1 without one."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if _has_group() else 1
+
+    def gather_object(self, name: str, value: Any) -> list[Any]:
+        """Returns the values of all ranks, by rank.
+
+        Raises:
+            RuntimeError: the ranks are in collectives of different names.
+        """
+        if self.size == 1:
+            return [value]
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, (name, value), group=_cpu_group())
+        names = [each for each, _ in gathered]
+        if len(set(names)) > 1:
+            raise RuntimeError(f"the ranks are in different collectives, by rank: {', '.join(names)}")
+        return [each for _, each in gathered]
+
+    def max(self, name: str, value: float) -> float:
+        """Returns the largest value of all ranks, as float32."""
+        largest = torch.tensor(value, dtype=torch.float32)
+        if self.size > 1:
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=_cpu_group())
+        return largest.item()
+
+    def barrier(self, name: str) -> None:
+        """Returns when all ranks have called it."""
+        self.gather_object(name, None)
+
+    def abort(self, code: int) -> None:
+        """Returns: torchrun ends the other ranks when one exits with an error."""
+
+    def is_connection_error(self, error: BaseException) -> bool:
+        """Returns whether a collective failed because another rank left it."""
+        if isinstance(error, (dist.DistBackendError, dist.DistNetworkError)):
+            return True
+        return isinstance(error, RuntimeError) and any(text in str(error) for text in CONNECTION_ERRORS)
+
+
+def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
+    """Gathers rows (n, W) of all ranks in rank order: (size * n, W) on the same device. n must be the same on all."""
+    if size == 1:
+        return rows
+    gathered = rows.new_empty(size * rows.shape[0], *rows.shape[1:])
+    _all_gather(gathered, rows.contiguous(), group=_group_of(rows))
+    return gathered
+
+
+def reduce_scatter_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
+    """Sums rows (size * n, W) over the ranks; returns the n rows of this rank, on the same device."""
+    if size == 1:
+        return rows
+    own = rows.new_empty(rows.shape[0] // size, *rows.shape[1:])
+    _reduce_scatter(own, rows.contiguous(), group=_group_of(rows))
+    return own
+
+
+def _has_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def _group_of(tensor: torch.Tensor):
+    return _cpu_group() if tensor.device.type == "cpu" else dist.group.WORLD
+
+
+def _cpu_group():
+    """A process group for the CPU; all ranks create it at the same collective if the job's own has only NCCL."""
+    return _cpu_group_beside(dist.group.WORLD)
+
+
+@functools.lru_cache(maxsize=1)
+def _cpu_group_beside(world):
+    return world if "cpu:" in dist.get_backend_config(world) else dist.new_group(backend="gloo")
+
+
+OF_PROCESS = Collectives(TorchBackend())

@@ -1,0 +1,15 @@
+"""The messages of PyTorch's errors. This file does not need PyTorch."""
+
+from __future__ import annotations
+
+NOT_INSTALLED = "PyTorch is not installed: run `pip install -r requirement.txt` (Python 3.10 or newer)"
+
+# What C++ adds to a message, and the stack trace that follows it.
+_CPP_TRACE = "\nException raised from "
+
+
+def error_message(error: BaseException) -> str:
+    """Returns the message of an error, without the C++ stack trace that PyTorch puts behind it."""
+    if isinstance(error, OSError) and error.strerror and not error.filename:
+        return error.strerror  # raised with a message beside its number
+    return str(error).split(_CPP_TRACE, 1)[0].strip() or repr(error)

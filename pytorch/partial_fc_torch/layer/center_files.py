@@ -1,0 +1,51 @@
+"""Files with the rows of one rank, bare tensors as arcface_torch writes them.
+
+Shapes: L classes of this rank, E embedding.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import torch
+
+from partial_fc.utils.atomic_io import replacing, sync_folder
+
+
+def save_rows(path: str, rows: torch.Tensor) -> None:
+    """Writes rows (L, E), from any device.
+
+    Raises:
+        OSError: the file cannot be written; an older file at ``path`` is unchanged.
+    """
+    try:
+        with replacing(path) as temporary:
+            torch.save(rows.detach().cpu(), temporary)
+    except (OSError, RuntimeError) as error:  # PyTorch raises RuntimeErrors, also for a full disk
+        raise OSError(f"cannot write {path}: {error}") from error
+    sync_folder(os.path.dirname(path) or ".")
+
+
+def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
+    """Reads a tensor of this shape into host memory; code in the file is never run.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+        ValueError: it holds something else.
+    """
+    try:
+        rows = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise OSError(
+            f"no centers at {path}: this rank has not saved there; check prefix and the number of ranks"
+        ) from error
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise OSError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+    found = f"a tensor of shape {tuple(rows.shape)}" if isinstance(rows, torch.Tensor) else type(rows).__name__
+    if not isinstance(rows, torch.Tensor) or rows.shape != shape:
+        raise ValueError(
+            f"{path} holds {found}, expected a tensor of shape {tuple(shape)}: load centers that the same number of "
+            "ranks saved for the same classes and embedding_size"
+        )
+    return rows

@@ -1,0 +1,81 @@
+"""What becomes of the gradient of the centers: an update of the centers of the step in place, or a dense array.
+
+Shapes: L classes of this rank, T centers of a tile, E embedding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.graph import increment_version
+
+from partial_fc.layer.sgd import SGDParams, sgd_momentum
+
+from .rows import remove_component
+
+
+class SGDUpdate:
+    """Updates the centers of the step in place, as torch.optim.SGD; all other rows stay as they are.
+
+    Args:
+        weight: (L, E) centers.
+        weight_mom: (L, E) their momentum in the convention of torch.optim.SGD.
+        params: the hyperparameters, with ``sums_gradients``.
+    """
+
+    def __init__(self, weight: torch.Tensor, weight_mom: torch.Tensor, params: SGDParams):
+        self.weight = weight
+        self.weight_mom = weight_mom
+        self.params = params
+
+    def __call__(self, rows, weight, gradient, inverse_norm) -> None:
+        """As CenterGradient."""
+        if weight.device.type == "cpu":
+            self._update_on_host(rows, weight, gradient, inverse_norm)
+        else:
+            self._update_on_device(rows, weight, gradient, inverse_norm)
+        if not isinstance(rows, slice):
+            self.weight[rows] = weight
+
+    def _update_on_host(self, rows, weight, gradient, inverse_norm) -> None:
+        whole = isinstance(rows, slice)
+        momentum = self.weight_mom[rows] if whole else self.weight_mom
+        sgd_momentum(
+            weight.numpy(),
+            gradient.numpy(),
+            momentum.numpy(),
+            self.params,
+            inverse_norm.numpy(),
+            None if whole else rows.numpy(),
+        )
+        # PyTorch has not seen NumPy's writes; a backward pass that needs the earlier centers then raises an error.
+        increment_version(self.weight)
+
+    def _update_on_device(self, rows, weight, gradient, inverse_norm) -> None:
+        remove_component(gradient, weight, inverse_norm)
+        momentum = self.weight_mom[rows]
+        momentum.mul_(self.params.momentum).add_(gradient, alpha=self.params.rescale_grad)
+        momentum.add_(weight, alpha=self.params.wd)
+        weight.sub_(momentum, alpha=self.params.learning_rate)
+        if not isinstance(rows, slice):
+            self.weight_mom[rows] = momentum
+
+
+class DenseGradient:
+    """Collects the gradient of all centers of this rank; zero for those that are not in the step.
+
+    Args:
+        weight: (L, E) centers.
+        rescale_grad: factor of the gradient.
+
+    Attributes:
+        grad: (L, E).
+    """
+
+    def __init__(self, weight: torch.Tensor, rescale_grad: float):
+        self.grad = torch.zeros_like(weight)
+        self.rescale_grad = rescale_grad
+
+    def __call__(self, rows, weight, gradient, inverse_norm) -> None:
+        """As CenterGradient."""
+        remove_component(gradient, weight, inverse_norm)
+        self.grad[rows] = gradient.mul_(self.rescale_grad)

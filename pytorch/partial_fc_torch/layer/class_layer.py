@@ -1,0 +1,147 @@
+"""The classification layer over the centers of all ranks: loss and gradients of a step.
+
+Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of this rank, S centers of the step on this
+rank, E embedding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.layer.nonfinite import nonfinite_source
+from partial_fc.layer.sampling import label_columns
+from partial_fc.layer.softmax import combine_statistics
+
+from .center_gradients import DenseGradient, SGDUpdate
+from .exchange import LayerExchange
+from .margin_losses import CombinedMarginLoss
+from .tiled_softmax import StepState, TiledMarginSoftmax
+
+
+@dataclass
+class Step:
+    """A step between its forward and its backward pass.
+
+    Attributes:
+        loss: mean over the global batch.
+        log_sum_exp: (G,) float64 over the logits of all ranks.
+        rank_flags: (R,) int64, the RankFlags of all ranks.
+        features: (G, E) of all ranks.
+        state: of this rank's centers; None if it has none.
+    """
+
+    loss: float
+    log_sum_exp: np.ndarray
+    rank_flags: np.ndarray
+    features: torch.Tensor
+    state: StepState | None
+
+    @property
+    def gradient_scale(self) -> float:
+        """1 / G, which turns the gradient of the summed loss into that of the mean loss."""
+        return 1 / len(self.features)
+
+
+class ClassLayer:
+    """Loss and gradients over the centers of a step; it holds no centers itself.
+
+    Args:
+        margin_loss: margins and scale.
+        collectives: of this process.
+        num_classes: C.
+        embedding_size: E.
+        class_start: first class of this rank.
+        tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
+    """
+
+    def __init__(
+        self,
+        margin_loss: CombinedMarginLoss,
+        collectives: Collectives,
+        num_classes: int,
+        embedding_size: int,
+        class_start: int,
+        tile_classes: int,
+        logits_cache_mb: int,
+    ):
+        self._size = collectives.size
+        self._class_start = class_start
+        self._exchange = LayerExchange(collectives, num_classes, embedding_size)
+        self._softmax = TiledMarginSoftmax(margin_loss, tile_classes, logits_cache_mb << 20)
+
+    @torch.no_grad()
+    def forward(
+        self,
+        features: torch.Tensor,
+        labels,
+        weight: torch.Tensor,
+        flags: int,
+        sample: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    ) -> Step:
+        """Computes the loss over the centers of all ranks.
+
+        Collectives: all-gathers ``features`` and ``softmax_statistics``, see LayerExchange.
+
+        Args:
+            features: (B, E) of this rank, in the type and on the device of the centers.
+            labels: (B,) or (B, 1) integers in 0..C-1.
+            weight: (L, E) centers.
+            flags: RankFlags of this rank.
+            sample: returns for the labels of the global batch the local indices of the centers of the step and the
+                sorted unique labels.
+
+        Raises:
+            ValueError, TypeError: on every rank, see LayerExchange.gather_batch.
+            MissingPositiveError: on every rank, if the center of a label is not among those of the step.
+            FloatingPointError: on every rank, if the loss is infinite or NaN.
+        """
+        batch = self._exchange.gather_batch(features, labels, flags)
+        local_index, _ = sample(batch.labels)
+        state = None
+        statistics = np.repeat([[-np.inf], [0.0], [-np.inf]], len(batch.labels), axis=1)
+        if len(local_index):
+            columns = label_columns(batch.labels, local_index, self._class_start)
+            with _full_precision(weight):
+                state, statistics = self._softmax.forward(batch.features, weight, columns, local_index)
+        gathered = self._exchange.gather_statistics(statistics, features)
+        softmax = combine_statistics(gathered.reshape(self._size, 3, -1), batch.labels)
+        if not math.isfinite(softmax.loss):
+            source = nonfinite_source(batch.features.cpu().numpy(), gathered, self._size)
+            raise FloatingPointError(
+                f"the loss is {softmax.loss} ({source}): lower the learning rate, warm it up, clip the gradients, or "
+                "check the images"
+            )
+        return Step(softmax.loss, softmax.log_sum_exp, batch.rank_flags, batch.features, state)
+
+    @torch.no_grad()
+    def backward(self, step: Step, weight: torch.Tensor, center_gradient: SGDUpdate | DenseGradient) -> torch.Tensor:
+        """Computes the gradients of a step.
+
+        Collectives: reduce-scatter ``feature_gradient``.
+
+        Args:
+            step: from :meth:`forward`.
+            weight: (L, E) centers, as in the forward pass.
+            center_gradient: is called with the gradient of the centers.
+
+        Returns:
+            (B, E), R times the gradient of the mean loss by the features of this rank. DistributedDataParallel averages
+            the gradients of a backbone over the ranks; this factor makes the average the gradient of the mean loss.
+        """
+        if step.state is None:
+            gradient = torch.zeros_like(step.features)
+        else:
+            with _full_precision(weight):
+                gradient = self._softmax.backward(step.state, weight, step.log_sum_exp, center_gradient)
+        return self._exchange.sum_gradient(gradient).mul_(self._size * step.gradient_scale)
+
+
+def _full_precision(weight: torch.Tensor):
+    """A context in which a surrounding autocast does not change the type of the products."""
+    return torch.autocast(weight.device.type, enabled=False)

@@ -1,0 +1,99 @@
+"""The margins of the target logit, as objects of PyTorch.
+
+Shapes: G global batch, C classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from partial_fc.layer.margins import target_logit
+
+
+class CombinedMarginLoss(torch.nn.Module):
+    """Margins of the target logit s (cos(m1 theta + m2) - m3); see partial_fc/layer/margins.py for angles beyond pi.
+
+    The layers read ``margins`` and ``scale``. A call computes the logits from cosines.
+
+    Args:
+        s: the scale.
+        m1, m2, m3: the margins; all of them act.
+        interclass_filtering_threshold: 0; negatives are not filtered.
+        straight_through: takes the derivative of the target logit / s by the cosine as 1, as arcface_torch does since
+            December 2022, instead of the exact one.
+
+    Raises:
+        ValueError: ``interclass_filtering_threshold`` is not 0.
+    """
+
+    def __init__(
+        self,
+        s: float,
+        m1: float,
+        m2: float,
+        m3: float,
+        interclass_filtering_threshold: float = 0,
+        *,
+        straight_through: bool = False,
+    ):
+        super().__init__()
+        if interclass_filtering_threshold:
+            raise ValueError(
+                f"interclass_filtering_threshold={interclass_filtering_threshold} is not supported yet: set it to 0"
+            )
+        self.margins = (m1, m2, m3)
+        self.scale = s
+        self.straight_through = straight_through
+
+    def target(self, cosine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns target logit / s and its derivative by the cosine, both float64, see margins.target_logit."""
+        value, slope = target_logit(cosine, self.margins)
+        return value, np.ones_like(slope) if self.straight_through else slope
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Returns the logits with margin and scale.
+
+        Args:
+            logits: (G, C) cosines; they stay as they are.
+            labels: (G,) or (G, 1) integers, -1 for a row without a target.
+
+        Returns:
+            (G, C), differentiable by ``logits``.
+        """
+        labels = labels.reshape(-1)
+        rows = torch.where(labels != -1)[0]
+        columns = labels[rows].long()
+        targets = _TargetLogit.apply(logits[rows, columns], self)
+        return self.scale * logits.index_put((rows, columns), targets)
+
+
+class ArcFace(CombinedMarginLoss):
+    """The margin of ArcFace, s cos(theta + margin); arguments as of CombinedMarginLoss."""
+
+    def __init__(self, s: float = 64.0, margin: float = 0.5, *, straight_through: bool = False):
+        super().__init__(s, 1.0, margin, 0.0, straight_through=straight_through)
+
+
+class CosFace(CombinedMarginLoss):
+    """The margin of CosFace, s (cos(theta) - m); arguments as of CombinedMarginLoss."""
+
+    def __init__(self, s: float = 64.0, m: float = 0.40):
+        super().__init__(s, 1.0, 0.0, m)
+
+
+class _TargetLogit(torch.autograd.Function):
+    """Target logits / s of cosines (n,). PyTorch's derivative of arccos would be infinite at -1 and 1."""
+
+    @staticmethod
+    def forward(ctx, cosine, loss):
+        value, slope = loss.target(cosine.detach().cpu().double().numpy())
+        ctx.save_for_backward(torch.from_numpy(slope).to(cosine))
+        return torch.from_numpy(value).to(cosine)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_value):
+        (slope,) = ctx.saved_tensors
+        return d_value * slope, None

@@ -1,0 +1,158 @@
+"""The centers of one rank as a module, with the forward pass of the layer; the base of PartialFC and PartialFC_V2.
+
+Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of this rank, S sampled classes of this rank,
+E embedding.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.layer.initializer import center_blocks
+from partial_fc.layer.label_encoding import RankFlags
+from partial_fc.layer.sampling import WeightIndexSampler
+from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.layer.tiling import LOGITS_CACHE_MB
+
+from ..collectives import OF_PROCESS
+from .class_layer import ClassLayer, Step
+from .margin_losses import CombinedMarginLoss
+
+
+class ShardedCenters(torch.nn.Module):
+    """This rank's centers, their sampler, and the forward pass.
+
+    Collectives of a step, in the order they run:
+        1. all-gather ``features``: (B, E + 2) -> (G, E + 2), the features, labels and rank flags;
+        2. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target of every row;
+        3. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
+    A change of B adds ``batch``, see LayerExchange.gather_batch.
+
+    Args:
+        margin_loss: CombinedMarginLoss, ArcFace or CosFace.
+        embedding_size: E.
+        num_classes: C, of all ranks together.
+        sample_rate: part of the centers that each step samples, above 0 and at most 1.
+        seed: of the initial centers and of the sampler.
+        collectives: of this process; None uses those of the default process group.
+        tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
+
+    Attributes:
+        weight: (L, E) float32 parameter, drawn from N(0, 0.01); it depends on seed and class, not on R.
+        class_start: first class of this rank.
+        num_local: L; 0 on the last ranks if R > C.
+        sampler: WeightIndexSampler of this rank.
+        rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
+        all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
+
+    Raises:
+        TypeError: ``margin_loss`` has no margins and scale.
+        ValueError: an argument is out of its range, or the launcher started several processes without a process group.
+    """
+
+    def __init__(
+        self,
+        margin_loss: CombinedMarginLoss,
+        embedding_size: int,
+        num_classes: int,
+        sample_rate: float = 1.0,
+        *,
+        seed: int = 0,
+        collectives: Collectives | None = None,
+        tile_classes: int = 0,
+        logits_cache_mb: int = LOGITS_CACHE_MB,
+    ):
+        super().__init__()
+        if not isinstance(margin_loss, CombinedMarginLoss):
+            raise TypeError(
+                f"the margin loss is of type {type(margin_loss).__name__}, expected CombinedMarginLoss, ArcFace or "
+                "CosFace of partial_fc_torch: the layer computes their margins itself"
+            )
+        if collectives is None:
+            _require_process_group()
+        self.collectives = OF_PROCESS if collectives is None else collectives
+        rank, size = self.collectives.rank, self.collectives.size
+        shard = shard_of(num_classes, rank, size)
+        self.num_classes = num_classes
+        self.embedding_size = embedding_size
+        self.class_start = shard.start
+        self.num_local = shard.size
+        self.sampler = WeightIndexSampler(num_sampled(shard.size, sample_rate), shard.size, rank, shard.start, seed)
+        self.rank_flags = RankFlags(0)
+        self.all_rank_flags = np.zeros(size, np.int64)
+        weight = torch.empty(shard.size, embedding_size)
+        for row, block in center_blocks(shard.start, shard.stop, embedding_size, seed):
+            weight[row : row + len(block)] = torch.from_numpy(block)
+        self.weight = torch.nn.Parameter(weight)
+        self._layer = ClassLayer(
+            margin_loss, self.collectives, num_classes, embedding_size, shard.start, tile_classes, logits_cache_mb
+        )
+
+    def sample(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Samples the centers of a step. Users may replace this method; the sample must contain every positive.
+
+        Args:
+            global_label: (G,) int64.
+
+        Returns:
+            (sorted local index (S,) int64, sorted unique labels of the global batch).
+        """
+        return self.sampler(global_label)
+
+    def forward(self, local_embeddings: torch.Tensor, local_labels) -> torch.Tensor:
+        """Computes the mean loss over the global batch, with the classes that :meth:`sample` selects.
+
+        Its backward pass gives the embeddings R times the gradient of the mean loss, so that the average over the
+        ranks by DistributedDataParallel gives a backbone the gradient of the mean loss.
+
+        Args:
+            local_embeddings: (B, E) of this rank, B the same on all ranks.
+            local_labels: (B,) or (B, 1) integers in 0..C-1.
+
+        Returns:
+            Scalar, the same on every rank.
+
+        Raises:
+            ValueError, TypeError, MissingPositiveError, FloatingPointError: on every rank, see ClassLayer.forward.
+        """
+        return _MeanLoss.apply(local_embeddings.to(self.weight), self.weight, local_labels, self)
+
+    def _forward_step(self, features: torch.Tensor, labels) -> Step:
+        step = self._layer.forward(features, labels, self.weight, self.rank_flags, self.sample)
+        self.all_rank_flags = step.rank_flags
+        return step
+
+    def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None)."""
+        raise NotImplementedError
+
+
+class _MeanLoss(torch.autograd.Function):
+    """The mean loss of a step, and its gradients by the features and, if the layer computes it, by the centers."""
+
+    @staticmethod
+    def forward(ctx, features, weight, labels, layer):
+        ctx.layer, ctx.step = layer, layer._forward_step(features, labels)
+        ctx.save_for_backward(weight)
+        return features.new_tensor(ctx.step.loss)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_loss):
+        assert ctx.saved_tensors, "raises an error if the centers have changed since the forward pass"
+        d_features, d_weight = ctx.layer._backward_step(ctx.step)
+        return d_features.mul_(d_loss), None if d_weight is None else d_weight.mul_(d_loss), None, None
+
+
+def _require_process_group() -> None:
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    if started > 1 and OF_PROCESS.size == 1:
+        raise ValueError(
+            f"the launcher started {started} processes, but there is no process group: call "
+            "torch.distributed.init_process_group before the layer is built"
+        )

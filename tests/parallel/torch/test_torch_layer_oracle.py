@@ -1,0 +1,139 @@
+"""Loss, feature gradient and center update of both modules against the float64 oracle."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from torch_layer import LOCAL, LR, MARGINS, RANK, SIZE, all_ranks, build, build_v2, random_batch
+
+import oracle
+from partial_fc.layer.initializer import center_blocks
+
+SCALE = 8.0  # small enough that the oracle's central differences keep eight digits
+
+# float32 against float64: the longest sums have 31 terms of order 1, and a target angle near 0 or pi amplifies a
+# rounding error of 6e-8 by at most 1 / sin(theta), below 100 here.
+TOLERANCE = dict(rtol=2e-4, atol=2e-5)
+SHARDS = [(12, 1.0), (7, 1.0), (2, 1.0), (18, 0.5), (31, 0.3)]  # with 3 ranks the last one has none of 2 classes
+
+
+def record_samples(layer):
+    """Returns a list that receives the global classes of each later step, those of all ranks."""
+    samples, sample = [], layer.sample
+
+    def recorded(labels):
+        index, unique = sample(labels)
+        samples.append(all_ranks(index + layer.class_start))
+        return index, unique
+
+    layer.sample = recorded
+    return samples
+
+
+class Expected:
+    """The oracle's numbers of a step: mean loss and gradients by features and centers."""
+
+    def __init__(self, features, centers, labels, classes, margins):
+        features, centers = features.astype(np.float64), centers.astype(np.float64)
+        loss = functools.partial(oracle.mean_loss, features, centers, labels, classes.tolist(), margins, SCALE)
+        self.centers, self.loss = centers, loss()
+        self.d_features = oracle.gradient(loss, features)
+        self.d_centers = oracle.gradient(loss, centers)
+
+
+@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("classes, ratio", SHARDS)
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_partial_fc_matches_the_oracle(name, classes, ratio, tiling):
+    layer = build(classes, ratio, MARGINS[name], SCALE, **tiling)
+    samples = record_samples(layer)
+    features, labels = random_batch(classes)
+    before = all_ranks(layer.weight)
+    gradient, loss = layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
+    gradient, after, mom = all_ranks(gradient / SIZE), all_ranks(layer.weight), all_ranks(layer.weight_mom)
+    if RANK != 0:
+        return  # the oracle is slow, and every rank has the same numbers
+    assert set(labels) <= set(samples[0])
+    expected = Expected(features, before, labels, samples[0], MARGINS[name])
+    np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected.d_features, **TOLERANCE)
+    weight, steps = oracle.sgd_momentum(expected.centers, np.zeros_like(before, np.float64), expected.d_centers, LR)
+    sampled = np.isin(np.arange(classes), samples[0])
+    np.testing.assert_allclose(after[sampled], weight[sampled], **TOLERANCE)
+    np.testing.assert_allclose(-LR * mom[sampled], steps[sampled], **TOLERANCE)  # mom sums gradients
+    np.testing.assert_array_equal(after[~sampled], before[~sampled])
+    assert not mom[~sampled].any()
+
+
+@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("classes, ratio", SHARDS)
+def test_partial_fc_v2_matches_the_oracle(name, classes, ratio):
+    layer = build_v2(classes, ratio, MARGINS[name], SCALE, tile_classes=3)
+    samples = record_samples(layer)
+    features, labels = random_batch(classes)
+    local = torch.from_numpy(features[LOCAL]).requires_grad_()
+    loss = layer(local, torch.from_numpy(labels[LOCAL])[:, None])
+    (2 * loss).backward()  # as a loss scale does
+    before, gradient, d_centers = all_ranks(layer.weight), all_ranks(local.grad / SIZE), all_ranks(layer.weight.grad)
+    if RANK != 0:
+        return
+    expected = Expected(features, before, labels, samples[0], MARGINS[name])
+    np.testing.assert_allclose(loss.item(), expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(gradient / 2, expected.d_features, **TOLERANCE)
+    np.testing.assert_allclose(d_centers / 2, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
+    assert not d_centers[~np.isin(np.arange(classes), samples[0])].any()
+
+
+def test_backward_of_the_loss_is_a_step():
+    """loss.backward() updates the same bits as step(); a factor of the loss acts on the features' gradient alone."""
+    features, labels = random_batch(18)
+    stepped, differentiated = build(18, 0.5), build(18, 0.5)
+    for seed in range(3):
+        features, labels = random_batch(18, seed)
+        gradient, loss = stepped.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
+        local = torch.from_numpy(features[LOCAL]).requires_grad_()
+        other = differentiated(local, torch.from_numpy(labels[LOCAL]))
+        (4 * other).backward()
+        assert loss == other and torch.equal(4 * gradient, local.grad)
+        assert torch.equal(stepped.weight, differentiated.weight)
+        assert torch.equal(stepped.weight_mom, differentiated.weight_mom)
+    assert differentiated.weight.grad is None
+
+
+def test_more_positives_than_num_sample_are_all_sampled():
+    # r = 0.01 gives S = 1 on each rank, and the labels have several classes.
+    layer = build(18, 0.01, MARGINS["cosface"])
+    samples = record_samples(layer)
+    features, labels = random_batch(18)
+    layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
+    assert set(labels) <= set(samples[0]) and len(samples[0]) > SIZE
+
+
+@pytest.mark.parametrize("name", MARGINS)
+def test_features_equal_to_their_centers_give_finite_gradients(name):
+    for sign in (1, -1):  # theta = 0 and theta = pi
+        layer = build(6, 1.0, MARGINS[name], 64.0)
+        features = torch.from_numpy(sign * all_ranks(layer.weight)[LOCAL])
+        gradient, loss = layer.step(features, torch.arange(6)[LOCAL])
+        assert torch.isfinite(loss) and torch.isfinite(gradient).all()
+        assert torch.isfinite(layer.weight).all() and torch.isfinite(layer.weight_mom).all()
+
+
+def test_labels_above_2_to_the_24_reach_their_centers():
+    """float32 has no 16,777,217. Only the centers of the labels are sampled, so that only they move."""
+    classes = 2**24 + 2
+    layer = build(classes, 1e-9, embedding_size=2)
+    before = layer.weight.clone()
+    labels = np.array([2**24 + 1, 2**24 - 1, 2**24 + 1, 5, 2**24 - 1, 5])
+    features = np.random.default_rng(0).standard_normal((6, 2)).astype(np.float32)
+    layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
+    moved = all_ranks((layer.weight != before).any(dim=1).nonzero().flatten() + layer.class_start)
+    assert set(moved) >= {5, 2**24 - 1, 2**24 + 1} and len(moved) < 3 + SIZE  # ranks without a label sample one center
+    assert 2**24 not in moved
+
+
+def test_initial_centers_do_not_depend_on_the_number_of_ranks():
+    whole = np.concatenate([block for _, block in center_blocks(0, 3000, 4, 5)])
+    np.testing.assert_array_equal(all_ranks(build(3000, seed=5).weight), whole)
+    np.testing.assert_array_equal(all_ranks(build_v2(3000, seed=5).weight), whole)
