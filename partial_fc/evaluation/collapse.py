@@ -37,13 +37,20 @@ def find_problems(point: VerificationPoint, raw_pixels: float | None = None) -> 
 
 def suggest_changes(settings: Mapping) -> str:
     """Suggests changes of these settings for a failed training, the most effective change first."""
-    longer = min(max(4 * settings["warmup_steps"], 400), max(settings["max_update"] // 2, 1))
-    changes = [f"warmup_steps={longer}", *_lower_rates(settings)]
+    changes = [*_longer_warm_up(settings), *_lower_rates(settings)]
     if not settings["max_grad_norm"]:
         changes.append("max_grad_norm=5")
     if settings["bn_mom"] > 0.9:
         changes.append("bn_mom=0.9")
     return "if the next verification shows the same, start again with " + " ".join(changes)
+
+
+def _longer_warm_up(settings: Mapping) -> list[str]:
+    if settings["lr_func"]:  # warm-up and decay are both the user's: another warm-up would replace both
+        return []
+    if settings["warmup_epoch"] > 0:
+        return [f"warmup_epoch={2 * settings['warmup_epoch']}"]
+    return [f"warmup_steps={min(max(4 * settings['warmup_steps'], 400), max(settings['max_update'] // 2, 1))}"]
 
 
 def _lower_rates(settings: Mapping) -> list[str]:

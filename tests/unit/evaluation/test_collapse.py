@@ -49,6 +49,8 @@ def test_raw_pixels_are_compared_if_measured():
         ({"max_grad_norm": 2.0, "warmup_steps": 2000}, ["warmup_steps=8000"], "max_grad_norm"),
         ({"warmup_steps": 400, "max_update": 2000}, ["warmup_steps=1000"], "memory_bank_lr"),
         ({"warmup_steps": 5, "max_update": 1}, ["warmup_steps=1"], "memory_bank_lr"),
+        ({"warmup_epoch": 2}, ["warmup_epoch=4 lr=0.025"], "warmup_steps"),
+        ({"lr_func": [1.0, 0.1]}, ["start again with lr=0.025"], "warmup"),
         ({"bn_mom": 0.99}, ["bn_mom=0.9"], "memory_bank_lr"),
     ],
 )

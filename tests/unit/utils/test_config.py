@@ -371,9 +371,10 @@ def test_another_preset_replaces_that_of_a_saved_configuration_as_a_whole(names,
 
 
 def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
-    (tmp_path / "some.json").write_text(json.dumps({"dataset": "emore", "batch_size": 3}))
-    config = default.generate_config(config_file=str(tmp_path / "some.json"))
+    (tmp_path / "some.json").write_text(json.dumps({"dataset": "emore", "batch_size": 3, "weight_decay": 0.1}))
+    config = default.generate_config(changes={"sample_rate": 0.5}, config_file=str(tmp_path / "some.json"))
     assert (config.num_classes, config.batch_size, config.momentum) == (85742, 3, 0.9)
+    assert (config.wd, config.sample_ratio) == (0.1, 0.5)
 
 
 @pytest.mark.parametrize(
