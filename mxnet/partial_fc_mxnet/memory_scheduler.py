@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,7 +12,7 @@ from partial_fc.training.schedule import rate_factor
 
 
 class RateScheduler(LRScheduler):
-    """Multiplies an initial learning rate by the factor of the update.
+    """Multiplies an initial learning rate by the factor of the update, and logs when the rate drops.
 
     Args:
         base_lr: initial learning rate.
@@ -21,10 +22,15 @@ class RateScheduler(LRScheduler):
     def __init__(self, base_lr: float, factor: Callable[[int], float]):
         super().__init__(base_lr)
         self.factor = factor
+        self._last = 0  # update that was asked for last: an optimizer asks once for each parameter
 
     def __call__(self, num_update: int) -> float:
         """Returns the learning rate of an update."""
-        return self.base_lr * self.factor(num_update)
+        rate = self.base_lr * self.factor(num_update)
+        if num_update != self._last and self.factor(num_update) < self.factor(num_update - 1):
+            logging.info("Update[%d]: Change learning rate to %0.5e", num_update, rate)
+        self._last = num_update
+        return rate
 
 
 def get_scheduler(
