@@ -4,6 +4,5 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = os.pathsep.join(
-    (str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch"))
-)  # PYTHONPATH of programs that tests start
+# PYTHONPATH of programs that tests start
+SOURCES = os.pathsep.join(str(folder) for folder in (ROOT, ROOT / "mxnet", ROOT / "pytorch"))

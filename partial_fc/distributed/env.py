@@ -1,4 +1,4 @@
-"""The environment variables of a rank, before MPI or Horovod is started."""
+"""The environment variables of a rank, before MPI, Horovod or torch.distributed is started."""
 
 from __future__ import annotations
 
@@ -25,15 +25,27 @@ class RankInfo(NamedTuple):
     local_size: int
 
 
-# horovodrun over Gloo sets the first family, Open MPI's mpirun (and horovodrun over MPI) the second.
-_FAMILIES = ("HOROVOD_", "OMPI_COMM_WORLD_")
+def _fields(prefix: str) -> tuple[str, ...]:
+    return tuple(prefix + field.upper() for field in RankInfo._fields)
+
+
+_TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+# By launcher: a variable that it alone sets, and those with the fields of RankInfo. torchrun comes first, because
+# mpirun may start one torchrun on each host; its plain names come last, because job systems set them around other
+# launchers.
+_LAUNCHERS = (
+    ("TORCHELASTIC_RUN_ID", _TORCH),  # torchrun, python -m torch.distributed.launch
+    ("HOROVOD_RANK", _fields("HOROVOD_")),  # horovodrun over Gloo
+    ("OMPI_COMM_WORLD_RANK", _fields("OMPI_COMM_WORLD_")),  # mpirun, horovodrun over MPI
+    ("LOCAL_WORLD_SIZE", _TORCH),  # other launchers of PyTorch
+)
 
 
 def rank_info(environment: Mapping[str, str]) -> RankInfo:
     """Reads the rank and the size of the job from the launcher's variables."""
-    for prefix in _FAMILIES:
-        if f"{prefix}RANK" in environment:
-            return RankInfo(*(int(environment[prefix + field.upper()]) for field in RankInfo._fields))
+    for marker, names in _LAUNCHERS:
+        if all(name in environment for name in (marker, *names)):
+            return RankInfo(*(int(environment[name]) for name in names))
     return RankInfo(0, 1, 0, 1)
 
 

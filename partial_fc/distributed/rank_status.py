@@ -51,17 +51,25 @@ class Record(NamedTuple):
 
 
 def job_key(environment: Mapping[str, str], pid: int) -> str:
-    """Returns a name that only the processes of this job share, on all its hosts.
+    """Returns a name that only the processes of this job share, on all its hosts; a restart by torchrun is another job.
 
     Args:
         environment: as set by the launcher.
         pid: of this process, which is a job by itself if no launcher started it.
     """
+    if "TORCHELASTIC_RUN_ID" in environment:  # first, as in env.rank_info; it is "none" with a fixed address and port
+        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+        return _as_name("-".join(environment.get(name, "") for name in names))
     # mpirun draws 128 random bits for each job.
     key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE")
     if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:
         key = f"{environment.get('HOROVOD_GLOO_RENDEZVOUS_ADDR')}-{environment['HOROVOD_GLOO_RENDEZVOUS_PORT']}"
-    return "".join(c if c.isalnum() or c in ".-" else "-" for c in key) if key else f"alone-{pid}"
+    return _as_name(key) if key else f"alone-{pid}"
+
+
+def _as_name(key: str) -> str:
+    """Returns the key as the name of a folder."""
+    return "".join(c if c.isalnum() or c in ".-" else "-" for c in key)
 
 
 class RankStatusStore:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from partial_fc.distributed.env import deterministic_allreduce, rank_info, share_cores
+from partial_fc.distributed.env import RankInfo, deterministic_allreduce, rank_info, share_cores
 from paths import ROOT
 
 
@@ -15,6 +15,20 @@ def test_rank_info_without_and_with_each_launcher():
     openmpi = {"RANK": "3", "SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
     assert rank_info({f"OMPI_COMM_WORLD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
     assert rank_info({f"HOROVOD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
+
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+MPIRUN = {f"OMPI_COMM_WORLD_{name.upper()}": value for name, value in zip(RankInfo._fields, "1212")}
+
+
+def test_rank_info_of_torchrun_and_of_mpirun_in_one_environment():
+    assert rank_info(TORCHRUN) == (3, 8, 1, 2)
+    assert rank_info(MPIRUN) == (1, 2, 1, 2)
+    assert rank_info({**MPIRUN, **TORCHRUN}) == (3, 8, 1, 2)  # mpirun starts one torchrun on each host
+    stray = {name: value for name, value in TORCHRUN.items() if name != "TORCHELASTIC_RUN_ID"}
+    assert rank_info(stray) == (3, 8, 1, 2)
+    assert rank_info({**stray, **MPIRUN}) == (1, 2, 1, 2)  # a job system's variables around mpirun
+    assert rank_info({"RANK": "3", "WORLD_SIZE": "8"}) == (0, 1, 0, 1)
 
 
 @pytest.mark.parametrize("size, expected", [(1, {}), (2, {}), (3, {"HOROVOD_FUSION_THRESHOLD": "0"})])
