@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from partial_fc.distributed.collectives import Collectives
+from partial_fc.distributed.env import rank_info
 
 from .errors import error_message
 
@@ -46,12 +47,12 @@ class TorchBackend:
     @property
     def local_rank(self) -> int:
         """The rank of this process on its host, from the launcher; 0 without one."""
-        return int(os.environ.get("LOCAL_RANK", 0)) if _has_group() else 0
+        return rank_info(os.environ).local_rank
 
     @property
     def local_size(self) -> int:
         """The number of ranks on this host, from the launcher; 1 without one."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if _has_group() else 1
+        return rank_info(os.environ).local_size
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
         """Returns the values of all ranks, by rank.

@@ -13,6 +13,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from partial_fc.distributed.collectives import Collectives
+from partial_fc.distributed.env import rank_info
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import WeightIndexSampler
@@ -150,7 +151,7 @@ class _MeanLoss(torch.autograd.Function):
 
 
 def _require_process_group() -> None:
-    started = int(os.environ.get("WORLD_SIZE", 1))
+    started = rank_info(os.environ).size
     if started > 1 and OF_PROCESS.size == 1:
         raise ValueError(
             f"the launcher started {started} processes, but there is no process group: call "
