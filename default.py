@@ -190,6 +190,11 @@ def defaults() -> edict:
     return edict(SETTINGS.defaults())
 
 
+def describe_settings(trainer="mxnet") -> str:
+    """The text of ``--help`` on the settings."""
+    return SETTINGS.describe(TRAINERS[trainer].defaults)
+
+
 def generate_config(
     loss_name=None, dataset_name=None, network_name=None, changes=None, config_file=None, trainer="mxnet"
 ):

@@ -44,7 +44,7 @@ def parse_args(argv):
     settings = "settings, given as name=value (presets change some defaults, --print-config shows the result)"
     parser = Parser(
         description=__doc__,
-        epilog=f"{settings}:\n\n{default.SETTINGS.describe()}",
+        epilog=f"{settings}:\n\n{default.describe_settings()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name in OPTIONS:

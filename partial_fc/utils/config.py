@@ -200,14 +200,14 @@ class Schema:
         choose("setting", name, self.settings)
         return self.settings[name]
 
-    def describe(self, column: int = 30, width: int = 120) -> str:
-        """The text of ``--help``: every setting with its default, type and bounds."""
-        lines = []
+    def describe(self, changes: Mapping[str, Any], column: int = 30, width: int = 120) -> str:
+        """The text of ``--help``: every setting with its default, type and bounds; ``changes`` are other defaults."""
+        lines, defaults = [], {**self.defaults(), **changes}
         for row in self._rows:
             if isinstance(row, str):
                 lines += ["", f"{row}:"]
                 continue
-            start = f"  {row.name}={row.default} ".ljust(column)
+            start = f"  {row.name}={defaults[row.name]} ".ljust(column)
             lines += textwrap.wrap(row.describe(), width, initial_indent=start, subsequent_indent=" " * column)
         return "\n".join(lines[1:])
 

@@ -86,12 +86,18 @@ def test_every_setting_has_a_bound_if_it_is_a_number_and_is_refused_with_another
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.name)
 def test_help_lists_every_setting_with_default_type_and_bounds(setting):
-    text = " ".join(default.SETTINGS.describe().split())
+    text = " ".join(default.describe_settings().split())
     start = f" {setting.name}={setting.default} {setting.help} ("
     assert start + type(setting.default).__name__ in text
     facts = text[text.index(start) :].partition(")")[0]
     assert all(fact in facts for fact in (setting.bounds, setting.alias, setting.trainer))
     assert setting.help and "\n" not in setting.help
+
+
+def test_help_has_the_defaults_of_the_trainer():
+    assert " frequent=20 " in default.describe_settings() and " max_grad_norm=0.0 " in default.describe_settings()
+    text = default.describe_settings("torch")
+    assert " frequent=50 " in text and " max_grad_norm=5.0 " in text
 
 
 @pytest.mark.parametrize(
