@@ -76,13 +76,15 @@ def load_settings(args):
 
 def choose_work(args, settings):
     """Returns what this rank does once Horovod has been started."""
+    from partial_fc_mxnet.build import MXNetFramework
+
     if args.profile_io:
-        from partial_fc_mxnet.io_profile import SECONDS, profile
+        from partial_fc.training.profiling.io_profile import SECONDS, profile
 
-        return lambda: profile(settings, args.profile_seconds or SECONDS)
-    from partial_fc_mxnet.trainer import train
+        return lambda: profile(settings, MXNetFramework(), args.profile_seconds or SECONDS)
+    from partial_fc.training.trainer import train
 
-    return lambda: train(settings)
+    return lambda: train(settings, MXNetFramework())
 
 
 def draw_demo(settings):

@@ -15,10 +15,12 @@ except ImportError as error:
     ) from error
 
 from partial_fc.layer.sampling import WeightIndexSampler
+from partial_fc.training.callbacks import CallBackFinite, CallBackLogging
+from partial_fc.training.checkpointing import CallBackCheckpoint
+from partial_fc.training.embedder import Embedder
+from partial_fc.training.saved_training import SavedTraining
+from partial_fc.training.verifying import CallBackVerification
 
-from .callbacks import CallBackFinite, CallBackLogging
-from .checkpointing import CallBackCheckpoint
-from .embedder import Embedder
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
@@ -26,9 +28,7 @@ from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
 from .onnx_export import OnnxExport
 from .optimizer import DistributedOptimizer, MemoryBankSGDOptimizer
-from .saved_training import SavedTraining
 from .saving import CallBackCenterSave, CallBackModelSave
-from .verifying import CallBackVerification
 
 __all__ = [
     "CallBackCenterSave",

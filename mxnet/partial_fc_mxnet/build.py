@@ -1,4 +1,4 @@
-"""Builds the objects of a training from its settings. Everything below takes plain arguments.
+"""Builds the objects of a training from its settings; what they are made of takes plain arguments.
 
 ``settings`` are those of default.py, completed by its generate_config.
 
@@ -8,134 +8,201 @@ Shapes: B local batch, R ranks, C classes, L classes of one rank, E embedding.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 
+import horovod
 import mxnet as mx
+import numpy as np
 
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
-from partial_fc.training.learning_rate import scaled_rate
+from partial_fc.training.inputs import record_path
+from partial_fc.training.learning_rate import learning_rates
 from partial_fc.utils import memory
 from partial_fc.utils.text import plural
 
+from . import collectives
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
 from .memory_scheduler import get_scheduler
 from .memory_softmax import MarginLoss
+from .onnx_export import OnnxExport
 from .ops.device import rank_context
 from .optimizer import MemoryBankSGDOptimizer
+from .saving import CallBackCenterSave, CallBackModelSave
 from .symbol import get_symbol
 
 # Dummy batches of an epoch: their labels spread over the classes.
 DUMMY_BATCHES = 100
 
 
-def record_path(settings) -> str:
-    """Returns the path of the ``train.rec`` to train on."""
-    return settings.rec or os.path.join(settings.data_root, settings.data_name, "train.rec")
+class MXNetFramework:
+    """MXNet and Horovod, see partial_fc.training.engine.Framework; Horovod is initialized."""
+
+    collectives = collectives.OF_PROCESS
+    source_folders = (os.path.dirname(__file__),)
+    files = {
+        "backbone for MXNet": "model-symbol.json, model-0000.params",
+        "class centers of each rank": "<rank>_centers.param, ..._mom.param",
+    }
+
+    def versions(self) -> dict[str, str]:
+        """Returns the versions of MXNet and Horovod."""
+        return {"mxnet": mx.__version__, "horovod": horovod.__version__}
+
+    def open_writer(self, folder: str):
+        """Opens a writer of TensorBoard events."""
+        from mxboard import SummaryWriter  # only rank 0 needs it
+
+        return SummaryWriter(logdir=folder, verbose=False)
+
+    def require_device(self, settings) -> None:
+        """Checks, before anything is read or written, that the device of this rank can run the training.
+
+        Raises:
+            ValueError: This rank has no device, or fp16 is set and the device has no float16 convolutions.
+        """
+        context = rank_context(self.collectives.local_rank)
+        if settings.fp16 and context.device_type == "cpu":
+            raise ValueError(
+                "MXNet has no float16 convolutions on the CPU: set fp16=False, or train on a host with a GPU"
+            )
+
+    def require_memory(self, settings) -> None:
+        """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
+
+        Raises:
+            ValueError: They do not fit.
+        """
+        if settings.bank_folder:
+            return  # MemoryBank checks the space on the disk
+        job = self.collectives
+        needed = 8 * shard_of(settings.num_classes, job.rank, job.size).size * settings.embedding_size
+        if settings.bank_on_gpu and rank_context(job.local_rank).device_type == "gpu":
+            free, _ = mx.context.gpu_memory_info(job.local_rank)
+            memory.require_memory(
+                needed, free, f"on GPU {job.local_rank}", "start more ranks, or set bank_on_gpu=False"
+            )
+            return
+        hint = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
+        place = f"for the {plural(job.local_size, 'rank')} of this host"
+        memory.require_memory(job.local_size * needed, memory.free_memory(), place, hint)
+
+    def build_data(self, settings) -> FaceImageIter | DummyIter:
+        """Builds the training iterator of this rank: FaceImageIter, or DummyIter if ``debug`` is set.
+
+        Raises:
+            OSError: The set is missing or cannot be read.
+            ValueError: The set is damaged or does not fit the settings.
+        """
+        if settings.debug:
+            return self.build_dummies(settings)
+        data = FaceImageIter(
+            settings.batch_size,
+            _shape(settings),
+            record_path(settings),
+            shuffle=settings.shuffle,
+            rand_mirror=settings.rand_mirror,
+            cutoff=settings.cutoff,
+            color_jittering=settings.color_jittering,
+            images_filter=settings.images_filter,
+            context=self.collectives.rank,
+            context_num=self.collectives.size,
+            seed=settings.seed,
+            jpeg_compression=settings.jpeg_compression,
+            skip_bad_images=settings.skip_bad_images,
+            threads=settings.decode_threads or decode_threads(self.collectives.local_size),
+        )
+        data.check_labels(settings.num_classes)
+        return data
+
+    def build_dummies(self, settings) -> DummyIter:
+        """Builds an iterator over dummy batches of the same shapes as the training data."""
+        rank, size = self.collectives.rank, self.collectives.size
+        shape = _shape(settings)
+        return DummyIter(settings.batch_size, shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size)
+
+    def build_engine(self, settings, data, folder: str) -> SampleDistributeModule:
+        """Builds the module, with the same initial parameters on every rank; its bank saves to ``folder``.
+
+        Collectives: all-gathers ``together.memory_bank`` and ``together.module``, those of SampleDistributeModule.bind,
+        all-gather ``together.init_params``, those of SampleDistributeModule.prepare_training.
+
+        Raises:
+            JobError: On every rank, if one fails.
+        """
+        run_on_all_ranks = self.collectives.run_on_all_ranks
+        bank = run_on_all_ranks("memory_bank", lambda: self.build_bank(settings, folder))
+        module, optimizer_params = run_on_all_ranks("module", lambda: self.build_module(settings, bank))
+        mx.random.seed(settings.seed)  # the same weights on every rank
+        module.bind(data.provide_data, for_training=True)
+        initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
+        run_on_all_ranks("init_params", lambda: module.init_params(initializer))
+        module.prepare_training(data, optimizer_params)
+        return module
+
+    def build_bank(self, settings, folder: str) -> MemoryBank:
+        """Builds the memory bank of this rank, which saves its centers in ``folder``."""
+        job = self.collectives
+        shard = shard_of(settings.num_classes, job.rank, job.size)
+        return MemoryBank(
+            num_sample=num_sampled(shard.size, settings.sample_ratio),
+            num_local=shard.size,
+            rank=job.rank,
+            local_rank=job.local_rank,
+            embedding_size=settings.embedding_size,
+            prefix=folder,
+            gpu=settings.bank_on_gpu,
+            folder=settings.bank_folder,
+            class_start=shard.start,
+            seed=settings.seed,
+        )
+
+    def build_module(self, settings, bank: MemoryBank) -> tuple[SampleDistributeModule, dict]:
+        """Returns the module, and the ``optimizer_params`` of its backbone."""
+        size = self.collectives.size
+        backbone_lr, memory_bank_lr = learning_rates(settings, size)
+        backbone_scheduler, bank_scheduler = get_scheduler(
+            settings.lr_steps, backbone_lr, memory_bank_lr, settings.warmup_steps
+        )
+        memory_optimizer = MemoryBankSGDOptimizer(
+            bank_scheduler, 1.0 / (settings.batch_size * size), settings.momentum, settings.wd
+        )
+        optimizer_params = {
+            "learning_rate": backbone_lr,
+            "lr_scheduler": backbone_scheduler,
+            "momentum": settings.momentum,
+            "wd": settings.wd,
+            "rescale_grad": 1.0 / settings.batch_size,
+        }
+        module = SampleDistributeModule(
+            build_symbol(settings, settings.fp16),
+            MarginLoss(settings.margins, settings.loss_s, settings.embedding_size),
+            bank,
+            memory_optimizer,
+            tile_classes=settings.tile_classes,
+            logits_cache_mb=settings.logits_cache_mb,
+            max_grad_norm=settings.max_grad_norm,
+        )
+        return module, optimizer_params
+
+    def build_savers(
+        self,
+        settings,
+        engine: SampleDistributeModule,
+        folder: str,
+        faces: np.ndarray,
+        metadata: Callable[[int], Mapping[str, str]],
+    ) -> tuple[CallBackModelSave, CallBackCenterSave]:
+        """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers."""
+        symbol, prefix = build_symbol(settings, fp16=False), os.path.join(folder, "model")
+        export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
+        model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)
+        return model_save, CallBackCenterSave(engine.memory_bank, settings.save_every)
 
 
-def build_data(settings, rank: int, size: int, local_size: int):
-    """Builds the training iterator of one rank: FaceImageIter, or DummyIter if ``debug`` is set.
-
-    Args:
-        settings: See above.
-        rank: Rank of this process.
-        size: R.
-        local_size: Number of ranks on this host, which share its cores.
-
-    Raises:
-        OSError: The set is missing or cannot be read.
-        ValueError: The set is damaged or does not fit the settings.
-    """
-    if settings.debug:
-        return build_dummies(settings, rank, size)
-    data = FaceImageIter(
-        settings.batch_size,
-        _shape(settings),
-        record_path(settings),
-        shuffle=settings.shuffle,
-        rand_mirror=settings.rand_mirror,
-        cutoff=settings.cutoff,
-        color_jittering=settings.color_jittering,
-        images_filter=settings.images_filter,
-        context=rank,
-        context_num=size,
-        seed=settings.seed,
-        jpeg_compression=settings.jpeg_compression,
-        skip_bad_images=settings.skip_bad_images,
-        threads=settings.decode_threads or decode_threads(local_size),
-    )
-    data.check_labels(settings.num_classes)
-    return data
-
-
-def build_dummies(settings, rank: int, size: int) -> DummyIter:
-    """Builds an iterator over dummy batches of the same shapes as the training data."""
-    return DummyIter(
-        settings.batch_size, _shape(settings), DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size
-    )
-
-
-def _shape(settings) -> tuple[int, int, int]:
-    return 3, settings.image_size, settings.image_size
-
-
-def validation_sets(settings) -> dict[str, str]:
-    """Returns the paths of the ``.bin`` files by name, existing or not; none in debug mode."""
-    if settings.debug:
-        return {}
-    folder = os.path.dirname(record_path(settings))
-    return {name: os.path.join(folder, f"{name}.bin") for name in settings.val_targets}
-
-
-def build_bank(settings, rank: int, size: int, local_rank: int, folder: str) -> MemoryBank:
-    """Builds the memory bank of one rank, which saves its centers in ``folder``."""
-    shard = shard_of(settings.num_classes, rank, size)
-    return MemoryBank(
-        num_sample=num_sampled(shard.size, settings.sample_ratio),
-        num_local=shard.size,
-        rank=rank,
-        local_rank=local_rank,
-        embedding_size=settings.embedding_size,
-        prefix=folder,
-        gpu=settings.bank_on_gpu,
-        folder=settings.bank_folder,
-        class_start=shard.start,
-        seed=settings.seed,
-    )
-
-
-def require_device(settings, local_rank: int) -> None:
-    """Checks, before anything is read or written, that the device of this rank can run the training.
-
-    Raises:
-        ValueError: This rank has no device, or fp16 is set and the device has no float16 convolutions.
-    """
-    context = rank_context(local_rank)
-    if settings.fp16 and context.device_type == "cpu":
-        raise ValueError("MXNet has no float16 convolutions on the CPU: set fp16=False, or train on a host with a GPU")
-
-
-def require_memory(settings, rank: int, size: int, local_rank: int, local_size: int) -> None:
-    """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
-
-    Raises:
-        ValueError: They do not fit.
-    """
-    if settings.bank_folder:
-        return  # MemoryBank checks the space on the disk
-    needed = 8 * shard_of(settings.num_classes, rank, size).size * settings.embedding_size
-    if settings.bank_on_gpu and rank_context(local_rank).device_type == "gpu":
-        free, _ = mx.context.gpu_memory_info(local_rank)
-        memory.require_memory(needed, free, f"on GPU {local_rank}", "start more ranks, or set bank_on_gpu=False")
-        return
-    hint = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
-    place = f"for the {plural(local_size, 'rank')} of this host"
-    memory.require_memory(local_size * needed, memory.free_memory(), place, hint)
-
-
-def build_symbol(settings, fp16: bool):
+def build_symbol(settings, fp16: bool) -> mx.sym.Symbol:
     """Builds the backbone. Models are saved with fp16=False, which every device can run."""
     return get_symbol(
         settings.network,
@@ -148,37 +215,5 @@ def build_symbol(settings, fp16: bool):
     )
 
 
-def learning_rates(settings, size: int) -> tuple[float, float]:
-    """Returns the initial learning rates of backbone and class centers; both scale with the global batch unless set."""
-    scaled = scaled_rate(settings.lr, settings.batch_size * size)
-    return settings.backbone_lr or scaled, settings.memory_bank_lr or scaled
-
-
-def build_module(settings, bank: MemoryBank, size: int) -> tuple[SampleDistributeModule, dict]:
-    """Returns the module, and the ``optimizer_params`` of its backbone."""
-    backbone_lr, memory_bank_lr = learning_rates(settings, size)
-    backbone_scheduler, bank_scheduler = get_scheduler(
-        settings.lr_steps, backbone_lr, memory_bank_lr, settings.warmup_steps
-    )
-    symbol = build_symbol(settings, settings.fp16)
-    memory_optimizer = MemoryBankSGDOptimizer(
-        bank_scheduler, 1.0 / (settings.batch_size * size), settings.momentum, settings.wd
-    )
-    loss = MarginLoss(settings.margins, settings.loss_s, settings.embedding_size)
-    optimizer_params = {
-        "learning_rate": backbone_lr,
-        "lr_scheduler": backbone_scheduler,
-        "momentum": settings.momentum,
-        "wd": settings.wd,
-        "rescale_grad": 1.0 / settings.batch_size,
-    }
-    module = SampleDistributeModule(
-        symbol,
-        loss,
-        bank,
-        memory_optimizer,
-        tile_classes=settings.tile_classes,
-        logits_cache_mb=settings.logits_cache_mb,
-        max_grad_norm=settings.max_grad_norm,
-    )
-    return module, optimizer_params
+def _shape(settings) -> tuple[int, int, int]:
+    return 3, settings.image_size, settings.image_size

@@ -14,6 +14,7 @@ import numpy as np
 from partial_fc.layer.loss_scale import LossScale
 
 from . import collectives
+from .engine import EngineMethods
 from .layer.clipped_updater import ClippedUpdater
 from .layer.scaled_updater import ScaledUpdater
 from .ops import module_arrays
@@ -22,7 +23,7 @@ from .ops.device import rank_context
 from .optimizer import DistributedOptimizer
 
 
-class DataParallelModule:
+class DataParallelModule(EngineMethods):
     """An ``mx.mod.Module`` on the device of this rank, whose gradients Horovod sums.
 
     Collectives of an update: the all-reduces of the gradients, see DistributedOptimizer and, for clipping and float16,
@@ -36,11 +37,13 @@ class DataParallelModule:
     Attributes:
         symbol: The backbone, with the embedding as its only output.
         size, rank, local_rank: Number of ranks and this rank's numbers, from Horovod.
+        collectives: Those of this process.
         context: Device of this rank.
         loss_scale: LossScale of a backbone with float16 parameters, set by bind; else None.
     """
 
     def __init__(self, symbol: mx.sym.Symbol, logger=logging, max_grad_norm: float = 0.0):
+        self.collectives = collectives.OF_PROCESS
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.context = rank_context(self.local_rank)
         self.symbol = embedding_symbol(symbol)
@@ -147,27 +150,6 @@ class DataParallelModule:
         """Prepares the module for a batch, as Module does."""
         self._module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
 
-    def embed(self, images: mx.nd.NDArray, batch_statistics: bool = False) -> np.ndarray:
-        """Embeds a batch without training on it.
-
-        Args:
-            images: (B, ...), the shape of ``data`` in bind.
-            batch_statistics: Embeds in training mode: normalizes by the statistics of this batch instead of the
-                running ones, which do not change, and applies dropout.
-
-        Returns:
-            (B, E) float32.
-        """
-        saved = {}
-        if batch_statistics:
-            running = module_arrays.statistics(self)
-            saved = {name: array.copy() for name, array in running.items()}
-        self._module.forward(mx.io.DataBatch([images]), is_train=batch_statistics)
-        embeddings = self.get_outputs()[0].asnumpy()
-        for name, array in saved.items():  # cuDNN's batch norm updates them in a forward pass
-            running[name][:] = array
-        return embeddings
-
     def allgather(self, tensor: mx.nd.NDArray, name: str, shape, dtype, context) -> mx.nd.NDArray:
         """Concatenates ``tensor`` of all ranks along the first axis.
 
@@ -210,7 +192,7 @@ class DataParallelModule:
         for name in sorted(params):
             hvd.broadcast_(params[name], root_rank=0, name=f"broadcast.{name}")
 
-    def average_aux(self) -> None:
+    def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank.
 
         Each rank updates them with its own images only; a model to verify or save needs those of all images.

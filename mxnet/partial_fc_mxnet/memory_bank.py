@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 import horovod.mxnet as hvd
@@ -126,6 +127,29 @@ class MemoryBank:
         if weight is not piece.weight or weight_mom is not piece.weight_mom:
             self.centers.scatter(_host_index(index), weight, weight_mom)
 
+    @property
+    def in_files(self) -> bool:
+        """Whether the bank is in files instead of memory."""
+        return bool(self.centers.files)
+
+    def sequential_access(self) -> AbstractContextManager[None]:
+        """Returns a context in which all rows are read from the first to the last."""
+        return self.centers.sequential_access()
+
+    def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
+        """Returns the rows of ``field``, "weight" or "weight_mom", on the host.
+
+        Args:
+            field: See above.
+            copied: Whether the arrays must stay the same when training continues.
+
+        Returns:
+            An array (rows, E) float32 for each piece.
+        """
+        read = mx.nd.NDArray.asnumpy if copied else host_view
+        with empty_arrays(self.num_local):
+            return [read(getattr(piece, field)) for piece in self.centers.pieces]
+
     def save(self) -> None:
         """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` in the format of the original trainer.
 
@@ -133,10 +157,10 @@ class MemoryBank:
             OSError: a file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self.prefix, exist_ok=True)
-        with self.centers.sequential_access(), empty_arrays(self.num_local):
+        with self.sequential_access():
             for path, field in zip(self._files(), Piece._fields):
-                arrays = [host_view(getattr(piece, field)) for piece in self.centers.pieces]
-                replace_file(path, array_file_chunks(arrays), collectives.report_progress)
+                content = array_file_chunks(self.host_rows(field, copied=False))
+                replace_file(path, content, collectives.report_progress)
 
     def load(self) -> None:
         """Reads the files that :meth:`save` wrote on this rank with the same number of ranks.

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections import namedtuple
 from typing import TypeAlias
 
 import horovod.mxnet as hvd
@@ -22,7 +20,8 @@ import numpy as np
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_source
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
-from partial_fc.training.epochs import iterate_epochs
+from partial_fc.training.callbacks import BatchEndParam
+from partial_fc.training.trainer import run_updates
 
 from . import collectives
 from .data_parallel import DataParallelModule
@@ -30,8 +29,6 @@ from .layer.class_layer import ClassLayer
 from .memory_bank import MemoryBank
 from .ops.host_memory import host_array
 from .optimizer import MemoryBankSGDOptimizer
-
-BatchEndParam = namedtuple("BatchEndParam", ["loss", "num_epoch", "num_update"])
 
 Labels: TypeAlias = np.ndarray | mx.nd.NDArray
 
@@ -57,7 +54,7 @@ class SampleDistributeModule(DataParallelModule):
         max_grad_norm: See DataParallelModule.
 
     Attributes:
-        symbol, size, rank, local_rank, context, loss_scale: See DataParallelModule.
+        symbol, size, rank, local_rank, collectives, context, loss_scale: See DataParallelModule.
         num_classes: C, the sum of the ranks' L; set by bind.
         num_update: Number of updates done.
         num_epoch: Number of the epoch of the last batch.
@@ -96,7 +93,7 @@ class SampleDistributeModule(DataParallelModule):
         self.num_update = 0
         self.num_epoch = 0
         self.waited_for_data = 0.0
-        self.data_state = None
+        self.data_state: dict | None = None
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(self.size, np.int64)
         self.memory_lr: float | None = None
@@ -133,21 +130,7 @@ class SampleDistributeModule(DataParallelModule):
             saved.restore(self, train_data)
         callbacks = batch_end_callback or []
         callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-        self.run_updates(train_data, callbacks, max_update)
-
-    def run_updates(self, train_data, callbacks, max_update: int | None = None) -> None:
-        """Trains until ``num_update`` is ``max_update``, after prepare_training; None trains for one epoch."""
-        epochs = iterate_epochs(train_data, first=self.num_epoch, endless=max_update is not None)
-        batch = self._next_batch(train_data, epochs, max_update)
-        while batch is not None:
-            self.num_epoch, data_batch = batch
-            self.step(data_batch)
-            # MXNet still runs this step's backward pass while Python reads the next batch.
-            batch = self._next_batch(train_data, epochs, max_update)
-            param = self.batch_end_param(self.loss_cache, self.num_epoch, self.num_update)
-            for callback in callbacks:
-                callback(param)
-        self.wait_for_update()
+        run_updates(self, train_data, callbacks, max_update)
 
     def step(self, data_batch) -> mx.nd.NDArray:
         """Trains on one batch and returns ``loss_cache``, without waiting for the update of the backbone."""
@@ -252,16 +235,6 @@ class SampleDistributeModule(DataParallelModule):
         """
         self._module.update()
         self.num_update += 1
-
-    def _next_batch(self, train_data, epochs, max_update: int | None):
-        """Returns (epoch, batch), or None after the last one."""
-        self.data_state = train_data.state() if hasattr(train_data, "state") else None
-        if max_update is not None and self.num_update >= max_update:
-            return None
-        start = time.perf_counter()
-        batch = next(epochs, None)
-        self.waited_for_data += time.perf_counter() - start
-        return batch
 
     def bind(self, data_shapes, label_shapes=None, for_training: bool = True, **module_arguments) -> None:
         """Binds the backbone, and exchanges with the other ranks how many classes each holds.

@@ -6,17 +6,17 @@ import os
 
 import mxnet as mx
 
-from partial_fc.training.saving import ONNX_NAME, Every, write_mxnet_model
+from partial_fc.training.saving import ONNX_NAME, SaveCallback, write_mxnet_model
 from partial_fc.utils.atomic_io import replace_file
 
 from . import collectives
 from .onnx_export import OnnxExport
 
 
-class CallBackModelSave:
+class CallBackModelSave(SaveCallback):
     """Saves the backbone as ``model-symbol.json``, ``model-0000.params`` and ``backbone.onnx``, written by rank 0.
 
-    Collectives of a save: ``aux.*`` of SampleDistributeModule.average_aux, all-gather ``together.save_model``.
+    Collectives of a save: ``aux.*`` of SampleDistributeModule.average_statistics, all-gather ``together.save_model``.
 
     Args:
         symbol: the backbone in float32, whatever dtype the module trains it in: the parameters are saved as float32.
@@ -36,27 +36,25 @@ class CallBackModelSave:
         frequent: int = 10000,
         export: OnnxExport | None = None,
     ):
+        super().__init__(frequent, self._save)
         self.symbol = symbol
         self.module = module
         self.prefix = prefix
         self.rank = rank
         self.export = export
-        self._every = Every(frequent, self._save)
 
-    def __call__(self, param) -> None:
-        """Saves every ``frequent`` updates."""
-        self._every(param.num_update)
-
-    def save(self, num_update: int) -> None:
-        """Saves now, unless that was done at this update already.
+    def try_out(self) -> None:
+        """Checks that the untrained backbone can be exported (all-gather ``together.export``).
 
         Raises:
-            JobError: On every rank, if rank 0 cannot write, or the ONNX file gives other embeddings than MXNet.
+            JobError: On every rank, if it cannot.
         """
-        self._every.now(num_update)
+        if self.export is not None:
+            export = self.export
+            collectives.on_rank_zero("export", lambda: export.try_out(*self.module.get_export_params()))
 
     def _save(self, num_update: int) -> None:
-        self.module.average_aux()
+        self.module.average_statistics()
         arg_params, aux_params = self.module.get_export_params()
         collectives.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
 
@@ -70,7 +68,7 @@ class CallBackModelSave:
             replace_file(os.path.join(os.path.dirname(self.prefix), ONNX_NAME), [content])
 
 
-class CallBackCenterSave:
+class CallBackCenterSave(SaveCallback):
     """Saves the class centers of every rank (all-gather ``together.save_centers``).
 
     Args:
@@ -79,16 +77,5 @@ class CallBackCenterSave:
     """
 
     def __init__(self, memory_bank, frequent: int = 10000):
-        self._every = Every(frequent, lambda num_update: collectives.run_on_all_ranks("save_centers", memory_bank.save))
-
-    def __call__(self, param) -> None:
-        """Saves every ``frequent`` updates."""
-        self._every(param.num_update)
-
-    def save(self, num_update: int) -> None:
-        """Saves now, unless that was done at this update already.
-
-        Raises:
-            JobError: On every rank, if one cannot write.
-        """
-        self._every.now(num_update)
+        save = memory_bank.save
+        super().__init__(frequent, lambda num_update: collectives.run_on_all_ranks("save_centers", save))

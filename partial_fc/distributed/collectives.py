@@ -83,6 +83,16 @@ class Collectives:
         """The number of ranks of the job."""
         return self.backend.size
 
+    @property
+    def local_rank(self) -> int:
+        """The rank of this process on its host."""
+        return self.backend.local_rank
+
+    @property
+    def local_size(self) -> int:
+        """The number of ranks on this host."""
+        return self.backend.local_size
+
     def gather_object(self, name: str, value: Any) -> list[Any]:
         """Returns the values of all ranks, by rank (all-gather ``name``)."""
         if self.size == 1:

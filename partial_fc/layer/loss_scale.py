@@ -7,6 +7,8 @@ does not overflow (Micikevicius et al. 2018, Mixed Precision Training, arXiv 171
 
 from __future__ import annotations
 
+from typing import Any
+
 # The defaults of NVIDIA's apex and MXNet's AMP.
 START, LARGEST = 2.0**16, 2.0**24
 GROW_AFTER = 2000  # updates
@@ -16,8 +18,6 @@ GIVE_UP_AFTER = 20  # updates
 
 class LossScale:
     """The scale of the next update.
-
-    A checkpoint saves and restores scale, good_steps and skipped.
 
     Args:
         batch_size: B; as in other frameworks, the scale refers to the gradient of the mean over the batch.
@@ -33,6 +33,14 @@ class LossScale:
         self.scale = START
         self.good_steps = 0
         self.skipped = 0
+
+    def state(self) -> dict[str, float]:
+        """Returns the state for a checkpoint, as JSON."""
+        return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restores the state that :meth:`state` returned."""
+        self.scale, self.good_steps, self.skipped = state["scale"], state["good_steps"], state["skipped"]
 
     @property
     def factor(self) -> float:

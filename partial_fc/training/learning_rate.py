@@ -12,3 +12,9 @@ def scaled_rate(lr: float, global_batch: int) -> float:
     arXiv 1706.02677, section 2.1).
     """
     return lr / REFERENCE_BATCH * global_batch
+
+
+def learning_rates(settings, ranks: int) -> tuple[float, float]:
+    """Returns the initial learning rates of backbone and class centers; both scale with the global batch unless set."""
+    scaled = scaled_rate(settings.lr, settings.batch_size * ranks)
+    return settings.backbone_lr or scaled, settings.memory_bank_lr or scaled

@@ -21,8 +21,6 @@ _START_SETTINGS = {"setting resume", "setting pretrained", "setting class_map"}
 _FILES = {
     "report for any browser": "report.html",
     "backbone for ONNX runtimes": "backbone.onnx",
-    "backbone for MXNet": "model-symbol.json, model-0000.params",
-    "class centers of each rank": "<rank>_centers.param, ..._mom.param",
     "checkpoints for --resume auto": "checkpoints",
     "curves of loss and accuracy": "curves.png",
     "figures of this training": "summary.json",
@@ -68,8 +66,13 @@ def warn_missing(paths: Sequence[str]) -> None:
         logging.warning("validation set not found, not verified: %s", path)
 
 
-def log_summary(result: TrainingResult) -> None:
-    """Logs the last lines: accuracies, problems, files and suggested next commands."""
+def log_summary(result: TrainingResult, framework_files: Mapping[str, str]) -> None:
+    """Logs the last lines: accuracies, problems, files and suggested next commands.
+
+    Args:
+        result: of the training.
+        framework_files: description -> names of what is written in the framework's own formats.
+    """
     if result.skipped:
         logging.warning("bad images skipped on all ranks: %d", result.skipped)
     for name, points in result.history.items():
@@ -82,7 +85,7 @@ def log_summary(result: TrainingResult) -> None:
         line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"
         logging.info(line, dict(result.baselines))
     logging.info("%d updates in %.1f s, all written to %s", result.updates, result.seconds, result.folder)
-    for content, names in _FILES.items():
+    for content, names in {**_FILES, **framework_files}.items():
         logging.info("  %-37s %s", names, content)
     logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
     logging.info("      python -m partial_fc.inference.compare a.jpg b.jpg --model %s", result.folder)

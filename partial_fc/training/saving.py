@@ -11,26 +11,32 @@ from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.atomic_io import replace_file
 
+from .callbacks import BatchEndParam
+
 ONNX_NAME = "backbone.onnx"
 
 
-class Every:
-    """Calls ``action(num_update)`` every ``frequent`` updates, at most once for each update."""
+class SaveCallback:
+    """A callback that calls ``action(num_update)`` every ``frequent`` updates, at most once for each update."""
 
     def __init__(self, frequent: int, action: Callable[[int], object]):
         self.frequent = frequent
-        self.action = action
+        self._action = action
         self._done: int | None = None
 
-    def __call__(self, num_update: int) -> None:
-        """Calls the action if it is due after this update."""
-        if num_update % self.frequent == 0:
-            self.now(num_update)
+    def __call__(self, param: BatchEndParam) -> None:
+        """Saves every ``frequent`` updates; called on every rank."""
+        if param.num_update % self.frequent == 0:
+            self.save(param.num_update)
 
-    def now(self, num_update: int) -> None:
-        """Calls the action for this update, unless that was done already."""
+    def save(self, num_update: int) -> None:
+        """Saves now, unless that was done at this update already.
+
+        Raises:
+            JobError: On every rank, if one cannot write.
+        """
         if self._done != num_update:
-            self.action(num_update)
+            self._action(num_update)
             self._done = num_update
 
 

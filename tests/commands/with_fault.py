@@ -138,10 +138,11 @@ def install(name, place, fault):
 
 def function_at(place):
     """The owner and the name of the function at a place."""
+    from partial_fc_mxnet.embedder import Embedder
+
     from partial_fc.checkpoint import CheckpointFolder
     from partial_fc.checkpoint import manager as folder
     from partial_fc_mxnet import FaceImageIter, checkpointing, trainer
-    from partial_fc_mxnet.embedder import Embedder
 
     return {
         "reading": (FaceImageIter, "next"),

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import mxnet as mx
 import numpy as np
 import pytest
-
 from partial_fc_mxnet.step_seed import StepSeed, draws_random_numbers
+
 from partial_fc_mxnet.symbol import get_symbol
 
 

@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import E, all_ranks
+from partial_fc_mxnet.step_seed import StepSeed
 
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.layer.sharding import num_sampled, shard_of
@@ -21,7 +22,6 @@ from partial_fc_mxnet import (
     collectives,
     get_scheduler,
 )
-from partial_fc_mxnet.step_seed import StepSeed
 
 CLASSES, BATCH, SHAPE, STEPS = 13, 4, (3, 4, 4), 8
 

@@ -12,6 +12,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, random_batches
+from partial_fc_mxnet.io_profile import profile
+from partial_fc_mxnet.trainer import train
 
 import default
 from partial_fc.checkpoint import CheckpointFolder
@@ -26,9 +28,7 @@ from partial_fc_mxnet import (
     collectives,
     get_scheduler,
 )
-from partial_fc_mxnet.io_profile import profile
 from partial_fc_mxnet.ops import module_arrays
-from partial_fc_mxnet.trainer import train
 
 CLASSES, H = 12, 16
 HALF = ("dense_weight", "relu_gamma")

@@ -8,10 +8,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial_params, random_batches
+from partial_fc_mxnet.resume import read_pretrained
 
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, collectives, resume
-from partial_fc_mxnet.resume import read_pretrained
 
 CLASSES = 7
 

@@ -8,68 +8,61 @@ from __future__ import annotations
 import copy
 import math
 import os
-import platform
 import time
 from collections.abc import Iterator
 
-import horovod.mxnet as hvd
-import mxnet as mx
-
-from partial_fc.training.profiling.facts import Phase, Profile, Tally, place_of
-from partial_fc.training.profiling.measuring import SECONDS, STEPS, WARM_UP, endless, read_past_buffers, take_tally
-from partial_fc.training.profiling.ram_disk import SetFiles, find_set_files
-from partial_fc.training.profiling.report import write_report
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.training.callbacks import BatchEndParam
+from partial_fc.training.engine import Engine, Framework, TrainingData
+from partial_fc.training.inputs import record_path
+from partial_fc.training.job_facts import versions
 from partial_fc.training.run_folder import check_writable
+from partial_fc.training.trainer import run_updates
 
-from . import build, collectives
+from .facts import Phase, Profile, Tally, place_of
+from .measuring import SECONDS, STEPS, WARM_UP, endless, read_past_buffers, take_tally
+from .ram_disk import SetFiles, find_set_files
+from .report import write_report
 
-ANNOUNCED_STEP = 3  # by then MXNet has allocated its buffers, and the duration of a step can be estimated
+ANNOUNCED_STEP = 3  # by then the framework has allocated its buffers, and the duration of a step can be estimated
 
 
-def profile(settings, seconds: float = SECONDS) -> None:
+def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     """Measures, prints table and verdict on rank 0, and writes ``io_profile.png`` and ``.json``.
 
     Args:
         settings: of default.py, completed by its generate_config.
+        framework: builds what is measured.
         seconds: length of each of the three phases; a phase that trains takes at least 20 steps.
 
     Raises:
         JobError: On every rank, if one of them cannot train on the data.
     """
-    rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
-    settings = _without_learning(settings)
+    settings, collectives = _without_learning(settings), framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    collectives.run_on_all_ranks("sizes", lambda: _check(settings, local_rank))
-    collectives.run_on_all_ranks(
-        "room", lambda: build.require_memory(settings, rank, size, local_rank, hvd.local_size())
-    )
+    collectives.run_on_all_ranks("sizes", lambda: _check(settings, framework))
+    collectives.run_on_all_ranks("room", lambda: framework.require_memory(settings))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
-    collectives.on_rank_zero("output", check_writable, folder, rank)
-    data, files = collectives.run_on_all_ranks(
-        "data", lambda: (build.build_data(settings, rank, size, hvd.local_size()), _files(settings))
-    )
-    dummies = build.build_dummies(settings, rank, size)
-    bank = collectives.run_on_all_ranks(
-        "memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder)
-    )
-    module, optimizer_params = collectives.run_on_all_ranks("module", lambda: build.build_module(settings, bank, size))
-    measured = _measure(settings, seconds, data, dummies, module, optimizer_params)
+    collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
+    data, files = collectives.run_on_all_ranks("data", lambda: (framework.build_data(settings), _files(settings)))
+    dummies = framework.build_dummies(settings)
+    engine = framework.build_engine(settings, data, folder)
+    measured = _measure(settings, seconds, data, dummies, engine)
     data.close()
-    versions = {"python": platform.python_version(), "mxnet": mx.__version__}
-    collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions)
+    collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 
 
-def _check(settings, local_rank: int) -> None:
+def _check(settings, framework: Framework) -> None:
     if settings.debug:
         raise ValueError(
             f"--profile-io measures the reading of images, but {settings.dataset} with debug=True has dummy images: "
             "give a data set, such as rec=<path of a train.rec>"
         )
-    build.require_device(settings, local_rank)
+    framework.require_device(settings)
 
 
 def _files(settings) -> SetFiles:
-    return find_set_files(build.record_path(settings), "" if settings.rec else settings.data_name)
+    return find_set_files(record_path(settings), "" if settings.rec else settings.data_name)
 
 
 def _without_learning(settings):
@@ -79,65 +72,58 @@ def _without_learning(settings):
     return settings
 
 
-def _measure(settings, seconds: float, data, dummies, module, optimizer_params) -> Profile:
-    batch_size = settings.batch_size
-    _print(module.rank, f"reader alone: about {seconds:.0f} s")
-    reader = _measure_reader(data, batch_size, seconds)
-    sources = [endless(dummies), _batches(data)]
-    iterator = _MeasuredIterator(module, data, batch_size, seconds, sources)
-    module.fit(iterator, optimizer_params, iterator.after_step, mx.init.Xavier())
-    gathered = collectives.gather("io_profile", (place_of(data.threads), reader, *iterator.tallies))
+def _measure(settings, seconds: float, data: TrainingData, dummies: TrainingData, engine: Engine) -> Profile:
+    batch_size, collectives = settings.batch_size, engine.collectives
+    _print(collectives, f"reader alone: about {seconds:.0f} s")
+    reader = _measure_reader(data, batch_size, seconds, collectives)
+    iterator = _MeasuredIterator(engine, data, batch_size, seconds, [endless(dummies), _batches(data, collectives)])
+    run_updates(engine, iterator, [iterator.after_step])
+    gathered = collectives.gather_object("io_profile", (place_of(data.threads), reader, *iterator.tallies))
     places, *tallies = zip(*gathered)
     names = ("reader alone", "training, dummy images", "training, the set")
     alone, dummy, real = (Phase(name, batch_size, tally) for name, tally in zip(names, tallies))
-    return Profile(alone, dummy, real, places, module.context.device_type == "gpu")
+    return Profile(alone, dummy, real, places, engine.on_gpu)
 
 
-def _measure_reader(data, batch_size: int, seconds: float) -> Tally:
+def _measure_reader(data: TrainingData, batch_size: int, seconds: float, collectives: Collectives) -> Tally:
     """Takes batches from the reader as fast as it provides them."""
-    batches = _batches(data)
-    _wait_for(next(batches))
+    batches = _batches(data, collectives)
+    next(batches)
     collectives.barrier("start_reading")  # all ranks of a host read at the same time
     start, count = take_tally(data, 0, 0.0), 0
     while time.perf_counter() < start.seconds + seconds:
-        _wait_for(next(batches))
+        collectives.report_progress()
+        next(batches)
         count += 1
     tally = take_tally(data, count * batch_size, 0.0).since(start)
     return tally._replace(waited=tally.seconds)
 
 
-def _batches(data) -> Iterator:
-    return read_past_buffers(data, _wait_for)
-
-
-def _wait_for(batch) -> None:
-    collectives.report_progress()
-    batch.data[0].wait_to_read()
+def _batches(data: TrainingData, collectives: Collectives) -> Iterator:
+    return read_past_buffers(data, lambda batch: collectives.report_progress())
 
 
 class _MeasuredIterator:
-    """An iterator for fit that provides batches of one source after the other and measures each.
+    """An iterator for run_updates that provides batches of one source after the other and measures each.
 
-    One fit runs all phases, because a module is prepared for training once. Each source warms up and is measured for
+    One call of run_updates runs all phases. Each source warms up and is measured for
     20 steps. The time of the slowest rank (all-reduce ``io_profile.seconds``) then determines the number of further
     steps, which is the same on every rank.
 
     Args:
-        module: SampleDistributeModule that trains.
-        data: FaceImageIter whose counters are read.
+        engine: in training.
+        data: whose counters are read.
         batch_size: B.
         seconds: length of a phase.
         sources: endless iterators over batches.
 
     Attributes:
-        provide_data, provide_label: as those of an MXNet iterator.
         tallies: a Tally for each source measured so far.
     """
 
-    def __init__(self, module, data, batch_size: int, seconds: float, sources: list[Iterator]):
-        self.provide_data, self.provide_label = data.provide_data, data.provide_label
+    def __init__(self, engine: Engine, data: TrainingData, batch_size: int, seconds: float, sources: list[Iterator]):
         self.tallies: list[Tally] = []
-        self._module, self._data, self._batch_size, self._seconds = module, data, batch_size, seconds
+        self._engine, self._data, self._batch_size, self._seconds = engine, data, batch_size, seconds
         self._sources = sources
         self._step, self._last_step = 0, WARM_UP + STEPS
         self._start: Tally | None = None
@@ -154,10 +140,10 @@ class _MeasuredIterator:
     def reset(self) -> None:
         """Does nothing: the sources are endless."""
 
-    def after_step(self, param) -> None:
-        """Counts a step; fit calls it after each update, when it has taken the batch of the next one."""
-        collectives.report_progress()
-        param.loss.asscalar()  # waits as the log of a training does
+    def after_step(self, param: BatchEndParam) -> None:
+        """Counts a step; run_updates calls it after each update, when it has taken the batch of the next one."""
+        self._engine.collectives.report_progress()
+        float(param.loss)  # waits as the log of a training does
         self._step += 1
         if self._step == ANNOUNCED_STEP:
             self._announce(time.perf_counter() - self._step_start)
@@ -172,11 +158,11 @@ class _MeasuredIterator:
         """Prints the phase and its estimated duration, which is minutes if a step takes seconds."""
         seconds = WARM_UP * step_seconds + max(self._seconds, STEPS * step_seconds)
         source = "the set" if self.tallies else "dummy images"
-        _print(self._module.rank, f"training on {source}: about {seconds:.0f} s")
+        _print(self._engine.collectives, f"training on {source}: about {seconds:.0f} s")
 
     def _end_or_extend(self, tally: Tally) -> None:
         """Ends the phase, or adds the steps it needs to last long enough."""
-        seconds = collectives.largest("io_profile.seconds", tally.seconds)
+        seconds = self._engine.collectives.max("io_profile.seconds", tally.seconds)
         if seconds < 0.9 * self._seconds:
             self._last_step = WARM_UP + math.ceil((self._step - WARM_UP) * self._seconds / seconds)
             return
@@ -184,9 +170,9 @@ class _MeasuredIterator:
         self._step, self._last_step = 0, WARM_UP + STEPS
 
     def _tally(self) -> Tally:
-        return take_tally(self._data, self._step * self._batch_size, self._module.waited_for_data)
+        return take_tally(self._data, self._step * self._batch_size, self._engine.waited_for_data)
 
 
-def _print(rank: int, text: str) -> None:
-    if rank == 0:
+def _print(collectives: Collectives, text: str) -> None:
+    if collectives.rank == 0:
         print(text, flush=True)

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
-from partial_fc.training.verification_history import (
+
+from .embedder import Embedder
+from .run_folder import ScalarWriter
+from .verification_history import (
     PairFigures,
     add_point,
     best_accuracy,
@@ -18,9 +21,6 @@ from partial_fc.training.verification_history import (
     raw_pixel_accuracy,
     write_point,
 )
-
-from . import collectives
-from .embedder import Embedder
 
 
 class CallBackVerification:
@@ -31,7 +31,7 @@ class CallBackVerification:
         sets: name -> path of its ``.bin``.
         frequent: updates between verifications.
         rank: of this process; rank 0 logs.
-        writer: mxboard SummaryWriter, or None.
+        writer: of TensorBoard events, or None.
         find_problems: (name of a set, VerificationPoint) -> problems of the training, one sentence each; or None.
         suggestion: logged after the problems.
 
@@ -48,11 +48,12 @@ class CallBackVerification:
         sets: dict[str, str],
         frequent: int,
         rank: int,
-        writer=None,
+        writer: ScalarWriter | None = None,
         find_problems: Callable[[str, VerificationPoint], list[str]] | None = None,
         suggestion: str = "",
     ):
         self.embedder = embedder
+        self.collectives = embedder.collectives
         self.sets = dict(sets)
         self.missing: list[str] = []
         self.frequent = frequent
@@ -79,13 +80,15 @@ class CallBackVerification:
         Raises:
             JobError: On every rank, if a file or an image is damaged, or if verification is not defined for the pairs.
         """
-        absent = collectives.gather("validation_sets", [p for p in self.sets.values() if not os.path.isfile(p)])
+        absent = self.collectives.gather_object(
+            "validation_sets", [p for p in self.sets.values() if not os.path.isfile(p)]
+        )
         self.missing = sorted(set().union(*absent))
         for name in [name for name, path in self.sets.items() if path in self.missing]:
             del self.sets[name], self.history[name]
         for name, path in self.sets.items():
             issame = self.embedder.prepare(name, path).issame
-            collectives.run_on_all_ranks(f"check.{name}", partial(check_kinds, issame, path))
+            self.collectives.run_on_all_ranks(f"check.{name}", partial(check_kinds, issame, path))
 
     def verify_all(self, num_update: int) -> dict[str, float]:
         """Verifies every set that was not yet verified at this update.
@@ -113,7 +116,7 @@ class CallBackVerification:
             return {}
         name, path = next(iter(self.sets.items()))
         untrained = self.verify_all(0)[name]
-        raw_pixels = collectives.on_rank_zero("raw_pixels", raw_pixel_accuracy, path, image_size)
+        raw_pixels = self.collectives.on_rank_zero("raw_pixels", raw_pixel_accuracy, path, image_size)
         if raw_pixels is None:  # another rank than 0
             return {}
         logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw_pixels, untrained)
@@ -131,7 +134,7 @@ class CallBackVerification:
     def _verify(self, name: str, path: str, num_update: int) -> None:
         start = time.perf_counter()
         figures = self.embedder(name, path)
-        result = collectives.run_on_all_ranks(
+        result = self.collectives.run_on_all_ranks(
             f"verify.{name}", lambda: verify_distances(figures.distance, figures.issame)
         )
         dimensions = effective_dimensions(figures.distance, figures.issame)

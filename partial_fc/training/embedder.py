@@ -1,4 +1,4 @@
-"""Embeds validation pairs with the module in training; each rank embeds a share of every set.
+"""Embeds validation pairs with the engine in training; each rank embeds a share of every set.
 
 Shapes: P pairs, n pairs of this rank, N images, B batch, E embedding, H, W image size.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import horovod.mxnet as hvd
-import mxnet as mx
 import numpy as np
 
 from partial_fc.evaluation.validation_set import PairsOfRank
 from partial_fc.inference.distances import squared_distances
-from partial_fc.training.verification_history import PairFigures
 
-from . import collectives
+from .engine import Engine
+from .verification_history import PairFigures
 
 
 class Embedder:
@@ -24,15 +22,16 @@ class Embedder:
     A rank keeps the encoded images of its own pairs in memory, and the pixels of two batches at a time.
 
     Args:
-        module: SampleDistributeModule, bound.
-        batch_size, image_size: B and H = W to which it is bound.
+        engine: in training.
+        batch_size, image_size: B and H = W of its batches.
 
     Attributes:
         pairs: name -> PairsOfRank of the sets read so far.
     """
 
-    def __init__(self, module, batch_size: int, image_size: int):
-        self.module = module
+    def __init__(self, engine: Engine, batch_size: int, image_size: int):
+        self.engine = engine
+        self.collectives = engine.collectives
         self.batch_size = batch_size
         self.image_size = image_size
         self.pairs: dict[str, PairsOfRank] = {}
@@ -40,7 +39,7 @@ class Embedder:
     def __call__(self, name: str, path: str) -> PairFigures:
         """Embeds all pairs of a set, on all ranks together.
 
-        Collectives: those of prepare in the first call; ``aux.*`` of SampleDistributeModule.average_aux; all-gathers
+        Collectives: those of prepare in the first call; those of Engine.average_statistics; all-gathers
         ``together.embed.<name>`` and ``pairs.<name>``.
 
         Args:
@@ -52,13 +51,13 @@ class Embedder:
         """
         if name not in self.pairs:
             self.prepare(name, path)
-        self.module.average_aux()
+        self.engine.average_statistics()
         pairs = self.pairs[name]
         # No collective inside: a rank that fails would not take part in it.
-        local_figures = collectives.run_on_all_ranks(
+        local_figures = self.collectives.run_on_all_ranks(
             f"embed.{name}", lambda: (self._embed_share(pairs), self._compare_modes(pairs))
         )
-        shares, agreements = zip(*collectives.gather(f"pairs.{name}", local_figures))
+        shares, agreements = zip(*self.collectives.gather_object(f"pairs.{name}", local_figures))
         distance, lengths = np.concatenate(shares).T
         return PairFigures(distance, pairs.issame, float(lengths.mean()), float(np.concatenate(agreements).mean()))
 
@@ -70,13 +69,13 @@ class Embedder:
         Raises:
             JobError: On every rank, if a file or an image is damaged.
         """
-        self.pairs[name] = collectives.run_on_all_ranks(f"read.{name}", lambda: self._read(name, path))
+        self.pairs[name] = self.collectives.run_on_all_ranks(f"read.{name}", lambda: self._read(name, path))
         return self.pairs[name]
 
     def _read(self, name: str, path: str) -> PairsOfRank:
-        pairs = PairsOfRank.read(name, path, hvd.rank(), hvd.size())
+        pairs = PairsOfRank.read(name, path, self.collectives.rank, self.collectives.size)
         for start in range(0, len(pairs.images), self._step()):
-            collectives.report_progress()
+            self.collectives.report_progress()
             self._decode(pairs, start)
         return pairs
 
@@ -98,7 +97,7 @@ class Embedder:
         if not len(pixels):
             return np.empty(0)
         batch = np.resize(pixels, (self.batch_size, *pixels.shape[1:]))  # repeats the first images if there are fewer
-        evaluated, trained = self._forward(batch), self._forward(batch, batch_statistics=True)
+        evaluated, trained = self.engine.embed(batch), self.engine.embed(batch, batch_statistics=True)
         return 1 - squared_distances(np.stack([evaluated, trained], axis=1).reshape(-1, evaluated.shape[1])) / 2
 
     def _step(self) -> int:
@@ -109,18 +108,12 @@ class Embedder:
         return pairs.decode(start, min(start + self._step(), len(pairs.images)), self.image_size)
 
     def _figures(self, pixels: np.ndarray) -> np.ndarray:
-        collectives.report_progress()
+        self.collectives.report_progress()
         plain, mirrored = self._embed(pixels), self._embed(pixels[:, :, ::-1])
         lengths = (np.linalg.norm(plain, axis=1) + np.linalg.norm(mirrored, axis=1)) / 2
         return np.stack([squared_distances(plain + mirrored), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
 
     def _embed(self, pixels: np.ndarray) -> np.ndarray:
         """Returns (N, E) float64 for pixels (N, H, W, 3)."""
-        parts = [self._forward(pixels[i : i + self.batch_size]) for i in range(0, len(pixels), self.batch_size)]
+        parts = [self.engine.embed(pixels[i : i + self.batch_size]) for i in range(0, len(pixels), self.batch_size)]
         return np.concatenate(parts).astype(np.float64)
-
-    def _forward(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
-        batch = np.zeros((self.batch_size, 3, self.image_size, self.image_size), np.float32)
-        batch[: len(pixels)] = pixels.transpose(0, 3, 1, 2)
-        data = mx.nd.array(batch, ctx=self.module.context)
-        return self.module.embed(data, batch_statistics)[: len(pixels)]

@@ -18,17 +18,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import horovod.mxnet as hvd
-import mxnet as mx
-
 from partial_fc.checkpoint import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
 from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, statistics_file
+from partial_fc.distributed.errors import Preempted
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.utils.memory import free_memory
 
-from . import collectives, module_state
-from .layer.center_storage import Piece, empty_arrays
-from .ops.host_memory import host_view
+from .engine import Engine
 
 Chunks = Callable[[], Iterator]
 
@@ -40,7 +36,7 @@ class CallBackCheckpoint:
     ``together.checkpoint.<phase>`` and ``checkpoint.shards``.
 
     Args:
-        module: SampleDistributeModule, in fit.
+        engine: in training.
         folder: of the checkpoints, on a disk that all ranks see.
         frequent: updates between saves; 0 saves only before stopping.
         extra_state: called at each save; returns further state for the checkpoint, as JSON. That of rank 0 is saved.
@@ -48,21 +44,21 @@ class CallBackCheckpoint:
         saved_at: update of the checkpoint in ``folder`` that the training resumes from.
 
     Raises, in a call:
-        collectives.Preempted: On every rank, when one was asked to stop and the checkpoint is complete.
-        collectives.JobError: On every rank, if one cannot write, or its numbers are not finite.
+        Preempted: On every rank, when one was asked to stop and the checkpoint is complete.
+        JobError: On every rank, if one cannot write, or its numbers are not finite.
         OSError: On rank 0, if it cannot complete the checkpoint written in the background.
     """
 
     def __init__(
         self,
-        module,
+        engine: Engine,
         folder: CheckpointFolder,
         frequent: int,
         extra_state: Callable[[], dict] = dict,
         origin: Mapping[str, Any] | None = None,
         saved_at: int = 0,
     ):
-        self.module, self.folder, self.frequent = module, folder, frequent
+        self.engine, self.folder, self.frequent = engine, folder, frequent
         self._extra_state, self._origin = extra_state, dict(origin or {})
         self._saved_at = saved_at
         self._save: _Save | None = None
@@ -71,23 +67,23 @@ class CallBackCheckpoint:
 
     def __call__(self, param) -> None:
         """Starts, completes or publishes a checkpoint when it is due, and stops the training when asked to."""
-        flags = self.module.all_rank_flags
+        flags = self.engine.all_rank_flags
         if self._published is not None and self._published.done():
             self._published.result()
         if self._save is not None and (flags & RankFlags.CHECKPOINT_WRITTEN).all():
             self._publish()
         if (flags & RankFlags.STOP_REQUESTED).any():
             self.save(param.num_update)
-            raise collectives.Preempted(param.num_update)
+            raise Preempted(param.num_update)
         if self.frequent and param.num_update % self.frequent == 0 and param.num_update != self._saved_at:
             self._begin()
-        self.module.rank_flags = self._rank_flags()
+        self.engine.rank_flags = self._rank_flags()
 
     def _rank_flags(self) -> RankFlags:
         flags = RankFlags(0)
         if self._save is not None and self._save.written.done():
             flags |= RankFlags.CHECKPOINT_WRITTEN
-        if collectives.stop_requested():
+        if self.engine.collectives.stop_requested():
             flags |= RankFlags.STOP_REQUESTED
         return flags
 
@@ -99,11 +95,11 @@ class CallBackCheckpoint:
 
     def _begin(self) -> None:
         self._finish()
-        num_update = self.module.num_update
-        self._saved_at = num_update
+        engine, collectives = self.engine, self.engine.collectives
+        self._saved_at = engine.num_update
         # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
-        background = not collectives.largest("checkpoint.room", 0.0 if _copy_fits(self.module.memory_bank) else 1.0)
-        make = partial(_Save, self.module, self.folder, self._extra_state(), self._thread if background else None)
+        background = not collectives.max("checkpoint.room", 0.0 if _copy_fits(engine) else 1.0)
+        make = partial(_Save, engine, self.folder, self._extra_state(), self._thread if background else None)
         self._save = collectives.run_on_all_ranks("checkpoint.copy", make)
         if not background:
             self._publish()
@@ -112,16 +108,19 @@ class CallBackCheckpoint:
         """Waits for the current save, if there is one."""
         if self._save is not None:
             self._publish()
-        collectives.run_on_all_ranks("checkpoint.publish", lambda: self._published and self._published.result())
+        self.engine.collectives.run_on_all_ranks(
+            "checkpoint.publish", lambda: self._published and self._published.result()
+        )
 
     def _publish(self) -> None:
         """Exchanges sizes and hashes of the written files; rank 0 then completes the checkpoint in its thread."""
         save, self._save = self._save, None
         assert save is not None, "no save has begun"
         save.blocks_training = True
+        collectives = self.engine.collectives
         entries = collectives.run_on_all_ranks("checkpoint.write", save.written.result)
-        shards = collectives.gather("checkpoint.shards", (save.shard, entries, save.rank_state))
-        if hvd.rank() == 0:
+        shards = collectives.gather_object("checkpoint.shards", (save.shard, entries, save.rank_state))
+        if collectives.rank == 0:
             manifest = save.manifest(shards, self._origin)
             self._published = self._thread.submit(self._complete, manifest)
 
@@ -134,7 +133,7 @@ class _Save:
     """One checkpoint of this rank.
 
     Args:
-        module, folder: see CallBackCheckpoint.
+        engine, folder: see CallBackCheckpoint.
         extra_state: further state of the training.
         thread: writes a copy; None writes the files now, without a copy.
 
@@ -145,20 +144,21 @@ class _Save:
         blocks_training: set when training waits for the files.
     """
 
-    def __init__(self, module, folder: CheckpointFolder, extra_state: dict, thread: ThreadPoolExecutor | None):
-        bank = module.memory_bank
-        self.num_update, self.embedding_size = module.num_update, bank.embedding_size
+    def __init__(self, engine: Engine, folder: CheckpointFolder, extra_state: dict, thread: ThreadPoolExecutor | None):
+        bank = engine.memory_bank
+        self.num_update, self.embedding_size = engine.num_update, bank.embedding_size
         self.shard = (bank.class_start, bank.class_start + bank.num_local)
         self.rank_state = {"sampler": bank.sampler.state()}
-        self._state = {**module_state.progress(module), **extra_state}
+        self._state = {**progress(engine), **extra_state}
         self._path = folder.begin(self.num_update)
-        self._files = _files(module, copied=thread is not None)
+        self._report_progress = engine.collectives.report_progress
+        self._files = _files(engine, copied=thread is not None)
         self.blocks_training = thread is None
         if thread is not None:
             self.written = thread.submit(self._write)
         else:
             self.written = Future()
-            with bank.centers.sequential_access():
+            with bank.sequential_access():
                 self.written.set_result(self._write())
 
     def manifest(self, shards: list, origin: dict) -> Manifest:
@@ -191,31 +191,36 @@ class _Save:
     def _alive(self) -> None:
         # Otherwise the training reports its own progress, and a stalled one must not be hidden.
         if self.blocks_training:
-            collectives.report_progress()
+            self._report_progress()
 
 
-def _files(module, copied: bool) -> list[tuple[str, Chunks]]:
+def progress(engine: Engine) -> dict[str, Any]:
+    """Returns counters, position in the data and loss scale as JSON."""
+    return {
+        "num_update": engine.num_update,
+        "num_epoch": engine.num_epoch,
+        "data": engine.data_state,
+        "loss_scale": engine.loss_scale and engine.loss_scale.state(),
+    }
+
+
+def _files(engine: Engine, copied: bool) -> list[tuple[str, Chunks]]:
     """Returns the name of each file of this rank, and a function that yields its content."""
-    rank, bank = module.rank, module.memory_bank
-    statistics = module_state.statistics(module)
+    rank, bank = engine.collectives.rank, engine.memory_bank
+    statistics = engine.statistics()
     files: list[tuple[str, Chunks]] = [(statistics_file(rank), lambda: npz_chunks(statistics))]
     if rank == 0:
-        backbone = module_state.parameters(module)
+        backbone = engine.parameters()
         files.append((BACKBONE, lambda: npz_chunks(backbone)))
-    for name, field in zip((centers_file(rank), momentum_file(rank)), Piece._fields):
-        read = mx.nd.NDArray.asnumpy if copied else host_view
-        with empty_arrays(bank.num_local):
-            rows = [read(getattr(piece, field)) for piece in bank.centers.pieces]
-        files.append((name, partial(array_chunks, rows)))
+    for name, field in ((centers_file(rank), "weight"), (momentum_file(rank), "weight_mom")):
+        files.append((name, partial(array_chunks, bank.host_rows(field, copied))))
     return files
 
 
-def _copy_fits(bank) -> bool:
+def _copy_fits(engine: Engine) -> bool:
     """Returns whether the host has free memory for twice the centers and momentum of its ranks."""
-    if bank.centers.files:
-        return False
-    ranks = hvd.local_size() if hvd.is_initialized() else 1
-    return 2 * ranks * 8 * bank.num_local * bank.embedding_size < free_memory()
+    bank, ranks = engine.memory_bank, engine.collectives.local_size
+    return not bank.in_files and 2 * ranks * 8 * bank.num_local * bank.embedding_size < free_memory()
 
 
 def _lower_priority() -> None:

@@ -1,74 +1,106 @@
-"""One training, from its settings to its results: set up, load the checkpoint, fit, finish."""
+"""THE training loop, and one training from its settings to its results: set up, load the checkpoint, fit, finish.
+
+Everything that depends on a framework is behind the protocols of engine.py.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import horovod.mxnet as hvd
-import mxnet as mx
 import numpy as np
 
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
 from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.log_lines import log_resume, log_start, log_summary, warn_missing
-from partial_fc.training.results import TrainingResult, write_results
-from partial_fc.training.resume import checkpoint_folder, take_ownership
-from partial_fc.training.run_folder import RunFolder, check_writable, prepare_folder
-from partial_fc.training.saving import onnx_metadata
 from partial_fc.utils.config import write_settings
 
-from . import build, collectives, resume, step_seed
-from .callbacks import CallBackFinite, CallBackLogging, Timed
+from . import inputs, resume
+from .callbacks import BatchEndParam, CallBackFinite, CallBackLogging, Timed
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
+from .engine import Engine, Framework, TrainingData
+from .epochs import iterate_epochs
 from .job_facts import job_facts, versions
-from .onnx_export import OnnxExport
-from .resume import ResumePlan
-from .saving import CallBackCenterSave, CallBackModelSave
+from .learning_rate import learning_rates
+from .log_lines import log_resume, log_start, log_summary, warn_missing
+from .results import TrainingResult, write_results
+from .resume import ResumePlan, checkpoint_folder, take_ownership
+from .run_folder import RunFolder, check_writable, prepare_folder
+from .saving import onnx_metadata
+from .step_seed import StepSeed
 from .verifying import CallBackVerification
 
-FACES = 4  # faces on which the ONNX file is compared with MXNet
+FACES = 4  # faces on which the ONNX file is compared with the framework
 
 
-def train(settings) -> None:
+def run_updates(
+    engine: Engine, data, callbacks: Sequence[Callable[[BatchEndParam], object]], max_update: int | None = None
+) -> None:
+    """Trains until ``engine.num_update`` is ``max_update``, and returns when the last update is complete.
+
+    Args:
+        engine: with parameters and optimizer.
+        data: iterator over batches with ``reset()``, such as TrainingData.
+        callbacks: called in this order after every update.
+        max_update: total number of updates; None trains for one epoch.
+    """
+    epochs = iterate_epochs(data, first=engine.num_epoch, endless=max_update is not None)
+    batch = _next_batch(engine, data, epochs, max_update)
+    while batch is not None:
+        engine.num_epoch, loss = batch[0], engine.step(batch[1])
+        # The device still runs this step's backward pass while Python reads the next batch.
+        batch = _next_batch(engine, data, epochs, max_update)
+        param = BatchEndParam(loss, engine.num_epoch, engine.num_update)
+        for callback in callbacks:
+            callback(param)
+    engine.wait_for_update()
+
+
+def _next_batch(engine: Engine, data, epochs, max_update: int | None):
+    """Returns (epoch, batch), or None after the last one."""
+    engine.data_state = data.state() if hasattr(data, "state") else None
+    if max_update is not None and engine.num_update >= max_update:
+        return None
+    start = time.perf_counter()
+    batch = next(epochs, None)
+    engine.waited_for_data += time.perf_counter() - start
+    return batch
+
+
+def train(settings, framework: Framework) -> None:
     """Trains until ``max_update`` updates are done and writes the results.
 
     Args:
         settings: of default.py, completed by its generate_config.
+        framework: builds the engine, its data and the files of its format.
 
     Raises:
         JobError: On every rank, if one of them cannot train or save.
     """
-    rank, size, local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
+    collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    collectives.run_on_all_ranks("context", lambda: build.require_device(settings, local_rank))
-    collectives.run_on_all_ranks(
-        "room", lambda: build.require_memory(settings, rank, size, local_rank, hvd.local_size())
-    )
+    collectives.run_on_all_ranks("context", lambda: framework.require_device(settings))
+    collectives.run_on_all_ranks("room", lambda: framework.require_memory(settings))
     folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
-    data = collectives.run_on_all_ranks("data", lambda: build.build_data(settings, rank, size, hvd.local_size()))
-    facts = job_facts(settings, data)
+    data = collectives.run_on_all_ranks("data", lambda: framework.build_data(settings))
+    facts = job_facts(settings, data, framework)
     collectives.assert_same_on_all_ranks(facts)
-    plan = resume.find_checkpoint(settings, folder, resume.run_name())
+    plan = resume.find_checkpoint(settings, folder, resume.run_name(), collectives)
     collectives.on_rank_zero("output", _prepare_folder, settings, folder, plan)
-    collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, rank))
-    _require_shared_folder(settings, folder)
-    with RunFolder(folder, rank, settings.max_update, plan.num_update, _open_writer) as run_folder:
-        bank = collectives.run_on_all_ranks(
-            "memory_bank", lambda: build.build_bank(settings, rank, size, local_rank, folder)
-        )
-        module, optimizer_params = collectives.run_on_all_ranks(
-            "module", lambda: build.build_module(settings, bank, size)
-        )
-        trainer = Trainer(settings, module, data, run_folder, plan, facts)
+    collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
+    _require_shared_folder(settings, folder, collectives)
+    with RunFolder(folder, collectives.rank, settings.max_update, plan.num_update, framework.open_writer) as run_folder:
+        engine = framework.build_engine(settings, data, folder)
+        trainer = Trainer(settings, framework, engine, data, run_folder, plan, facts)
         trainer.set_up()
-        trainer.load_checkpoint(optimizer_params)
+        trainer.load_checkpoint()
         trainer.fit()
         trainer.finish()
 
@@ -78,20 +110,14 @@ def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
     checkpoint_folder(settings, folder).clean()
 
 
-def _require_shared_folder(settings, folder: str) -> None:
+def _require_shared_folder(settings, folder: str, collectives: Collectives) -> None:
     """Raises an error before training, and not only when the first checkpoint is written."""
-    hosts = hosts_without_shared_folder(collectives.OF_PROCESS, folder)
+    hosts = hosts_without_shared_folder(collectives, folder)
     if hosts and settings.checkpoint_every:
-        raise collectives.JobError(
+        raise JobError(
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "
             "checkpoint: set models_root to a shared disk, or train without checkpoints (checkpoint_every=0)"
         )
-
-
-def _open_writer(folder: str):
-    from mxboard import SummaryWriter  # only rank 0 needs it
-
-    return SummaryWriter(logdir=folder, verbose=False)
 
 
 class Trainer:
@@ -99,41 +125,45 @@ class Trainer:
 
     Args:
         settings: of default.py.
-        module: SampleDistributeModule.
-        data: the training iterator.
+        framework: see Framework.
+        engine: in training.
+        data: of this rank.
         run_folder: the open output folder.
         plan: how the training starts.
         facts: see job_facts.
     """
 
-    def __init__(self, settings, module, data, run_folder: RunFolder, plan: ResumePlan, facts: dict[str, Any]):
-        self.settings, self.module, self.data = settings, module, data
+    def __init__(
+        self,
+        settings,
+        framework: Framework,
+        engine: Engine,
+        data: TrainingData,
+        run_folder: RunFolder,
+        plan: ResumePlan,
+        facts: dict[str, Any],
+    ):
+        self.settings, self.framework, self.engine, self.data = settings, framework, engine, data
         self.run_folder, self.plan, self.facts = run_folder, plan, facts
-        self.rank, self.size = module.rank, module.size
+        self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.baselines: dict[str, float] = {}
         self._previous_seconds = 0.0  # of the training resumed from
         self._start = time.perf_counter()
         writer, batch_size = run_folder.writer, settings.batch_size
         self.log = CallBackLogging(
-            settings.frequent, self.rank, self.size, batch_size, writer, run_folder.bar, lambda: module.waited_for_data
+            settings.frequent, self.rank, self.collectives.size, batch_size, writer, run_folder.bar, engine
         )
         self.verification = CallBackVerification(
-            Embedder(module, batch_size, settings.image_size),
-            build.validation_sets(settings),
+            Embedder(engine, batch_size, settings.image_size),
+            inputs.validation_sets(settings),
             settings.verify_every,
             self.rank,
             writer,
             self._find_problems,
             suggest_changes(settings),
         )
-        symbol = build.build_symbol(settings, fp16=False)
-        metadata = partial(onnx_metadata, settings, self.verification.history)
-        self.export = OnnxExport(symbol, settings.image_size, module.context, metadata=metadata)
-        prefix = os.path.join(run_folder.path, "model")
-        self.model_save = CallBackModelSave(symbol, module, prefix, self.rank, settings.save_every, self.export)
-        self.center_save = CallBackCenterSave(module.memory_bank, settings.save_every)
         self.checkpoint = CallBackCheckpoint(
-            module,
+            engine,
             checkpoint_folder(settings, run_folder.path),
             settings.checkpoint_every,
             self._state,
@@ -142,30 +172,25 @@ class Trainer:
         )
 
     def set_up(self) -> None:
-        """Reads the validation sets, initializes the backbone and checks that it can be exported.
+        """Reads the validation sets and checks that the backbone can be exported.
 
-        Collectives: those of CallBackVerification.prepare, all-gather ``together.faces``, those of
-        SampleDistributeModule.bind, all-gathers ``together.init_params`` and ``together.export``.
+        Collectives: those of CallBackVerification.prepare, all-gathers ``together.faces`` and ``together.export``.
 
         Raises:
             JobError: On every rank, if one fails.
         """
-        settings, module = self.settings, self.module
         self.verification.prepare()
-        self.export.faces = collectives.run_on_all_ranks("faces", self._sample_faces)
+        faces = self.collectives.run_on_all_ranks("faces", self._sample_faces)
         self._log_start()
-        mx.random.seed(settings.seed)  # the same weights on every rank
-        module.bind(self.data.provide_data, for_training=True)
-        initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
-        collectives.run_on_all_ranks("init_params", lambda: module.init_params(initializer))
+        metadata = partial(onnx_metadata, self.settings, self.verification.history)
+        self.model_save, self.center_save = self.framework.build_savers(
+            self.settings, self.engine, self.run_folder.path, faces, metadata
+        )
         # A network that cannot be exported is refused now, not after days of training.
-        collectives.on_rank_zero("export", lambda: self.export.try_out(*module.get_export_params()))
+        self.model_save.try_out()
 
-    def load_checkpoint(self, optimizer_params: dict[str, Any]) -> None:
+    def load_checkpoint(self) -> None:
         """Restores the checkpoint, or loads pretrained weights, and takes ownership of the output folder.
-
-        Args:
-            optimizer_params: of the backbone, see SampleDistributeModule.init_optimizer.
 
         Raises:
             JobError: On every rank, if the checkpoint or the weights do not fit this training.
@@ -173,39 +198,38 @@ class Trainer:
         checkpoint = self.plan.checkpoint
         if checkpoint is None:
             if self.settings.pretrained:
-                resume.load_pretrained(self.settings, self.module)
+                resume.load_pretrained(self.settings, self.engine)
             if self.settings.baselines:
                 self.baselines = self.verification.measure_baselines(self.settings.image_size)
-        self.module.prepare_training(self.data, optimizer_params)
-        if checkpoint is not None:
+        else:
             self._restore_state(checkpoint.manifest.state)
-            checkpoint.restore(self.module, self.data)
+            checkpoint.restore(self.engine, self.data)
         # Last, because a training that is refused must leave the folder as it was.
-        collectives.on_rank_zero("claim", self._take_ownership)
-        collectives.training_begun()
+        self.collectives.on_rank_zero("claim", self._take_ownership)
+        self.collectives.training_begun()
 
     def fit(self) -> None:
         """Trains until ``max_update`` updates are done."""
         self._start = time.perf_counter()
         self.log.restart()
-        self.module.run_updates(self.data, self._callbacks(), self.settings.max_update)
+        run_updates(self.engine, self.data, self._callbacks(), self.settings.max_update)
 
     def finish(self) -> None:
         """Verifies and saves the trained model, and writes the results."""
-        num_update = self.module.num_update
-        self.log.write(self.module.num_epoch, num_update)
+        num_update = self.engine.num_update
+        self.log.write(self.engine.num_epoch, num_update)
         if self.settings.checkpoint_every:
             # Before the running statistics are averaged: a training resumed from here continues with each rank's own.
             self.checkpoint.save(num_update)
         try:
             self.verification.verify_all(num_update)  # before saving: the ONNX file contains the threshold
-        except collectives.JobError:
+        except JobError:
             self._save_models(num_update)
             raise
         self._save_models(num_update)
         seconds = self._seconds()
-        skipped = sum(collectives.gather("skipped_images", self.data.skipped))
-        collectives.on_rank_zero("results", self._write_results, seconds, skipped)
+        skipped = sum(self.collectives.gather_object("skipped_images", self.data.skipped))
+        self.collectives.on_rank_zero("results", self._write_results, seconds, skipped)
 
     def _take_ownership(self) -> None:
         folder = self.run_folder.path
@@ -214,15 +238,15 @@ class Trainer:
 
     def _callbacks(self) -> list[Callable]:
         callbacks: list[Callable] = [
-            lambda param: collectives.report_progress(param.num_update),
+            lambda param: self.collectives.report_progress(param.num_update),
             self.log,
-            CallBackFinite(self.module, self.settings.frequent),
+            CallBackFinite(self.engine, self.settings.frequent),
             Timed(self.log, [self.verification, self.model_save, self.center_save, self.checkpoint]),
         ]
-        if step_seed.draws_random_numbers(self.module.symbol):
+        if self.engine.draws_random_numbers:
             # From here on each rank draws its own numbers. Last, because the verification draws too.
-            seed = step_seed.StepSeed(self.settings.seed, self.rank)
-            seed.after(self.module.num_update)
+            seed = StepSeed(self.engine.seed_generators, self.settings.seed, self.rank)
+            seed.after(self.engine.num_update)
             callbacks.append(seed)
         return callbacks
 
@@ -235,8 +259,8 @@ class Trainer:
         result = TrainingResult(
             folder=self.run_folder.path,
             settings=self.settings,
-            ranks=self.size,
-            updates=self.module.num_update,
+            ranks=self.collectives.size,
+            updates=self.engine.num_update,
             seconds=seconds,
             training_seconds=self.log.seconds,
             losses=self.log.points,
@@ -249,11 +273,11 @@ class Trainer:
             baselines=self.baselines,
             skipped=skipped,
             missing=verification.missing,
-            versions=versions(),
+            versions=versions(self.framework),
         )
         write_results(result)
         warn_missing(result.missing)
-        log_summary(result)
+        log_summary(result, self.framework.files)
 
     def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
         """Returns the problems that a verification of this set shows; none for an untrained network."""
@@ -261,7 +285,7 @@ class Trainer:
         return find_problems(point, raw_pixels) if point.num_update else []
 
     def _sample_faces(self) -> np.ndarray:
-        """(n, H, W, 3) uint8 faces on which the ONNX file is compared with MXNet."""
+        """(n, H, W, 3) uint8 faces on which the ONNX file is compared with the framework."""
         for pairs in self.verification.embedder.pairs.values():
             return pairs.decode(0, FACES, self.settings.image_size)
         return self.data.sample(FACES)
@@ -287,8 +311,8 @@ class Trainer:
         return self._previous_seconds + time.perf_counter() - self._start
 
     def _log_start(self) -> None:
-        rates = build.learning_rates(self.settings, self.size)
-        log_start(self.settings, self.size, self.module.context, rates)
+        ranks = self.collectives.size
+        log_start(self.settings, ranks, self.engine.device, learning_rates(self.settings, ranks))
         for message in self.plan.messages:
             logging.info("%s", message)
         if self.plan.checkpoint is not None:

@@ -1,7 +1,6 @@
 """Callbacks that run after every update: log lines, and the check for infinite or NaN parameters.
 
-Every callback takes the ``batch_end_param(loss, num_epoch, num_update)`` of SampleDistributeModule. Call it on every
-rank, because it may run collectives.
+Every callback takes a BatchEndParam. Call it on every rank, because it may run collectives.
 
 Shapes: B local batch, R ranks.
 """
@@ -10,27 +9,42 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from partial_fc.training.loss_point import LossPoint
+from tqdm import tqdm
 
-from . import collectives
-from .ops import module_arrays
+from .engine import Engine
+from .loss_point import LossPoint
+from .run_folder import ScalarWriter
+
+
+class BatchEndParam(NamedTuple):
+    """The argument of callbacks.
+
+    Attributes:
+        loss: mean loss over the global batch of the last update, which ``float()`` accepts.
+        num_epoch: number of its epoch.
+        num_update: number of updates done.
+    """
+
+    loss: Any
+    num_epoch: int
+    num_update: int
 
 
 class CallBackLogging:
     """Logs loss and speed, and stores them for the curves of the report.
 
-    Collectives: all-reduce ``log.waited`` for each line, if ``waited`` is given.
+    Collectives: all-reduce ``log.waited`` for each line, if ``engine`` is given.
 
     Args:
         frequent: Number of updates between two lines.
         rank: Rank of this process; only rank 0 writes.
         size: R.
         batch_size: B; the speed counts the images of all ranks.
-        writer: mxboard SummaryWriter, or None.
+        writer: Of TensorBoard events, or None.
         bar: tqdm bar, or None.
-        waited: Returns the seconds that this rank has waited for data so far; given on all ranks or on none.
+        engine: Whose waiting for data is logged; given on all ranks or on none.
 
     Attributes:
         points: A LossPoint for each line.
@@ -43,9 +57,9 @@ class CallBackLogging:
         rank: int,
         size: int,
         batch_size: int,
-        writer=None,
-        bar=None,
-        waited: Callable[[], float] | None = None,
+        writer: ScalarWriter | None = None,
+        bar: tqdm | None = None,
+        engine: Engine | None = None,
     ):
         self.frequent = frequent
         self.rank = rank
@@ -55,12 +69,12 @@ class CallBackLogging:
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []
-        self._waited, self._waited_before, self._waiting_seconds = waited, 0.0, 0.0
+        self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
         self._since = time.perf_counter()
 
-    def __call__(self, param) -> None:
+    def __call__(self, param: BatchEndParam) -> None:
         """Records the loss of an update, and writes a line every ``frequent`` updates."""
-        self._losses.append(float(param.loss.asscalar()))
+        self._losses.append(float(param.loss))
         if self.bar is not None:
             self.bar.update(1)
         if param.num_update % self.frequent == 0:
@@ -81,10 +95,11 @@ class CallBackLogging:
             self._report(epoch, point)
 
     def _waiting(self, elapsed: float) -> float | None:
-        if self._waited is None:
+        if self._engine is None:
             return None
-        waited = self._waited()
-        seconds, self._waited_before = collectives.largest("log.waited", waited - self._waited_before), waited
+        waited = self._engine.waited_for_data
+        seconds = self._engine.collectives.max("log.waited", waited - self._waited_before)
+        self._waited_before = waited
         self._waiting_seconds += seconds
         return seconds / elapsed
 
@@ -106,15 +121,15 @@ class CallBackLogging:
     @property
     def waiting(self) -> float | None:
         """Share 0..1 of the training time in which the slowest rank waited for data; None if not measured."""
-        if self._waited is None or not self.seconds:
+        if self._engine is None or not self.seconds:
             return None
         return round(self._waiting_seconds / self.seconds, 4)
 
     def restart(self) -> None:
         """Starts measuring time and waiting for data now."""
         self._since = time.perf_counter()
-        if self._waited is not None:
-            self._waited_before = self._waited()
+        if self._engine is not None:
+            self._waited_before = self._engine.waited_for_data
 
     def pause(self, seconds: float) -> None:
         """Excludes ``seconds`` from training time and speed, such as those of verification and saving."""
@@ -145,28 +160,24 @@ class CallBackFinite:
     every rank raises the error.
 
     Args:
-        module: SampleDistributeModule.
+        engine: In training.
         frequent: Number of updates between two checks.
 
     Raises:
         FloatingPointError: In a call, on every rank; names a parameter.
     """
 
-    def __init__(self, module, frequent: int):
-        self.module, self.frequent = module, frequent
+    def __init__(self, engine: Engine, frequent: int):
+        self.engine, self.frequent = engine, frequent
 
-    def __call__(self, param) -> None:
+    def __call__(self, param: BatchEndParam) -> None:
         """Checks the parameters every ``frequent`` updates."""
-        if param.num_update % self.frequent:
-            return
-        parameters = module_arrays.parameters(self.module)
-        if module_arrays.all_finite(list(parameters.values())):
-            return
-        nonfinite = next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
-        raise FloatingPointError(
-            f"{nonfinite} is not finite after update {param.num_update}: lower lr, set warmup_steps or max_grad_norm, "
-            "or check the images"
-        )
+        nonfinite = None if param.num_update % self.frequent else self.engine.nonfinite_parameter()
+        if nonfinite is not None:
+            raise FloatingPointError(
+                f"{nonfinite} is not finite after update {param.num_update}: lower lr, set warmup_steps or "
+                "max_grad_norm, or check the images"
+            )
 
 
 class Timed:
@@ -181,7 +192,7 @@ class Timed:
         self.log = log
         self.callbacks = callbacks
 
-    def __call__(self, param) -> None:
+    def __call__(self, param: BatchEndParam) -> None:
         """Calls all callbacks."""
         start = time.perf_counter()
         for callback in self.callbacks:

@@ -1,0 +1,170 @@
+"""EngineMethods: what partial_fc.training needs of a module beyond training it, see partial_fc.training.engine.Engine.
+
+A checkpoint names parameters and running statistics as MXNet's own files do: ``arg:<name>`` and ``aux:<name>``.
+``state:<name>:<place>`` is an optimizer state of a parameter. The place is empty if the state is one array, and ``0``,
+``1`` or ``0.1`` if it is a tuple of them (float16 parameters: momentum, then float32 master weights).
+
+Shapes: N images, B local batch, E embedding, H, W image size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import mxnet as mx
+import numpy as np
+
+from partial_fc.utils.text import some
+
+from .ops import module_arrays
+
+Arrays = dict[str, np.ndarray]
+
+RANDOM_OPERATORS = {"Dropout", "RReLU"}
+
+
+class EngineMethods:
+    """Methods of Engine for a class that wraps an ``mx.mod.Module``, see ops/module_arrays.backbone.
+
+    Attributes:
+        symbol: the backbone.
+        context: device of this rank.
+        draws_random_numbers: whether the backbone has an operator that draws random numbers in training.
+    """
+
+    symbol: mx.sym.Symbol
+    context: mx.Context
+
+    @property
+    def device(self) -> mx.Context:
+        """Device of this rank."""
+        return self.context
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.context.device_type == "gpu"
+
+    @property
+    def draws_random_numbers(self) -> bool:
+        """Whether the backbone has an operator that draws random numbers in training, such as Dropout."""
+        operators = [node["op"] for node in json.loads(self.symbol.tojson())["nodes"]]
+        return any(name in RANDOM_OPERATORS or name.startswith(("_random", "_sample")) for name in operators)
+
+    def seed_generators(self, seed: int) -> None:
+        """Seeds MXNet's generators, from which the next step draws."""
+        mx.random.seed(seed)
+
+    def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
+        """Embeds faces without training on them.
+
+        Args:
+            pixels: (N, H, W, 3) uint8 RGB, N at most B.
+            batch_statistics: see Engine.embed; with fewer than B images the statistics are those of a batch that zeros
+                fill up.
+
+        Returns:
+            (N, E) float32.
+        """
+        module = module_arrays.backbone(self)
+        batch = np.zeros(module.data_shapes[0].shape, np.float32)
+        batch[: len(pixels)] = pixels.transpose(0, 3, 1, 2)
+        saved = {}
+        if batch_statistics:
+            running = module_arrays.statistics(self)
+            saved = {name: array.copy() for name, array in running.items()}
+        module.forward(mx.io.DataBatch([mx.nd.array(batch, ctx=self.context)]), is_train=batch_statistics)
+        embeddings: np.ndarray = module.get_outputs()[0].asnumpy()
+        for name, array in saved.items():  # cuDNN's batch norm updates them in a forward pass
+            running[name][:] = array
+        return embeddings[: len(pixels)]
+
+    def nonfinite_parameter(self) -> str | None:
+        """Returns the name of a parameter that is infinite or NaN; None if there is none."""
+        parameters = module_arrays.parameters(self)
+        if module_arrays.all_finite(list(parameters.values())):
+            return None
+        return next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
+
+    def parameters(self) -> Arrays:
+        """Returns copies of parameters and optimizer states on the host; they are the same on every rank."""
+        arg_params, _ = module_arrays.export(self)
+        arrays = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
+        states = module_arrays.backbone(self)._updater.states
+        for index, name in enumerate(module_arrays.parameter_names(self)):
+            for place, array in _leaves(states.get(index)):
+                arrays[f"state:{name}:{place}"] = array.asnumpy()
+        return arrays
+
+    def statistics(self) -> Arrays:
+        """Returns copies of the running statistics on the host; every rank has those of its own images."""
+        _, aux_params = module_arrays.export(self)
+        return {f"aux:{name}": array.asnumpy() for name, array in aux_params.items()}
+
+    def set_weights(self, arrays: Arrays) -> None:
+        """Sets all parameters and running statistics to those in ``arrays``.
+
+        Raises:
+            ValueError: One is missing or has another shape.
+        """
+        backbone = module_arrays.backbone(self)
+        arg_params, aux_params = backbone.get_params()
+        backbone.set_params(*[_select(arrays, kind, own) for kind, own in (("arg", arg_params), ("aux", aux_params))])
+
+    def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
+        """Sets the states of the optimizer to those in ``arrays``; call set_weights first.
+
+        Args:
+            arrays: As :meth:`parameters` returns them.
+            num_update: Number of updates done, which determines the learning rate.
+
+        Raises:
+            ValueError: The states are those of another optimizer.
+        """
+        backbone = module_arrays.backbone(self)
+        optimizer, updater = backbone._optimizer, backbone._updater
+        unused = {name for name in arrays if name.startswith("state:")}
+        for index, (name, weight) in enumerate(module_arrays.parameters(self).items()):
+            optimizer._index_update_count[index] = num_update
+            if not any(key.startswith(f"state:{name}:") for key in unused):
+                continue  # such as SGD without momentum
+            state = optimizer.create_state_multi_precision(index, weight)
+            for place, array in _leaves(state):
+                key = f"state:{name}:{place}"
+                _copy(key, arrays, array)
+                unused.discard(key)
+            updater.states[index], updater.states_synced[index] = state, True
+        if unused:
+            raise ValueError(
+                f"it holds {some(sorted(unused))} of an optimizer that this training does not have: set momentum"
+            )
+        optimizer.num_update = num_update
+
+
+def _leaves(state, place: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:
+    """Yields (place, array) of an optimizer's state, which is an array, None, or a tuple of states."""
+    if isinstance(state, mx.nd.NDArray):
+        yield place, state
+    elif state is not None:
+        for number, part in enumerate(state):
+            yield from _leaves(part, f"{place}.{number}" if place else str(number))
+
+
+def _select(arrays: Arrays, kind: str, own: dict[str, mx.nd.NDArray]) -> dict[str, mx.nd.NDArray]:
+    missing = {name for name in own if f"{kind}:{name}" not in arrays}
+    if missing:
+        raise ValueError(f"it has no {some(sorted(missing))}, which this backbone needs: train the same network")
+    selected = {name: array.copy() for name, array in own.items()}
+    for name, array in selected.items():
+        _copy(f"{kind}:{name}", arrays, array)
+    return selected
+
+
+def _copy(key: str, arrays: Arrays, array: mx.nd.NDArray) -> None:
+    if key not in arrays or arrays[key].shape != array.shape:
+        problem = f"has shape {arrays[key].shape}" if key in arrays else "is missing"
+        raise ValueError(
+            f"{key} {problem}, expected {array.shape} as in this training: train the same network and optimizer"
+        )
+    array[:] = arrays[key]

@@ -1,0 +1,323 @@
+"""What a framework provides to the training: the model in training, its center bank, its data, and how to build them.
+
+partial_fc_mxnet and partial_fc_torch implement these protocols; partial_fc.training is written against them.
+
+Shapes: B local batch, R ranks, L classes of this rank, E embedding, H, W image size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from partial_fc.checkpoint import SavedClasses
+from partial_fc.data.batch_loader import ReadCounters
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.layer.label_encoding import RankFlags
+from partial_fc.layer.loss_scale import LossScale
+from partial_fc.layer.sampling import WeightIndexSampler
+
+from .run_folder import ScalarWriter
+
+Arrays = dict[str, np.ndarray]
+
+
+class CenterBank(Protocol):
+    """The class centers of this rank and their momentum.
+
+    Attributes:
+        class_start: first class of this rank.
+        num_local: L.
+        embedding_size: E.
+        sampler: draws the classes of a step.
+        in_files: whether the bank is in files instead of memory.
+    """
+
+    class_start: int
+    num_local: int
+    embedding_size: int
+    sampler: WeightIndexSampler
+
+    @property
+    def in_files(self) -> bool: ...
+
+    def sequential_access(self) -> AbstractContextManager[None]:
+        """Returns a context in which all rows are read from the first to the last."""
+
+    def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
+        """Returns the rows of ``field``, "weight" or "weight_mom", on the host.
+
+        Args:
+            field: see above.
+            copied: whether the arrays must stay the same when training continues.
+
+        Returns:
+            Consecutive parts, each (rows, E) float32.
+        """
+
+    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
+        """Loads centers and momentum.
+
+        Args:
+            saved: rows by class.
+            class_map: (C,) int64, the saved class of every class of this training, or -1 for a new class, which keeps
+                its initial center; None if the classes are the same.
+
+        Raises:
+            ValueError: the saved classes or their embedding size differ.
+        """
+
+
+class Engine(Protocol):
+    """A backbone and its classification layer in training, on this rank.
+
+    Attributes:
+        collectives: between the ranks.
+        memory_bank: see CenterBank.
+        device: where this rank computes, for the log.
+        on_gpu: whether that is a GPU.
+        num_classes: C, of all ranks.
+        num_update: number of updates done.
+        num_epoch: number of the epoch of the last batch; set by run_updates.
+        data_state: position in the data after the batch of the last update, as JSON; set by run_updates.
+        waited_for_data: seconds waited for batches so far; set by run_updates.
+        rank_flags: of this rank, sent to all ranks with the labels of the next step.
+        all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
+        loss_scale: of a backbone in float16, else None.
+        draws_random_numbers: whether a training step draws random numbers, such as those of dropout.
+    """
+
+    num_classes: int | None
+    num_update: int
+    num_epoch: int
+    data_state: dict[str, Any] | None
+    waited_for_data: float
+    rank_flags: RankFlags
+    all_rank_flags: np.ndarray
+    loss_scale: LossScale | None
+
+    @property
+    def collectives(self) -> Collectives: ...
+
+    @property
+    def memory_bank(self) -> CenterBank: ...
+
+    @property
+    def device(self) -> object: ...
+
+    @property
+    def on_gpu(self) -> bool: ...
+
+    @property
+    def draws_random_numbers(self) -> bool: ...
+
+    def step(self, batch: Any) -> Any:
+        """Trains on one batch and increments ``num_update``; may return before the device is done.
+
+        Returns:
+            The mean loss over the global batch, which ``float()`` accepts.
+
+        Raises:
+            FloatingPointError: on every rank, if the loss is infinite or NaN.
+        """
+
+    def wait_for_update(self) -> None:
+        """Returns when the last update is complete."""
+
+    def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
+        """Embeds faces without training on them.
+
+        Args:
+            pixels: (N, H, W, 3) uint8 RGB, N at most B.
+            batch_statistics: embeds in training mode: normalizes by the statistics of this batch instead of the
+                running ones, which do not change, and applies dropout.
+
+        Returns:
+            (N, E) float32.
+        """
+
+    def average_statistics(self) -> None:
+        """Replaces the running statistics by their mean over the ranks, on every rank.
+
+        Each rank updates them with its own images only; a model to verify or save needs those of all images.
+        """
+
+    def nonfinite_parameter(self) -> str | None:
+        """Returns the name of a parameter that is infinite or NaN; None if there is none."""
+
+    def seed_generators(self, seed: int) -> None:
+        """Seeds the generators from which the next step draws."""
+
+    def parameters(self) -> Arrays:
+        """Returns copies of parameters and optimizer states on the host, which are the same on every rank.
+
+        Returns:
+            ``arg:<name>`` -> float32 array, ``state:<name>:<place>`` -> array.
+        """
+
+    def statistics(self) -> Arrays:
+        """Returns copies of this rank's running statistics on the host: ``aux:<name>`` -> float32 array."""
+
+    def set_weights(self, arrays: Arrays) -> None:
+        """Sets all parameters and running statistics.
+
+        Raises:
+            ValueError: one is missing or has another shape.
+        """
+
+    def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
+        """Sets the states of the optimizer; call set_weights first.
+
+        Args:
+            arrays: as :meth:`parameters` returns them.
+            num_update: number of updates done, which determines the learning rate.
+
+        Raises:
+            ValueError: a state is missing, unknown, or has another shape.
+        """
+
+
+class TrainingData(Protocol):
+    """The training images of this rank: an iterator over batches that ends after an epoch.
+
+    Attributes:
+        digest: identifies the content, the same on every rank.
+        skipped: number of bad images that this rank has skipped so far.
+        threads: number of decoding threads.
+        counters: bytes and seconds spent on reading.
+    """
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def skipped(self) -> int: ...
+
+    @property
+    def counters(self) -> ReadCounters: ...
+
+    def next(self) -> Any:
+        """Returns the next batch; raises StopIteration at the end of an epoch, on all ranks after as many batches."""
+
+    def __iter__(self) -> Any: ...
+
+    def reset(self) -> None:
+        """Starts the next epoch."""
+
+    def sample(self, count: int) -> np.ndarray:
+        """Returns up to ``count`` faces, not augmented: (n, H, W, 3) uint8 RGB."""
+
+    def state(self) -> dict[str, Any]:
+        """Returns the position in the data, as JSON."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continues at a position that :meth:`state` returned, at any number of ranks and any batch size."""
+
+    def close(self) -> None:
+        """Stops the threads and closes the files."""
+
+
+class ModelSaver(Protocol):
+    """A callback that saves the backbone in the formats of its framework, and as ONNX."""
+
+    def __call__(self, param: Any) -> None:
+        """Saves if it is due after this update; called on every rank."""
+
+    def save(self, num_update: int) -> None:
+        """Saves now, unless that was done at this update already.
+
+        Raises:
+            JobError: on every rank, if rank 0 cannot write, or the ONNX file gives other embeddings.
+        """
+
+    def try_out(self) -> None:
+        """Checks that the untrained backbone can be exported.
+
+        Raises:
+            JobError: on every rank, if it cannot.
+        """
+
+
+class Framework(Protocol):
+    """Builds what a training needs, from settings of default.py.
+
+    Attributes:
+        collectives: between the ranks.
+        source_folders: of the framework's part of this program.
+        files: what a training writes in the framework's own formats: description -> names.
+    """
+
+    @property
+    def collectives(self) -> Collectives: ...
+
+    @property
+    def source_folders(self) -> Sequence[str]: ...
+
+    @property
+    def files(self) -> Mapping[str, str]: ...
+
+    def versions(self) -> dict[str, str]:
+        """Returns the versions of the libraries on which the numbers of a training depend."""
+
+    def open_writer(self, folder: str) -> ScalarWriter:
+        """Opens a writer of TensorBoard events; on rank 0."""
+
+    def require_device(self, settings: Any) -> None:
+        """Checks, before anything is read or written, that the device of this rank can run the training.
+
+        Raises:
+            ValueError: this rank has no device, or the device cannot compute in the precision of the settings.
+        """
+
+    def require_memory(self, settings: Any) -> None:
+        """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
+
+        Raises:
+            ValueError: they do not fit.
+        """
+
+    def build_data(self, settings: Any) -> TrainingData:
+        """Builds the training data of this rank.
+
+        Raises:
+            OSError, ValueError: the set is missing, damaged, or does not fit the settings.
+        """
+
+    def build_dummies(self, settings: Any) -> TrainingData:
+        """Builds dummy batches of the same shapes as the training data, which cost nothing to read."""
+
+    def build_engine(self, settings: Any, data: TrainingData, folder: str) -> Engine:
+        """Builds the engine, with the same initial parameters on every rank.
+
+        Args:
+            settings: of default.py.
+            data: of this rank.
+            folder: where the centers are saved.
+
+        Raises:
+            JobError: on every rank, if one fails.
+        """
+
+    def build_savers(
+        self,
+        settings: Any,
+        engine: Any,
+        folder: str,
+        faces: np.ndarray,
+        metadata: Callable[[int], Mapping[str, str]],
+    ) -> tuple[ModelSaver, Any]:
+        """Builds the callbacks that save the backbone and the class centers.
+
+        Args:
+            settings: of default.py.
+            engine: of build_engine.
+            folder: of the files.
+            faces: (n, H, W, 3) uint8 RGB, on which the ONNX file is compared with the backbone.
+            metadata: num_update -> metadata of the ONNX file, by name.
+        """
