@@ -43,18 +43,14 @@ def main() -> None:
     settings = default.generate_config(dataset_name="demo")
     threads = share_cores(os.environ)
     import horovod.mxnet as hvd
-    import mxnet as mx
 
-    from partial_fc_mxnet import build
+    from partial_fc_mxnet.build import MXNetFramework
 
     hvd.init()
-    faces = build.build_data(settings, hvd.rank(), hvd.size(), hvd.local_size())
-    bank = build.build_bank(settings, hvd.rank(), hvd.size(), hvd.local_rank(), settings.models_root)
-    module, optimizer_params = build.build_module(settings, bank, hvd.size())
-    module.bind(faces.provide_data)
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer_params=optimizer_params)
-    dummies = build.build_dummies(settings, hvd.rank(), hvd.size())
+    framework = MXNetFramework()
+    faces = framework.build_data(settings)
+    module = framework.build_engine(settings, faces, settings.models_root)
+    dummies = framework.build_dummies(settings)
     for name, data in (("faces", faces), ("dummy images", dummies)):
         seconds, waited = measure(module, data)
         if hvd.rank() == 0:

@@ -39,16 +39,10 @@ def write_set(path: str, pairs: int) -> None:
 
 def build_module(settings):
     """Returns the bound module, as in training."""
-    import horovod.mxnet as hvd
-    import mxnet as mx
+    from partial_fc_mxnet.build import MXNetFramework
 
-    from partial_fc_mxnet import build
-
-    bank = build.build_bank(settings, hvd.rank(), hvd.size(), hvd.local_rank(), settings.models_root)
-    module, _ = build.build_module(settings, bank, hvd.size())
-    module.bind(build.build_dummies(settings, hvd.rank(), hvd.size()).provide_data)
-    module.init_params(mx.init.Xavier())
-    return module
+    framework = MXNetFramework()
+    return framework.build_engine(settings, framework.build_dummies(settings), settings.models_root)
 
 
 def peak() -> int:

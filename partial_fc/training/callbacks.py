@@ -22,7 +22,7 @@ class BatchEndParam(NamedTuple):
     """The argument of callbacks.
 
     Attributes:
-        loss: mean loss over the global batch of the last update, which ``float()`` accepts.
+        loss: mean loss over the global batch of the last update, a number or an array of the framework.
         num_epoch: number of its epoch.
         num_update: number of updates done.
     """
@@ -30,6 +30,11 @@ class BatchEndParam(NamedTuple):
     loss: Any
     num_epoch: int
     num_update: int
+
+    @property
+    def loss_value(self) -> float:
+        """The loss as a number; waits for the device."""
+        return float(self.loss.asscalar() if hasattr(self.loss, "asscalar") else self.loss)  # MXNet's has no float()
 
 
 class CallBackLogging:
@@ -74,7 +79,7 @@ class CallBackLogging:
 
     def __call__(self, param: BatchEndParam) -> None:
         """Records the loss of an update, and writes a line every ``frequent`` updates."""
-        self._losses.append(float(param.loss))
+        self._losses.append(param.loss_value)
         if self.bar is not None:
             self.bar.update(1)
         if param.num_update % self.frequent == 0:

@@ -118,7 +118,7 @@ class Engine(Protocol):
         """Trains on one batch and increments ``num_update``; may return before the device is done.
 
         Returns:
-            The mean loss over the global batch, which ``float()`` accepts.
+            The mean loss over the global batch, see BatchEndParam.
 
         Raises:
             FloatingPointError: on every rank, if the loss is infinite or NaN.

@@ -1,4 +1,4 @@
-"""THE training loop, and one training from its settings to its results: set up, load the checkpoint, fit, finish.
+"""The training loop, and one training from its settings to its results: set up, load the checkpoint, fit, finish.
 
 Everything that depends on a framework is behind the protocols of engine.py.
 """

@@ -18,7 +18,7 @@ def main(classes, out, source=None):
     bank = build_bank(classes, 0.5, "")
     module, params = build_module(bank, MarginLoss((1.0, 0.3, 0.1), 8.0, E))
     data = DummyIter(2, (3, 2, 2), 3, classes, 0, hvd.rank(), hvd.size())
-    saved = SavedTraining.newest(CheckpointFolder(source, 1)) if source else None
+    saved = SavedTraining.newest(CheckpointFolder(source, 1), module.collectives) if source else None
     checkpoint = CallBackCheckpoint(module, CheckpointFolder(out, 1), frequent=0)
     # A resumed training has no update left to do.
     module.fit(data, params, None, mx.init.Xavier(), max_update=4, saved=saved)

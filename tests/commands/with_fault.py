@@ -75,16 +75,16 @@ def before(owner, name, fault):
 
 def after_update(number, fault):
     """Runs the fault after the first callback of an update."""
-    from partial_fc_mxnet import collectives
+    from partial_fc_mxnet.collectives import OF_PROCESS
 
-    report_progress = collectives.report_progress
+    report_progress = OF_PROCESS.report_progress
 
     def changed(num_update=None):
         report_progress(num_update)
         if num_update == number:
             fault()
 
-    collectives.report_progress = changed
+    OF_PROCESS.report_progress = changed
 
 
 def break_features(fault):
@@ -102,7 +102,7 @@ def break_features(fault):
 
 def use_other_code(fault):
     """Changes the digest of the code of this rank."""
-    from partial_fc_mxnet import job_facts
+    from partial_fc.training import job_facts
 
     fault()
     job_facts.code_digest = lambda roots: "another"
@@ -138,11 +138,10 @@ def install(name, place, fault):
 
 def function_at(place):
     """The owner and the name of the function at a place."""
-    from partial_fc_mxnet.embedder import Embedder
-
     from partial_fc.checkpoint import CheckpointFolder
     from partial_fc.checkpoint import manager as folder
-    from partial_fc_mxnet import FaceImageIter, checkpointing, trainer
+    from partial_fc.training import checkpointing, trainer
+    from partial_fc_mxnet import Embedder, FaceImageIter
 
     return {
         "reading": (FaceImageIter, "next"),

@@ -76,8 +76,8 @@ def test_saved_symbol_is_float32():
 def test_float16_without_a_gpu_raises():
     config = default.generate_config(changes={"fp16": True})
     with pytest.raises(ValueError, match="no float16 convolutions on the CPU: set fp16=False"):
-        build.require_device(config, 0)
-    build.require_device(default.generate_config(), 0)
+        build.MXNetFramework().require_device(config)
+    build.MXNetFramework().require_device(default.generate_config())
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

@@ -1,18 +1,20 @@
 """Random numbers of operators that depend on seed, rank and update only."""
 
-from types import SimpleNamespace
-
+import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from partial_fc_mxnet.step_seed import StepSeed, draws_random_numbers
 
+from partial_fc.training.callbacks import BatchEndParam
+from partial_fc.training.step_seed import StepSeed
+from partial_fc_mxnet.data_parallel import DataParallelModule
 from partial_fc_mxnet.symbol import get_symbol
 
 
 @pytest.mark.parametrize("output, expected", [("FC", False), ("E", True)])
 def test_only_networks_with_dropout_need_a_seed(output, expected):
-    assert draws_random_numbers(get_symbol("small", 8, net_output=output)) is expected
+    hvd.init()
+    assert DataParallelModule(get_symbol("small", 8, net_output=output)).draws_random_numbers is expected
 
 
 def dropout_mask():
@@ -21,12 +23,16 @@ def dropout_mask():
 
 
 def test_the_numbers_depend_on_seed_rank_and_update_only():
-    seed = StepSeed(5, rank=1)
+    seed = StepSeed(mx.random.seed, 5, rank=1)
     seed.after(10)
     first = dropout_mask()
     assert not np.array_equal(dropout_mask(), first)
-    StepSeed(5, rank=1)(SimpleNamespace(num_update=10))
+    StepSeed(mx.random.seed, 5, rank=1)(BatchEndParam(0.0, 0, 10))
     np.testing.assert_array_equal(dropout_mask(), first)
-    for other, update in ((StepSeed(5, rank=0), 10), (StepSeed(6, rank=1), 10), (seed, 11)):
+    for other, update in (
+        (StepSeed(mx.random.seed, 5, rank=0), 10),
+        (StepSeed(mx.random.seed, 6, rank=1), 10),
+        (seed, 11),
+    ):
         other.after(update)
         assert not np.array_equal(dropout_mask(), first)

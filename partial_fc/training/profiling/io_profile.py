@@ -143,7 +143,7 @@ class _MeasuredIterator:
     def after_step(self, param: BatchEndParam) -> None:
         """Counts a step; run_updates calls it after each update, when it has taken the batch of the next one."""
         self._engine.collectives.report_progress()
-        float(param.loss)  # waits as the log of a training does
+        _ = param.loss_value  # waits as the log of a training does
         self._step += 1
         if self._step == ANNOUNCED_STEP:
             self._announce(time.perf_counter() - self._step_start)

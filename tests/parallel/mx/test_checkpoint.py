@@ -7,10 +7,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import E, all_ranks
-from partial_fc_mxnet.step_seed import StepSeed
 
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.training.step_seed import StepSeed
 from partial_fc_mxnet import (
     CallBackCheckpoint,
     DummyIter,
@@ -54,7 +54,7 @@ class Training:
             mx.random.seed(7)
             self.module.bind(self.data.provide_data)
             self.module.init_params(mx.init.Xavier())
-        seed = StepSeed(0, hvd.rank())
+        seed = StepSeed(mx.random.seed, 0, hvd.rank())
         seed.after(saved.manifest.num_update if saved else self.module.num_update)
         calls = [seed, lambda param: self.losses.append(float(param.loss.asscalar()))]
         if folder:
@@ -93,7 +93,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, in_f
     whole = Training(**how).fit(STEPS)
     for stop in (3, 5):  # within an epoch, and after the rates have changed
         Training(**how).fit(stop, folder, every=100)
-        saved = SavedTraining.open(folder.complete()[0][1])
+        saved = SavedTraining.open(folder.complete()[0][1], collectives.OF_PROCESS)
         assert saved.manifest.num_update == stop
         # Another seed would start from other weights, draw other negatives and read other labels.
         again = Training(**how)
@@ -120,9 +120,9 @@ def test_a_save_in_the_background_saves_the_state_of_its_step(folder):
 
 
 def test_without_memory_for_a_copy_the_same_is_saved(folder, monkeypatch):
-    monkeypatch.setattr("partial_fc_mxnet.checkpointing.free_memory", lambda: 0 if hvd.rank() == 0 else 1 << 40)
+    monkeypatch.setattr("partial_fc.training.checkpointing.free_memory", lambda: 0 if hvd.rank() == 0 else 1 << 40)
     Training().fit(4, folder, every=2)
-    again = Training().fit(STEPS, saved=SavedTraining.newest(folder))
+    again = Training().fit(STEPS, saved=SavedTraining.newest(folder, collectives.OF_PROCESS))
     equal(again.everything(), Training().fit(STEPS).everything())
 
 
@@ -131,7 +131,7 @@ def test_a_stop_request_to_one_rank_stops_all_at_the_same_update(folder, monkeyp
 
     def ask(param):
         if param.num_update == 3 and hvd.rank() == hvd.size() - 1:
-            monkeypatch.setattr(collectives, "stop_requested", lambda: True)
+            monkeypatch.setattr(collectives.OF_PROCESS, "stop_requested", lambda: True)
 
     with pytest.raises(collectives.Preempted) as stopped:
         training.fit(STEPS, folder, every=100, callbacks=[ask])
@@ -139,7 +139,7 @@ def test_a_stop_request_to_one_rank_stops_all_at_the_same_update(folder, monkeyp
     assert stopped.value.num_update == training.module.num_update in (4, 5)
     assert len(set(collectives.gather("stopped_at", training.module.num_update))) == 1
     monkeypatch.undo()
-    again = Training().fit(STEPS, saved=SavedTraining.newest(folder))
+    again = Training().fit(STEPS, saved=SavedTraining.newest(folder, collectives.OF_PROCESS))
     equal(again.everything(), Training().fit(STEPS).everything())
 
 
@@ -161,7 +161,7 @@ def test_nonfinite_numbers_are_not_saved(folder):
 
 def test_a_checkpoint_of_another_training_is_refused(folder):
     Training().fit(2, folder, every=100)
-    saved = SavedTraining.newest(folder)
+    saved = SavedTraining.newest(folder, collectives.OF_PROCESS)
     cases = [
         (dict(classes=CLASSES + 1), f"it holds {CLASSES} classes, this training has {CLASSES + 1}"),
         (dict(width=E + 1), f"its embedding size is {E}, this training's is {E + 1}: set embedding_size={E}"),
@@ -181,7 +181,7 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
 def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder):
     first = Training().fit(3, folder, every=100)
     weight, mom = (all_ranks(array.asnumpy(), "all") for array in (first.bank.weight, first.bank.weight_mom))
-    saved = SavedTraining.newest(folder)
+    saved = SavedTraining.newest(folder, collectives.OF_PROCESS)
     saved.class_map = np.array([5, -1, 12, 0, -1, -1, 7, 1, 2, 3, 4, 6, 8, 9, 10, 11, -1])
     second = Training(classes=17)
     fresh = all_ranks(second.bank.weight.asnumpy(), "fresh")
@@ -206,7 +206,9 @@ def test_another_batch_size_resumes_at_the_same_image(folder, batch, epoch, imag
     training.data = DummyIter(batch, SHAPE, 12 // batch, CLASSES, 0, hvd.rank(), hvd.size())
     seen = []
     training.fit(
-        3, saved=SavedTraining.newest(folder), callbacks=[lambda param: seen.append(training.module.data_state)]
+        3,
+        saved=SavedTraining.newest(folder, collectives.OF_PROCESS),
+        callbacks=[lambda param: seen.append(training.module.data_state)],
     )
     assert seen[0] == {"epoch": epoch, "images": images * hvd.size()}
 
@@ -222,14 +224,14 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(fol
             file.write(bytes([byte[0] ^ 1]))
     collectives.barrier("damaged")
     with pytest.raises(collectives.JobError, match="centers-00000.npy.*SHA-256"):
-        SavedTraining.open(newest)
-    assert SavedTraining.newest(folder).manifest.num_update == older
+        SavedTraining.open(newest, collectives.OF_PROCESS)
+    assert SavedTraining.newest(folder, collectives.OF_PROCESS).manifest.num_update == older
     collectives.barrier("opened")
     if hvd.rank() == 0:
         os.rename(newest, older_path + "9")
     collectives.barrier("renamed")
     with pytest.raises(collectives.JobError, match="contains update 4, not the one in its name"):
-        SavedTraining.open(older_path + "9")
+        SavedTraining.open(older_path + "9", collectives.OF_PROCESS)
     if hvd.rank() == 0:
         os.remove(os.path.join(older_path, "backbone.npz"))
     collectives.barrier("removed")
@@ -237,4 +239,4 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(fol
     with pytest.raises(
         collectives.JobError, match=f"all checkpoints in {folder.path} are damaged; to start from update 0, move them"
     ):
-        SavedTraining.newest(folder)
+        SavedTraining.newest(folder, collectives.OF_PROCESS)

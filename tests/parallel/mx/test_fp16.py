@@ -12,12 +12,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, random_batches
-from partial_fc_mxnet.io_profile import profile
-from partial_fc_mxnet.trainer import train
 
 import default
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER, GROW_AFTER, START
+from partial_fc.training import trainer
+from partial_fc.training.profiling import io_profile
 from partial_fc_mxnet import (
     CallBackCheckpoint,
     CallBackModelSave,
@@ -28,6 +28,7 @@ from partial_fc_mxnet import (
     collectives,
     get_scheduler,
 )
+from partial_fc_mxnet.build import MXNetFramework
 from partial_fc_mxnet.ops import module_arrays
 
 CLASSES, H = 12, 16
@@ -115,7 +116,7 @@ def test_a_checkpoint_restores_master_weights_and_loss_scale(tmp_path):
     CallBackCheckpoint(first, folder, frequent=0).save(5)
     losses = [step(first, batch) for batch in data[5:]]
     resumed = build(tmp_path)
-    SavedTraining.newest(folder).restore(resumed, None)
+    SavedTraining.newest(folder, first.collectives).restore(resumed, None)
     assert (resumed.num_update, resumed.loss_scale.scale, resumed.loss_scale.good_steps) == (5, 128.0, GROW_AFTER - 2)
     assert [step(resumed, batch) for batch in data[5:]] == losses
     assert resumed.loss_scale.scale == first.loss_scale.scale == 256.0
@@ -325,7 +326,7 @@ def test_a_saved_model_runs_in_float32(tmp_path):
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="a GPU has float16 convolutions")
 def test_training_in_float16_without_a_gpu_is_refused_and_writes_nothing(tmp_path):
     config = default.generate_config(changes={"fp16": True, "models_root": str(tmp_path)})
-    for command in (train, profile):
+    for command in (trainer.train, io_profile.profile):
         with pytest.raises(collectives.JobError, match="no float16 convolutions on the CPU"):
-            command(config)
+            command(config, MXNetFramework())
     assert not list(tmp_path.iterdir())

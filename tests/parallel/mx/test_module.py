@@ -7,9 +7,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
-from partial_fc_mxnet.callbacks import CallBackFinite
 
-from partial_fc_mxnet import MarginLoss, collectives
+from partial_fc_mxnet import CallBackFinite, MarginLoss, collectives
 from partial_fc_mxnet.ops import module_arrays
 
 

@@ -8,10 +8,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial_params, random_batches
-from partial_fc_mxnet.resume import read_pretrained
 
 from partial_fc.checkpoint import CheckpointFolder
-from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, collectives, resume
+from partial_fc.training import resume
+from partial_fc.training.resume import read_pretrained
+from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, collectives
 
 CLASSES = 7
 
@@ -125,4 +126,4 @@ def test_an_ambiguous_path_is_refused(folder):
     with pytest.raises(collectives.JobError, match="contains several .params files: give the path of one"):
         start_from(folder)
     with pytest.raises(collectives.JobError, match="does not exist"):
-        read_pretrained(os.path.join(folder, "none"), False)
+        read_pretrained(os.path.join(folder, "none"), False, collectives.OF_PROCESS)

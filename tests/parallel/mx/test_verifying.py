@@ -118,7 +118,7 @@ def test_embedding_in_training_mode_changes_nothing(folder):
             array[:] = array + 1
 
     module._module.forward = forward_like_cudnn
-    module.embed(mx.nd.ones((BATCH, 3, SIDE, SIDE)), batch_statistics=True)
+    module.embed(np.ones((BATCH, SIDE, SIDE, 3), np.uint8), batch_statistics=True)
     for name, array in module.get_export_params()[1].items():
         np.testing.assert_array_equal(array.asnumpy(), before[name], err_msg=name)
 
@@ -141,7 +141,7 @@ def test_both_modes_are_compared_without_training(folder):
         cosines.append(np.sum(evaluated * trained, axis=1) / lengths)
     assert figures.agreement == pytest.approx(np.mean(cosines), abs=1e-5)
     assert figures.agreement < 0.99
-    module.average_aux()
+    module.average_statistics()
     after = module.get_export_params()
     np.testing.assert_allclose(after[1]["fc1_moving_mean"].asnumpy(), np.arange(E), rtol=1e-6)
     for name, array in before[0].items():
