@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 import default  # noqa: E402
 from partial_fc.distributed.env import share_cores  # noqa: E402
+from partial_fc.training.schedule import Epochs, resolve_schedule  # noqa: E402
 
 STEPS = 60
 
@@ -49,7 +50,8 @@ def main() -> None:
     hvd.init()
     framework = MXNetFramework()
     faces = framework.build_data(settings)
-    module = framework.build_engine(settings, faces, settings.models_root)
+    _, schedule = resolve_schedule(settings, Epochs(faces.cursor.num_images, faces.cursor.global_batch))
+    module = framework.build_engine(settings, schedule, faces, settings.models_root)
     dummies = framework.build_dummies(settings)
     for name, data in (("faces", faces), ("dummy images", dummies)):
         seconds, waited = measure(module, data)

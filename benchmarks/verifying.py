@@ -27,6 +27,7 @@ import default  # noqa: E402
 from partial_fc.data.pairs_bin import read_pairs, write_pairs  # noqa: E402
 from partial_fc.data.synthetic import VALIDATION, ensure_demo  # noqa: E402
 from partial_fc.distributed.env import share_cores  # noqa: E402
+from partial_fc.training.schedule import Epochs, resolve_schedule  # noqa: E402
 
 ROUNDS = 3
 
@@ -42,7 +43,9 @@ def build_module(settings):
     from partial_fc_mxnet.build import MXNetFramework
 
     framework = MXNetFramework()
-    return framework.build_engine(settings, framework.build_dummies(settings), settings.models_root)
+    dummies = framework.build_dummies(settings)
+    _, schedule = resolve_schedule(settings, Epochs(dummies.cursor.num_images, dummies.cursor.global_batch))
+    return framework.build_engine(settings, schedule, dummies, settings.models_root)
 
 
 def peak() -> int:

@@ -18,6 +18,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
+from partial_fc.training.schedule import Schedule
 from partial_fc.utils import memory
 from partial_fc.utils.text import plural
 
@@ -25,7 +26,7 @@ from . import collectives
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
-from .memory_scheduler import get_scheduler
+from .memory_scheduler import RateScheduler
 from .memory_softmax import MarginLoss
 from .onnx_export import OnnxExport
 from .ops.device import rank_context
@@ -123,7 +124,7 @@ class MXNetFramework:
         shape = _shape(settings)
         return DummyIter(settings.batch_size, shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size)
 
-    def build_engine(self, settings, data, folder: str) -> SampleDistributeModule:
+    def build_engine(self, settings, schedule: Schedule, data, folder: str) -> SampleDistributeModule:
         """Builds the module, with the same initial parameters on every rank; its bank saves to ``folder``.
 
         Collectives: all-gathers ``together.memory_bank`` and ``together.module``, those of SampleDistributeModule.bind,
@@ -134,7 +135,7 @@ class MXNetFramework:
         """
         run_on_all_ranks = self.collectives.run_on_all_ranks
         bank = run_on_all_ranks("memory_bank", lambda: self.build_bank(settings, folder))
-        module, optimizer_params = run_on_all_ranks("module", lambda: self.build_module(settings, bank))
+        module, optimizer_params = run_on_all_ranks("module", lambda: self.build_module(settings, schedule, bank))
         mx.random.seed(settings.seed)  # the same weights on every rank
         module.bind(data.provide_data, for_training=True)
         initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
@@ -159,19 +160,19 @@ class MXNetFramework:
             seed=settings.seed,
         )
 
-    def build_module(self, settings, bank: MemoryBank) -> tuple[SampleDistributeModule, dict]:
+    def build_module(self, settings, schedule: Schedule, bank: MemoryBank) -> tuple[SampleDistributeModule, dict]:
         """Returns the module, and the ``optimizer_params`` of its backbone."""
         size = self.collectives.size
         backbone_lr, memory_bank_lr = learning_rates(settings, size)
-        backbone_scheduler, bank_scheduler = get_scheduler(
-            settings.lr_steps, backbone_lr, memory_bank_lr, settings.warmup_steps
-        )
         memory_optimizer = MemoryBankSGDOptimizer(
-            bank_scheduler, 1.0 / (settings.batch_size * size), settings.momentum, settings.wd
+            RateScheduler(memory_bank_lr, schedule.factor),
+            1.0 / (settings.batch_size * size),
+            settings.momentum,
+            settings.wd,
         )
         optimizer_params = {
             "learning_rate": backbone_lr,
-            "lr_scheduler": backbone_scheduler,
+            "lr_scheduler": RateScheduler(backbone_lr, schedule.factor),
             "momentum": settings.momentum,
             "wd": settings.wd,
             "rescale_grad": 1.0 / settings.batch_size,

@@ -15,12 +15,14 @@ import numpy as np
 
 from partial_fc.checkpoint import SavedClasses
 from partial_fc.data.batch_loader import ReadCounters
+from partial_fc.data.cursor import Cursor
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.sampling import WeightIndexSampler
 
 from .run_folder import ScalarWriter
+from .schedule import Schedule
 
 Arrays = dict[str, np.ndarray]
 
@@ -188,7 +190,10 @@ class TrainingData(Protocol):
         skipped: number of bad images that this rank has skipped so far.
         threads: number of decoding threads.
         counters: bytes and seconds spent on reading.
+        cursor: position in the data, of the batches handed out.
     """
+
+    cursor: Cursor
 
     @property
     def threads(self) -> int: ...
@@ -292,11 +297,12 @@ class Framework(Protocol):
     def build_dummies(self, settings: Any) -> TrainingData:
         """Builds dummy batches of the same shapes as the training data, which cost nothing to read."""
 
-    def build_engine(self, settings: Any, data: TrainingData, folder: str) -> Engine:
+    def build_engine(self, settings: Any, schedule: Schedule, data: TrainingData, folder: str) -> Engine:
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
             settings: of default.py.
+            schedule: of the learning rates.
             data: of this rank.
             folder: where the centers are saved.
 

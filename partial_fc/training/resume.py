@@ -10,6 +10,7 @@ import numpy as np
 
 from partial_fc.checkpoint import CheckpointFolder, read_class_map
 from partial_fc.checkpoint.layout import MANIFEST
+from partial_fc.data.cursor import Place
 from partial_fc.distributed.collectives import Collectives
 
 from .engine import Engine
@@ -39,6 +40,12 @@ class ResumePlan(NamedTuple):
     def num_update(self) -> int:
         """Number of updates done so far."""
         return self.checkpoint.manifest.num_update if self.checkpoint else 0
+
+    @property
+    def place(self) -> Place:
+        """Position in the data."""
+        position = self.checkpoint.manifest.state.get("data") if self.checkpoint else None
+        return (position["epoch"], position["images"]) if position else (0, 0)
 
     @property
     def resumed_update(self) -> int | None:

@@ -32,8 +32,9 @@ from .learning_rate import learning_rates
 from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .results import TrainingResult, write_results
 from .resume import ResumePlan, checkpoint_folder, take_ownership
-from .run_folder import RunFolder, check_writable, prepare_folder
+from .run_folder import RunFolder, check_writable, output_folder, prepare_folder
 from .saving import onnx_metadata
+from .schedule import Epochs, resolve_schedule
 from .step_seed import StepSeed
 from .verifying import CallBackVerification
 
@@ -88,16 +89,18 @@ def train(settings, framework: Framework) -> None:
     collectives.watch(settings.step_timeout, settings.host_timeout)
     collectives.run_on_all_ranks("context", lambda: framework.require_device(settings))
     collectives.run_on_all_ranks("room", lambda: framework.require_memory(settings))
-    folder = os.path.join(settings.models_root, f"{settings.network}-{settings.loss}-{settings.dataset}")
+    folder = output_folder(settings)
     data = collectives.run_on_all_ranks("data", lambda: framework.build_data(settings))
     facts = job_facts(settings, data, framework)
     collectives.assert_same_on_all_ranks(facts)
     plan = resume.find_checkpoint(settings, folder, resume.run_name(), collectives)
+    epochs = Epochs(data.cursor.num_images, data.cursor.global_batch, plan.num_update, plan.place)
+    settings, schedule = resolve_schedule(settings, epochs)
     collectives.on_rank_zero("output", _prepare_folder, settings, folder, plan)
     collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
     _require_shared_folder(settings, folder, collectives)
     with RunFolder(folder, collectives.rank, settings.max_update, plan.num_update, framework.open_writer) as run_folder:
-        engine = framework.build_engine(settings, data, folder)
+        engine = framework.build_engine(settings, schedule, data, folder)
         trainer = Trainer(settings, framework, engine, data, run_folder, plan, facts)
         trainer.set_up()
         trainer.load_checkpoint()

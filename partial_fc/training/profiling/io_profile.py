@@ -17,6 +17,7 @@ from partial_fc.training.engine import Engine, Framework, TrainingData
 from partial_fc.training.inputs import record_path
 from partial_fc.training.job_facts import versions
 from partial_fc.training.run_folder import check_writable
+from partial_fc.training.schedule import Epochs, resolve_schedule
 from partial_fc.training.trainer import run_updates
 
 from .facts import Phase, Profile, Tally, place_of
@@ -46,7 +47,8 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
     data, files = collectives.run_on_all_ranks("data", lambda: (framework.build_data(settings), _files(settings)))
     dummies = framework.build_dummies(settings)
-    engine = framework.build_engine(settings, data, folder)
+    _, schedule = resolve_schedule(settings, Epochs(data.cursor.num_images, data.cursor.global_batch))
+    engine = framework.build_engine(settings, schedule, data, folder)
     measured = _measure(settings, seconds, data, dummies, engine)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
