@@ -5,7 +5,6 @@ Shapes: N faces, H, W image size, E embedding.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 import mxnet as mx
@@ -14,8 +13,6 @@ import numpy as np
 from .errors import error_message
 
 Params = Mapping[str, mx.nd.NDArray]
-PIXEL_STEP = 1e-4  # of 255
-NAME = "the ONNX file of this backbone"
 
 
 class OnnxExport:
@@ -46,36 +43,13 @@ class OnnxExport:
 
         Raises:
             ValueError: An operator has no counterpart in ONNX (names the node), or the embeddings differ from MXNet's
-                by a cosine distance above 1e-4. If MXNet's own embeddings change as much when pixels change by
-                PIXEL_STEP, the network cannot be compared, and a warning is logged instead.
+                by a cosine distance above 1e-4, see :func:`partial_fc.inference.parity.check_export`.
         """
-        from partial_fc.inference.parity import EmbeddingMismatch, check_onnx, random_faces
+        from partial_fc.inference.parity import check_export
 
         content = self._content(arg_params, aux_params, num_update)
-        faces = np.concatenate([random_faces((self.image_size, self.image_size)), self.faces])
-        expected = self._embed(arg_params, aux_params, faces)
-        try:
-            check_onnx(content, NAME, faces, expected)
-        except EmbeddingMismatch as error:
-            self._raise_unless_chaotic(
-                error, expected, self._embed(arg_params, aux_params, faces + np.float32(PIXEL_STEP))
-            )
+        check_export(content, self.faces, lambda faces: self._embed(arg_params, aux_params, faces), "MXNet")
         return content
-
-    def _raise_unless_chaotic(self, error: ValueError, expected: np.ndarray, moved: np.ndarray) -> None:
-        """Raises the error, unless the network amplifies tiny changes of pixels just as much."""
-        from partial_fc.inference.parity import MAX_COSINE_DISTANCE, cosine_distances
-
-        distance = float(cosine_distances(expected, moved).max())
-        if not distance > MAX_COSINE_DISTANCE:
-            raise error
-        logging.warning(
-            "%s; but MXNet's own embeddings change by %.3g when pixels change by %g: this network is chaotic, as deep "
-            "ones are before training, so the file is kept",
-            error,
-            distance,
-            PIXEL_STEP,
-        )
 
     def try_out(self, arg_params: Params, aux_params: Params) -> None:
         """Checks that onnxruntime loads the exported file of a network that is not trained yet.
@@ -88,7 +62,7 @@ class OnnxExport:
         """
         from partial_fc.inference.parity import check_form
 
-        check_form(self._content(arg_params, aux_params, 0), NAME)
+        check_form(self._content(arg_params, aux_params, 0))
 
     def _content(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:
         # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.

@@ -73,8 +73,10 @@ class Backbone(nn.Module):
             )
         with torch.autocast(images.device.type, torch.float16) if self.fp16 else nullcontext():
             maps = self.body(images)
+        if maps.dtype != images.dtype:  # else an exported graph would have a cast
+            maps = maps.to(images.dtype)
         with torch.autocast(images.device.type, enabled=False):
-            return self.head(maps.to(images.dtype))
+            return self.head(maps)
 
     def body(self, images: torch.Tensor) -> torch.Tensor:
         """Returns the last feature map (B, C, H, W)."""

@@ -1,0 +1,130 @@
+"""The ONNX file of a backbone gives the embeddings of PyTorch, in the form that the project's other programs read."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from test_mxnet_weights import build
+from torch import nn
+
+import onnx_helper_sample
+from partial_fc.evaluation.ijb import command, synthetic
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import cosine_distances, random_faces
+from partial_fc_torch.backbones import get_model
+from partial_fc_torch.onnx_export import OnnxExport, inference_copy
+from partial_fc_torch.pixels import normalized
+
+FACES = random_faces((112, 112), 6)[4:]  # others than those of the check
+
+
+@pytest.mark.parametrize("name", ["r18", "mbf", "small"])
+def test_every_kind_of_backbone(name):
+    """With weights that reveal mistakes; the module itself stays as it is, in training mode."""
+    model = build(name, eps=2e-5).train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    content = OnnxExport(model, 112, FACES, lambda num_update: {"num_update": str(num_update)})(7)
+    file = FaceModel(content, name)
+    assert file.input == ("data", None, (112, 112), False)
+    assert file.session.get_modelmeta().custom_metadata_map == {"num_update": "7", "bn_eps": "2e-05"}
+    assert model.training and all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    with torch.no_grad():
+        expected = model.eval()(normalized(torch.from_numpy(FACES))).numpy()
+    assert cosine_distances(file.embed(FACES), expected).max() < 1e-6
+
+
+def test_pixels_are_normalized_as_published():
+    expected = (FACES.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.5
+    for faces in (FACES, FACES.astype(np.float32)):
+        got = normalized(torch.from_numpy(faces))
+        assert got.dtype == torch.float32 and got.is_contiguous()
+        np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-6)
+
+
+def test_onnxruntime_1_6_can_read_it():
+    """Opset 11 and IR 6 of 2019, float32 weights in one file, also of a backbone that computes in float16."""
+    model = onnx.load_model_from_string(OnnxExport(get_model("mbf", num_features=16, fp16=True), 112)(0))
+    assert ([(each.domain, each.version) for each in model.opset_import], model.ir_version) == ([("", 11)], 6)
+    assert all(onnx.defs.has(node.op_type, max_inclusive_version=11) for node in model.graph.node)
+    assert {tensor.data_type for tensor in model.graph.initializer} == {onnx.TensorProto.FLOAT}
+    assert "Cast" not in {node.op_type for node in model.graph.node}
+
+
+@pytest.fixture(scope="module")
+def model_root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "backbone.onnx").write_bytes(OnnxExport(get_model("small"), 112)(0))
+    return str(folder)
+
+
+def test_it_passes_the_check_of_the_challenge(model_root, capsys):
+    assert onnx_helper_sample.main(["--model_root", model_root, "--time-limit", "10000"]) == 0
+    text = capsys.readouterr().out
+    assert "all rules passed" in text and "(x - 127.5) / 127.5 before the model" in text
+
+
+def test_it_runs_in_the_ijb_evaluation(model_root, tmp_path, capsys):
+    protocol = str(tmp_path / "IJBC")
+    assert synthetic.main([protocol, "--subjects", "4", "--workers", "1"]) == 0
+    paths = ["--model-root", model_root, "--image-path", protocol, "--result-dir", str(tmp_path / "results")]
+    assert command.main([*paths, "--workers", "1"]) == 0
+    assert "rank-1" in capsys.readouterr().out
+
+
+def test_a_module_of_a_user():
+    """A module without a name in this package, with a buffer that no state_dict has."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Linear(3 * 16 * 16, 8)
+            self.register_buffer("offset", torch.arange(8.0), persistent=False)
+
+        def forward(self, images):
+            return self.dense(images.flatten(1)) + self.offset
+
+    model = Own()
+    faces = random_faces((16, 16), 3)
+    file = FaceModel(OnnxExport(model, 16)(0), "own")
+    with torch.no_grad():
+        expected = model(normalized(torch.from_numpy(faces))).numpy()
+    np.testing.assert_allclose(file.embed(faces), expected, rtol=1e-4, atol=1e-4)
+
+
+class Branches(nn.Module):
+    """Another network for bright images than for the black one with which the exporter traces it."""
+
+    def __init__(self):
+        super().__init__()
+        self.dark, self.bright = nn.Linear(3 * 16 * 16, 8), nn.Linear(3 * 16 * 16, 8)
+
+    def forward(self, images):
+        return (self.bright if images.abs().sum() > 0 else self.dark)(images.flatten(1))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_file_with_other_embeddings_is_refused():
+    export = OnnxExport(Branches(), 16)
+    export.try_out()  # does not compare
+    with pytest.raises(ValueError, match="computes other embeddings than the backbone it was exported from"):
+        export(0)
+
+
+def test_an_operator_without_a_counterpart_is_reported():
+    class Odd(nn.Module):
+        def forward(self, images):
+            return torch.special.i1(images).flatten(1)
+
+    with pytest.raises(ValueError, match="cannot be exported to ONNX, opset 11: .*i1"):
+        OnnxExport(Odd(), 16).try_out()
+
+
+def test_the_copy_is_independent():
+    model = get_model("small", num_features=8, fp16=True)
+    copied = inference_copy(model)
+    assert not copied.training and not copied.fp16 and model.fp16
+    own = {value.data_ptr() for value in model.state_dict().values()}
+    assert not own & {value.data_ptr() for value in copied.state_dict().values()}
+    assert [(key, value.requires_grad) for key, value in copied.named_parameters()] == [
+        (key, value.requires_grad) for key, value in model.named_parameters()
+    ]
