@@ -12,6 +12,8 @@ import torch
 
 from partial_fc.utils.atomic_io import replacing, sync_folder
 
+from ..errors import error_message
+
 
 def save_rows(path: str, rows: torch.Tensor) -> None:
     """Writes rows (L, E), from any device.
@@ -41,7 +43,7 @@ def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
             f"no centers at {path}: this rank has not saved there; check prefix and the number of ranks"
         ) from error
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise OSError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+        raise OSError(f"cannot read {path}: {error_message(error).splitlines()[0]}") from error
     found = f"a tensor of shape {tuple(rows.shape)}" if isinstance(rows, torch.Tensor) else type(rows).__name__
     if not isinstance(rows, torch.Tensor) or rows.shape != shape:
         raise ValueError(

@@ -1,0 +1,188 @@
+"""What the ranks exchange in a step: three collectives, rank flags, and errors that all of them raise."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch_layer import LOCAL, RANK, SIZE, E, G, build, random_batch
+
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.distributed.errors import JobError
+from partial_fc.layer.label_encoding import RankFlags
+from partial_fc_torch.collectives import OF_PROCESS, TorchBackend
+
+LAST = SIZE - 1
+B = G // SIZE
+
+
+def local_batch(classes=31):
+    """Features (B, E) and labels (B,) of this rank."""
+    features, labels = random_batch(classes)
+    return torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL])
+
+
+@contextlib.contextmanager
+def unchanged(layer):
+    """Asserts that the centers are the same afterwards, and that the layer still trains."""
+    before = layer.weight.clone(), layer.weight_mom.clone()
+    yield
+    assert torch.equal(layer.weight, before[0]) and torch.equal(layer.weight_mom, before[1])
+    layer.step(*local_batch())
+    assert (layer.weight != before[0]).any()
+
+
+@pytest.mark.world_size(2, 3)
+@pytest.mark.parametrize("ratio", [1.0, 0.4])
+def test_the_layer_runs_three_collectives_a_step(ratio):
+    layer, batch = build(31, ratio), local_batch()
+    layer.step(*batch)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as measured:
+        for _ in range(3):
+            layer.step(*batch)
+    calls = [(event.name, event.input_shapes[:2]) for event in measured.events() if event.name.startswith("c10d::")]
+    assert calls == 3 * [
+        ("c10d::_allgather_base_", [[G, E + 2], [B, E + 2]]),
+        ("c10d::_allgather_base_", [[3 * SIZE, G], [3, G]]),
+        ("c10d::_reduce_scatter_base_", [[B, E], [G, E]]),
+    ]
+
+
+def test_the_collectives_have_names():
+    waits = []
+
+    class Recorded(Collectives):
+        @contextlib.contextmanager
+        def waiting(self, name):
+            waits.append(name)
+            yield
+
+    layer = build(31, collectives=Recorded(TorchBackend()))
+    layer.step(*local_batch())
+    assert [name for name in waits if name != "all-gather batch"] == [
+        "all-gather features",
+        "all-gather softmax_statistics",
+        "reduce-scatter feature_gradient",
+    ]
+
+
+def test_rank_flags_reach_all_ranks():
+    layer = build(31)
+    layer.rank_flags = RankFlags.STOP_REQUESTED if RANK == LAST else RankFlags(0)
+    layer.step(*local_batch())
+    assert layer.all_rank_flags.tolist() == [0] * LAST + [RankFlags.STOP_REQUESTED]
+
+
+@pytest.mark.parametrize("label", [-1, 31])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_label_outside_the_classes_is_refused_on_all_ranks(label, first):
+    layer = build(31)
+    features, labels = local_batch()
+    if not first:
+        layer.step(features, labels)
+    wrong = torch.where(torch.arange(B) == 0, label, labels) if RANK == LAST else labels
+    where = rf" \(rank {LAST} of {SIZE}\)" if SIZE > 1 else ""
+    with unchanged(layer):
+        with pytest.raises(JobError, match=f"label {label} is not one of the 31 classes 0..30{where}$"):
+            layer.step(features, wrong)
+
+
+@pytest.mark.parametrize(
+    "labels, error, message",
+    [
+        (torch.zeros(B), TypeError, r"labels are of type torch.float32, expected integers"),
+        (torch.zeros(B, dtype=torch.bool), TypeError, r"labels are of type torch.bool, expected integers"),
+        (torch.zeros(B + 1, dtype=torch.int64), JobError, rf"labels have shape \({B + 1},\), expected \({B},\)"),
+        (torch.zeros(B, B + 1, dtype=torch.int64), JobError, rf"labels have shape \({B}, {B + 1}\), expected"),
+    ],
+)
+def test_labels_of_another_type_or_shape_are_refused_on_all_ranks(labels, error, message):
+    layer = build(31)
+    features, valid = local_batch()
+    with unchanged(layer), pytest.raises(error, match=message):
+        layer.step(features, labels if RANK == LAST else valid)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_integers_of_any_width_are_labels(dtype):
+    features, labels = local_batch()
+    expected = build(31).step(features, labels)
+    for given in (labels.to(dtype), labels.to(dtype)[:, None], labels.to(dtype).numpy()):
+        gradient, loss = build(31).step(features, given)
+        assert loss == expected[1] and torch.equal(gradient, expected[0])
+
+
+def test_embeddings_of_another_size_are_refused_on_all_ranks():
+    layer = build(31)
+    features, labels = local_batch()
+    given = torch.ones(B, E + 1) if RANK == LAST else features
+    with unchanged(layer), pytest.raises(JobError, match=rf"embeddings have shape \({B}, 5\), expected \(B, 4\)"):
+        layer.step(given, labels)
+
+
+@pytest.mark.world_size(2, 3)
+@pytest.mark.parametrize("first", [True, False])
+def test_batches_of_different_sizes_are_refused_on_all_ranks(first):
+    layer = build(31)
+    features, labels = local_batch()
+    if not first:
+        layer.step(features, labels)
+    size = B - 1 if RANK == LAST else B
+    with unchanged(layer):
+        with pytest.raises(JobError, match=rf"batch sizes are \[{B}, .*{B - 1}\]: all must be the same in a step"):
+            layer.step(features[:size], labels[:size])
+
+
+def test_a_smaller_batch_on_all_ranks_is_exact():
+    """The last batch of an epoch may be smaller; afterwards the size changes back."""
+    changing, layers = build(31), {B: build(31), 1: build(31)}
+    features, labels = local_batch()
+    for batch in (B, 1):
+        for fresh in (changing, layers[batch]):
+            with torch.no_grad():
+                fresh.weight.copy_(build(31).weight)
+                fresh.weight_mom.zero_()
+        gradient, loss = changing.step(features[:batch], labels[:batch])
+        expected, expected_loss = layers[batch].step(features[:batch], labels[:batch])
+        assert loss == expected_loss and torch.equal(gradient, expected)
+        assert gradient.shape == (batch, E) and torch.equal(changing.weight, layers[batch].weight)
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(JobError, match=r"embeddings have shape \(0, 4\), expected \(B, 4\) with B above 0"):
+        build(31).step(torch.empty(0, E), torch.empty(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_nonfinite_loss_stops_all_ranks_before_any_center_changes(value):
+    layer = build(31)
+    features, labels = local_batch()
+    given = features.clone()
+    if RANK == LAST:
+        given[0, 0] = value
+    with unchanged(layer):
+        with pytest.raises(FloatingPointError, match=rf"loss is nan \(non-finite features on rank {LAST}\): lower"):
+            layer.step(given, labels)
+
+
+def test_a_missing_positive_stops_all_ranks():
+    layer = build(12)
+    layer.sample = lambda labels: (np.arange(1, layer.num_local), np.unique(labels))  # omits its first class
+    labels = torch.arange(0, 12, 2)[LOCAL]
+    with pytest.raises(ValueError, match=f"{SIZE} of 6 labels have no center .* the first is label 0 at row 0"):
+        layer.step(torch.ones(B, E), labels)
+
+
+def test_objects_and_numbers_of_all_ranks():
+    backend = OF_PROCESS.backend
+    assert (backend.rank, backend.size) == (RANK, SIZE) and 0 <= backend.local_rank < backend.local_size
+    assert backend.gather_object("any", {"rank": RANK}) == [{"rank": rank} for rank in range(SIZE)]
+    assert backend.max("largest", -float(RANK)) == 0 and backend.max("own", RANK + 0.5) == LAST + 0.5
+    backend.barrier("here")
+
+
+@pytest.mark.world_size(2, 3)
+def test_collectives_of_different_names_are_an_error():
+    with pytest.raises(RuntimeError, match="different collectives, by rank: first, .*other"):
+        OF_PROCESS.backend.gather_object("first" if RANK == 0 else "other", 1)

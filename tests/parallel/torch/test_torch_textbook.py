@@ -1,0 +1,75 @@
+"""Training with both modules equals the undivided textbook form under autograd, over several updates.
+
+The backbone is averaged by DistributedDataParallel, so this is also the test of the scale of the features' gradient.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, linear, normalize
+from torch_layer import LOCAL, LR, MARGINS, SIZE, E, G, all_ranks, build, build_v2
+
+from partial_fc_torch import CombinedMarginLoss
+
+STEPS, CLASSES, D, SCALE = 5, 31, 8, 16.0
+SGD = {"lr": LR, "momentum": 0.9, "weight_decay": 5e-4}
+
+
+def batches():
+    """Images (G, D) and labels (G,) of each step."""
+    rng = np.random.default_rng(2)
+    for _ in range(STEPS):
+        yield torch.from_numpy(rng.standard_normal((G, D))).float(), torch.from_numpy(rng.integers(0, CLASSES, G))
+
+
+def backbone():
+    """A linear backbone, the same on all ranks."""
+    module = torch.nn.Linear(D, E)
+    weights = np.random.default_rng(1).standard_normal((E, D + 1)) * 0.3
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(weights[:, :D]))
+        module.bias.copy_(torch.from_numpy(weights[:, D]))
+    return module
+
+
+def undivided(margins, centers):
+    """Losses, backbone and centers of the textbook form in one process, in float64."""
+    network, centers = backbone().double(), torch.from_numpy(centers).double().requires_grad_()
+    margin_loss = CombinedMarginLoss(SCALE, *margins)
+    optimizer, losses = torch.optim.SGD([*network.parameters(), centers], **SGD), []
+    for images, labels in batches():
+        cosines = linear(normalize(network(images.double())), normalize(centers))
+        loss = cross_entropy(margin_loss(cosines, labels), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, network, centers.detach().numpy()
+
+
+def divided(layer):
+    """Losses, backbone and centers of a training on all ranks."""
+    network = backbone()
+    trained = torch.nn.parallel.DistributedDataParallel(network) if SIZE > 1 else network
+    own = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    optimizer, losses = torch.optim.SGD([*network.parameters(), *own], **SGD), []
+    for images, labels in batches():
+        loss = layer(trained(images[LOCAL]), labels[LOCAL])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, network, all_ranks(layer.weight)
+
+
+@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("builder", [build, build_v2])
+def test_training_on_all_ranks_equals_the_undivided_training(builder, name):
+    layer = builder(CLASSES, 1.0, MARGINS[name], SCALE, tile_classes=5)
+    expected_losses, expected_network, expected_centers = undivided(MARGINS[name], all_ranks(layer.weight))
+    losses, network, centers = divided(layer)
+    # float32 against float64 over five large steps.
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
+    for own, expected in zip(network.parameters(), expected_network.parameters()):
+        np.testing.assert_allclose(own.detach(), expected.detach(), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(centers, expected_centers, rtol=1e-3, atol=1e-4)

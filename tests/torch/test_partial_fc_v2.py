@@ -1,0 +1,107 @@
+"""PartialFC_V2 in one process: derivatives by torch.autograd.gradcheck in float64, types, and optimizers."""
+
+import numpy as np
+import pytest
+import torch
+
+from partial_fc_torch import ArcFace, CombinedMarginLoss, CosFace, PartialFC_V2
+
+MARGINS = [(1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.5, 0.0, 0.0), (0.9, 0.4, 0.15), (2.0, 1.0, 0.1)]
+B, E, CLASSES = 5, 3, 11
+
+
+def batch(dtype=torch.float64):
+    """Features (B, E) that require a gradient and labels (B,), two of them the same."""
+    rng = np.random.default_rng(0)
+    features = torch.from_numpy(rng.standard_normal((B, E))).to(dtype)
+    return features.requires_grad_(), torch.tensor([0, 10, 4, 4, 7])
+
+
+@pytest.mark.parametrize("margins", MARGINS)
+@pytest.mark.parametrize("ratio", [1.0, 0.3])
+@pytest.mark.parametrize("cache_mb", [0, 1])
+def test_gradcheck_in_float64(margins, ratio, cache_mb):
+    layer = PartialFC_V2(
+        CombinedMarginLoss(8.0, *margins), E, CLASSES, ratio, tile_classes=4, logits_cache_mb=cache_mb
+    ).double()
+    features, labels = batch()
+
+    def loss(features, weight):
+        layer.sampler.restart(0)  # the same classes at every call
+        return layer(features, labels)
+
+    # gradcheck runs the backward pass twice: the second time its logits are computed again, with other roundings.
+    assert torch.autograd.gradcheck(loss, (features, layer.weight), nondet_tol=1e-12)
+
+
+def test_straight_through_has_the_loss_of_the_exact_form_and_another_gradient():
+    features, labels = batch()
+    losses, gradients = [], []
+    for straight_through in (False, True):
+        layer = PartialFC_V2(ArcFace(8.0, straight_through=straight_through), E, CLASSES).double()
+        losses.append(layer(features, labels))
+        gradients.append(torch.autograd.grad(losses[-1], features)[0])
+    assert losses[0] == losses[1] and not torch.allclose(*gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_embeddings_and_autocast_leave_the_layer_in_float32(dtype):
+    layer = PartialFC_V2(CosFace(), E, CLASSES, fp16=True)
+    features, labels = batch(dtype)
+    single = features.detach().float().requires_grad_()
+    expected = layer(single, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = layer(features, labels)
+    assert loss.dtype == torch.float32 and loss == expected
+    loss.backward()
+    expected.backward()
+    assert features.grad.dtype == dtype and torch.equal(features.grad, single.grad.to(dtype))
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_an_optimizer_of_pytorch_trains_it(optimizer):
+    layer, (features, labels) = PartialFC_V2(CosFace(16.0), E, CLASSES), batch(torch.float32)
+    optimizer, losses = optimizer(layer.parameters(), lr=0.01), []
+    for _ in range(20):
+        loss = layer(features, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 1
+
+
+def test_centers_that_changed_since_the_forward_pass_are_an_error():
+    layer, (features, labels) = PartialFC_V2(CosFace(), E, CLASSES), batch(torch.float32)
+    loss = layer(features, labels)
+    with torch.no_grad():
+        layer.weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_no_gradient_is_recorded_without_need():
+    layer, (features, labels) = PartialFC_V2(CosFace(), E, CLASSES), batch(torch.float32)
+    with torch.no_grad():
+        assert not layer(features, labels).requires_grad
+    layer.weight.requires_grad_(False)
+    layer(features, labels).backward()
+    assert layer.weight.grad is None and features.grad is not None
+
+
+def test_a_margin_loss_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="margin loss is of type CrossEntropyLoss, expected CombinedMarginLoss"):
+        PartialFC_V2(torch.nn.CrossEntropyLoss(), E, CLASSES)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.5])
+def test_a_sample_rate_outside_its_range_is_refused(ratio):
+    with pytest.raises(ValueError, match=f"must be above 0 and at most 1, not {ratio}"):
+        PartialFC_V2(CosFace(), E, CLASSES, ratio)
+
+
+def test_processes_without_a_process_group_are_refused(monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="launcher started 2 processes, but there is no process group"):
+        PartialFC_V2(CosFace(), E, CLASSES)

@@ -1,0 +1,160 @@
+"""PartialFC with the calls of the tutorial's train.py, and its files."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from partial_fc_torch import ArcFace, CosFace, PartialFC
+from paths import ROOT
+
+B, E, CLASSES = 6, 4, 13
+
+
+def build(folder, **arguments):
+    """The layer as the tutorial builds it."""
+    given = dict(rank=0, local_rank=0, world_size=1, batch_size=B, resume=False, margin_softmax=ArcFace())
+    given |= dict(num_classes=CLASSES, sample_rate=0.5, embedding_size=E, prefix=str(folder))
+    return PartialFC(**given | arguments)
+
+
+def batch():
+    rng = np.random.default_rng(0)
+    features = torch.from_numpy(rng.standard_normal((B, E)).astype(np.float32)).requires_grad_()
+    return features, torch.from_numpy(rng.integers(0, CLASSES, B))
+
+
+def train(layer, steps):
+    """The tutorial's loop without a backbone; returns the losses."""
+    optimizer = torch.optim.SGD([{"params": layer.parameters()}], lr=0.1, momentum=0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.1 if epoch >= 2 else 1.0)
+    losses = []
+    for _ in range(steps):
+        features, labels = batch()
+        x_grad, loss = layer.forward_backward(labels, features, optimizer)
+        features.backward(x_grad)
+        assert torch.equal(features.grad, x_grad)
+        before = layer.weight.clone()
+        optimizer.step()
+        layer.update()
+        optimizer.zero_grad()
+        assert torch.equal(layer.weight, before)
+        schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_the_tutorials_loop_updates_as_torch_optim_sgd(tmp_path):
+    """All classes in every step, and a learning rate that falls: the momentum has PyTorch's convention."""
+    layer = build(tmp_path, sample_rate=1.0)
+    weight = layer.weight.clone().requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, weight_decay=5e-4)
+    losses = train(layer, 4)
+    for step in range(4):
+        features, labels = batch()
+        normalized = torch.nn.functional.normalize(weight)
+        cosines = torch.nn.functional.linear(torch.nn.functional.normalize(features), normalized)
+        loss = torch.nn.functional.cross_entropy(ArcFace()(cosines, labels), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.param_groups[0]["lr"] = 0.01 if step >= 2 else 0.1
+        optimizer.step()
+        np.testing.assert_allclose(losses[step], loss.item(), rtol=1e-4)
+    np.testing.assert_allclose(layer.weight, weight.detach(), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(layer.weight_mom, optimizer.state[weight]["momentum_buffer"], rtol=1e-3, atol=1e-3)
+
+
+def test_a_training_continues_from_its_files(tmp_path):
+    whole, first = build(tmp_path), build(tmp_path)
+    train(whole, 2)
+    train(first, 2)
+    first.save_params()
+    second = build(tmp_path, resume=True)
+    assert torch.equal(second.weight, whole.weight) and torch.equal(second.weight_mom, whole.weight_mom)
+    second.sampler.restore(whole.sampler.state())
+    assert train(second, 2) == train(whole, 2)
+    for name in ("rank_0_softmax_weight.pt", "rank_0_softmax_weight_mom.pt"):
+        rows = torch.load(tmp_path / name, weights_only=True)
+        assert type(rows) is torch.Tensor and rows.shape == (CLASSES, E) and rows.dtype == torch.float32
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path):
+    with pytest.raises(OSError, match="no centers at .*rank_0_softmax_weight.pt: this rank has not saved there"):
+        build(tmp_path, resume=True)
+    saved = build(tmp_path)
+    saved.save_params()
+    with pytest.raises(ValueError, match=r"weight.pt holds a tensor of shape \(13, 4\), expected .* \(14, 4\)"):
+        build(tmp_path, resume=True, num_classes=14)
+    path = tmp_path / "rank_0_softmax_weight_mom.pt"
+    torch.save({"mom": saved.weight_mom}, path)
+    with pytest.raises(ValueError, match="weight_mom.pt holds dict, expected a tensor of shape"):
+        build(tmp_path, resume=True)
+    for content in (b"", b"broken", path.read_bytes()[:100], pickle.dumps(print)):
+        path.write_bytes(content)
+        with pytest.raises(OSError, match="cannot read .*weight_mom.pt: "):
+            build(tmp_path, resume=True)
+
+
+def test_files_that_cannot_be_written_are_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        build(tmp_path / "file").save_params()
+
+
+@pytest.mark.parametrize("rank, size", [(1, 1), (0, 2)])
+def test_another_rank_than_that_of_the_process_is_refused(rank, size, tmp_path):
+    with pytest.raises(ValueError, match=f"process is rank 0 of 1 in the process group, not rank {rank} of {size}"):
+        build(tmp_path, rank=rank, world_size=size)
+
+
+def test_a_layer_without_a_learning_rate_says_so(tmp_path):
+    with pytest.raises(ValueError, match="no learning rate: set its attribute learning_rate"):
+        build(tmp_path).step(*batch())
+
+
+@pytest.mark.parametrize(
+    "kind, options, message",
+    [
+        (lambda params: torch.optim.Adam(params), r"optimizer is Adam with the options \[\]"),
+        (
+            lambda params: torch.optim.SGD(params, 0.1, momentum=0.9, nesterov=True),
+            r"SGD with the options \['nesterov'\]",
+        ),
+    ],
+)
+def test_another_optimizer_is_refused(optimizer, message, tmp_path):
+    layer = build(tmp_path)
+    features, labels = batch()
+    with pytest.raises(ValueError, match=message):
+        layer.forward_backward(labels, features, optimizer(layer.parameters()))
+
+
+def test_unsampled_centers_and_their_momentum_are_unchanged(tmp_path):
+    layer = build(tmp_path, margin_softmax=CosFace(), num_classes=60, sample_rate=0.1)
+    layer.learning_rate = 0.1
+    features, labels = batch()
+    samples, sample = [], layer.sample
+    layer.sample = lambda global_labels: samples.append(sample(global_labels)) or samples[-1]
+    for _ in range(3):
+        before = layer.weight.clone(), layer.weight_mom.clone()
+        layer.step(features, labels % 13)
+        others = np.delete(np.arange(60), samples[-1][0])
+        assert len(others) > 40
+        for own, earlier in zip((layer.weight, layer.weight_mom), before):
+            assert torch.equal(own[others], earlier[others])
+
+
+def test_the_core_package_says_where_the_layer_is():
+    with pytest.raises(ImportError, match="write `from partial_fc_torch import PartialFC`"):
+        from partial_fc import PartialFC  # noqa: F401
+
+
+@pytest.mark.parametrize("path", ["pytorch", "pytorch:tests"])  # tests/torch poses as an empty package
+def test_a_missing_pytorch_is_named(path):
+    """-S leaves out site-packages, and with them PyTorch."""
+    command = [sys.executable, "-S", "-c", "import partial_fc_torch"]
+    result = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert "ImportError: PyTorch is not installed: run `pip install -r requirement.txt`" in result.stderr
