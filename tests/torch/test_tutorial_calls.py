@@ -118,18 +118,15 @@ def test_a_layer_without_a_learning_rate_says_so(tmp_path):
 @pytest.mark.parametrize(
     "kind, options, message",
     [
-        (lambda params: torch.optim.Adam(params), r"optimizer is Adam with the options \[\]"),
-        (
-            lambda params: torch.optim.SGD(params, 0.1, momentum=0.9, nesterov=True),
-            r"SGD with the options \['nesterov'\]",
-        ),
+        (torch.optim.Adam, {}, r"optimizer is Adam with the options \[\]"),
+        (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}, r"optimizer is SGD with the options \['nesterov'\]"),
     ],
 )
-def test_another_optimizer_is_refused(optimizer, message, tmp_path):
+def test_another_optimizer_is_refused(kind, options, message, tmp_path):
     layer = build(tmp_path)
     features, labels = batch()
     with pytest.raises(ValueError, match=message):
-        layer.forward_backward(labels, features, optimizer(layer.parameters()))
+        layer.forward_backward(labels, features, kind(layer.parameters(), lr=0.1, **options))
 
 
 def test_unsampled_centers_and_their_momentum_are_unchanged(tmp_path):
