@@ -102,6 +102,9 @@ class EngineMethods:
         _, aux_params = module_arrays.export(self)
         return {f"aux:{name}": array.asnumpy() for name, array in aux_params.items()}
 
+    def read_weights(self, path: str) -> None:
+        """Returns None: partial_fc reads MXNet's files without MXNet."""
+
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics to those in ``arrays``.
 

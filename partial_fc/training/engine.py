@@ -163,6 +163,19 @@ class Engine(Protocol):
     def statistics(self) -> Arrays:
         """Returns copies of this rank's running statistics on the host: ``aux:<name>`` -> float32 array."""
 
+    def read_weights(self, path: str) -> tuple[str, Arrays] | None:
+        """Reads weights from a file in a format that only the framework can read.
+
+        Args:
+            path: of the file, or of its folder.
+
+        Returns:
+            (path of the file, arrays for set_weights); None if there is no such file, or no such format.
+
+        Raises:
+            OSError, ValueError: the file cannot be read or is damaged; the message names it.
+        """
+
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics.
 

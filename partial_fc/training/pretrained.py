@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -36,16 +37,26 @@ def pretrained_from_checkpoint(path: str, manifest: Manifest, with_classes: bool
     return Pretrained(path, read_backbone(path, manifest, rank, size), classes)
 
 
-def pretrained_from_files(path: str, with_classes: bool) -> Pretrained:
-    """Reads a ``.params`` file, and the ``<rank>_centers.param`` of all ranks beside it.
+# Path -> (path of the file, weights as Engine.set_weights takes them), or None if there is no file of the framework.
+ReadWeights = Callable[[str], tuple[str, dict[str, np.ndarray]] | None]
+
+
+def pretrained_from_files(path: str, with_classes: bool, read_weights: ReadWeights = lambda path: None) -> Pretrained:
+    """Reads a file of the framework, or a ``.params`` file and the ``<rank>_centers.param`` of all ranks beside it.
 
     Args:
-        path: of the ``.params`` file, or of the folder that contains it and no other.
+        path: of the file, or of the folder that contains it and no other ``.params`` file.
         with_classes: whether to read the class centers.
+        read_weights: see Engine.read_weights.
 
     Raises:
         OSError, ValueError: A file is missing or damaged; the message names it.
     """
+    own = read_weights(path)
+    if own is not None:
+        if with_classes:
+            raise ValueError(f"{own[0]} has no class centers: give a checkpoint, or leave class_map empty")
+        return Pretrained(*own, classes=None)
     path = _params_file(path)
     try:
         arrays = named_arrays(path)

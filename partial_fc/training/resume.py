@@ -14,7 +14,7 @@ from partial_fc.data.cursor import Place
 from partial_fc.distributed.collectives import Collectives
 
 from .engine import Engine
-from .pretrained import Pretrained, pretrained_from_checkpoint, pretrained_from_files
+from .pretrained import Pretrained, ReadWeights, pretrained_from_checkpoint, pretrained_from_files
 from .run_folder import begin_run, begun_by
 from .saved_training import SavedTraining
 
@@ -146,22 +146,27 @@ def same_path(first: str, second: str) -> bool:
     return os.path.realpath(first) == os.path.realpath(second)
 
 
-def read_pretrained(path: str, with_classes: bool, collectives: Collectives) -> Pretrained:
+def read_pretrained(
+    path: str, with_classes: bool, collectives: Collectives, read_weights: ReadWeights = lambda path: None
+) -> Pretrained:
     """Reads the weights of a backbone and, if requested, class centers.
 
     Collectives: those of SavedTraining.open for a checkpoint, all-gather ``together.pretrained``.
 
     Args:
         path: of a checkpoint's folder, a ``.params`` file, or the folder of one, which also has the
-            ``<rank>_centers.param`` of all ranks.
+            ``<rank>_centers.param`` of all ranks; or what ``read_weights`` reads.
         with_classes: whether to read the class centers.
         collectives: between the ranks.
+        read_weights: see Engine.read_weights.
 
     Raises:
         JobError: On every rank, if a file is missing or damaged; the message names it.
     """
     if not os.path.exists(os.path.join(path, MANIFEST)):
-        return collectives.run_on_all_ranks("pretrained", lambda: pretrained_from_files(path, with_classes))
+        return collectives.run_on_all_ranks(
+            "pretrained", lambda: pretrained_from_files(path, with_classes, read_weights)
+        )
     manifest = SavedTraining.open(path, collectives).manifest
     return collectives.run_on_all_ranks(
         "pretrained",
@@ -177,7 +182,7 @@ def load_pretrained(settings, engine: Engine) -> None:
     Raises:
         JobError: On every rank, if the weights cannot be read or do not fit.
     """
-    pretrained = read_pretrained(settings.pretrained, bool(settings.class_map), engine.collectives)
+    pretrained = read_pretrained(settings.pretrained, bool(settings.class_map), engine.collectives, engine.read_weights)
     engine.collectives.run_on_all_ranks("take_pretrained", lambda: _set_pretrained(settings, engine, pretrained))
 
 
