@@ -12,10 +12,10 @@ from functools import partial
 import mxnet as mx
 import numpy as np
 
-from partial_fc.data.batch_loader import FaceBatches, ReadCounters
+from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.buffer_pool import RecyclingPool
-from partial_fc.data.cursor import Cursor, Place
-from partial_fc.data.prefetch import Prefetcher
+from partial_fc.data.cursor import Place
+from partial_fc.data.training_data import DummyData, FaceData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 
@@ -23,10 +23,8 @@ from .ops.host_memory import host_array
 
 Arrays = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
-AHEAD = 2  # decoded batches that wait, beyond one per thread in progress
 
-
-class FaceImageIter(mx.io.DataIter):
+class FaceImageIter(FaceData[Arrays], mx.io.DataIter):
     """Iterates over the share of one rank in the images of a RecordIO file.
 
     Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. Threads of the iterator read, decode and
@@ -48,11 +46,8 @@ class FaceImageIter(mx.io.DataIter):
         threads: Number of decoding threads; 0 for one per core of this process, at most 8.
 
     Attributes:
-        num_images: Number of images in an epoch of all ranks.
-        num_classes: Number of identities in the file.
-        threads: Number of decoding threads in use.
-        cursor: Position in the data, of the batches handed out.
-        check_labels: ``check_labels(C)`` raises ValueError naming the first record whose label is not below C.
+        provide_data, provide_label: As of any MXNet iterator.
+        cursor and others: See partial_fc.data.training_data.FaceData.
 
     Raises:
         OSError: A file is missing or cannot be read.
@@ -79,7 +74,7 @@ class FaceImageIter(mx.io.DataIter):
         height, width = check_shape(data_shape)
         if threads < 0:
             raise ValueError(f"threads must be at least 1, or 0 for an automatic choice, got {threads}")
-        self._faces = FaceBatches(
+        faces = FaceBatches(
             path_imgrec,
             batch_size,
             (height, width),
@@ -91,39 +86,12 @@ class FaceImageIter(mx.io.DataIter):
             size=context_num,
             seed=seed,
         )
-        super().__init__(batch_size)
+        mx.io.DataIter.__init__(self, batch_size)
         self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
-        self.num_images, self.num_classes = self._faces.num_images, self._faces.records.num_identities
-        self.check_labels = self._faces.records.check_labels
-        self.threads = threads or decode_threads(local_size=1)
-        self.cursor = Cursor(self.num_images, batch_size * context_num)
         self._handed_out: deque = deque()
         pool = RecyclingPool((batch_size, *data_shape), np.float32)
-        load = partial(load_batch, self._faces, pool, self._handed_out)
-        self._prefetcher = Prefetcher(load, self.cursor.successor, self.threads, self.threads + AHEAD)
-
-    @property
-    def counters(self) -> ReadCounters:
-        """Bytes and seconds spent on reading since the iterator was created."""
-        return self._faces.counters
-
-    @property
-    def skipped(self) -> int:
-        """Number of bad images that this rank has skipped so far."""
-        return len(self._faces.bad_images)
-
-    @property
-    def digest(self) -> str:
-        """Identifies the content of the set, independent of its path; see RecordReader.digest."""
-        return self._faces.records.digest
-
-    def sample(self, count: int) -> np.ndarray:
-        """Returns the first images, not augmented, as (count, H, W, 3) uint8 RGB; fewer if some are bad."""
-        return self._faces.sample(count)
-
-    def reset(self) -> None:
-        """Starts the next epoch; before the first batch of an epoch it does nothing."""
-        self.cursor.reset()
+        load = partial(load_batch, faces, pool, self._handed_out)
+        FaceData.__init__(self, faces, threads or decode_threads(local_size=1), load)
 
     def next(self) -> mx.io.DataBatch:
         """Returns the next batch.
@@ -131,42 +99,9 @@ class FaceImageIter(mx.io.DataIter):
         Raises:
             StopIteration: At the end of the epoch, on all ranks after the same number of batches.
         """
-        arrays = self._prefetcher.get(self.cursor.current())
-        self.cursor.advance()
+        arrays = super().next()
         self._handed_out.append(arrays)
         return data_batch(*arrays)
-
-    def state(self) -> dict:
-        """Returns the position in the data, as JSON.
-
-        ``epoch``, and ``images``: how many images of its order were handed out to all ranks together, without those
-        read in advance. All other keys identify the order. SampleDistributeModule.fit takes one batch more than it has
-        trained on, so save its ``data_state`` instead.
-        """
-        return {**self.cursor.state(), **self._order()}
-
-    def restore(self, state: dict) -> None:
-        """Continues at a position that :meth:`state` returned, at any number of ranks and any batch size.
-
-        Raises:
-            ValueError: The order was another one: another set, seed, shuffle or images_filter.
-        """
-        self.cursor.restore(state, self._order())
-
-    def _order(self) -> dict:
-        faces = self._faces
-        return {
-            "data_set": faces.records.digest,
-            "num_images": self.num_images,
-            "images_filter": faces.images_filter,
-            "shuffle": faces.shuffle,
-            "seed": faces.seed,
-        }
-
-    def close(self) -> None:
-        """Stops the threads and closes the file; a second call does nothing."""
-        self._prefetcher.close()
-        self._faces.records.close()
 
 
 def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, place: Place) -> Arrays:
@@ -188,12 +123,8 @@ def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, place
     return mx.nd.from_numpy(data), host_array(labels)
 
 
-class DummyIter(mx.io.DataIter):
-    """Iterates over batches that cost nothing to read.
-
-    All batches share one array of random images. Labels are spread over all classes and differ between batches and
-    ranks. Compare its speed with that of FaceImageIter to see whether reading limits training. After ``reset`` the same
-    batches follow.
+class DummyIter(DummyData[mx.io.DataBatch], mx.io.DataIter):
+    """Iterates over batches that cost nothing to read, see partial_fc.data.training_data.DummyData.
 
     Args:
         batch_size: B.
@@ -208,8 +139,6 @@ class DummyIter(mx.io.DataIter):
         ValueError: An argument is out of range.
     """
 
-    skipped, digest = 0, "dummy images"  # see FaceImageIter
-
     def __init__(
         self,
         batch_size: int,
@@ -221,43 +150,13 @@ class DummyIter(mx.io.DataIter):
         size: int = 1,
     ):
         check_shape(data_shape)
-        for name, value in (("batch_size", batch_size), ("batches", batches), ("num_classes", num_classes)):
-            if value <= 0:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        super().__init__(batch_size)
+        mx.io.DataIter.__init__(self, batch_size)
+        DummyData.__init__(self, (batch_size, *data_shape), batches, num_classes, seed, rank, size, self._batch)
         self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
-        self.cursor = Cursor(batches * batch_size * size, batch_size * size)
-        self.num_classes, self._key = num_classes, (seed, rank)
-        pixels = np.random.default_rng(self._key).integers(0, 256, (batch_size, *data_shape), dtype=np.uint8)
-        self._data = mx.nd.array(pixels, dtype="float32")
+        self._data = mx.nd.array(self.pixels, dtype="float32")
 
-    def sample(self, count: int) -> np.ndarray:
-        """Returns an empty array (0, H, W, 3) uint8, as there are no faces."""
-        return np.empty((0, *self.provide_data[0].shape[2:], 3), np.uint8)
-
-    def reset(self) -> None:
-        """Starts again with the first batch."""
-        self.cursor.reset()
-
-    def next(self) -> mx.io.DataBatch:
-        """Returns the next batch.
-
-        Raises:
-            StopIteration: At the end of the epoch.
-        """
-        number = self.cursor.current()[1] // self.cursor.global_batch
-        self.cursor.advance()
-        # The constant separates this stream from that of the negative classes, which is seeded by (seed, rank) too.
-        labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, (self.batch_size,))
+    def _batch(self, labels: np.ndarray) -> mx.io.DataBatch:
         return data_batch(self._data, host_array(labels))
-
-    def state(self) -> dict:
-        """Returns the epoch and the number of images handed out to all ranks together."""
-        return self.cursor.state()
-
-    def restore(self, state: dict) -> None:
-        """Continues at a position that :meth:`state` returned."""
-        self.cursor.restore(state, {})
 
 
 def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:

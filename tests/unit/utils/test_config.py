@@ -9,14 +9,11 @@ import default
 from partial_fc.utils.config import Schema, Setting, SettingsError, parse_assignments, read_settings, write_settings
 
 SETTINGS = default.SETTINGS.settings
-# Data sets with a schedule in epochs, which the MXNet trainer does not have.
-IN_EPOCHS = ("ms1m-retinaface-t1", "ms1m-retinaface-t2", "glint360k")
-MISSING = {("mxnet", name) for name in IN_EPOCHS}
 ANOTHER_TYPE = {bool: 1, int: 0.5, float: "much", str: 5, list: 3, tuple: 3}
 
 
-def trainer_of(setting, value=None):
-    return "torch" if value in IN_EPOCHS else setting.trainer or "mxnet"
+def trainer_of(setting):
+    return setting.trainer or "mxnet"
 
 
 def kind_of(setting):
@@ -66,7 +63,7 @@ CASES = [pytest.param(*case, id=f"{case[0].name}={str(case[1])[:30]}") for case 
 @pytest.mark.parametrize("setting, number, error", CASES)
 def test_values_at_below_and_above_every_bound(setting, number, error):
     value = as_value(setting, number)
-    given = {"changes": {setting.name: value}, "trainer": trainer_of(setting, number)}
+    given = {"changes": {setting.name: value}, "trainer": trainer_of(setting)}
     if error is None:
         assert default.generate_config(**given)[setting.name] == value
         return
@@ -137,8 +134,7 @@ def test_help_has_the_defaults_of_the_trainer():
         ({"class_map": "same"}, "class_map maps the classes of a checkpoint: set resume or pretrained"),
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
         ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
-        ({"num_epoch": 3}, "num_epoch is 3, but the mxnet trainer does not have this setting"),
-        ({"dataset": "glint360k"}, "preset glint360k: lr_epochs is .*, but the mxnet trainer does not have"),
+        ({"dropout": 0.4}, "dropout is 0.4, but the mxnet trainer does not have this setting"),
         ({"dataset": "100w", "debug": False}, "dataset 100w has no images"),
         ({"dataset": [1]}, r"dataset is \[1\], but must be of type str"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
@@ -225,7 +221,7 @@ def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
 
 @pytest.mark.parametrize(
     "trainer, name",
-    [(trainer, name) for trainer in default.TRAINERS for name in default.dataset if (trainer, name) not in MISSING],
+    [(trainer, name) for trainer in default.TRAINERS for name in default.dataset],
 )
 def test_every_preset_makes_a_whole_configuration(trainer, name):
     config = default.generate_config(None, name, trainer=trainer)
@@ -339,7 +335,7 @@ PRESET_NAMES = [(kind, name) for kind, presets in default.PRESETS.items() for na
 
 
 @pytest.mark.parametrize("trainer", default.TRAINERS)
-@pytest.mark.parametrize("kind, name", [row for row in PRESET_NAMES if row[1] not in IN_EPOCHS])
+@pytest.mark.parametrize("kind, name", PRESET_NAMES)
 def test_a_saved_configuration_gives_the_same_settings(kind, name, trainer, saved, monkeypatch):
     changes = {kind: name, "lr": 0.123456789012345678, "resume": "auto", "pretrained": "~/a.params", "lr_steps": [7]}
     config, path = saved(changes=changes, trainer=trainer)
