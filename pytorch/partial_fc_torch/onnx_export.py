@@ -73,7 +73,10 @@ class OnnxExport:
         check_form(self._content(inference_copy(self.model), 0), raw_pixels=False)
 
     def _content(self, model: nn.Module, num_update: int) -> bytes:
-        import onnx  # by rank 0 alone
+        # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
+        import onnx
+
+        from partial_fc.inference.model import first_line
 
         file = io.BytesIO()
         images = torch.zeros(1, 3, self.image_size, self.image_size)
@@ -91,7 +94,9 @@ class OnnxExport:
                     dynamic_axes={INPUT: {0: BATCH}, OUTPUT: {0: BATCH}},
                 )
             except RuntimeError as error:  # the exporter's errors and those of a forward pass
-                raise ValueError(f"this backbone cannot be exported to ONNX, opset {OPSET}: {error}") from error
+                raise ValueError(
+                    f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}"
+                ) from error
         exported = onnx.load_model_from_string(file.getvalue())
         eps = {EPS: repr(model.eps)} if isinstance(model, Backbone) else {}
         onnx.helper.set_model_props(exported, {**eps, **self.metadata(num_update)})

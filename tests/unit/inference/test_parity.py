@@ -42,6 +42,14 @@ def test_given_faces_are_compared_beside_random_images(tmp_path):
     assert seen == [RANDOM_FACES + 2] * 2
 
 
+def test_a_network_with_infinite_embeddings_gets_a_warning(tmp_path, caplog):
+    file = content(tmp_path)
+    check_export(file, NO_FACES, lambda faces: np.full((len(faces), 16), np.nan), "PyTorch")
+    assert "is not compared: PyTorch's own embeddings are not finite" in caplog.text
+    with pytest.raises(ValueError, match="is not a valid ONNX model"):
+        check_export(file[:100], NO_FACES, lambda faces: np.full((len(faces), 16), np.nan), "PyTorch")
+
+
 def test_a_chaotic_network_gets_a_warning(tmp_path, caplog):
     rng = np.random.default_rng(0)
     check_export(content(tmp_path), NO_FACES, lambda faces: rng.normal(size=(len(faces), 16)), "PyTorch")
