@@ -10,9 +10,16 @@ PIP_VERSION=25.0.1       # knows today's wheel tags; 25.3 cannot build Horovod
 
 SETUP_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 CLONE=$(dirname "$SETUP_DIR")
-VENV=$CLONE/.venv
-STATE=$VENV/.partial_fc            # stamps and recorded choices; marks the .venv as made by these scripts
-LOG=$VENV/install.log
+
+# use_venv NAME INSTALLER SIZE: the environment in the clone that the functions below work on, the script that makes it, and
+# the free disk space which that takes.
+use_venv() {
+    VENV=$CLONE/$1
+    STATE=$VENV/.partial_fc        # stamps and recorded choices; marks the environment as made by these scripts
+    LOG=$VENV/install.log
+    INSTALLER=$2 SIZE=$3
+}
+use_venv .venv install.sh "3 GB"
 
 # The user's settings for other Pythons and pips would change what is installed, and where.
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
@@ -41,13 +48,13 @@ log_hint() {
     local tail
     tail=$(tail -n 60 "$LOG")
     case $tail in
-        *"No space left"*) say "The disk is full: free about 3 GB under $CLONE and in the temporary folder (TMPDIR)." ;;
+        *"No space left"*) say "The disk is full: free about $SIZE under $CLONE and in the temporary folder (TMPDIR)." ;;
         *"Temporary failure in name resolution"* | *"NewConnectionError"* | *"Read timed out"* | *"ConnectTimeout"* | \
             *"SSLError"* | *"ProxyError"*)
             say "pip could not reach the package index: check the network, HTTPS_PROXY, or pip's index-url." ;;
         *"No matching distribution"*) say "The package index has no such wheel for this machine ($(uname -m)), or could not be reached." ;;
         *"Killed signal"*) say "The compiler probably ran out of memory: try  MAKEFLAGS=-j1 bash setup-utils/install.sh" ;;
-        *) say "Fix the error and run bash setup-utils/install.sh again: it continues with this step." ;;
+        *) say "Fix the error and run bash setup-utils/$INSTALLER again: it continues with this step." ;;
     esac
 }
 
@@ -96,12 +103,12 @@ remove_half_installed() {
 
 pip_install() {
     remove_half_installed
-    "$VENV/bin/python" -m pip install --no-deps "$@"
+    "$VENV/bin/python" -m pip install "$@"
 }
 
 # One install at a time, even if several ranks, or several hosts on a shared file system, start it together.
 lock_install() {
-    exec 9<>"$CLONE/.venv.lock" || die "cannot write to $CLONE: clone the repository to a folder that you can write to."
+    exec 9<>"$VENV.lock" || die "cannot write to $CLONE: clone the repository to a folder that you can write to."
     command -v flock >/dev/null 2>&1 || return 0
     if ! flock -n 9; then
         say "Another install is running in $CLONE; waiting for it."

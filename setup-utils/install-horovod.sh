@@ -39,8 +39,9 @@ build_flags() {
 build_horovod() {
     build_flags
     rm -rf "$VENV"/lib/python3*/site-packages/horovod
-    pip_install -r "$SETUP_DIR/requirements/build.txt"
-    pip_install --no-cache-dir --no-binary horovod --no-build-isolation --force-reinstall "horovod==$HOROVOD_VERSION"
+    pip_install --no-deps -r "$SETUP_DIR/requirements/build.txt"
+    pip_install --no-deps --no-cache-dir --no-binary horovod --no-build-isolation --force-reinstall \
+        "horovod==$HOROVOD_VERSION"
 }
 
 check_horovod() {

