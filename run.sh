@@ -25,34 +25,9 @@ bash "$here/setup-utils/install.sh"
 # shellcheck source=setup-utils/hosts.sh
 . "$here/setup-utils/hosts.sh"
 
-# A rank under mpirun writes to a pipe: only this script knows whether the output is a terminal.
-if [ -t 2 ]; then
-    export PARTIAL_FC_TERMINAL=1
-    COLUMNS=$(tput cols 2>/dev/null || echo 100)
-    export COLUMNS
-fi
-
-# Restarts continue from checkpoints of this run, not from those of an earlier run in the same output folder.
-PARTIAL_FC_RUN=${PARTIAL_FC_RUN:-$(uname -n)-$$-$(date +%s)}
-export PARTIAL_FC_RUN
-
-job='' stopped='' interrupted='' signaled=''
-# shellcheck disable=SC2317  # called by traps
-request_stop() {
-    stopped=1 signaled=1
-    [ -n "$job" ] || exit 75
-    kill -USR1 "$job" 2>/dev/null || true    # mpirun forwards USR1 to all ranks; on TERM it would kill them
-}
-# shellcheck disable=SC2317
-interrupt() {
-    interrupted=1 signaled=1
-    [ -n "$job" ] || exit 130
-    local fields
-    read -r -a fields </proc/$$/stat
-    # If the terminal's foreground group (field 7) is this process's group (4), mpirun got the signal as well.
-    [ "${fields[7]}" -eq "${fields[4]}" ] || kill -INT "$job" 2>/dev/null || true
-}
-trap request_stop TERM USR1
+stop_signal=USR1    # mpirun forwards it to all ranks; on TERM it would kill them
+# shellcheck source=setup-utils/job.sh
+. "$here/setup-utils/job.sh"
 
 # Names of the variables for ranks of other hosts: the user's settings of the libraries, and those of the progress bar.
 forwarded() {
@@ -60,17 +35,8 @@ forwarded() {
     tr -s ' ' '\n' <<<"${FORWARD:-}" | grep . || true
 }
 
-# quoted ARGUMENTS: one line that a shell parses to these arguments.
-quoted() {
-    local argument
-    for argument in "$@"; do
-        if [[ $argument =~ ^[[:alnum:]_./:,=@%+-]+$ ]]; then printf '%s ' "$argument"; else printf '%q ' "$argument"; fi
-    done
-}
-
 # The full path of mpirun shows the other hosts where theirs is. -bind-to none: a rank uses several threads, and MPI
 # would bind it to one core. -q: otherwise mpirun adds a page of messages to the one line of a rank's error.
-# In the background, because bash handles no signal while it waits for a command in the foreground.
 train() {
     local line=("$(command -v mpirun)" -np "$NP" "${hosts[@]}" -bind-to "$binding" -map-by slot -q) name
     if [ -n "$networks" ]; then
@@ -79,16 +45,7 @@ train() {
     while IFS= read -r name; do
         line+=(-x "$name")
     done < <(forwarded)
-    line+=(bash "$PFC_ROOT/config.sh" "$@")
-    printf 'run.sh: %s\n' "$(quoted "${line[@]}")" >&2
-    "${line[@]}" <&0 &
-    job=$!
-    trap interrupt INT
-    while :; do
-        signaled='' code=0
-        wait "$job" || code=$?
-        [ -n "$signaled" ] || break
-    done
+    run_job "${line[@]}" bash "$PFC_ROOT/config.sh" "$@"
 }
 
 binding=${BIND_TO:-none}

@@ -50,7 +50,9 @@ def room(name):
     return ".".join(parts[:2]) if parts[0] == "partial_fc" and len(parts) > 1 else None
 
 
-@pytest.mark.parametrize("folder, content", [("mxnet", {"partial_fc_mxnet"}), ("pytorch", {"partial_fc_torch"})])
+@pytest.mark.parametrize(
+    "folder, content", [("mxnet", {"partial_fc_mxnet"}), ("pytorch", {"partial_fc_torch", "run.sh"})]
+)
 def test_source_roots_and_tests_are_no_packages(folder, content):
     assert {path.name for path in (ROOT / folder).iterdir()} - {"__pycache__"} == content
     assert not list((ROOT / "tests").rglob("__init__.py"))

@@ -17,7 +17,9 @@ from paths import ROOT
 
 SETUP = ROOT / "setup-utils"
 
-SCRIPTS = sorted(path for folder in ("setup-utils", ".", "tests", "docker") for path in ROOT.glob(f"{folder}/*.sh"))
+SCRIPTS = sorted(
+    path for folder in ("setup-utils", ".", "pytorch", "tests", "docker") for path in ROOT.glob(f"{folder}/*.sh")
+)
 SCRIPTS.append(ROOT / ".ci" / "run")
 # Tools that the scripts use before they search for a compiler.
 BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm id env apt-get".split()

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Trains with PyTorch on this host:  bash pytorch/run.sh [--dataset NAME] [--loss NAME] [--network NAME] [name=value ...]
+#
+#   NP=4 bash pytorch/run.sh             number of processes (default: one for each GPU; 2 without a GPU)
+#   MAX_RESTARTS=3 bash pytorch/run.sh   torchrun restarts all processes after a failure, from the newest checkpoint (0)
+#   OMP_NUM_THREADS=4                    threads of a process (cores of the host / its processes)
+#
+# For several hosts run setup-utils/install-torch.sh and .venv-torch/bin/torchrun --nnodes=... train.py on each.
+#
+# TERM and USR1 save a checkpoint and stop. Exit codes: 0; 75: stopped by a signal; 130: Ctrl-C; 1: failed. torchrun ends
+# with 1 whatever the code of a process was, 2 for rejected settings among them: its report shows that as "exitcode".
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bash "$root/setup-utils/install-torch.sh"
+python=$root/.venv-torch/bin/python
+stop_signal=TERM    # torchrun sends it to its processes, and does not restart them
+# shellcheck source=../setup-utils/job.sh
+. "$root/setup-utils/job.sh"
+cd "$root"
+
+# torchrun kills processes that have not ended this many seconds after the stop signal (30). Saving may take a minute.
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-75}
+# Otherwise all attempts share one store, and after a restart Gloo waits at the addresses of processes that have ended.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+NP=${NP:-$(PYTHONPATH=setup-utils "$python" -c 'import cuda; print(len(cuda.probe_gpus()[0]) or 2)')}
+# torchrun would set one thread.
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-$("$python" -c \
+    'import sys; from partial_fc.distributed.env import cores_of_rank; print(cores_of_rank(int(sys.argv[1])))' "$NP")}
+export OMP_NUM_THREADS
+
+main() {
+    run_job "$python" -m torch.distributed.run --standalone --nproc_per_node="$NP" \
+        --max-restarts="${MAX_RESTARTS:-0}" train.py "$@"
+    [ -z "$stopped" ] || [ "$code" -eq 0 ] || code=75
+    [ -z "$interrupted" ] || code=130
+    exit "$code"
+}
+main "$@"
