@@ -40,9 +40,8 @@ class PartialFC_V2(ShardedCenters):
     ):
         super().__init__(margin_loss, embedding_size, num_classes, sample_rate, **arguments)
 
-    def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
-        dense = DenseGradient(self.weight.detach(), step.gradient_scale)
-        return self._layer.backward(step, self.weight.detach(), dense), dense.grad
+    def _center_gradient(self, step: Step) -> DenseGradient:
+        return DenseGradient(self.weight.detach(), step.gradient_scale)
 
 
 class PartialFC(ShardedCenters):
@@ -122,7 +121,7 @@ class PartialFC(ShardedCenters):
                 center has changed.
         """
         step = self._forward_step(features.detach().to(self.weight), labels)
-        gradient, _ = self._backward_step(step)
+        gradient = self._backward_step(step)[0].to(features.device)
         return gradient, gradient.new_tensor(step.loss)
 
     def forward_backward(
@@ -174,11 +173,11 @@ class PartialFC(ShardedCenters):
         for rows, saved in loaded:
             rows.copy_(saved)
 
-    def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _center_gradient(self, step: Step) -> SGDUpdate:
         if self.learning_rate is None:
             raise ValueError("PartialFC has no learning rate: set its attribute learning_rate before the first update")
         params = SGDParams(self.learning_rate, self.momentum, self.weight_decay, step.gradient_scale, True)
-        return self._layer.backward(step, self.weight, SGDUpdate(self.weight, self.weight_mom, params)), None
+        return SGDUpdate(self.weight, self.weight_mom, params)
 
     def _files(self) -> dict[str, torch.Tensor]:
         name = os.path.join(self._prefix, f"rank_{self.collectives.rank}_softmax_weight")

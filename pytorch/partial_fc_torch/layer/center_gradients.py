@@ -20,7 +20,12 @@ class SGDUpdate:
         weight: (L, E) centers.
         weight_mom: (L, E) their momentum in the convention of torch.optim.SGD.
         params: the hyperparameters, with ``sums_gradients``.
+
+    Attributes:
+        grad: None; no dense gradient exists.
     """
+
+    grad: torch.Tensor | None = None
 
     def __init__(self, weight: torch.Tensor, weight_mom: torch.Tensor, params: SGDParams):
         self.weight = weight

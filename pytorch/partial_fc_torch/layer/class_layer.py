@@ -82,6 +82,7 @@ class ClassLayer:
         labels,
         weight: torch.Tensor,
         flags: int,
+        num_update: int,
         sample: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     ) -> Step:
         """Computes the loss over the centers of all ranks.
@@ -93,6 +94,7 @@ class ClassLayer:
             labels: (B,) or (B, 1) integers in 0..C-1.
             weight: (L, E) centers.
             flags: RankFlags of this rank.
+            num_update: of this step, for the error message.
             sample: returns for the labels of the global batch the local indices of the centers of the step and the
                 sorted unique labels.
 
@@ -114,8 +116,8 @@ class ClassLayer:
         if not math.isfinite(softmax.loss):
             source = nonfinite_source(batch.features.cpu().numpy(), gathered, self._size)
             raise FloatingPointError(
-                f"the loss is {softmax.loss} ({source}): lower the learning rate, warm it up, clip the gradients, or "
-                "check the images"
+                f"the loss is {softmax.loss} at update {num_update} ({source}): lower the learning rate, warm it up, "
+                "clip the gradients, or check the images"
             )
         return Step(softmax.loss, softmax.log_sum_exp, batch.rank_flags, batch.features, state)
 

@@ -21,6 +21,7 @@ from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
 from ..collectives import OF_PROCESS
+from .center_gradients import DenseGradient, SGDUpdate
 from .class_layer import ClassLayer, Step
 from .margin_losses import CombinedMarginLoss
 
@@ -48,6 +49,7 @@ class ShardedCenters(torch.nn.Module):
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.
         sampler: WeightIndexSampler of this rank.
+        num_update: backward passes done, for error messages; a training that resumes sets it.
         rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
 
@@ -84,6 +86,7 @@ class ShardedCenters(torch.nn.Module):
         self.class_start = shard.start
         self.num_local = shard.size
         self.sampler = WeightIndexSampler(num_sampled(shard.size, sample_rate), shard.size, rank, shard.start, seed)
+        self.num_update = 0
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(size, np.int64)
         weight = torch.empty(shard.size, embedding_size)
@@ -124,12 +127,19 @@ class ShardedCenters(torch.nn.Module):
         return _MeanLoss.apply(local_embeddings.to(self.weight), self.weight, local_labels, self)
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
-        step = self._layer.forward(features, labels, self.weight, self.rank_flags, self.sample)
+        step = self._layer.forward(features, labels, self.weight, self.rank_flags, self.num_update + 1, self.sample)
         self.all_rank_flags = step.rank_flags
         return step
 
     def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None)."""
+        center_gradient = self._center_gradient(step)
+        d_features = self._layer.backward(step, self.weight.detach(), center_gradient)
+        self.num_update += 1
+        return d_features, center_gradient.grad
+
+    def _center_gradient(self, step: Step) -> SGDUpdate | DenseGradient:
+        """Returns what receives the gradient of the centers of a step."""
         raise NotImplementedError
 
 

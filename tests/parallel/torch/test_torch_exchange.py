@@ -162,7 +162,9 @@ def test_a_nonfinite_loss_stops_all_ranks_before_any_center_changes(value):
     if RANK == LAST:
         given[0, 0] = value
     with unchanged(layer):
-        with pytest.raises(FloatingPointError, match=rf"loss is nan \(non-finite features on rank {LAST}\): lower"):
+        with pytest.raises(
+            FloatingPointError, match=rf"loss is nan at update 1 \(non-finite features on rank {LAST}\): lower"
+        ):
             layer.step(given, labels)
 
 

@@ -1,0 +1,74 @@
+"""TorchBackend where the process group is special: a lost rank, a group without the CPU, no group at all."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.errors import error_message
+from paths import ROOT
+
+
+def two_ranks(tmp_path, code):
+    """Runs code on 2 ranks under torchrun, without the environment of this process; returns what they print."""
+    script = tmp_path / "rank.py"
+    script.write_text("import os\nimport torch, torch.distributed as dist\n" + textwrap.dedent(code))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script)]
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return result.stdout + result.stderr
+
+
+def test_a_rank_that_exits_is_a_lost_connection_to_the_others(tmp_path):
+    code = """
+        from partial_fc_torch import CosFace, PartialFC
+        from partial_fc_torch.collectives import OF_PROCESS
+        dist.init_process_group("gloo")
+        layer = PartialFC(margin_softmax=CosFace(), num_classes=8, embedding_size=4)
+        layer.learning_rate = 0.1
+        layer.step(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64))
+        if dist.get_rank() == 1:
+            os._exit(0)
+        for call in (lambda: layer.step(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)),
+                     lambda: OF_PROCESS.gather_object("name", 1), lambda: OF_PROCESS.max("name", 1)):
+            try:
+                call()
+            except RuntimeError as error:
+                print("lost" if OF_PROCESS.backend.is_connection_error(error) else error)
+        os._exit(0)
+    """
+    assert two_ranks(tmp_path, code).split() == ["lost"] * 3
+
+
+def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp_path):
+    """As with NCCL, which a machine without GPUs has not: this group takes tensors of GPUs alone."""
+    code = """
+        from partial_fc_torch.collectives import OF_PROCESS
+        dist.init_process_group("cuda:gloo")
+        gathered = OF_PROCESS.gather_object("name", {"rank": dist.get_rank()})
+        print(gathered == [{"rank": 0}, {"rank": 1}], OF_PROCESS.max("largest", dist.get_rank()), flush=True)
+        OF_PROCESS.barrier("end")
+    """
+    assert sorted(two_ranks(tmp_path, code).split()) == ["1.0", "1.0", "True", "True"]
+
+
+def test_a_process_without_a_group_is_rank_0_of_1():
+    backend = OF_PROCESS.backend
+    assert (backend.rank, backend.size, backend.local_rank, backend.local_size) == (0, 1, 0, 1)
+    assert backend.gather_object("name", "value") == ["value"] and backend.max("name", 2.5) == 2.5
+    backend.barrier("name")
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (RuntimeError("no memory\nException raised from alloc at file.cpp:1\nframe #0"), "no memory"),
+        (OSError(28, "cannot write x: No space left on device"), "cannot write x: No space left on device"),
+        (ValueError("plain"), "plain"),
+        (KeyError(), "KeyError()"),
+    ],
+)
+def test_the_message_of_an_error_has_no_stack_trace(error, message):
+    assert error_message(error) == message
