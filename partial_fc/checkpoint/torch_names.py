@@ -21,7 +21,7 @@ from partial_fc.utils.text import some
 
 from .backbone_layers import ARRAYS, layers
 
-# The body of mbf has 1e-3 in both.
+# Of the published models of each framework. The body of mbf has 1e-3 in both.
 EPS = {"mxnet": 2e-5, "torch": 1e-5}
 PIXELS = 255 / 256
 COUNTER = "num_batches_tracked"

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import mxnet as mx
 
+from partial_fc.checkpoint.torch_names import EPS
+
 # The published face recognition models were trained with these values; their moving statistics require both.
-BN_EPS = 2e-5
+BN_EPS = EPS["mxnet"]
 BN_MOMENTUM = 0.9
 
 ACTIVATIONS = ("prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")

@@ -11,8 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from partial_fc.checkpoint import torch_names
+
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-EPS = 1e-5  # of the published models, and PyTorch's default
+EPS = torch_names.EPS["torch"]  # PyTorch's default, too
 
 
 class Options(NamedTuple):
