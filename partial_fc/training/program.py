@@ -1,0 +1,214 @@
+"""The program of one rank: command line, settings, start of the framework, and how it ends.
+
+train_memory.py and train.py derive their programs from TrainingProgram.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+from partial_fc.distributed.env import rank_info, share_cores
+from partial_fc.distributed.errors import REFUSED
+from partial_fc.distributed.rank_status import RankStatusStore, job_key
+from partial_fc.distributed.run_rank import run_rank
+from partial_fc.distributed.signals import block_signals, release_signals
+from partial_fc.distributed.watchdog import Watchdog
+from partial_fc.utils.config import parse_assignments, to_json
+
+from .engine import Framework
+
+# Settings that have an option of their own, beside name=value.
+OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", "class_map")
+
+
+class TrainingProgram:
+    """A program whose ranks all parse the same command line.
+
+    A subclass implements the methods that raise NotImplementedError. The framework must not be imported before
+    ``prepare_host``, because it reads environment variables once.
+
+    Attributes:
+        file: name of the program.
+        trainer: its key in TRAINERS of default.py.
+        description: for ``--help``.
+        install: command that installs what it needs.
+        options: settings that have an option of their own.
+    """
+
+    file: str
+    trainer: str
+    description: str
+    install: str
+    options: Sequence[str] = OPTIONS
+
+    def import_default(self) -> ModuleType:
+        """Returns the module default.py, which imports the user's config.py."""
+        raise NotImplementedError
+
+    def prepare_host(self, settings) -> None:
+        """Sets environment variables before the framework is imported."""
+
+    def load_framework(self, settings) -> Framework:
+        """Imports the framework; may raise ValueError, OSError or ImportError, which one rank of the host reports."""
+        raise NotImplementedError
+
+    def connect(self, settings) -> None:
+        """Connects the ranks of the job; returns when all have called it."""
+        raise NotImplementedError
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Adds further options."""
+
+    def main(self, argv: list[str] | None = None) -> None:
+        """Runs this rank; returns if all went well."""
+        block_signals()
+        try:
+            self._run(sys.argv[1:] if argv is None else argv)
+        except (Exception, KeyboardInterrupt) as error:
+            # A library that is interrupted while it loads may raise an error of its own.
+            if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
+                raise
+            print("interrupted", file=sys.stderr, flush=True)
+            os._exit(130)  # not sys.exit: the framework's exit handler would wait for the other ranks
+
+    def parse_args(self, argv: list[str]) -> argparse.Namespace:
+        """Parses the command line; ``settings`` holds the name=value arguments as they were typed.
+
+        Raises:
+            ValueError: An argument is not allowed.
+        """
+        default = self.import_default()
+        settings = "settings, given as name=value (presets change some defaults, --print-config shows the result)"
+        parser = _Parser(
+            prog=self.file,
+            description=self.description,
+            epilog=f"{settings}:\n\n{default.describe_settings(self.trainer)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for name in self.options:
+            dashed, setting = "--" + name.replace("_", "-"), default.SETTINGS.settings[name]
+            parser.add_argument(dashed, metavar="VALUE", help=setting.help)
+        parser.add_argument(
+            "--config", metavar="FILE", help="take the settings of a settings.json; others here override it"
+        )
+        parser.add_argument("--print-config", action="store_true", help="print the settings as JSON, do not train")
+        parser.add_argument(
+            "--profile-io", action="store_true", help="measure whether reading is the bottleneck, do not train"
+        )
+        parser.add_argument("--profile-seconds", type=float, metavar="S", help="length of each of its three phases (8)")
+        parser.add_argument("settings", nargs="*", metavar="name=value", help="any setting of those below")
+        self.add_arguments(parser)
+        args = parser.parse_intermixed_args(argv)
+        seconds = args.profile_seconds
+        if seconds is not None and not (args.profile_io and 0 < seconds < math.inf):
+            parser.error(f"--profile-seconds is {seconds}, but must be above 0 and go with --profile-io")
+        return args
+
+    def load_settings(self, args: argparse.Namespace):
+        """Fills ``default.config`` from the command line and returns it."""
+        changes = parse_assignments(args.settings)
+        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
+        return self.import_default().generate_config(changes=changes, config_file=args.config, trainer=self.trainer)
+
+    def _run(self, argv: list[str]) -> None:
+        """Loads the settings, prepares the host, connects the ranks and trains."""
+        ranks = rank_info(os.environ)
+        try:
+            args = self.parse_args(argv)
+            settings = self.load_settings(args)
+        except (ValueError, OSError, ImportError) as error:
+            if ranks.size == 1:
+                self._report(error)
+                sys.exit(REFUSED)
+            root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), _likely_root(argv))
+            rank_status = RankStatusStore(root, job_key(os.environ, os.getpid()), ranks.rank).open()
+            self._refuse(error, ranks.rank == 0, rank_status)  # all ranks read the same command line
+        if args.print_config:
+            if ranks.rank == 0:
+                print(to_json(settings), end="")
+            return
+        watchdog = Watchdog(ranks, settings.models_root, os.environ)
+        watchdog.start()
+        try:
+            share_cores(os.environ)
+            self.prepare_host(settings)
+            if ranks.local_rank == 0:
+                _draw_demo(settings)
+            framework = self.load_framework(settings)
+            work = _choose_work(args, settings, framework)
+        except (ValueError, OSError, ImportError) as error:
+            self._refuse(error, ranks.local_rank == 0, watchdog.rank_status)
+        framework.collectives.guarded_by(watchdog)
+        with framework.collectives.waiting("the start of the ranks"):
+            self.connect(settings)
+        run_rank(framework.collectives, work)
+
+    def _report(self, error: BaseException, where: str = "") -> None:
+        """Prints an error that refuses the training."""
+        hint = f", run `{self.install}` first" if isinstance(error, ModuleNotFoundError) else ""
+        print(f"error{where}: {error}{hint}", file=sys.stderr, flush=True)
+
+    def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
+        """Exits this rank; prints the error unless another rank does."""
+        release_signals()
+        if not is_reporter:
+            # The reporter may be the slowest rank. If it reports nothing within this time, the error is not its own:
+            # the config.py or a library of this rank's host differs.
+            deadline = time.monotonic() + 5
+            while time.monotonic() < deadline and not rank_status.error_reported():
+                time.sleep(0.1)
+        if rank_status.claim_error_report():
+            self._report(error, "" if is_reporter else f" on rank {rank_info(os.environ).rank}")
+            time.sleep(0.3 if rank_status.rank == 0 else 0)  # for the other ranks to see the claim
+        rank_status.leave()
+        sys.exit(REFUSED)
+
+
+class _Parser(argparse.ArgumentParser):
+    """An ArgumentParser of which one rank prints help and errors."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ValueError in place of exiting: only one rank reports an error."""
+        raise ValueError(f"{message}; see python {self.prog} --help")
+
+    def print_help(self, file=None) -> None:
+        """Prints the help on rank 0."""
+        if rank_info(os.environ).rank == 0:
+            super().print_help(file)
+
+
+def _likely_root(argv: list[str]) -> str:
+    """The folder of the other ranks' status store, for a rank that cannot load its settings."""
+    given = [argument.split("=", 1)[1] for argument in argv if argument.startswith(("models_root=", "--models-root="))]
+    return os.path.expanduser((given or ["models"])[-1])
+
+
+def _draw_demo(settings: Any) -> None:
+    """Draws the faces of the demo if they are trained on and missing."""
+    if settings.dataset == "demo" and not settings.debug and not settings.rec:
+        from partial_fc.data.synthetic import ensure_demo
+
+        def announce(done, total):
+            if done == 1:
+                print(f"Drawing {total} faces into {folder}, once; this takes about a minute.", flush=True)
+
+        folder = os.path.join(settings.data_root, settings.data_name)
+        ensure_demo(folder, progress=announce)
+
+
+def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) -> Callable[[], None]:
+    """Returns what this rank does once the ranks are connected."""
+    if args.profile_io:
+        from .profiling.io_profile import SECONDS, profile
+
+        return lambda: profile(settings, framework, args.profile_seconds or SECONDS)
+    from .trainer import train
+
+    return lambda: train(settings, framework)
