@@ -5,6 +5,7 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ class LayerExchange:
         Returns:
             (3R, G) in the type of the features.
         """
-        with self.collectives.waiting("all-gather softmax_statistics"):
+        with self._waiting("all-gather softmax_statistics"):
             local = torch.from_numpy(statistics).to(features)
             return all_gather_rows(local, self.collectives.size).cpu().numpy()
 
@@ -94,8 +95,12 @@ class LayerExchange:
 
         Collectives: reduce-scatter ``feature_gradient``, (G, E) -> (B, E).
         """
-        with self.collectives.waiting("reduce-scatter feature_gradient"):
+        with self._waiting("reduce-scatter feature_gradient"):
             return reduce_scatter_rows(gradient, self.collectives.size)
+
+    def _waiting(self, name: str) -> AbstractContextManager[None]:
+        """As Collectives.waiting; includes the transfer to the host, because NCCL runs in the background."""
+        return self.collectives.waiting(name) if self.collectives.size > 1 else nullcontext()
 
     def _checked_digits(self, features, labels, flags: int) -> tuple[np.ndarray | None, Exception | None]:
         """(labels and flags (B, 2) float32, None), or (None, error)."""
@@ -110,7 +115,7 @@ class LayerExchange:
         if digits is not None:
             packed[:, : self.embedding_size] = features
             packed[:, self.embedding_size :] = torch.from_numpy(digits)
-        with self.collectives.waiting("all-gather features"):
+        with self._waiting("all-gather features"):
             total = all_gather_rows(packed, self.collectives.size)
             return total, total[:, self.embedding_size :].cpu().numpy()
 
