@@ -61,7 +61,7 @@ def requirements(settings: Mapping[str, Any]) -> Training:
         needed=[rec, f"{os.path.splitext(rec)[0]}.idx"] if files else [],
         beside=[os.path.join(os.path.dirname(rec), name) for name in names] if files else [],
         drawn=settings["dataset"] == "demo" and not settings["rec"],
-        models=settings["models_root"],
+        models=settings["output"] or settings["models_root"],
         checkpoints=bool(settings["checkpoint_every"]),
     )
 
