@@ -11,49 +11,20 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 
+import check_torch
 import cuda
+from environment import CLONE, MXNET, TORCH, last_line, run
 
 from partial_fc.distributed.preflight import command
 from partial_fc.distributed.preflight.row import Row, failed_checks, print_rows
-
-CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-VENV = os.path.join(CLONE, ".venv")
-INSTALL = "bash setup-utils/install.sh"
-REBUILD = f"rm -rf .venv && {INSTALL}"
-
-
-def run(*command: str, seconds: int = 60) -> tuple[int, str]:
-    """Exit code and output of a child process. It starts outside the clone, whose folder mxnet/ would be imported."""
-    try:
-        done = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=seconds,
-            cwd="/",
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, str(error)
-    return done.returncode, done.stdout.strip()
-
-
-def last_line(text: str) -> str:
-    return text.splitlines()[-1] if text else "no output"
-
-
-def in_venv(code: str) -> tuple[int, str]:
-    return run(os.path.join(VENV, "bin", "python"), "-c", code)
 
 
 def check_python() -> Row:
     version = platform.python_version()
     if not (3, 10) <= sys.version_info[:2] <= (3, 13):
-        return Row("bad", "Python", version, f"MXNet runs on 3.10 to 3.13: PYTHON=/path/to/one {INSTALL}")
+        return Row("bad", "Python", version, f"MXNet runs on 3.10 to 3.13: PYTHON=/path/to/one {MXNET.install}")
     return Row("ok", "Python", f"{version} ({sys.executable})")
 
 
@@ -62,74 +33,51 @@ def check_compiler() -> Row:
     if missing:
         fix = "apt-get install build-essential   or   dnf install gcc gcc-c++ make"
         # A Horovod that is already built runs without them.
-        mark = "warn" if os.path.exists(os.path.join(VENV, ".partial_fc", "horovod")) else "bad"
+        mark = "warn" if MXNET.recorded("horovod") else "bad"
         return Row(mark, "compiler", f"{' and '.join(missing)} missing: Horovod cannot be built", fix)
     return Row("ok", "compiler", run(os.environ.get("CXX", "g++"), "--version")[1].splitlines()[0])
 
 
-def check_venv() -> Row:
-    if not os.path.exists(os.path.join(VENV, "bin", "python")):
-        return Row("bad", ".venv", "missing", INSTALL)
-    place = os.path.join(VENV, ".partial_fc", "place")
-    if not os.path.exists(place):
-        return Row("bad", ".venv", "not made by setup-utils/install.sh", f"move it away, then {INSTALL}")
-    with open(place) as stream:
-        if stream.read().strip() != CLONE:
-            return Row("bad", ".venv", "the clone was moved; a .venv holds absolute paths", INSTALL)
-    if not os.path.exists(os.path.join(VENV, ".partial_fc", "ready")):
-        return Row("bad", ".venv", "its installation did not finish", INSTALL)
-    return Row("ok", ".venv", VENV)
-
-
 def check_packages() -> Row:
-    code, text = in_venv(
+    code, text = MXNET.python(
         "import cv2, easydict, matplotlib, mxboard, numpy, onnx, onnxruntime, tqdm;"
         "from importlib.metadata import version as v;"
         "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'mxboard', 'matplotlib', 'protobuf');"
         "print(', '.join(f'{name} {v(name)}' for name in names))"
     )
     if code:
-        return Row("bad", "packages", f"an import fails: {last_line(text)}", REBUILD)
+        return Row("bad", "packages", f"an import fails: {last_line(text)}", MXNET.rebuild)
     return Row("ok", "packages", last_line(text))
 
 
 def check_mxnet() -> Row:
-    code, text = in_venv(
+    code, text = MXNET.python(
         "import mxnet as mx; on = mx.runtime.Features();"
         "print(mx.__version__, '|', ' '.join(f for f in ('CUDA', 'CUDNN', 'NCCL', 'MKLDNN', 'OPENCV', 'OPENMP')"
         " if on.is_enabled(f)), '| GPUs seen:', mx.context.num_gpus())"
     )
     if code:
         # A CUDA wheel needs the driver's library to be imported at all.
-        fix = "containers: docker run --gpus all" if "libcuda.so.1" in text else REBUILD
+        fix = "containers: docker run --gpus all" if "libcuda.so.1" in text else MXNET.rebuild
         return Row("bad", "MXNet", f"does not import: {last_line(text)}", fix)
     return Row("ok", "MXNet", last_line(text))
 
 
 def check_horovod() -> Row:
-    code, text = in_venv("import horovod, horovod.mxnet; print(horovod.__version__)")
+    code, text = MXNET.python("import horovod, horovod.mxnet; print(horovod.__version__)")
     if code:
-        return Row("bad", "Horovod", f"does not import: {last_line(text)}", REBUILD)
-    build = run(os.path.join(VENV, "bin", "horovodrun"), "--check-build")[1]
+        return Row("bad", "Horovod", f"does not import: {last_line(text)}", MXNET.rebuild)
+    build = run(os.path.join(MXNET.path, "bin", "horovodrun"), "--check-build")[1]
     parts = {name: mark == "X" for mark, name in re.findall(r"\[(.)\] (\w+)", build)}
     missing = [name for name in ("MXNet", "MPI", "Gloo") if not parts.get(name)]
     # check-build always reports PyTorch: it only checks whether a file may exist.
     shown = "  ".join(f"[{'X' if parts.get(name) else ' '}] {name}" for name in ("MXNet", "MPI", "Gloo", "NCCL"))
     row = Row("ok", "Horovod", f"{last_line(text)}  {shown}  (its [X] PyTorch is false)")
     if missing:
-        row = row._replace(mark="bad", fix=f"built without {', '.join(missing)}: {REBUILD}")
-    elif "mxnet-cu" in recorded("cuda.env") and not parts.get("NCCL"):
-        row = row._replace(mark="warn", fix=f"GPUs are faster with NCCL: install it with headers, then {REBUILD}")
+        row = row._replace(mark="bad", fix=f"built without {', '.join(missing)}: {MXNET.rebuild}")
+    elif "mxnet-cu" in MXNET.recorded("cuda.env") and not parts.get("NCCL"):
+        row = row._replace(mark="warn", fix=f"GPUs are faster with NCCL: install it with headers, then {MXNET.rebuild}")
     return row
-
-
-def recorded(name: str) -> str:
-    """Content of a file that the installation wrote; empty if there is none."""
-    try:
-        with open(os.path.join(VENV, ".partial_fc", name)) as stream:
-            return stream.read()
-    except OSError:
-        return ""
 
 
 def check_mpi() -> list[Row]:
@@ -137,50 +85,52 @@ def check_mpi() -> list[Row]:
     if not mpirun:
         return [Row("bad", "MPI", "no mpirun", "bash setup-utils/install-mpi.sh")]
     text = run(mpirun, "--version")[1].splitlines()
-    origin = "from the wheel" if mpirun.startswith(VENV) else "installed on the system"
+    origin = "from the wheel" if mpirun.startswith(MXNET.path) else "installed on the system"
     first = text[0] if text else "no output"
     if not re.search(r"Open MPI\) 4\.", first):
-        return [Row("bad", "MPI", f"{first}: {mpirun}", f"Open MPI 4.x is needed: {REBUILD}")]
+        return [Row("bad", "MPI", f"{first}: {mpirun}", f"Open MPI 4.x is needed: {MXNET.rebuild}")]
     return [Row("ok", "MPI", f"{first}, {origin}: {mpirun}"), check_one_libmpi()]
 
 
 def check_one_libmpi() -> Row:
-    code, text = in_venv(
+    code, text = MXNET.python(
         "import re, horovod.mxnet, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI;"
         "print(*sorted(set(re.findall(r'/\\S*/libmpi\\.so\\S*', open('/proc/self/maps').read()))))"
     )
     libraries = sorted({os.path.realpath(path) for path in last_line(text).split()})
     if code or len(libraries) != 1:
         found = last_line(text) if code else f"two at once: {' '.join(libraries)}"
-        return Row("bad", "libmpi", found, f"Horovod and mpi4py must load the same libmpi: {REBUILD}")
+        return Row("bad", "libmpi", found, f"Horovod and mpi4py must load the same libmpi: {MXNET.rebuild}")
     return Row("ok", "libmpi", f"{libraries[0]} (Horovod and mpi4py)")
 
 
 def check_two_ranks() -> Row:
-    python = os.path.join(VENV, "bin", "python")
     program = os.path.join(CLONE, "setup-utils", "two_ranks.py")
-    code, text = run("mpirun", "-np", "2", "-x", "OMP_NUM_THREADS=1", python, program, seconds=90)
+    code, text = run("mpirun", "-np", "2", "-x", "OMP_NUM_THREADS=1", MXNET.interpreter, program, seconds=90)
     if code:
         return Row("bad", "two ranks", f"mpirun -np 2 failed: {last_line(text)}", f"see: mpirun -np 2 python {program}")
     return Row("ok", "two ranks", "allreduce and allgather between two ranks of this host give correct results")
 
 
-def check_cuda() -> list[Row]:
-    machine = cuda.probe()
+def check_gpus(machine: cuda.Machine) -> Row:
     if not machine.capabilities:
         if glob.glob("/proc/driver/nvidia/version"):
-            return [Row("warn", "GPU", "there is a driver but no usable GPU", "containers: docker run --gpus all")]
-        return [Row("ok", "GPU", "none: training runs on the CPU")]
+            return Row("warn", "GPU", "there is a driver but no usable GPU", "containers: docker run --gpus all")
+        return Row("ok", "GPU", "none: training runs on the CPU")
     gpus = ", ".join(f"{n} ({major}.{minor})" for n, (major, minor) in zip(machine.names, machine.capabilities))
     driver = f"driver for CUDA {machine.driver // 1000}.{machine.driver % 1000 // 10}"
-    rows = [Row("ok", "GPU", f"{gpus}; {driver}; nvcc {', '.join(machine.toolkits) or 'not found'}")]
+    return Row("ok", "GPU", f"{gpus}; {driver}; nvcc {', '.join(machine.toolkits) or 'not found'}")
+
+
+def check_wheel(machine: cuda.Machine) -> list[Row]:
+    """NCCL, and whether the wheel of MXNet is the one that fits the GPUs of this machine."""
     nccl = (
         machine.libraries.get("libnccl.so.2", "not found")
         + f"; nccl.h under {machine.nccl_header or 'no known folder'}"
     )
-    rows.append(Row("ok" if machine.nccl_header else "warn", "NCCL", nccl))
+    rows = [Row("ok" if machine.nccl_header else "warn", "NCCL", nccl)]
     choice = cuda.choose(machine)
-    installed = re.search(r"PFC_WHEEL='?([\w-]+)", recorded("cuda.env"))
+    installed = re.search(r"PFC_WHEEL='?([\w-]+)", MXNET.recorded("cuda.env"))
     wheel = installed.group(1) if installed else "none"
     if choice.wheel == cuda.CPU_WHEEL:
         return [
@@ -188,7 +138,10 @@ def check_cuda() -> list[Row]:
             Row("warn", "MXNet wheel", f"{wheel}: {choice.reason}", "training runs on the CPU until this is fixed"),
         ]
     if wheel != choice.wheel:
-        return [*rows, Row("bad", "MXNet wheel", f"{wheel} is installed, {choice.wheel} fits this machine", REBUILD)]
+        return [
+            *rows,
+            Row("bad", "MXNet wheel", f"{wheel} is installed, {choice.wheel} fits this machine", MXNET.rebuild),
+        ]
     return [*rows, Row("ok", "MXNet wheel", f"{wheel} fits ({choice.reason})")]
 
 
@@ -217,11 +170,27 @@ def check_host() -> list[Row]:
     return rows
 
 
+def check_mxnet_environment(machine: cuda.Machine) -> list[Row]:
+    rows = [check_mxnet(), check_packages(), check_horovod(), *check_mpi(), check_two_ranks()]
+    return rows + (check_wheel(machine) if machine.capabilities else [])
+
+
 def collect() -> list[Row]:
-    rows = [check_python(), check_compiler(), check_venv()]
-    if rows[-1].mark == "ok":
-        rows += [check_mxnet(), check_packages(), check_horovod(), *check_mpi(), check_two_ranks()]
-    return [*rows, *check_cuda(), check_ssh(), *check_host()]
+    """The checks of both environments. One trainer is enough: its environment makes that of the other optional."""
+    machine = cuda.probe()
+    rows = []
+    if MXNET.exists() or not TORCH.exists():
+        rows += [check_python(), check_compiler()]
+    environments = (
+        (MXNET, TORCH, "MXNet", lambda: check_mxnet_environment(machine)),
+        (TORCH, MXNET, "PyTorch", lambda: check_torch.collect(len(machine.capabilities))),
+    )
+    for environment, other, trainer, checks in environments:
+        row = environment.check()
+        if not environment.exists() and other.exists():
+            row = row._replace(mark="warn", found=f"missing: only for training with {trainer}")
+        rows += [row, *(checks() if row.mark == "ok" else [])]
+    return [*rows, check_gpus(machine), check_ssh(), *check_host()]
 
 
 def main() -> int:

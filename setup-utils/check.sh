@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints what is installed, what is wrong and how to fix it. Changes nothing. Exit code 1 if a required part is bad.
+# Prints what is installed for either trainer, what is wrong and how to fix it. Changes nothing. Exit code 1 if a required part is bad.
 #   bash setup-utils/check.sh
 #   bash setup-utils/check.sh --hosts hosta:8,hostb:8       several hosts: can they train together? (--help)
 set -euo pipefail
@@ -15,7 +15,7 @@ if [ -x "$here/../.venv/bin/python" ]; then
     set -eu
     exec "$here/../.venv/bin/python" "$program" "$@"
 fi
-for python in ${PYTHON:-} python3.11 python3.10 python3.12 python3.13 python3; do
+for python in ${PYTHON:-} "$here/../.venv-torch/bin/python" python3.11 python3.10 python3.12 python3.13 python3; do
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
         exec "$python" "$program" "$@"
     fi

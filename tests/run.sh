@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing and runs the tests:
-#   bash tests/run.sh             about 7 minutes on 2 cores
-#   bash tests/run.sh --slow      the long ones only: several hosts, random kills, resharding, collapse of the demo
+# Installs what is missing and runs the tests of both trainers:
+#   bash tests/run.sh             about 8 minutes on 2 cores
+#   bash tests/run.sh --slow      the long ones only: several hosts, random kills, resharding, collapse of the demo,
+#                                 the oldest and the newest PyTorch
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,6 +12,7 @@ case ${1:-} in
     *) printf 'usage: bash tests/run.sh [--slow]\n' >&2; exit 2 ;;
 esac
 bash "$here/setup-utils/install.sh" --dev
+bash "$here/setup-utils/install-torch.sh" --dev
 # shellcheck source=../setup-utils/env.sh
 . "$here/setup-utils/env.sh"
 cd "$here"
@@ -30,18 +32,26 @@ group() {
     [ "$code" -eq 0 ] || exit "$code"
 }
 
-pytest=(python -m pytest -q --durations=10 --durations-min=1 -m "$speed")
+pytest=(-m pytest -q --durations=10 --durations-min=1 -m "$speed")
+mxnet=(python "${pytest[@]}")
+torch=$here/.venv-torch/bin/python
 if [ "$speed" = slow ]; then
-    group slow 1500 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/commands
+    group slow 1500 "${mxnet[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/commands
+    group 'oldest and newest PyTorch' 1800 bash tests/torch_versions.sh
 else
-    group 'one process' 400 "${pytest[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel/mx
-    group '2 ranks, MPI' 180 mpirun -q -np 2 "${pytest[@]}" tests/parallel/mx
-    group '3 ranks, MPI' 180 mpirun -q -np 3 "${pytest[@]}" tests/parallel/mx
+    group 'one process' 400 "${mxnet[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel/mx
+    group '2 ranks, MPI' 180 mpirun -q -np 2 "${mxnet[@]}" tests/parallel/mx
+    group '3 ranks, MPI' 180 mpirun -q -np 3 "${mxnet[@]}" tests/parallel/mx
     # Gloo transports the same bytes, and its cycles keep both cores busy: tests that only compute run under MPI alone.
-    group '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 "${pytest[@]}" tests/parallel/mx \
+    group '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 "${mxnet[@]}" tests/parallel/mx \
         --ignore=tests/parallel/mx/test_textbook.py --ignore=tests/parallel/mx/test_layer_oracle.py \
         --ignore=tests/parallel/mx/test_optimizer.py --ignore=tests/parallel/mx/test_bank_places.py
-    group commands 900 "${pytest[@]}" -n 3 --dist worksteal tests/commands
+    group 'PyTorch, one process' 300 "$torch" "${pytest[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
+    for number in 2 3; do
+        group "PyTorch, $number processes" 180 "$torch" -m torch.distributed.run --standalone \
+            --nproc_per_node="$number" "${pytest[@]}" tests/parallel/torch
+    done
+    group commands 900 "${mxnet[@]}" -n 3 --dist worksteal tests/commands
 fi
 printf '\n== seconds by group\n'
 printf '%s\n' "${times[@]}"

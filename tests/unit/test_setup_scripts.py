@@ -107,13 +107,14 @@ def test_a_venv_of_another_tool_is_kept(clone):
     assert (clone / ".venv" / "precious").read_text() == "kept"
 
 
-def test_second_install_is_quick():
-    ready = ROOT / ".venv" / ".partial_fc" / "ready"
+@pytest.mark.parametrize("venv, script", [(".venv", "install.sh"), (".venv-torch", "install-torch.sh")])
+def test_second_install_is_quick(venv, script):
+    ready = ROOT / venv / ".partial_fc" / "ready"
     sources = [path for path in SETUP.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     if not ready.exists() or any(path.stat().st_mtime > ready.stat().st_mtime for path in sources):
         pytest.skip("no install of these very scripts here")
     began = time.perf_counter()
-    done = bash(SETUP / "install.sh")
+    done = bash(SETUP / script)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert time.perf_counter() - began < 2
 

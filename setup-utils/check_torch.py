@@ -1,0 +1,61 @@
+"""Checks .venv-torch, see check.py: the build of PyTorch, its packages, and two processes that communicate."""
+
+from __future__ import annotations
+
+import os
+
+from environment import CLONE, TORCH, last_line, run
+
+from partial_fc.distributed.preflight.row import Row
+
+# As words: release, CUDA of the build, transports, GPUs, threads.
+FACTS = """
+import torch, torch.distributed as dist
+on = [name for name in ("gloo", "nccl") if getattr(dist, f"is_{name}_available")()]
+print(torch.__version__, torch.version.cuda or "none", "+".join(on), torch.cuda.device_count(), torch.get_num_threads())
+"""
+
+
+def check_build(gpus: int) -> Row:
+    """Whether PyTorch imports, has Gloo, and sees the ``gpus`` GPUs of this machine."""
+    code, text = TORCH.python(FACTS)
+    if code:
+        return Row("bad", "PyTorch", f"does not import: {last_line(text)}", TORCH.rebuild)
+    release, cuda, transports, seen, threads = last_line(text).split()
+    found = f"{release} | CUDA {cuda} | {transports} | GPUs seen: {seen} | {threads} threads"
+    if "gloo" not in transports:
+        return Row("bad", "PyTorch", found, f"a build without Gloo: TORCH=torch {TORCH.install}")
+    if gpus and seen == "0" and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        driver = 'an older driver needs TORCH="torch --index-url https://download.pytorch.org/whl/cu126"'
+        return Row("warn", "PyTorch", found, f"trains on the CPU; for the GPUs: TORCH=torch {TORCH.install}; {driver}")
+    return Row("ok", "PyTorch", found)
+
+
+def check_packages() -> Row:
+    code, text = TORCH.python(
+        "import cv2, easydict, matplotlib, numpy, onnx, onnxruntime, psutil, torch.utils.tensorboard, tqdm;"
+        "from importlib.metadata import version as v;"
+        "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'tensorboard', 'matplotlib', 'protobuf');"
+        "print(', '.join(f'{name} {v(name)}' for name in names))"
+    )
+    if code:
+        return Row("bad", "its packages", f"an import fails: {last_line(text)}", TORCH.rebuild)
+    return Row("ok", "its packages", last_line(text))
+
+
+def check_two_processes() -> Row:
+    program = os.path.join(CLONE, "setup-utils", "two_processes.py")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    code, text = run("env", "OMP_NUM_THREADS=1", TORCH.interpreter, *torchrun, program, seconds=90)
+    if code:
+        errors = [line for line in text.splitlines() if "Error" in line] or [last_line(text)]
+        fix = f"see: {TORCH.name}/bin/torchrun --standalone --nproc_per_node=2 {program}"
+        return Row("bad", "torchrun", f"two processes over Gloo failed: {errors[0]}", fix)
+    return Row("ok", "torchrun", "allreduce and allgather between two processes over Gloo give correct results")
+
+
+def collect(gpus: int) -> list[Row]:
+    build = check_build(gpus)
+    if build.mark == "bad":
+        return [build]
+    return [build, check_packages(), check_two_processes()]

@@ -1,0 +1,87 @@
+"""An environment in the clone, as the checks of the installation see it. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import NamedTuple
+
+from partial_fc.distributed.preflight.row import Row
+
+CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Environment(NamedTuple):
+    """A virtual environment of the clone.
+
+    Attributes:
+        name: Its folder in the clone.
+        install: The command that makes it.
+    """
+
+    name: str
+    install: str
+
+    @property
+    def path(self) -> str:
+        return os.path.join(CLONE, self.name)
+
+    @property
+    def interpreter(self) -> str:
+        return os.path.join(self.path, "bin", "python")
+
+    @property
+    def rebuild(self) -> str:
+        return f"rm -rf {self.name} && {self.install}"
+
+    def exists(self) -> bool:
+        return os.path.exists(self.interpreter)
+
+    def recorded(self, name: str) -> str:
+        """Content of a file that the installation wrote; empty if there is none."""
+        try:
+            with open(os.path.join(self.path, ".partial_fc", name)) as stream:
+                return stream.read()
+        except OSError:
+            return ""
+
+    def python(self, code: str) -> tuple[int, str]:
+        return run(self.interpreter, "-c", code)
+
+    def check(self) -> Row:
+        if not self.exists():
+            return Row("bad", self.name, "missing", self.install)
+        if not self.recorded("place"):
+            return Row(
+                "bad", self.name, f"not made by {self.install.split()[-1]}", f"move it away, then {self.install}"
+            )
+        if self.recorded("place").strip() != CLONE:
+            return Row("bad", self.name, f"the clone was moved; a {self.name} holds absolute paths", self.install)
+        if not self.recorded("ready"):
+            return Row("bad", self.name, "its installation did not finish", self.install)
+        return Row("ok", self.name, self.path)
+
+
+MXNET = Environment(".venv", "bash setup-utils/install.sh")
+TORCH = Environment(".venv-torch", "bash setup-utils/install-torch.sh")
+
+
+def run(*command: str, seconds: int = 60) -> tuple[int, str]:
+    """Exit code and output of a child process. It starts outside the clone, whose folder mxnet/ would be imported."""
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 127, str(error)
+    return done.returncode, done.stdout.strip()
+
+
+def last_line(text: str) -> str:
+    return text.splitlines()[-1] if text else "no output"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Runs the tests of the PyTorch trainer with the oldest PyTorch that requirement.txt admits and with the newest of the
+# package index, each in a temporary environment. PyPI's builds contain CUDA: 3 GB to fetch and 6 GB of disk for each.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$here"
+export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 CUDA_VISIBLE_DEVICES=
+oldest=$(sed -n 's/^torch>=\([0-9.]*\).*/\1/p' requirement.txt)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+for build in "torch==$oldest.*" torch; do
+    rm -rf "${folder:?}"/.venv-torch
+    cp -r setup-utils requirement.txt "$folder"
+    TORCH=$build bash "$folder/setup-utils/install-torch.sh" --dev
+    python=$folder/.venv-torch/bin/python
+    "$python" -c 'import torch; print("== PyTorch", torch.__version__)'
+    "$python" -m pytest -q -n 2 tests/torch tests/parallel/torch
+    "$python" -m torch.distributed.run --standalone --nproc_per_node=2 -m pytest -q tests/parallel/torch
+done
