@@ -6,6 +6,7 @@ import signal
 import subprocess
 
 import pytest
+from conftest import slow
 
 from paths import ROOT
 
@@ -70,7 +71,7 @@ def test_a_failed_process_restarts_all_and_the_code_is_0(start):
     assert output.count(f"attempt 1 threads {share}\n") == output.count("finished\n") == 2
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), slow(signal.SIGUSR1, 75), (signal.SIGINT, 130)])
 def test_a_signal_stops_all_processes(start, number, code):
     with start("endless", NP="2", OMP_NUM_THREADS="1") as group:
         for line in group.stdout:
