@@ -100,6 +100,7 @@ TRAINERS = {
 # The names in partial_fc_mxnet.symbol, which needs MXNet; empty stands for the network's own.
 ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
 HEADS = ("", "FC", "E", "GAP", "GDC")
+BACKENDS = ("", "gloo", "nccl")
 
 SETTINGS = Schema(
     "Presets",
@@ -109,8 +110,8 @@ SETTINGS = Schema(
     "Layer",
     Setting("embedding_size", 512, "dimensions of an embedding", at_least=1, at_most=65536),
     Setting("sample_ratio", 1.0, "share of a rank's centers in a step", above=0, at_most=1, alias="sample_rate"),
-    Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
-    Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
+    Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's", trainer="mxnet"),
+    Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True, trainer="mxnet"),
     Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
     Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),
     Setting("loss_s", 64.0, "scale s of the logits", above=0),
@@ -132,14 +133,16 @@ SETTINGS = Schema(
     Setting("wd", 5e-4, "weight decay of backbone and centers", at_least=0, at_most=1, alias="weight_decay"),
     Setting("seed", 0, "seed of everything random", at_least=0, below=2**31),
     Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
+    Setting("bf16", False, "compute the backbone in bfloat16; head, layer and files stay float32", trainer="torch"),
+    Setting("backend", "", "of torch.distributed; empty: nccl on GPUs, else gloo", choices=BACKENDS, trainer="torch"),
     Setting("step_timeout", 600, "seconds without a step that end the job", at_least=1, at_most=10**9),
     Setting("host_timeout", 15, "seconds of silence of another host that end the job", at_least=3, at_most=10**9),
     "Backbone",
-    Setting("net_se", False, "squeeze-and-excitation in the residual units"),
-    Setting("net_act", "", "activation; empty: the network's own", choices=ACTIVATIONS),
-    Setting("net_output", "", "head, E is FC with dropout; empty: the network's own", choices=HEADS),
+    Setting("net_se", False, "squeeze-and-excitation in the residual units", trainer="mxnet"),
+    Setting("net_act", "", "activation; empty: the network's own", choices=ACTIVATIONS, trainer="mxnet"),
+    Setting("net_output", "", "head, E is FC with dropout; empty: the network's own", choices=HEADS, trainer="mxnet"),
     Setting("dropout", 0.0, "share of features dropped before the head", at_least=0, below=1, trainer="torch"),
-    Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1),
+    Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1, trainer="mxnet"),
     "Data",
     Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),
     Setting("data_name", "", "folder of the data set below data_root, set by dataset"),
@@ -280,6 +283,8 @@ def check_together(settings):
         raise SettingsError(f"cutoff is {cutoff}, but must be at most {side}, the image_size")
     if rec and not rec.endswith(".rec"):
         raise SettingsError(f"rec is {rec}, but must be the path of a .rec file, or of a folder with a train.rec")
+    if settings["fp16"] and settings["bf16"]:
+        raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
     if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
         raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
     if not (settings["debug"] or rec or settings["data_name"]):

@@ -14,13 +14,13 @@ import horovod
 import mxnet as mx
 import numpy as np
 
+from partial_fc.data.training_data import DUMMY_BATCHES
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.training.bank_memory import require_bank_memory
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.schedule import Schedule
-from partial_fc.utils import memory
-from partial_fc.utils.text import plural
 
 from . import collectives
 from .image_iter import DummyIter, FaceImageIter
@@ -33,9 +33,6 @@ from .ops.device import rank_context
 from .optimizer import MemoryBankSGDOptimizer
 from .saving import CallBackCenterSave, CallBackModelSave
 from .symbol import get_symbol
-
-# Dummy batches of an epoch: their labels spread over the classes.
-DUMMY_BATCHES = 100
 
 
 class MXNetFramework:
@@ -78,17 +75,15 @@ class MXNetFramework:
         """
         if settings.bank_folder:
             return  # MemoryBank checks the space on the disk
-        job = self.collectives
-        needed = 8 * shard_of(settings.num_classes, job.rank, job.size).size * settings.embedding_size
-        if settings.bank_on_gpu and rank_context(job.local_rank).device_type == "gpu":
-            free, _ = mx.context.gpu_memory_info(job.local_rank)
-            memory.require_memory(
-                needed, free, f"on GPU {job.local_rank}", "start more ranks, or set bank_on_gpu=False"
-            )
-            return
-        hint = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
-        place = f"for the {plural(job.local_size, 'rank')} of this host"
-        memory.require_memory(job.local_size * needed, memory.free_memory(), place, hint)
+        gpu = self.collectives.local_rank
+        on_gpu = settings.bank_on_gpu and rank_context(gpu).device_type == "gpu"
+        require_bank_memory(
+            settings,
+            self.collectives,
+            (lambda: mx.context.gpu_memory_info(gpu)[0]) if on_gpu else None,
+            "start more ranks, or set bank_on_gpu=False",
+            "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>",
+        )
 
     def build_data(self, settings) -> FaceImageIter | DummyIter:
         """Builds the training iterator of this rank: FaceImageIter, or DummyIter if ``debug`` is set.

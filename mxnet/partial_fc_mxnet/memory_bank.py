@@ -186,11 +186,7 @@ class MemoryBank:
         Raises:
             ValueError: the checkpoint has different classes or a different embedding size.
         """
-        if saved.embedding_size != self.embedding_size:
-            raise ValueError(
-                f"it holds centers of embedding size {saved.embedding_size}, expected {self.embedding_size}: "
-                f"set embedding_size={saved.embedding_size}"
-            )
+        saved.require_embedding_size(self.embedding_size)
         for number, piece in enumerate(self.centers.pieces):
             start = self.class_start + number * self.centers.piece_rows
             classes = np.arange(start, start + len(piece.weight))

@@ -72,6 +72,14 @@ class SavedClasses:
             raise ValueError(f"{folder}: the files of centers have different embedding sizes; copy all of them again")
         return cls(weight, weight_mom or None)
 
+    def require_embedding_size(self, embedding_size: int) -> None:
+        """Raises ValueError if the centers have another embedding size than the training."""
+        if self.embedding_size != embedding_size:
+            raise ValueError(
+                f"it holds centers of embedding size {self.embedding_size}, expected {embedding_size}: "
+                f"set embedding_size={self.embedding_size}"
+            )
+
     def rows(self, field: str, classes: np.ndarray) -> np.ndarray:
         """Returns the rows of some classes.
 

@@ -18,6 +18,7 @@ from .prefetch import Prefetcher
 
 Batch = TypeVar("Batch")
 
+DUMMY_BATCHES = 100  # of an epoch of DummyData: their labels spread over the classes
 AHEAD = 2  # decoded batches that wait, beyond one per thread in progress
 
 

@@ -6,6 +6,7 @@ process group is rank 0 of 1.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import os
 from typing import Any
@@ -90,6 +91,34 @@ class TorchBackend:
         return isinstance(error, RuntimeError) and any(text in str(error) for text in CONNECTION_ERRORS)
 
 
+def uses_gpu(backend: str) -> bool:
+    """Returns whether a training with this backend, "nccl", "gloo" or "" for a choice, computes on GPUs.
+
+    Raises:
+        ValueError: "nccl" without GPUs.
+    """
+    if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
+        reason = "PyTorch finds no GPU" if torch.version.cuda else f"PyTorch {torch.__version__} is built without CUDA"
+        raise ValueError(f"backend is nccl, which needs GPUs, but {reason}: set backend=gloo, or install another build")
+    return backend != "gloo" and torch.cuda.is_available()
+
+
+def start_process_group(backend: str, timeout: float) -> None:
+    """Connects the processes that a launcher such as torchrun started.
+
+    Args:
+        backend: see uses_gpu.
+        timeout: seconds without a step that end the job. A collective gets longer, because the watchdog, which can name
+            the rank that does not take part, has to be first.
+    """
+    on_gpu = uses_gpu(backend)
+    if on_gpu:
+        torch.cuda.set_device(rank_info(os.environ).local_rank)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=datetime.timedelta(seconds=2 * timeout + 60)
+    )
+
+
 def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
     """Gathers rows (n, W) of all ranks in rank order: (size * n, W) on the same device. n must be the same on all."""
     if size == 1:
@@ -106,6 +135,14 @@ def reduce_scatter_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
     own = rows.new_empty(rows.shape[0] // size, *rows.shape[1:])
     _reduce_scatter(own, rows.contiguous(), group=_group_of(rows))
     return own
+
+
+def average_tensors(tensors: list[torch.Tensor], size: int) -> None:
+    """Replaces tensors, all on one device, by their mean over the ranks, in place and in one all-reduce."""
+    together = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(together, group=_group_of(together))
+    for tensor, mean in zip(tensors, (together / size).split([tensor.numel() for tensor in tensors])):
+        tensor.copy_(mean.view_as(tensor))
 
 
 def _has_group() -> bool:

@@ -20,7 +20,7 @@ from torch import nn
 from partial_fc.export.onnx import BATCH, INPUT, OPSET
 
 from .backbones import Backbone
-from .pixels import normalized
+from .pixels import normalized, to_images
 
 OUTPUT = "embedding"
 EPS = "bn_eps"  # in the metadata
@@ -118,5 +118,5 @@ def inference_copy(model: nn.Module) -> nn.Module:
 def _embed(model: nn.Module, faces: np.ndarray) -> np.ndarray:
     """Returns (N, E) of faces (N, S, S, 3), uint8 or float32."""
     with torch.no_grad():
-        embeddings: np.ndarray = model(normalized(torch.from_numpy(faces))).numpy()
+        embeddings: np.ndarray = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
     return embeddings

@@ -7,10 +7,11 @@ import torch
 from partial_fc.export.normalization import MEAN, SCALE
 
 
-def normalized(faces: torch.Tensor) -> torch.Tensor:
-    """Returns (x / 255 - 0.5) / 0.5 as float32 (N, 3, H, W), on the device of ``faces``.
+def normalized(images: torch.Tensor) -> torch.Tensor:
+    """Returns (x / 255 - 0.5) / 0.5 of RGB pixels 0..255 as float32, of the same shape and on the same device."""
+    return (images.to(torch.float32) - MEAN) * SCALE
 
-    Args:
-        faces: (N, H, W, 3) RGB 0..255, uint8 or float32.
-    """
-    return (faces.permute(0, 3, 1, 2).contiguous().to(torch.float32) - MEAN) * SCALE
+
+def to_images(faces: torch.Tensor) -> torch.Tensor:
+    """Returns faces (N, H, W, 3) as images (N, 3, H, W), which a convolution reads as they lie (channels_last)."""
+    return faces.permute(0, 3, 1, 2)

@@ -13,7 +13,7 @@ from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import cosine_distances, random_faces
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport, inference_copy
-from partial_fc_torch.pixels import normalized
+from partial_fc_torch.pixels import normalized, to_images
 
 FACES = random_faces((112, 112), 6)[4:]  # others than those of the check
 
@@ -29,14 +29,14 @@ def test_every_kind_of_backbone(name):
     assert file.session.get_modelmeta().custom_metadata_map == {"num_update": "7", "bn_eps": "2e-05"}
     assert model.training and all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     with torch.no_grad():
-        expected = model.eval()(normalized(torch.from_numpy(FACES))).numpy()
+        expected = model.eval()(normalized(to_images(torch.from_numpy(FACES)))).numpy()
     assert cosine_distances(file.embed(FACES), expected).max() < 1e-6
 
 
 def test_pixels_are_normalized_as_published():
     expected = (FACES.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.5
     for faces in (FACES, FACES.astype(np.float32)):
-        got = normalized(torch.from_numpy(faces))
+        got = normalized(to_images(torch.from_numpy(faces)))
         assert got.dtype == torch.float32 and got.is_contiguous()
         np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-6)
 
@@ -87,7 +87,7 @@ def test_a_module_of_a_user():
     faces = random_faces((16, 16), 3)
     file = FaceModel(OnnxExport(model, 16)(0), "own")
     with torch.no_grad():
-        expected = model(normalized(torch.from_numpy(faces))).numpy()
+        expected = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
     np.testing.assert_allclose(file.embed(faces), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -1,0 +1,202 @@
+"""Builds the objects of a training from its settings; what they are made of takes plain arguments.
+
+``settings`` are those of default.py, completed by its generate_config for the trainer "torch".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.training_data import DUMMY_BATCHES, FaceData
+from partial_fc.data.transforms import Augmentation
+from partial_fc.distributed.env import decode_threads
+from partial_fc.training.bank_memory import require_bank_memory
+from partial_fc.training.inputs import record_path
+from partial_fc.training.learning_rate import learning_rates
+from partial_fc.training.schedule import Schedule
+from partial_fc.utils.text import plural
+
+from .backbones import get_model
+from .collectives import OF_PROCESS, uses_gpu
+from .engine import TorchEngine
+from .image_data import DummyImages, ImageBatch, face_data
+from .layer.margin_losses import CombinedMarginLoss
+from .onnx_export import OnnxExport
+from .partial_fc import PartialFC
+from .saving import TorchCenterSave, TorchModelSave
+
+
+class TorchFramework:
+    """PyTorch, see partial_fc.training.engine.Framework.
+
+    Args:
+        backbone: a module from normalized images (B, 3, H, W) to embeddings (B, E), with the same weights on every
+            rank; None builds the network of the settings.
+        backend: of torch.distributed, see uses_gpu.
+
+    Raises:
+        ValueError: ``backend`` needs GPUs, and there are none.
+    """
+
+    collectives = OF_PROCESS
+    source_folders = (os.path.dirname(__file__),)
+    files = {
+        "backbone for PyTorch, a state_dict": "backbone.pth",
+        "class centers of each rank": "rank_<rank>_softmax_weight.pt, ..._mom.pt",
+    }
+
+    def __init__(self, backbone: nn.Module | None = None, backend: str = ""):
+        self.backbone, self._uses_gpu = backbone, uses_gpu(backend)
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU of this rank, or the CPU."""
+        return torch.device("cuda", self.collectives.local_rank) if self._uses_gpu else torch.device("cpu")
+
+    def versions(self) -> dict[str, str]:
+        """Returns the version of PyTorch."""
+        return {"torch": torch.__version__}
+
+    def open_writer(self, folder: str):
+        """Opens a writer of TensorBoard events."""
+        from torch.utils.tensorboard import SummaryWriter  # only rank 0 needs it
+
+        return SummaryWriter(folder)
+
+    def require_device(self, settings) -> None:
+        """Checks, before anything is read or written, that the device of this rank can run the training.
+
+        Raises:
+            ValueError: There are fewer GPUs than ranks on this host, or the device cannot compute in this precision.
+        """
+        gpus, job = torch.cuda.device_count(), self.collectives
+        if self._uses_gpu and job.local_size > gpus:
+            raise ValueError(
+                f"{job.local_size} ranks on this host, but it has {plural(gpus, 'GPU')}: start one rank per GPU, or "
+                "train on the CPU with backend=gloo"
+            )
+        if settings.fp16 and self.device.type == "cpu":
+            raise ValueError("float16 is for GPUs: set fp16=False, or bf16=True for bfloat16, which CPUs have")
+
+    def require_memory(self, settings) -> None:
+        """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
+
+        Raises:
+            ValueError: They do not fit.
+        """
+        device = self.device
+        free = None if device.type == "cpu" else lambda: torch.cuda.mem_get_info(device)[0]
+        hint = "start more ranks"
+        require_bank_memory(settings, self.collectives, free, hint, f"{hint} on more hosts")
+
+    def build_data(self, settings) -> FaceData[ImageBatch] | DummyImages:
+        """Builds the training data of this rank, dummy images if ``debug`` is set.
+
+        Raises:
+            OSError: The set is missing or cannot be read.
+            ValueError: The set is damaged or does not fit the settings.
+        """
+        if settings.debug:
+            return self.build_dummies(settings)
+        augmentation = Augmentation(
+            settings.rand_mirror, settings.cutoff, settings.color_jittering, settings.jpeg_compression
+        )
+        faces = FaceBatches(
+            record_path(settings),
+            settings.batch_size,
+            (settings.image_size, settings.image_size),
+            shuffle=settings.shuffle,
+            augmentation=augmentation,
+            images_filter=settings.images_filter,
+            skip_bad_images=settings.skip_bad_images,
+            rank=self.collectives.rank,
+            size=self.collectives.size,
+            seed=settings.seed,
+        )
+        faces.records.check_labels(settings.num_classes)
+        threads = settings.decode_threads or decode_threads(self.collectives.local_size)
+        return face_data(faces, threads, pinned=self.device.type == "cuda")
+
+    def build_dummies(self, settings) -> DummyImages:
+        """Builds dummy batches of the same shapes as the training data."""
+        shape = (settings.batch_size, 3, settings.image_size, settings.image_size)
+        rank, size = self.collectives.rank, self.collectives.size
+        pinned = self.device.type == "cuda"
+        return DummyImages(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size, pinned)
+
+    def build_engine(self, settings, schedule: Schedule, data, folder: str) -> TorchEngine:
+        """Builds the engine, with the same initial parameters on every rank; its centers are saved to ``folder``.
+
+        Collectives: all-gathers ``together.memory_bank`` and ``together.module``; the broadcasts of
+        DistributedDataParallel.
+
+        Raises:
+            JobError: On every rank, if one fails.
+        """
+        job = self.collectives
+        layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder))
+        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings))
+        backbone_lr, center_lr = learning_rates(settings, job.size)
+
+        def rates(num_update: int) -> tuple[float, float]:
+            factor = schedule.factor(num_update)
+            return backbone_lr * factor, center_lr * factor
+
+        return TorchEngine(
+            backbone,
+            layer,
+            rates,
+            settings.network,
+            momentum=settings.momentum,
+            weight_decay=settings.wd,
+            max_grad_norm=settings.max_grad_norm,
+            autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
+        )
+
+    def build_layer(self, settings, folder: str) -> PartialFC:
+        """Builds the layer of this rank, which saves its centers in ``folder``."""
+        return PartialFC(
+            margin_softmax=CombinedMarginLoss(settings.loss_s, *settings.margins),
+            num_classes=settings.num_classes,
+            sample_rate=settings.sample_ratio,
+            embedding_size=settings.embedding_size,
+            prefix=folder,
+            momentum=settings.momentum,
+            weight_decay=settings.wd,
+            seed=settings.seed,
+            collectives=self.collectives,
+            tile_classes=settings.tile_classes,
+            logits_cache_mb=settings.logits_cache_mb,
+            device=self.device,
+        )
+
+    def build_backbone(self, settings) -> nn.Module:
+        """Returns the user's backbone, or builds the network of the settings, on the device of this rank."""
+        torch.manual_seed(settings.seed)  # the same weights on every rank
+        backbone = self.backbone or get_model(
+            settings.network,
+            dropout=settings.dropout,
+            num_features=settings.embedding_size,
+            image_size=settings.image_size,
+        )
+        # Convolutions read the pixels as they lie: a fifth to a third faster on CPUs, and what tensor cores take.
+        return backbone.to(self.device, memory_format=torch.channels_last)
+
+    def build_savers(
+        self,
+        settings,
+        engine: TorchEngine,
+        folder: str,
+        faces: np.ndarray,
+        metadata: Callable[[int], Mapping[str, str]],
+    ) -> tuple[TorchModelSave, TorchCenterSave]:
+        """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers."""
+        export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
+        model_save = TorchModelSave(engine, folder, settings.save_every, export)
+        return model_save, TorchCenterSave(engine, settings.save_every)

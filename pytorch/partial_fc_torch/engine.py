@@ -1,0 +1,276 @@
+"""TorchEngine: a backbone and PartialFC in training, see partial_fc.training.engine.Engine.
+
+Shapes: B local batch, R ranks, N images, E embedding, H, W image size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from partial_fc.checkpoint import SavedClasses
+from partial_fc.layer.label_encoding import RankFlags
+from partial_fc.layer.loss_scale import LossScale
+from partial_fc.layer.sampling import WeightIndexSampler
+from partial_fc.utils.text import some
+
+from . import weights
+from .collectives import average_tensors
+from .image_data import ImageBatch
+from .partial_fc import PartialFC
+from .pixels import normalized, to_images
+
+Arrays = dict[str, np.ndarray]
+Rates = tuple[float, float]
+
+STATE = "state:{}:"  # the momentum of a parameter, in the convention of torch.optim.SGD
+ROWS = 1024  # rows that are read from a file at a time
+
+
+class TorchEngine:
+    """Trains a backbone with DistributedDataParallel and PartialFC.
+
+    Collectives of a step: those of PartialFC, and all-reduces of the gradients that DistributedDataParallel overlaps
+    with the backward pass.
+
+    Args:
+        backbone: any module from normalized images (B, 3, H, W) to embeddings (B, E), on its device.
+        layer: PartialFC on the same device.
+        rates: number of an update, from 1 -> learning rates of (backbone, centers).
+        network: name of the backbone, see weights.set_weights.
+        momentum, weight_decay: of the backbone's SGD; the decay acts on all parameters.
+        max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
+        autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
+
+    Attributes:
+        backbone: as above.
+        memory_bank: see TorchBank.
+        loss_scale: of float16, else None. Its overflows follow from the all-reduced gradients, so that all ranks skip
+            the same updates. The centers keep their update, which is computed from finite features in float32.
+        Others: see partial_fc.training.engine.Engine.
+    """
+
+    draws_random_numbers = True  # of a user's own backbone nobody knows
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        layer: PartialFC,
+        rates: Callable[[int], Rates],
+        network: str = "",
+        *,
+        momentum: float = 0.9,
+        weight_decay: float = 5e-4,
+        max_grad_norm: float = 0.0,
+        autocast: torch.dtype | None = None,
+    ):
+        self.backbone, self.layer, self.rates, self.network = backbone, layer, rates, network
+        self.collectives = layer.collectives
+        self.memory_bank = TorchBank(layer)
+        self.num_classes: int | None = layer.num_classes
+        self.max_grad_norm, self.autocast = max_grad_norm, autocast
+        self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
+        self.num_update, self.num_epoch = 0, 0
+        self.data_state: dict[str, Any] | None = None
+        self.waited_for_data = 0.0
+        self.device = layer.weight.device
+        self._trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+        self._optimizer = torch.optim.SGD(self._trained, lr=0.0, momentum=momentum, weight_decay=weight_decay)
+        self._parallel = self._data_parallel() if self.collectives.size > 1 else backbone
+
+    def _data_parallel(self) -> DistributedDataParallel:
+        # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
+        # other buckets than the following ones. Buckets of one parameter make a resumed training equal bit for bit.
+        own_buckets = self.collectives.size > 2 and not self.on_gpu
+        return DistributedDataParallel(
+            self.backbone,
+            broadcast_buffers=False,  # each rank has running statistics of its own images, see average_statistics
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=1e-6 if own_buckets else None,
+        )
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.type == "cuda"
+
+    @property
+    def rank_flags(self) -> RankFlags:
+        """Of this rank, sent to all ranks with the labels of the next step."""
+        return self.layer.rank_flags
+
+    @rank_flags.setter
+    def rank_flags(self, flags: RankFlags) -> None:
+        self.layer.rank_flags = flags
+
+    @property
+    def all_rank_flags(self) -> np.ndarray:
+        """(R,) int64, the RankFlags of all ranks in the last step."""
+        return self.layer.all_rank_flags
+
+    @all_rank_flags.setter
+    def all_rank_flags(self, flags: np.ndarray) -> None:
+        self.layer.all_rank_flags = flags
+
+    def step(self, batch: ImageBatch) -> torch.Tensor:
+        """Trains on one batch; returns the mean loss over the global batch before the device is done.
+
+        Raises:
+            FloatingPointError: On every rank, if the loss is infinite or NaN, or after too many overflows of float16.
+        """
+        learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
+        self._parallel.train()
+        images = self._normalized(batch.images.to(self.device, non_blocking=True))
+        with self._autocast():
+            features = self._parallel(images)
+        gradient, loss = self.layer.step(features, batch.labels)
+        self._optimizer.zero_grad()
+        scale = self.loss_scale.scale if self.loss_scale else 1.0
+        features.backward((gradient * scale).to(features.dtype))
+        self._optimizer.param_groups[0]["lr"] = learning_rate
+        if self._clip(scale):
+            self._optimizer.step()
+        self.num_update += 1
+        return loss
+
+    def _clip(self, scale: float) -> bool:
+        """Divides the gradients by the loss scale and clips them; returns whether they are finite, as on all ranks."""
+        if self.loss_scale is None and not self.max_grad_norm:
+            return True
+        gradients = [parameter.grad for parameter in self._trained if parameter.grad is not None]
+        if scale != 1:
+            torch._foreach_div_(gradients, scale)
+        norm = nn.utils.clip_grad_norm_(self._trained, self.max_grad_norm or float("inf"))
+        if self.loss_scale is None:
+            return True
+        if not torch.isfinite(norm):
+            self.loss_scale.overflowed(self.num_update + 1)
+            return False
+        self.loss_scale.passed()
+        return True
+
+    def wait_for_update(self) -> None:
+        """Returns when the last update is complete."""
+        if self.on_gpu:
+            torch.cuda.synchronize(self.device)
+
+    def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
+        """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed."""
+        backbone = self.backbone.train(batch_statistics)
+        images = self._normalized(to_images(torch.from_numpy(np.ascontiguousarray(pixels))).to(self.device))
+        saved = [buffer.clone() for buffer in backbone.buffers()] if batch_statistics else []
+        with torch.no_grad(), self._autocast():
+            embeddings: np.ndarray = backbone(images).float().cpu().numpy()
+        for buffer, value in zip(backbone.buffers(), saved):  # the forward pass has updated the running statistics
+            buffer.copy_(value)
+        return embeddings
+
+    def _normalized(self, images: torch.Tensor) -> torch.Tensor:
+        return normalized(images).contiguous(memory_format=torch.channels_last)
+
+    def _autocast(self) -> AbstractContextManager:
+        return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
+
+    def average_statistics(self) -> None:
+        """Replaces the running statistics by their mean over the ranks, on every rank (all-reduce ``statistics``)."""
+        statistics = [buffer for buffer in self.backbone.buffers() if buffer.is_floating_point()]
+        if self.collectives.size > 1 and statistics:
+            with self.collectives.waiting("all-reduce statistics"):
+                average_tensors(statistics, self.collectives.size)
+
+    def nonfinite_parameter(self) -> str | None:
+        """Returns the name of a parameter that is infinite or NaN; None if there is none."""
+        named = dict(self.backbone.named_parameters())
+        finite = torch.stack([torch.isfinite(parameter).all() for parameter in named.values()]).tolist()
+        return next((name for name, good in zip(named, finite) if not good), None)
+
+    def seed_generators(self, seed: int) -> None:
+        """Seeds PyTorch's generators, from which the next step draws."""
+        torch.manual_seed(seed)
+
+    def parameters(self) -> Arrays:
+        """Returns copies of parameters and momentum on the host; they are the same on every rank."""
+        arrays = weights.parameter_arrays(self.backbone)
+        for name, parameter in self.backbone.named_parameters():
+            momentum = self._optimizer.state.get(parameter, {}).get("momentum_buffer")
+            if momentum is not None:
+                arrays[STATE.format(name)] = momentum.to("cpu", copy=True).numpy()
+        return arrays
+
+    def statistics(self) -> Arrays:
+        """Returns copies of the running statistics on the host; every rank has those of its own images."""
+        return weights.statistic_arrays(self.backbone)
+
+    def read_weights(self, path: str) -> tuple[str, Arrays] | None:
+        """Reads a state_dict, see Engine.read_weights."""
+        return weights.read_weights(path)
+
+    def set_weights(self, arrays: Arrays) -> None:
+        """Sets all parameters and running statistics to those in ``arrays``, see weights.set_weights."""
+        weights.set_weights(self.backbone, arrays, self.network)
+
+    def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
+        """Sets the momentum of the parameters to that in ``arrays``; call set_weights first.
+
+        Raises:
+            ValueError: Momentum is missing, or that of another optimizer or framework.
+        """
+        parameters = {STATE.format(name): parameter for name, parameter in self.backbone.named_parameters()}
+        saved = {name: array for name, array in arrays.items() if name.startswith("state:")}
+        unknown = sorted(saved.keys() - parameters.keys())
+        if unknown:
+            raise ValueError(
+                f"it holds {some(unknown)} of an optimizer that this training does not have: to take the weights "
+                "alone, start with --pretrained"
+            )
+        has_momentum = self._optimizer.param_groups[0]["momentum"] > 0
+        if has_momentum != bool(saved) and num_update:
+            content = "no momentum" if has_momentum else "momentum"
+            raise ValueError(f"it holds {content} of the backbone, this training has another optimizer: set momentum")
+        for name, array in saved.items():
+            momentum = torch.from_numpy(np.array(array)).to(parameters[name])
+            self._optimizer.state[parameters[name]]["momentum_buffer"] = momentum.reshape(parameters[name].shape)
+
+
+class TorchBank:
+    """The centers of a layer as partial_fc.training.engine.CenterBank.
+
+    Args:
+        layer: PartialFC.
+    """
+
+    in_files = False
+
+    def __init__(self, layer: PartialFC):
+        self._layer = layer
+        self.class_start, self.num_local = layer.class_start, layer.num_local
+        self.embedding_size = layer.embedding_size
+        self.sampler: WeightIndexSampler = layer.sampler
+
+    def sequential_access(self) -> AbstractContextManager[None]:
+        """Returns a context in which all rows are read from the first to the last."""
+        return nullcontext()
+
+    def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
+        """Returns the rows of "weight" or "weight_mom" on the host, see CenterBank.host_rows."""
+        rows: torch.Tensor = getattr(self._layer, field).detach()
+        return [rows.to("cpu", copy=copied).numpy()]
+
+    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
+        """Loads centers and momentum, see CenterBank.take."""
+        saved.require_embedding_size(self.embedding_size)
+        for row in range(0, self.num_local, ROWS):
+            stop = min(row + ROWS, self.num_local)
+            classes = np.arange(self.class_start + row, self.class_start + stop)
+            saved_classes = classes if class_map is None else class_map[classes]
+            known = np.flatnonzero(saved_classes >= 0)
+            for field in ("weight", "weight_mom"):
+                values = torch.from_numpy(saved.rows(field, saved_classes[known]))
+                rows = getattr(self._layer, field).detach()[row:stop]
+                rows[torch.from_numpy(known).to(rows.device)] = values.to(rows)

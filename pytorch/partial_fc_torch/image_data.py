@@ -1,0 +1,75 @@
+"""Batches of tensors: face sets, and dummy batches without reading.
+
+Shapes: B local batch, R ranks, H, W image size, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.cursor import Place
+from partial_fc.data.training_data import DummyData, FaceData
+
+
+class ImageBatch(NamedTuple):
+    """A batch on the host.
+
+    Attributes:
+        images: (B, 3, H, W) uint8 RGB; in pinned memory if it goes to a GPU.
+        labels: (B,) int64.
+    """
+
+    images: torch.Tensor
+    labels: np.ndarray
+
+
+def face_data(faces: FaceBatches, threads: int, pinned: bool) -> FaceData[ImageBatch]:
+    """Returns the share of one rank in a face set as ImageBatches, see FaceData.
+
+    Args:
+        faces: the set, and which share of it.
+        threads: number of decoding threads.
+        pinned: whether the images are put into pinned memory, from where a GPU copies them asynchronously.
+    """
+
+    def load(place: Place) -> ImageBatch:
+        images, labels = faces.batch(*place)
+        tensor = torch.from_numpy(images)
+        return ImageBatch(tensor.pin_memory() if pinned else tensor, labels)
+
+    return FaceData(faces, threads, load)
+
+
+class DummyImages(DummyData[ImageBatch]):
+    """Dummy batches, see DummyData.
+
+    Args:
+        shape: (B, 3, H, W).
+        batches: number of batches in an epoch.
+        num_classes: C.
+        seed: of images and labels.
+        rank: rank of this process.
+        size: R.
+        pinned: see face_data.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        batches: int,
+        num_classes: int,
+        seed: int,
+        rank: int,
+        size: int,
+        pinned: bool,
+    ):
+        super().__init__(shape, batches, num_classes, seed, rank, size, self._batch)
+        images = torch.from_numpy(self.pixels)
+        self._images = images.pin_memory() if pinned else images
+
+    def _batch(self, labels: np.ndarray) -> ImageBatch:
+        return ImageBatch(self._images, labels)

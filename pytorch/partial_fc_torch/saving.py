@@ -1,0 +1,71 @@
+"""Saving the backbone and the class centers during training; called on every rank, like all callbacks."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import torch
+
+from partial_fc.training.saving import ONNX_NAME, SaveCallback
+from partial_fc.utils.atomic_io import replace_file
+
+from .engine import TorchEngine
+from .onnx_export import OnnxExport
+from .weights import FILES
+
+BACKBONE = FILES[0]
+
+
+class TorchModelSave(SaveCallback):
+    """Saves the backbone as ``backbone.pth``, a state_dict on the CPU, and ``backbone.onnx``, written by rank 0.
+
+    Collectives of a save: all-reduce ``statistics``, all-gather ``together.save_model``.
+
+    Args:
+        engine: in training.
+        folder: of the files.
+        frequent: updates between saves.
+        export: makes the ONNX file.
+    """
+
+    def __init__(self, engine: TorchEngine, folder: str, frequent: int, export: OnnxExport):
+        super().__init__(frequent, self._save)
+        self.engine, self.folder, self.export = engine, folder, export
+
+    def try_out(self) -> None:
+        """Checks that the untrained backbone can be exported (all-gather ``together.export``).
+
+        Raises:
+            JobError: On every rank, if it cannot.
+        """
+        self.engine.collectives.on_rank_zero("export", self.export.try_out)
+
+    def _save(self, num_update: int) -> None:
+        self.engine.average_statistics()
+        self.engine.collectives.on_rank_zero("save_model", self._write, num_update)
+
+    def _write(self, num_update: int) -> None:
+        state = {
+            # contiguous: another program need not know channels_last
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in self.engine.backbone.state_dict().items()
+        }
+        content = io.BytesIO()
+        torch.save(state, content)
+        replace_file(os.path.join(self.folder, BACKBONE), [content.getbuffer()])
+        # Last: if the export fails, the state_dict is written and the previous ONNX file stays.
+        replace_file(os.path.join(self.folder, ONNX_NAME), [self.export(num_update)])
+
+
+class TorchCenterSave(SaveCallback):
+    """Saves the class centers of every rank (all-gather ``together.save_centers``).
+
+    Args:
+        engine: in training.
+        frequent: updates between saves.
+    """
+
+    def __init__(self, engine: TorchEngine, frequent: int):
+        run_on_all_ranks, save = engine.collectives.run_on_all_ranks, engine.layer.save_params
+        super().__init__(frequent, lambda num_update: run_on_all_ranks("save_centers", save))

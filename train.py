@@ -1,0 +1,61 @@
+"""Trains a face-recognition embedding with Partial FC on PyTorch.
+
+One process:     python train.py
+Two processes:   bash pytorch/run.sh, or torchrun --nproc_per_node=2 train.py
+Two hosts:       torchrun --nproc_per_node=8 --nnodes=2 --node_rank=0 --master_addr=host0 --master_port=1234 train.py,
+                 and with --node_rank=1 on the other
+I/O profiling:   the same with --profile-io
+Run it again:    the same with --config models/small-arcface-demo/settings.json
+"""
+
+import os
+
+from partial_fc.distributed.env import rank_info
+from partial_fc.training.program import OPTIONS, TrainingProgram
+
+RESUME = {"0": "", "1": "auto"}  # as the tutorial's trainer has it
+
+
+class TorchTraining(TrainingProgram):
+    """The program of one process of the PyTorch trainer."""
+
+    file, trainer, description = "train.py", "torch", __doc__
+    install = "pip install -r requirement.txt"
+    options = (*OPTIONS, "output")
+
+    def import_default(self):
+        """Imports default.py and with it config.py."""
+        import default
+
+        return default
+
+    def add_arguments(self, parser):
+        """Adds what torch.distributed.launch appends to the command."""
+        parser.add_argument("--local_rank", "--local-rank", type=int, help="of the launcher; LOCAL_RANK decides")
+
+    def load_settings(self, args):
+        """Fills ``default.config``; 0 and 1 are accepted for ``resume``."""
+        args.resume = RESUME.get(args.resume, args.resume)
+        return super().load_settings(args)
+
+    def load_framework(self, settings):
+        """Imports PyTorch and checks that it has what the settings ask for."""
+        from partial_fc_torch.build import TorchFramework
+
+        return TorchFramework(backend=settings.backend)
+
+    def connect(self, settings):
+        """Starts the process group, if a launcher started several processes."""
+        from partial_fc_torch.collectives import start_process_group
+
+        if rank_info(os.environ).size > 1:
+            start_process_group(settings.backend, settings.step_timeout)
+
+
+def main(argv=None):
+    """Runs this process; returns if all went well."""
+    TorchTraining().main(argv)
+
+
+if __name__ == "__main__":
+    main()
