@@ -145,6 +145,13 @@ def average_tensors(tensors: list[torch.Tensor], size: int) -> None:
         tensor.copy_(mean.view_as(tensor))
 
 
+def average_gradients_one_by_one(_, bucket):
+    """Averages each gradient of a bucket by an all-reduce of its own; a hook of DistributedDataParallel."""
+    # DistributedDataParallel refuses annotations that are strings.
+    reduced = [dist.all_reduce(gradient, async_op=True).get_future() for gradient in bucket.gradients()]
+    return torch.futures.collect_all(reduced).then(lambda _: bucket.buffer().div_(dist.get_world_size()))
+
+
 def _has_group() -> bool:
     return dist.is_available() and dist.is_initialized()
 

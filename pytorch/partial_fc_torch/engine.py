@@ -21,7 +21,7 @@ from partial_fc.layer.sampling import WeightIndexSampler
 from partial_fc.utils.text import some
 
 from . import weights
-from .collectives import average_tensors
+from .collectives import average_gradients_one_by_one, average_tensors
 from .image_data import ImageBatch
 from .partial_fc import PartialFC
 from .pixels import normalized, to_images
@@ -85,15 +85,16 @@ class TorchEngine:
         self._parallel = self._data_parallel() if self.collectives.size > 1 else backbone
 
     def _data_parallel(self) -> DistributedDataParallel:
-        # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
-        # other buckets than the following ones. Buckets of one parameter make a resumed training equal bit for bit.
-        own_buckets = self.collectives.size > 2 and not self.on_gpu
-        return DistributedDataParallel(
+        parallel = DistributedDataParallel(
             self.backbone,
             broadcast_buffers=False,  # each rank has running statistics of its own images, see average_statistics
             gradient_as_bucket_view=True,
-            bucket_cap_mb=1e-6 if own_buckets else None,
         )
+        # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
+        # other buckets than the following ones. Summed one by one, a resumed training is equal bit for bit.
+        if self.collectives.size > 2 and not self.on_gpu:
+            parallel.register_comm_hook(None, average_gradients_one_by_one)
+        return parallel
 
     @property
     def on_gpu(self) -> bool:
