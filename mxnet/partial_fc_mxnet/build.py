@@ -39,6 +39,7 @@ class MXNetFramework:
     """MXNet and Horovod, see partial_fc.training.engine.Framework; Horovod is initialized."""
 
     collectives = collectives.OF_PROCESS
+    command = "bash run.sh"
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for MXNet": "model-symbol.json, model-0000.params",

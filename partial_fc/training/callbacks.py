@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -49,7 +50,8 @@ class CallBackLogging:
         batch_size: B; the speed counts the images of all ranks.
         writer: Of TensorBoard events, or None.
         bar: tqdm bar, or None.
-        engine: Whose waiting for data is logged; given on all ranks or on none.
+        engine: Whose waiting for data and loss scale are logged; given on all ranks or on none.
+        max_update: Length of the training, for the time that is left; 0 if not known.
 
     Attributes:
         points: A LossPoint for each line.
@@ -65,12 +67,14 @@ class CallBackLogging:
         writer: ScalarWriter | None = None,
         bar: tqdm | None = None,
         engine: Engine | None = None,
+        max_update: int = 0,
     ):
         self.frequent = frequent
         self.rank = rank
         self.global_batch = size * batch_size
         self.writer = writer
         self.bar = bar
+        self.max_update = max_update
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []
@@ -147,7 +151,7 @@ class CallBackLogging:
             point.loss,
             epoch,
             point.num_update,
-            "" if point.waiting is None else f"   Waiting for data: {100 * point.waiting:.1f} %",
+            "".join(f"   {part}" for part in self._further(point)),
         )
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{point.samples_per_second:.0f}/s")
@@ -156,6 +160,16 @@ class CallBackLogging:
             self.writer.add_scalar("samples_per_second", point.samples_per_second, point.num_update)
             if point.waiting is not None:
                 self.writer.add_scalar("waiting_for_data", point.waiting, point.num_update)
+
+    def _further(self, point: LossPoint) -> Iterator[str]:
+        """Yields the parts of a line that depend on what is known."""
+        if self._engine is not None and self._engine.loss_scale is not None:
+            yield f"Fp16 Grad Scale: {self._engine.loss_scale.scale:2.0f}"
+        if self.max_update:
+            seconds = (self.max_update - point.num_update) * self.global_batch / point.samples_per_second
+            yield f"Required: {seconds / 3600:1.0f} hours"
+        if point.waiting is not None:
+            yield f"Waiting for data: {100 * point.waiting:.1f} %"
 
 
 class CallBackFinite:

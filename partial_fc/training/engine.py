@@ -269,7 +269,10 @@ class Framework(Protocol):
         collectives: between the ranks.
         source_folders: of the framework's part of this program.
         files: what a training writes in the framework's own formats: description -> names.
+        command: that trains on this host.
     """
+
+    command: str
 
     @property
     def collectives(self) -> Collectives: ...

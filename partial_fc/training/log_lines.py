@@ -66,12 +66,13 @@ def warn_missing(paths: Sequence[str]) -> None:
         logging.warning("validation set not found, not verified: %s", path)
 
 
-def log_summary(result: TrainingResult, framework_files: Mapping[str, str]) -> None:
+def log_summary(result: TrainingResult, framework_files: Mapping[str, str], command: str) -> None:
     """Logs the last lines: accuracies, problems, files and suggested next commands.
 
     Args:
         result: of the training.
         framework_files: description -> names of what is written in the framework's own formats.
+        command: that trains with this framework.
     """
     if result.skipped:
         logging.warning("bad images skipped on all ranks: %d", result.skipped)
@@ -87,6 +88,6 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str]) -> N
     logging.info("%d updates in %.1f s, all written to %s", result.updates, result.seconds, result.folder)
     for content, names in {**_FILES, **framework_files}.items():
         logging.info("  %-37s %s", names, content)
-    logging.info("next: bash run.sh --loss cosface, bash run.sh sample_ratio=0.1, NP=4 bash run.sh")
+    logging.info("next: %s --loss cosface, %s sample_ratio=0.1, NP=4 %s", command, command, command)
     logging.info("      python -m partial_fc.inference.compare a.jpg b.jpg --model %s", result.folder)
     logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(result.folder))

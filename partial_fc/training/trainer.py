@@ -154,7 +154,14 @@ class Trainer:
         self._start = time.perf_counter()
         writer, batch_size = run_folder.writer, settings.batch_size
         self.log = CallBackLogging(
-            settings.frequent, self.rank, self.collectives.size, batch_size, writer, run_folder.bar, engine
+            settings.frequent,
+            self.rank,
+            self.collectives.size,
+            batch_size,
+            writer,
+            run_folder.bar,
+            engine,
+            settings.max_update,
         )
         self.verification = CallBackVerification(
             Embedder(engine, batch_size, settings.image_size),
@@ -280,7 +287,7 @@ class Trainer:
         )
         write_results(result)
         warn_missing(result.missing)
-        log_summary(result, self.framework.files)
+        log_summary(result, self.framework.files, self.framework.command)
 
     def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
         """Returns the problems that a verification of this set shows; none for an untrained network."""

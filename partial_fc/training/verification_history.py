@@ -52,22 +52,15 @@ def points_from_json(values: Iterable[Sequence]) -> list[VerificationPoint]:
 
 
 def log_point(name: str, point: VerificationPoint, best: float) -> None:
-    """Logs one verification of the set ``name``."""
-    logging.info(
-        "[%s][%d] Accuracy-Flip: %.5f+-%.5f   TAR@FAR=%g: %.5f   XNorm: %.4f   Best: %.5f   "
-        "Dimensions: %.1f   Mode agreement: %.3f   in %.1f s",
-        name,
-        point.num_update,
-        point.accuracy,
-        point.std,
-        point.far,
-        point.tar_at_far,
-        point.xnorm,
-        best,
-        point.dimensions,
-        point.agreement,
-        point.seconds,
-    )
+    """Logs one verification of the set ``name``; the first three lines are those of the original trainers."""
+    for line in (
+        f"XNorm: {point.xnorm:f}",
+        f"Accuracy-Flip: {point.accuracy:1.5f}+-{point.std:1.5f}",
+        f"Accuracy-Highest: {best:1.5f}",
+        f"TAR@FAR={point.far:g}: {point.tar_at_far:.5f}   Dimensions: {point.dimensions:.1f}   "
+        f"Mode agreement: {point.agreement:.3f}   in {point.seconds:.1f} s",
+    ):
+        logging.info("[%s][%d]%s", name, point.num_update, line)
 
 
 def write_point(writer: ScalarWriter, name: str, point: VerificationPoint, best: float) -> None:

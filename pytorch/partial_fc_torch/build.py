@@ -45,6 +45,7 @@ class TorchFramework:
     """
 
     collectives = OF_PROCESS
+    command = "bash pytorch/run.sh"
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",

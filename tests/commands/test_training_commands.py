@@ -15,7 +15,7 @@ GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
 
 LOG_LINE = re.compile(
     r"^Training: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-Speed \d+\.\d\d samples/sec   Loss \d+\.\d{4}   "
-    r"Epoch: (\d+)   Global Step: (\d+)   Waiting for data: (\d+\.\d) %$",
+    r"Epoch: (\d+)   Global Step: (\d+)   Required: \d+ hours   Waiting for data: (\d+\.\d) %$",
     re.MULTILINE,
 )
 

@@ -66,7 +66,9 @@ def test_files(tmp_path):
 
 def test_the_last_log_lines(caplog):
     with caplog.at_level(logging.INFO):
-        log_summary(result("models/run", problems={"val": ["collapsed"]}, skipped=3), {"weights": "model.bin"})
+        log_summary(
+            result("models/run", problems={"val": ["collapsed"]}, skipped=3), {"weights": "model.bin"}, "bash run.sh"
+        )
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         "bad images skipped on all ranks: 3",
         "[val] collapsed",

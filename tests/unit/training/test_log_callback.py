@@ -1,0 +1,33 @@
+"""The log line of a training, as users of the original trainers search for it."""
+
+import re
+from types import SimpleNamespace
+
+from partial_fc.layer.loss_scale import LossScale
+from partial_fc.training.callbacks import BatchEndParam, CallBackLogging
+
+
+def log_lines(caplog, updates=4, engine=None, **arguments):
+    log = CallBackLogging(2, 0, 2, 32, engine=engine, **arguments)
+    with caplog.at_level("INFO"):
+        for num_update in range(1, updates + 1):
+            log(BatchEndParam(1.5 * num_update, 0, num_update))
+    return [record.message for record in caplog.records]
+
+
+def test_a_line_every_frequent_updates(caplog):
+    lines = log_lines(caplog)
+    assert re.fullmatch(r"Speed \d+\.\d\d samples/sec   Loss 2\.2500   Epoch: 0   Global Step: 2", lines[0])
+    assert lines[1].endswith("Loss 5.2500   Epoch: 0   Global Step: 4")
+
+
+def test_loss_scale_and_time_left_follow_where_they_are_known(caplog):
+    engine = SimpleNamespace(
+        loss_scale=LossScale(1), waited_for_data=0.0, collectives=SimpleNamespace(max=lambda name, value: value)
+    )
+    (line,) = log_lines(caplog, 2, engine, max_update=2)
+    end = "Global Step: 2   Fp16 Grad Scale: 65536   Required: 0 hours   Waiting for data: 0.0 %"
+    assert line.endswith(end)
+    caplog.clear()
+    (line,) = log_lines(caplog, 2, engine, max_update=10**12)
+    assert int(re.search(r"Required: (\d+) hours", line)[1]) > 0
