@@ -50,6 +50,7 @@ def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp
         gathered = OF_PROCESS.gather_object("name", {"rank": dist.get_rank()})
         print(gathered == [{"rank": 0}, {"rank": 1}], OF_PROCESS.max("largest", dist.get_rank()), flush=True)
         OF_PROCESS.barrier("end")
+        dist.destroy_process_group()  # a process that ends while Gloo has threads may abort
     """
     assert sorted(two_ranks(tmp_path, code).split()) == ["1.0", "1.0", "True", "True"]
 
