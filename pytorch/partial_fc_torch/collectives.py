@@ -162,12 +162,13 @@ def _group_of(tensor: torch.Tensor):
 
 def _cpu_group():
     """A process group for the CPU; all ranks create it at the same collective if the job's own has only NCCL."""
-    return _cpu_group_beside(dist.group.WORLD)
+    world = dist.group.WORLD
+    return world if "cpu:" in dist.get_backend_config(world) else _gloo_beside(world)
 
 
 @functools.lru_cache(maxsize=1)
-def _cpu_group_beside(world):
-    return world if "cpu:" in dist.get_backend_config(world) else dist.new_group(backend="gloo")
+def _gloo_beside(world):
+    return dist.new_group(backend="gloo")
 
 
 OF_PROCESS = Collectives(TorchBackend())

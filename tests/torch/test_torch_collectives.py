@@ -36,7 +36,7 @@ def test_a_rank_that_exits_is_a_lost_connection_to_the_others(tmp_path):
             try:
                 call()
             except RuntimeError as error:
-                print("lost" if OF_PROCESS.backend.is_connection_error(error) else error)
+                print("lost" if OF_PROCESS.backend.is_connection_error(error) else error, flush=True)
         os._exit(0)
     """
     assert two_ranks(tmp_path, code).split() == ["lost"] * 3
@@ -48,11 +48,13 @@ def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp
         from partial_fc_torch.collectives import OF_PROCESS
         dist.init_process_group("cuda:gloo")
         gathered = OF_PROCESS.gather_object("name", {"rank": dist.get_rank()})
-        print(gathered == [{"rank": 0}, {"rank": 1}], OF_PROCESS.max("largest", dist.get_rank()), flush=True)
+        largest = OF_PROCESS.max("largest", dist.get_rank())
         OF_PROCESS.barrier("end")
-        dist.destroy_process_group()  # a process that ends while Gloo has threads may abort
+        if dist.get_rank() == 0:
+            print(gathered, largest, flush=True)
+        os._exit(0)
     """
-    assert sorted(two_ranks(tmp_path, code).split()) == ["1.0", "1.0", "True", "True"]
+    assert two_ranks(tmp_path, code).strip() == "[{'rank': 0}, {'rank': 1}] 1.0"
 
 
 def test_a_process_without_a_group_is_rank_0_of_1():

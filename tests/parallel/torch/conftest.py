@@ -52,3 +52,17 @@ def pytest_configure(config):
     """Only rank 0 reports passed tests; a failed test is reported by the rank on which it failed."""
     if RANK != 0:
         sys.stdout = open(os.devnull, "w")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    session.config.exit_code = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    """Ends the process itself: at exit, PyTorch 2.13 with Gloo sometimes aborts ("terminate called without ...")."""
+    if "RANK" in os.environ and hasattr(config, "exit_code"):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.exit_code)
