@@ -5,6 +5,7 @@ Shapes: B local batch, R ranks, N images, E embedding, H, W image size.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -30,6 +31,9 @@ Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
 STATE = "state:{}:"  # the momentum of a parameter, in the convention of torch.optim.SGD
+# Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
+_KNOWN = inspect.signature(DistributedDataParallel).parameters
+OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
 ROWS = 1024  # rows that are read from a file at a time
 
 
@@ -87,8 +91,8 @@ class TorchEngine:
     def _data_parallel(self) -> DistributedDataParallel:
         parallel = DistributedDataParallel(
             self.backbone,
-            broadcast_buffers=False,  # each rank has running statistics of its own images, see average_statistics
             gradient_as_bucket_view=True,
+            **OWN_BUFFERS,
         )
         # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
         # other buckets than the following ones. Summed one by one, a resumed training is equal bit for bit.
