@@ -1,0 +1,121 @@
+"""Checkpoints of a training, for the tests of both trainers: ``make(**arguments)`` builds a SmallTraining."""
+
+import numpy as np
+import pytest
+
+from partial_fc.checkpoint import SavedClasses, read_manifest
+from partial_fc.distributed.errors import JobError
+from partial_fc.training.checkpointing import CallBackCheckpoint
+from partial_fc.training.saved_training import SavedTraining
+from partial_fc.training.step_seed import StepSeed
+
+# Three batches of an epoch; both rates change after update RATES_CHANGE.
+CLASSES, BATCH, SHAPE, EPOCH, STEPS, RATES_CHANGE = 13, 4, (3, 4, 4), 3, 8, 4
+
+
+class SmallTraining:
+    """A training of STEPS updates; `fit` starts or continues it, or resumes it from a checkpoint.
+
+    Attributes:
+        engine, data: see partial_fc.training.engine.
+        losses: of all updates that it made.
+    """
+
+    def fit(self, steps, folder=None, every=0, saved=None, callbacks=()):
+        self.prepare()
+        seed = StepSeed(self.engine.seed_generators, 0, self.engine.collectives.rank)
+        seed.after(saved.manifest.num_update if saved else self.engine.num_update)
+        calls = [seed, lambda param: self.losses.append(param.loss_value)]
+        if folder:
+            self.checkpoint = CallBackCheckpoint(self.engine, folder, every)
+            calls.append(self.checkpoint)
+        self.run([*calls, *callbacks], steps, saved)
+        if folder:
+            self.checkpoint.save(steps)
+        return self
+
+    def prepare(self):
+        """Creates the parameters, if they are not there."""
+
+    def run(self, callbacks, steps, saved):
+        """Trains until `steps` updates are done."""
+        raise NotImplementedError
+
+    def rows(self, field):
+        """(L, E) centers, "weight", or momentum, "weight_mom", of this rank."""
+        return np.concatenate(self.engine.memory_bank.host_rows(field, copied=True))
+
+    def rows_of_all(self, field):
+        return np.concatenate(self.engine.collectives.gather_object(field, self.rows(field)))
+
+    def everything(self):
+        """All arrays of this rank by name."""
+        arrays = {**self.engine.parameters(), **self.engine.statistics()}
+        return {**arrays, "weight": self.rows("weight"), "weight_mom": self.rows("weight_mom")}
+
+
+def equal(first, second):
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array, err_msg=name)
+
+
+def newest(training, folder):
+    return SavedTraining.newest(folder, training.engine.collectives)
+
+
+def a_resumed_training_equals_an_uninterrupted_one(make, folder):
+    whole = make().fit(STEPS)
+    for stop in (EPOCH, RATES_CHANGE + 1):  # at the end of an epoch; within one, and after the rates have changed
+        make().fit(stop, folder, every=100)
+        again = make()
+        saved = newest(again, folder)
+        assert saved.manifest.num_update == stop
+        # Without the state of the checkpoint it would draw other negatives.
+        again.engine.memory_bank.sampler.restart(99)
+        again.fit(STEPS, saved=saved)
+        assert again.losses == whole.losses[stop:]
+        equal(again.everything(), whole.everything())
+        assert (again.engine.num_update, again.engine.num_epoch) == (STEPS, whole.engine.num_epoch)
+
+
+def a_save_in_the_background_saves_the_state_of_its_step(make, folder):
+    saving = make().fit(STEPS, folder, every=2)
+    assert [update for update, _ in folder.complete()] == [8, 6, 4, 2]
+    equal(saving.everything(), make().fit(STEPS).everything())
+    engine = saving.engine
+    bank, rank = engine.memory_bank, engine.collectives.rank
+    own_classes = np.arange(bank.class_start, bank.class_start + bank.num_local)
+    for update, path in folder.complete():
+        at = make().fit(update)
+        classes = SavedClasses.of_checkpoint(path, read_manifest(path))
+        for field in ("weight", "weight_mom"):
+            np.testing.assert_array_equal(classes.rows(field, own_classes), at.rows(field))
+        with np.load(f"{path}/backbone.npz") as backbone, np.load(f"{path}/rank-{rank:05}.npz") as own:
+            equal(dict(backbone), at.engine.parameters())
+            equal(dict(own), at.engine.statistics())
+
+
+def a_checkpoint_of_another_training_is_refused(make, folder, cases):
+    saved = newest(make().fit(2, folder, every=100), folder)
+    for arguments, message in cases:
+        with pytest.raises(JobError, match=message) as error:
+            make(**arguments).fit(3, saved=saved)
+        assert saved.path in str(error.value)
+
+
+def mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, folder):
+    first = make().fit(3, folder, every=100)
+    saved = newest(first, folder)
+    saved.class_map = np.array([5, -1, 12, 0, -1, -1, 7, 1, 2, 3, 4, 6, 8, 9, 10, 11, -1])
+    kept = saved.class_map >= 0
+    second = make(classes=len(kept))
+    fresh = second.rows_of_all("weight")
+    second.fit(3, saved=saved)
+    found, moved = second.rows_of_all("weight"), second.rows_of_all("weight_mom")
+    np.testing.assert_array_equal(found[kept], first.rows_of_all("weight")[saved.class_map[kept]])
+    np.testing.assert_array_equal(found[~kept], fresh[~kept])
+    np.testing.assert_array_equal(moved[kept], first.rows_of_all("weight_mom")[saved.class_map[kept]])
+    assert not moved[~kept].any()
+    second.fit(5)
+    assert second.engine.num_update == 5

@@ -1,0 +1,42 @@
+"""Checkpoints of a training on TorchEngine, and resuming from them bit for bit."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch_layer import E
+from torch_training import Training
+
+import checkpoint_cases
+from checkpoint_cases import CLASSES
+from partial_fc.checkpoint import CheckpointFolder
+from partial_fc_torch.collectives import OF_PROCESS
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One folder for all ranks, although each has its own tmp_path."""
+    return CheckpointFolder(OF_PROCESS.broadcast("folder", str(tmp_path)), kept=9)
+
+
+@pytest.mark.parametrize("momentum, autocast", [(0.9, None), (0.0, None), (0.9, torch.bfloat16)])
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, momentum, autocast):
+    make = partial(Training, momentum=momentum, autocast=autocast, max_grad_norm=0.5)
+    checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
+
+
+def test_a_save_in_the_background_saves_the_state_of_its_step(folder):
+    checkpoint_cases.a_save_in_the_background_saves_the_state_of_its_step(Training, folder)
+
+
+def test_a_checkpoint_of_another_training_is_refused(folder):
+    cases = [
+        ({"classes": CLASSES + 1}, f"it holds {CLASSES} classes, this training has {CLASSES + 1}"),
+        ({"width": E + 1}, f"its embedding size is {E}, this training's is {E + 1}: set embedding_size={E}"),
+        ({"momentum": 0.0}, "it holds momentum of the backbone, this training has another optimizer: set momentum"),
+    ]
+    checkpoint_cases.a_checkpoint_of_another_training_is_refused(Training, folder, cases)
+
+
+def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder):
+    checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(Training, folder)

@@ -1,0 +1,49 @@
+"""A small training on TorchEngine, the same backbone on every rank.
+
+Shapes: E embedding.
+"""
+
+import torch
+from torch import nn
+from torch_layer import LR, RANK, SIZE, E, build
+
+from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, SmallTraining
+from partial_fc.training.trainer import run_updates
+from partial_fc_torch.engine import TorchEngine
+from partial_fc_torch.image_data import DummyImages
+
+
+def small_backbone(width=E):
+    """Pixels of SHAPE -> embeddings, with dropout and running statistics."""
+    torch.manual_seed(7)
+    return nn.Sequential(
+        nn.Flatten(), nn.Dropout(0.3), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.PReLU(), nn.Linear(6, width)
+    )
+
+
+def rates(num_update):
+    """Learning rates of backbone and centers."""
+    factor = 0.1 if num_update > RATES_CHANGE else 1.0
+    return LR * factor, 2 * LR * factor
+
+
+def build_engine(backbone, classes=CLASSES, ratio=1.0, momentum=0.9, seed=0, width=E, scale=8.0, **arguments):
+    """Returns the engine of this rank."""
+    layer = build(
+        classes, ratio, (1.0, 0.3, 0.1), embedding_size=width, scale=scale, momentum=momentum, seed=seed, tile_classes=3
+    )
+    return TorchEngine(backbone, layer, rates, momentum=momentum, **arguments)
+
+
+class Training(SmallTraining):
+    """See SmallTraining."""
+
+    def __init__(self, classes=CLASSES, momentum=0.9, width=E, **arguments):
+        self.engine = build_engine(small_backbone(width), classes, 0.5, momentum, width=width, **arguments)
+        self.data = DummyImages((BATCH, *SHAPE), EPOCH, classes, 0, RANK, SIZE, pinned=False)
+        self.losses = []
+
+    def run(self, callbacks, steps, saved):
+        if saved:
+            saved.restore(self.engine, self.data)
+        run_updates(self.engine, self.data, callbacks, steps)
