@@ -9,9 +9,13 @@ Run it again:    the same with --config models/small-arcface-demo/settings.json
 """
 
 import os
+import sys
 
 from partial_fc.distributed.env import rank_info
 from partial_fc.training.program import OPTIONS, TrainingProgram
+
+# The package has a source root of its own. .venv-torch has it on its path, an environment of the user has not.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch"))
 
 RESUME = {"0": "", "1": "auto"}  # as the tutorial's trainer has it
 
@@ -50,6 +54,12 @@ class TorchTraining(TrainingProgram):
 
         if rank_info(os.environ).size > 1:
             start_process_group(settings.backend, settings.step_timeout)
+
+    def disconnect(self):
+        """Ends the process group, without which a process may abort at its end."""
+        from partial_fc_torch.collectives import end_process_group
+
+        end_process_group()
 
 
 def main(argv=None):

@@ -1,11 +1,12 @@
-"""Speed of reading images: FaceImageIter, MXNet's C++ ImageRecordIter, and a textbook reader.
+"""Speed of reading images: both trainers' readers, MXNet's C++ ImageRecordIter, and a textbook reader.
 
 . setup-utils/env.sh
 python benchmarks/reading.py              # about two minutes, on an idle machine
 
 Draws 9,600 faces of 112x112 (JPEG, about 7.5 KB) and stores them twice: in the layout of training sets, and without
 identity records, which ImageRecordIter does not support. Every reader shuffles, mirrors and returns batches of 64 as
-float32 NDArrays (64, 3, 112, 112), in a separate process; the readers run in turn, and the median of the rounds counts.
+float32 NDArrays (64, 3, 112, 112), that of PyTorch as uint8 tensors. Each runs in a separate process, the readers run
+in turn, and the median of the rounds counts. Without .venv-torch (setup-utils/install-torch.sh) PyTorch's is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
+sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch")]
+
+TORCH_PYTHON = ROOT / ".venv-torch" / "bin" / "python"
 
 BATCH, SIZE = 64, 112
 WARM_UP = 20  # batches
@@ -79,6 +82,17 @@ def face_image_iter(folder: Path, threads: int):
     return FaceImageIter(BATCH, (3, SIZE, SIZE), rec, shuffle=True, rand_mirror=True, threads=threads)
 
 
+def face_data(folder: Path, threads: int):
+    """The reader of the PyTorch trainer."""
+    from partial_fc.data.batch_loader import FaceBatches
+    from partial_fc.data.transforms import Augmentation
+    from partial_fc_torch import image_data
+
+    rec = folder / "faces" / "train.rec"
+    faces = FaceBatches(rec, BATCH, (SIZE, SIZE), shuffle=True, augmentation=Augmentation(rand_mirror=True))
+    return image_data.face_data(faces, threads, pinned=False)
+
+
 def image_record_iter(folder: Path, threads: int):
     import mxnet as mx
 
@@ -126,13 +140,17 @@ class Textbook:
         return mx.io.DataBatch([data], [labels], 0)
 
 
-READERS = {"FaceImageIter": face_image_iter, "ImageRecordIter": image_record_iter, "textbook": Textbook}
+TORCH_READER = "face_data"
+READERS = {
+    "FaceImageIter": face_image_iter,
+    TORCH_READER: face_data,
+    "ImageRecordIter": image_record_iter,
+    "textbook": Textbook,
+}
 
 
 def measure(name: str, folder: Path, threads: int, batches: int) -> float:
     """Returns images/s."""
-    import mxnet as mx
-
     reader = READERS[name](folder, threads)
     for number in range(WARM_UP + batches):
         if number == WARM_UP:
@@ -142,10 +160,9 @@ def measure(name: str, folder: Path, threads: int, batches: int) -> float:
         except StopIteration:
             reader.reset()
             batch = reader.next()
-        batch.data[0].wait_to_read()
-    speed = batches * BATCH / (time.perf_counter() - start)
-    mx.nd.waitall()
-    return speed
+        if name != TORCH_READER:  # a tensor is complete
+            batch.data[0].wait_to_read()
+    return batches * BATCH / (time.perf_counter() - start)
 
 
 # The comparison ------------------------------------------------------------------------------------
@@ -153,7 +170,8 @@ def measure(name: str, folder: Path, threads: int, batches: int) -> float:
 
 def measure_in_process(name: str, folder: Path, threads: int, batches: int) -> float:
     options = {"--reader": name, "--folder": folder, "--threads": threads, "--batches": batches}
-    command = [sys.executable, __file__, *(str(part) for option in options.items() for part in option)]
+    python = str(TORCH_PYTHON) if name == TORCH_READER else sys.executable
+    command = [python, __file__, *(str(part) for option in options.items() for part in option)]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return float(result.stdout.split()[-1])
 
@@ -166,6 +184,8 @@ def compare(folder: Path, rounds: int, batches: int) -> None:
         ("FaceImageIter", cores),
         ("textbook", 1),
     }
+    if TORCH_PYTHON.exists():
+        cases.add((TORCH_READER, cores))
     speeds: dict = {case: [] for case in sorted(cases)}
     for _ in range(rounds):
         for case, values in speeds.items():
@@ -176,7 +196,8 @@ def compare(folder: Path, rounds: int, batches: int) -> None:
         print(f"{name:16s} {threads:3d} threads {median[name, threads]:8.0f} images/s  ({spread} in {rounds} rounds)")
     ours = median["FaceImageIter", half]
     print(f"FaceImageIter / ImageRecordIter, {half} threads each: {ours / median['ImageRecordIter', half]:.2f}")
-    print(f"FaceImageIter, {cores} threads / textbook: {median['FaceImageIter', cores] / median['textbook', 1]:.2f}")
+    for name in {name for name, threads in median if threads == cores} - {"textbook", "ImageRecordIter"}:
+        print(f"{name}, {cores} threads / textbook: {median[name, cores] / median['textbook', 1]:.2f}")
 
 
 def main() -> None:

@@ -63,6 +63,9 @@ class TrainingProgram:
         """Connects the ranks of the job; returns when all have called it."""
         raise NotImplementedError
 
+    def disconnect(self) -> None:
+        """Leaves the job after a training that ended well."""
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Adds further options."""
 
@@ -149,6 +152,7 @@ class TrainingProgram:
         with framework.collectives.waiting("the start of the ranks"):
             self.connect(settings)
         run_rank(framework.collectives, work)
+        self.disconnect()
 
     def _report(self, error: BaseException, where: str = "") -> None:
         """Prints an error that refuses the training."""

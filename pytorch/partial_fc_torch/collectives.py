@@ -114,9 +114,18 @@ def start_process_group(backend: str, timeout: float) -> None:
     on_gpu = uses_gpu(backend)
     if on_gpu:
         torch.cuda.set_device(rank_info(os.environ).local_rank)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=datetime.timedelta(seconds=2 * timeout + 60)
-    )
+    limit = datetime.timedelta(seconds=2 * timeout + 60)
+    store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+    # After a restart by torchrun the store still has the addresses of processes that have ended, where Gloo would wait.
+    attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    kind = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=limit)
+
+
+def end_process_group() -> None:
+    """Ends the process group, if there is one."""
+    if _has_group():
+        dist.destroy_process_group()
 
 
 def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
