@@ -126,6 +126,7 @@ def end_process_group() -> None:
     """Ends the process group, if there is one."""
     if _has_group():
         dist.destroy_process_group()
+        _gloo_beside.cache_clear()  # a group that is still referenced is not ended
 
 
 def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:

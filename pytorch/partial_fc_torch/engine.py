@@ -80,7 +80,7 @@ class TorchEngine:
         self.num_classes: int | None = layer.num_classes
         self.max_grad_norm, self.autocast = max_grad_norm, autocast
         self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
-        self.num_update, self.num_epoch = 0, 0
+        self.num_epoch = 0
         self.data_state: dict[str, Any] | None = None
         self.waited_for_data = 0.0
         self.device = layer.weight.device
@@ -89,11 +89,7 @@ class TorchEngine:
         self._parallel = self._data_parallel() if self.collectives.size > 1 else backbone
 
     def _data_parallel(self) -> DistributedDataParallel:
-        parallel = DistributedDataParallel(
-            self.backbone,
-            gradient_as_bucket_view=True,
-            **OWN_BUFFERS,
-        )
+        parallel = DistributedDataParallel(self.backbone, gradient_as_bucket_view=True, **OWN_BUFFERS)
         # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
         # other buckets than the following ones. Summed one by one, a resumed training is equal bit for bit.
         if self.collectives.size > 2 and not self.on_gpu:
@@ -104,6 +100,15 @@ class TorchEngine:
     def on_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"
+
+    @property
+    def num_update(self) -> int:
+        """Number of updates done."""
+        return self.layer.num_update
+
+    @num_update.setter
+    def num_update(self, number: int) -> None:
+        self.layer.num_update = number
 
     @property
     def rank_flags(self) -> RankFlags:
@@ -141,7 +146,6 @@ class TorchEngine:
         self._optimizer.param_groups[0]["lr"] = learning_rate
         if self._clip(scale):
             self._optimizer.step()
-        self.num_update += 1
         return loss
 
     def _clip(self, scale: float) -> bool:
@@ -155,7 +159,7 @@ class TorchEngine:
         if self.loss_scale is None:
             return True
         if not torch.isfinite(norm):
-            self.loss_scale.overflowed(self.num_update + 1)
+            self.loss_scale.overflowed(self.num_update)
             return False
         self.loss_scale.passed()
         return True
