@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of the PyTorch trainer with the oldest PyTorch that requirement.txt admits and with the newest of the
-# package index, each in a temporary environment. PyPI's builds contain CUDA: 3 GB to fetch and 6 GB of disk for each.
+# Runs the tests of the PyTorch trainer in one process with the oldest PyTorch that requirement.txt admits and with the
+# newest of the package index, each in a temporary environment. PyPI's builds contain CUDA: 3 GB to fetch and 6 GB of
+# disk for each.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$here"
@@ -16,5 +17,4 @@ for build in "torch==$oldest.*" torch; do
     python=$folder/.venv-torch/bin/python
     "$python" -c 'import torch; print("== PyTorch", torch.__version__)'
     "$python" -m pytest -q -n 2 tests/torch tests/parallel/torch
-    "$python" -m torch.distributed.run --standalone --nproc_per_node=2 -m pytest -q tests/parallel/torch
 done
