@@ -1,6 +1,6 @@
 """What makes ArcFace collapse on the demo, and what does not: the table of docs/collapse.md.
 
-    . setup-utils/env.sh && python benchmarks/collapse.py
+    python benchmarks/collapse.py
 
 One rank of one thread trains the first 500 updates with a recipe that collapses, and then with one thing changed at a
 time. A minute each; runs whose summaries are in models/benchmark-collapse are taken from there.
@@ -40,7 +40,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- |", flush=True)
     for name, change in CHANGES.items():
         arguments = [f"{key}={value}" for key, value in {**BEFORE, **change}.items()]
-        summary = train(FOLDER, 1, 1, arguments)
+        summary = train("run.sh", FOLDER, 1, 1, arguments)
         settings = " ".join(f"`{key}={value}`" for key, value in change.items())
         print(f"| {name} | {settings} |", figures(summary), "|", flush=True)
 

@@ -1,10 +1,10 @@
 """Trains the demo with a sample of losses, sample ratios, ranks, threads and seeds, and prints two tables.
 
-    . setup-utils/env.sh && python benchmarks/demo.py [--runs 24] [--draw 15] [name=value ...]
+    python benchmarks/demo.py [--trainer torch] [name=value ...]
 
-The runs are drawn from all combinations before the first one starts; ``--draw`` seeds that. One takes 2 to 30 minutes
-on two cores. Runs whose summaries are in models/benchmark-demo are taken from there: remove the folder after a change
-of the code. Exit code 1 where an accuracy is below its bound.
+The runs are drawn from all combinations, with a seed chosen before the first one. One takes 2 to 30 minutes on two
+cores. Runs whose summaries are in models/benchmark-demo, or models/benchmark-demo-torch, are taken from there:
+remove the folder after a change of the code. Exit code 1 where an accuracy is below its bound.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "models" / "benchmark-demo"
-SIZES = ((1, 2, 3, 4), (1, 2, 4), (0, 1, 2, 3, 4))  # ranks, threads of a rank, seeds
 LEAST_ACCURACY = {1.0: 0.97, 0.1: 0.955}  # by sample ratio
 
 
@@ -35,18 +33,42 @@ class Run(NamedTuple):
     seed: int
 
 
-def sample(runs: int, draw: int) -> list[Run]:
-    """That many of all combinations, in the order drawn."""
-    every = [*itertools.starmap(Run, itertools.product(("arcface", "cosface"), LEAST_ACCURACY, *SIZES))]
-    return random.Random(draw).sample(every, runs)
+class Trainer(NamedTuple):
+    """A trainer, and of what its runs are drawn: how many, the seed, and the values of each field of Run."""
+
+    script: str
+    folder: str
+    runs: int
+    draw: int
+    values: tuple[tuple, ...]
 
 
-def train(folder: Path, ranks: int, threads: int, arguments: list[str]) -> dict:
+TRAINERS = {
+    "mxnet": Trainer(
+        "run.sh",
+        "benchmark-demo",
+        24,
+        15,
+        (("arcface", "cosface"), tuple(LEAST_ACCURACY), (1, 2, 3, 4), (1, 2, 4), (0, 1, 2, 3, 4)),
+    ),
+    "torch": Trainer(
+        "pytorch/run.sh", "benchmark-demo-torch", 12, 17, (("arcface",), (1.0,), (1, 2, 3), (1, 2, 4), (0, 1, 2, 3, 4))
+    ),
+}
+
+
+def sample(trainer: Trainer) -> list[Run]:
+    """Some of all combinations, in the order drawn."""
+    every = [*itertools.starmap(Run, itertools.product(*trainer.values))]
+    return random.Random(trainer.draw).sample(every, trainer.runs)
+
+
+def train(script: str, folder: Path, ranks: int, threads: int, arguments: list[str]) -> dict:
     """The summary of a training with these arguments, or of an earlier one with the same arguments in ``folder``."""
     models = folder / "-".join([f"{ranks}x{threads}", *arguments])
     if not list(models.glob("*/summary.json")):
         environment = {**os.environ, "NP": str(ranks), "OMP_NUM_THREADS": str(threads)}
-        command = ["bash", "run.sh", *arguments, f"models_root={models}"]
+        command = ["bash", script, *arguments, f"models_root={models}"]
         subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
     (summary,) = models.glob("*/summary.json")
     return json.loads(summary.read_text())
@@ -60,16 +82,17 @@ def figures(summary: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=24)
-    parser.add_argument("--draw", type=int, default=15)
+    parser.add_argument("--trainer", choices=TRAINERS, default="mxnet")
     parser.add_argument("arguments", nargs="*", metavar="name=value")
     args = parser.parse_intermixed_args()
     print("| loss | r | ranks | threads | seed | bound | accuracy | dimensions | mode agreement | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     found: dict[tuple[str, float], list[float]] = {}
-    for run in sample(args.runs, args.draw):
+    trainer = TRAINERS[args.trainer]
+    folder = ROOT / "models" / trainer.folder
+    for run in sample(trainer):
         arguments = [f"loss={run.loss}", f"sample_ratio={run.ratio}", f"seed={run.seed}", *args.arguments]
-        summary, least = train(FOLDER, run.ranks, run.threads, arguments), LEAST_ACCURACY[run.ratio]
+        summary, least = train(trainer.script, folder, run.ranks, run.threads, arguments), LEAST_ACCURACY[run.ratio]
         found.setdefault((run.loss, run.ratio), []).append(summary["verification"]["demo_val"])
         print(
             "|",
