@@ -24,6 +24,7 @@ loss = edict(
 )
 
 NETWORKS = ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")
+MXNET_NETWORKS = ("rx50", "rx101")  # those that the PyTorch trainer does not have
 network = edict({name: edict() for name in NETWORKS})
 
 VALIDATION_SETS = ["lfw", "cfp_fp", "cfp_ff", "agedb_30", "calfw", "cplfw", "vgg2_fp"]
@@ -229,6 +230,7 @@ def generate_config(
         settings.update(values)
     complete(settings)
     check_together(settings)
+    check_network(settings["network"], trainer)
     config.clear()
     config.update(settings)
     return config
@@ -262,6 +264,17 @@ def complete(settings):
 def absolute(path):
     """The path, where a relative one starts at the folder of this file and ``~`` is a home."""
     return os.path.join(HERE, os.path.expanduser(path))
+
+
+def check_network(name, trainer):
+    """Refuses a network that the trainer does not have.
+
+    Raises:
+        SettingsError: With the networks to choose from.
+    """
+    if trainer == "torch" and name in MXNET_NETWORKS:
+        known = ", ".join(other for other in NETWORKS if other not in MXNET_NETWORKS)
+        raise SettingsError(f"network is {name!r}, which only the mxnet trainer has: choose one of {known}")
 
 
 def check_together(settings):

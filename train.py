@@ -23,7 +23,7 @@ RESUME = {"0": "", "1": "auto"}  # as the tutorial's trainer has it
 class TorchTraining(TrainingProgram):
     """The program of one process of the PyTorch trainer."""
 
-    file, trainer, description = "train.py", "torch", __doc__
+    file, trainer, source_root, description = "train.py", "torch", "pytorch", __doc__
     install = "pip install -r requirement.txt"
     options = (*OPTIONS, "output")
 

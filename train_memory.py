@@ -16,7 +16,7 @@ from partial_fc.training.program import TrainingProgram
 class MemoryTraining(TrainingProgram):
     """The program of one rank of the MXNet trainer."""
 
-    file, trainer, description = "train_memory.py", "mxnet", __doc__
+    file, trainer, source_root, description = "train_memory.py", "mxnet", "mxnet", __doc__
     install = "bash setup-utils/install.sh"
 
     def import_default(self):
