@@ -7,6 +7,7 @@ does not overflow (Micikevicius et al. 2018, Mixed Precision Training, arXiv 171
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 # The defaults of NVIDIA's apex and MXNet's AMP.
@@ -54,11 +55,12 @@ class LossScale:
         if self.good_steps >= GROW_AFTER:
             self.scale, self.good_steps = min(2 * self.scale, LARGEST), 0
 
-    def overflowed(self, num_update: int) -> None:
+    def overflowed(self, num_update: int, log: Callable[..., object] | None = None) -> None:
         """Records an update that was skipped because a gradient was not finite, and halves the scale.
 
         Args:
-            num_update: number of the update, from 1, for the error message.
+            num_update: number of the update, from 1, for the messages.
+            log: called with a message, as logging.info; None on a rank that does not log.
 
         Raises:
             FloatingPointError: GIVE_UP_AFTER consecutive updates were skipped.
@@ -70,4 +72,7 @@ class LossScale:
                 f"{self.scale:.0f}: lower lr, set warmup_steps or max_grad_norm, look for broken images, or set "
                 "fp16=False"
             )
-        self.scale, self.good_steps = max(self.scale / 2, 1.0), 0
+        before, self.scale, self.good_steps = self.scale, max(self.scale / 2, 1.0), 0
+        if log is not None:
+            message = "float16 overflow at update %d: step skipped, loss scale %.0f -> %.0f"
+            log(message, num_update, before, self.scale)

@@ -180,9 +180,7 @@ class Schema:
         setting = self._find(name)
         value = setting.check(value)
         if setting.trainer and trainer not in ("", setting.trainer) and value != setting.default:
-            raise SettingsError(
-                f"{name} is {value!r}, but only the {setting.trainer} trainer has this setting: remove it"
-            )
+            raise SettingsError(f"{name} is {value!r}, but the {trainer} trainer does not have this setting")
         return setting.name, value
 
     def _reset(self, values: dict[str, Any]) -> dict[str, Any]:

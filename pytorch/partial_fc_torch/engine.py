@@ -6,6 +6,7 @@ Shapes: B local batch, R ranks, N images, E embedding, H, W image size.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,12 +16,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from partial_fc.checkpoint import SavedClasses
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
+from partial_fc.layer.sampling import WeightIndexSampler
 from partial_fc.utils.text import some
 
 from . import weights
-from .bank import TorchBank
 from .collectives import average_gradients_one_by_one, average_tensors
 from .image_data import ImageBatch
 from .partial_fc import PartialFC
@@ -33,6 +35,7 @@ STATE = "state:{}:"  # the momentum of a parameter, in the convention of torch.o
 # Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
+ROWS = 1024  # rows that are read from a file at a time
 
 
 class TorchEngine:
@@ -84,6 +87,9 @@ class TorchEngine:
         self.device = layer.weight.device
         self._trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
         self._optimizer = torch.optim.SGD(self._trained, lr=0.0, momentum=momentum, weight_decay=weight_decay)
+        if momentum:  # from the beginning, as a checkpoint has it also where float16 has skipped all updates so far
+            for parameter in self._trained:
+                self._optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self._parallel = self._data_parallel() if self.collectives.size > 1 else backbone
 
     def _data_parallel(self) -> DistributedDataParallel:
@@ -157,7 +163,7 @@ class TorchEngine:
         if self.loss_scale is None:
             return True
         if not torch.isfinite(norm):
-            self.loss_scale.overflowed(self.num_update)
+            self.loss_scale.overflowed(self.num_update, logging.info if self.collectives.rank == 0 else None)
             return False
         self.loss_scale.passed()
         return True
@@ -204,11 +210,16 @@ class TorchEngine:
     def parameters(self) -> Arrays:
         """Returns copies of parameters and momentum on the host; they are the same on every rank."""
         arrays = weights.parameter_arrays(self.backbone)
-        for name, parameter in self.backbone.named_parameters():
-            momentum = self._optimizer.state.get(parameter, {}).get("momentum_buffer")
-            if momentum is not None:
-                arrays[STATE.format(name)] = momentum.to("cpu", copy=True).numpy()
-        return arrays
+        return {**arrays, **{name: tensor.to("cpu", copy=True).numpy() for name, tensor in self._momentum().items()}}
+
+    def _momentum(self) -> dict[str, torch.Tensor]:
+        """Returns the momentum by its name in a checkpoint; {} if the optimizer has none."""
+        state = self._optimizer.state
+        buffers = {
+            STATE.format(name): state.get(parameter, {}).get("momentum_buffer")
+            for name, parameter in self.backbone.named_parameters()
+        }
+        return {name: buffer for name, buffer in buffers.items() if buffer is not None}
 
     def statistics(self) -> Arrays:
         """Returns copies of the running statistics on the host; every rank has those of its own images."""
@@ -228,18 +239,54 @@ class TorchEngine:
         Raises:
             ValueError: Momentum is missing, or that of another optimizer or framework.
         """
-        parameters = {STATE.format(name): parameter for name, parameter in self.backbone.named_parameters()}
-        saved = {name: array for name, array in arrays.items() if name.startswith("state:")}
-        unknown = sorted(saved.keys() - parameters.keys())
+        saved, own = {name: array for name, array in arrays.items() if name.startswith("state:")}, self._momentum()
+        names = {STATE.format(name) for name, _ in self.backbone.named_parameters()}
+        unknown = sorted(saved.keys() - names)
         if unknown:
             raise ValueError(
                 f"it holds {some(unknown)} of an optimizer that this training does not have: to take the weights "
                 "alone, start with --pretrained"
             )
-        has_momentum = self._optimizer.param_groups[0]["momentum"] > 0
-        if has_momentum != bool(saved) and num_update:
-            content = "no momentum" if has_momentum else "momentum"
+        if saved.keys() != own.keys():
+            content = "momentum" if saved else "no momentum"
             raise ValueError(f"it holds {content} of the backbone, this training has another optimizer: set momentum")
         for name, array in saved.items():
-            momentum = torch.from_numpy(np.array(array)).to(parameters[name])
-            self._optimizer.state[parameters[name]]["momentum_buffer"] = momentum.reshape(parameters[name].shape)
+            own[name].copy_(torch.from_numpy(np.array(array)).reshape(own[name].shape))
+
+
+class TorchBank:
+    """The centers of a layer as partial_fc.training.engine.CenterBank.
+
+    Args:
+        layer: PartialFC.
+    """
+
+    in_files = False
+
+    def __init__(self, layer: PartialFC):
+        self._layer = layer
+        self.class_start, self.num_local = layer.class_start, layer.num_local
+        self.embedding_size = layer.embedding_size
+        self.sampler: WeightIndexSampler = layer.sampler
+
+    def sequential_access(self) -> AbstractContextManager[None]:
+        """Returns a context in which all rows are read from the first to the last."""
+        return nullcontext()
+
+    def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
+        """Returns the rows of "weight" or "weight_mom" on the host, see CenterBank.host_rows."""
+        rows: torch.Tensor = getattr(self._layer, field).detach()
+        return [rows.to("cpu", copy=copied).numpy()]
+
+    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
+        """Loads centers and momentum, see CenterBank.take."""
+        saved.require_embedding_size(self.embedding_size)
+        for row in range(0, self.num_local, ROWS):
+            stop = min(row + ROWS, self.num_local)
+            classes = np.arange(self.class_start + row, self.class_start + stop)
+            saved_classes = classes if class_map is None else class_map[classes]
+            known = np.flatnonzero(saved_classes >= 0)
+            for field in ("weight", "weight_mom"):
+                values = torch.from_numpy(saved.rows(field, saved_classes[known]))
+                rows = getattr(self._layer, field).detach()[row:stop]
+                rows[torch.from_numpy(known).to(rows.device)] = values.to(rows)

@@ -76,12 +76,4 @@ class ScaledUpdater(mx.optimizer.Updater):
 
     def _skip(self, index) -> None:
         self.optimizer._update_count(index)
-        num_update, before = self.optimizer.num_update, self._loss_scale.scale
-        self._loss_scale.overflowed(num_update)
-        if hvd.rank() == 0:
-            self._logger.info(
-                "float16 overflow at update %d: step skipped, loss scale %.0f -> %.0f",
-                num_update,
-                before,
-                self._loss_scale.scale,
-            )
+        self._loss_scale.overflowed(self.optimizer.num_update, self._logger.info if hvd.rank() == 0 else None)
