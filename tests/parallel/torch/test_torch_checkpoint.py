@@ -19,7 +19,8 @@ def folder(tmp_path):
     return CheckpointFolder(OF_PROCESS.broadcast("folder", str(tmp_path)), kept=9)
 
 
-@pytest.mark.parametrize("momentum, autocast", [(0.9, None), (0.0, None), (0.9, torch.bfloat16)])
+# float16 starts with a loss scale that overflows in these steps.
+@pytest.mark.parametrize("momentum, autocast", [(0.9, None), (0.0, None), (0.9, torch.float16)])
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, momentum, autocast):
     make = partial(Training, momentum=momentum, autocast=autocast, max_grad_norm=0.5)
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)

@@ -6,8 +6,7 @@ The backbone is averaged by DistributedDataParallel, so this is also the test of
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, linear, normalize
-from torch_layer import LOCAL, LR, MARGINS, SIZE, E, G, all_ranks, build, build_v2
+from torch_layer import LOCAL, LR, MARGINS, SIZE, E, G, all_ranks, assert_same_training, build, build_v2, undivided
 
 from partial_fc_torch import CombinedMarginLoss
 
@@ -32,21 +31,6 @@ def backbone():
     return module
 
 
-def undivided(margins, centers):
-    """Losses, backbone and centers of the textbook form in one process, in float64."""
-    network, centers = backbone().double(), torch.from_numpy(centers).double().requires_grad_()
-    margin_loss = CombinedMarginLoss(SCALE, *margins)
-    optimizer, losses = torch.optim.SGD([*network.parameters(), centers], **SGD), []
-    for images, labels in batches():
-        cosines = linear(normalize(network(images.double())), normalize(centers))
-        loss = cross_entropy(margin_loss(cosines, labels), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, network, centers.detach().numpy()
-
-
 def divided(layer):
     """Losses, backbone and centers of a training on all ranks."""
     network = backbone()
@@ -66,10 +50,6 @@ def divided(layer):
 @pytest.mark.parametrize("builder", [build, build_v2])
 def test_training_on_all_ranks_equals_the_undivided_training(builder, name):
     layer = builder(CLASSES, 1.0, MARGINS[name], SCALE, tile_classes=5)
-    expected_losses, expected_network, expected_centers = undivided(MARGINS[name], all_ranks(layer.weight))
-    losses, network, centers = divided(layer)
-    # float32 against float64 over five large steps.
-    np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
-    for own, expected in zip(network.parameters(), expected_network.parameters()):
-        np.testing.assert_allclose(own.detach(), expected.detach(), rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(centers, expected_centers, rtol=1e-3, atol=1e-4)
+    margin_loss = CombinedMarginLoss(SCALE, *MARGINS[name])
+    expected = undivided(backbone(), all_ranks(layer.weight), batches(), margin_loss, lambda _: (LR, LR))
+    assert_same_training(divided(layer), expected)

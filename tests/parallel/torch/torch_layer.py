@@ -3,8 +3,11 @@
 Shapes: G global batch, E embedding.
 """
 
+import copy
+
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy, linear, normalize
 
 from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2
 from partial_fc_torch.collectives import OF_PROCESS
@@ -51,3 +54,45 @@ def random_batch(classes, seed=7):
     """Returns features (G, E) float32 and labels (G,) of a global batch."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((G, E)).astype(np.float32), rng.integers(0, classes, G)
+
+
+def undivided(network, centers, batches, margin_loss, rates, momentum=0.9, weight_decay=5e-4, max_norm=0.0):
+    """Trains the textbook form in one process and in float64.
+
+    Args:
+        network: backbone in float32; a copy is trained.
+        centers: (C, E).
+        batches: iterable of global batches, inputs (G, ...) and labels (G,).
+        margin_loss: CombinedMarginLoss.
+        rates: number of an update, from 1 -> learning rates of (backbone, centers).
+        momentum, weight_decay: of both.
+        max_norm: clips the gradients of the backbone; 0 does not clip.
+
+    Returns:
+        (losses, network, centers), after all batches.
+    """
+    network = copy.deepcopy(network).double()
+    centers = torch.from_numpy(centers).double().requires_grad_()
+    groups = [{"params": list(network.parameters())}, {"params": [centers]}]
+    optimizer = torch.optim.SGD(groups, momentum=momentum, weight_decay=weight_decay)
+    losses = []
+    for update, (inputs, labels) in enumerate(batches, 1):
+        cosines = linear(normalize(network(inputs.double())), normalize(centers))
+        loss = cross_entropy(margin_loss(cosines, labels), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        if max_norm:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
+        for group, rate in zip(optimizer.param_groups, rates(update)):
+            group["lr"] = rate
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, network, centers.detach().numpy()
+
+
+def assert_same_training(found, expected):
+    """Compares (losses, network, centers) in float32 with those of `undivided` after a few large steps."""
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4)
+    for own, wanted in zip(found[1].parameters(), expected[1].parameters()):
+        np.testing.assert_allclose(own.detach(), wanted.detach(), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found[2], expected[2], rtol=1e-3, atol=1e-4)

@@ -12,6 +12,8 @@ from partial_fc.training.trainer import run_updates
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.image_data import DummyImages
 
+MARGINS, SCALE = (1.0, 0.3, 0.1), 8.0
+
 
 def small_backbone(width=E):
     """Pixels of SHAPE -> embeddings, with dropout and running statistics."""
@@ -27,11 +29,9 @@ def rates(num_update):
     return LR * factor, 2 * LR * factor
 
 
-def build_engine(backbone, classes=CLASSES, ratio=1.0, momentum=0.9, seed=0, width=E, scale=8.0, **arguments):
+def build_engine(backbone, classes=CLASSES, ratio=1.0, momentum=0.9, width=E, **arguments):
     """Returns the engine of this rank."""
-    layer = build(
-        classes, ratio, (1.0, 0.3, 0.1), embedding_size=width, scale=scale, momentum=momentum, seed=seed, tile_classes=3
-    )
+    layer = build(classes, ratio, MARGINS, SCALE, width, momentum=momentum, tile_classes=3)
     return TorchEngine(backbone, layer, rates, momentum=momentum, **arguments)
 
 

@@ -1,0 +1,109 @@
+"""TorchEngine: a training on any number of ranks equals one process; statistics, embedding, and errors on all ranks."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training, undivided
+from torch_training import MARGINS, SCALE, Training, build_engine, rates
+
+from checkpoint_cases import CLASSES, SHAPE, STEPS, equal
+from partial_fc.training.callbacks import BatchEndParam, CallBackFinite
+from partial_fc_torch import CombinedMarginLoss
+from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.image_data import ImageBatch
+from partial_fc_torch.pixels import normalized
+
+LAST = SIZE - 1
+PIXELS = np.random.default_rng(5).integers(0, 256, (3, 4, 4, 3), np.uint8)
+
+
+def backbone():
+    """Without running statistics, in which the ranks differ."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
+
+
+def batches(steps=10):
+    """Global batches: images (G, 3, H, W) uint8 and labels (G,)."""
+    rng = np.random.default_rng(2)
+    for _ in range(steps):
+        images = rng.integers(0, 256, (G, *SHAPE), np.uint8)
+        yield torch.from_numpy(images), torch.from_numpy(rng.integers(0, CLASSES, G))
+
+
+def local_batches(steps=10):
+    """Those of this rank."""
+    return [ImageBatch(images[LOCAL], labels[LOCAL].numpy()) for images, labels in batches(steps)]
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.2])
+def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
+    engine = build_engine(backbone(), max_grad_norm=max_norm)
+    inputs = [(normalized(images), labels) for images, labels in batches()]
+    start, margin_loss = all_ranks(engine.layer.weight), CombinedMarginLoss(SCALE, *MARGINS)
+    expected = undivided(backbone(), start, inputs, margin_loss, rates, max_norm=max_norm)
+    losses = [float(engine.step(batch)) for batch in local_batches()]
+    assert_same_training((losses, engine.backbone, all_ranks(engine.layer.weight)), expected)
+
+
+def test_statistics_are_those_of_each_rank_until_they_are_averaged():
+    engine = Training().fit(3).engine
+    parameters, of_ranks = engine.parameters(), OF_PROCESS.gather_object("statistics", engine.statistics())
+    assert sorted(of_ranks[0]) == ["aux:3.running_mean", "aux:3.running_var"]
+    for name in of_ranks[0]:
+        assert all((of_ranks[0][name] != other[name]).any() for other in of_ranks[1:])
+    engine.average_statistics()
+    for name, array in engine.statistics().items():
+        np.testing.assert_allclose(array, np.mean([own[name] for own in of_ranks], axis=0), rtol=1e-6)
+    equal(engine.parameters(), parameters)
+
+
+def test_embedding_during_the_training_changes_nothing():
+    training = Training(max_grad_norm=0.5)
+
+    def embed(param):
+        plain = training.engine.embed(PIXELS)
+        assert plain.shape == (3, E) and plain.dtype == np.float32
+        np.testing.assert_array_equal(training.engine.embed(PIXELS), plain)
+        assert (training.engine.embed(PIXELS, batch_statistics=True) != plain).any()
+
+    equal(training.fit(STEPS, callbacks=[embed]).everything(), Training(max_grad_norm=0.5).fit(STEPS).everything())
+
+
+@pytest.mark.parametrize(
+    "labels, error, message",
+    [
+        (np.zeros(G // SIZE), TypeError, "labels are of type .*float64, expected integers"),
+        (np.full(G // SIZE, CLASSES), ValueError, f"label {CLASSES} is not one of the {CLASSES} classes"),
+    ],
+)
+def test_other_labels_on_one_rank_are_refused_on_all(labels, error, message):
+    engine, (batch, valid) = build_engine(backbone()), local_batches(2)
+    engine.step(valid)
+    before = engine.parameters()
+    with pytest.raises(error, match=message):
+        engine.step(batch._replace(labels=labels) if RANK == LAST else batch)
+    equal(engine.parameters(), before)
+    engine.step(valid)
+    assert engine.num_update == 2
+
+
+def test_a_nan_loss_stops_all_ranks_before_anything_changes():
+    engine, (batch,) = build_engine(backbone()), local_batches(1)
+    if RANK == LAST:
+        nn.init.constant_(engine.backbone[3].bias, np.nan)
+    before, centers = engine.parameters(), engine.layer.weight.clone()
+    with pytest.raises(FloatingPointError, match=rf"loss is nan at update 1 \(non-finite features on rank {LAST}\)"):
+        engine.step(batch)
+    equal(engine.parameters(), before)
+    assert torch.equal(engine.layer.weight, centers) and engine.num_update == 0
+
+
+def test_a_nan_parameter_is_named():
+    engine = build_engine(backbone())
+    check = CallBackFinite(engine, frequent=1)
+    check(BatchEndParam(0.0, 0, 0))
+    nn.init.constant_(engine.backbone[3].bias, np.inf)
+    with pytest.raises(FloatingPointError, match="3.bias is not finite after update 4: lower lr"):
+        check(BatchEndParam(0.0, 0, 4))
