@@ -24,6 +24,7 @@ loss = edict(
 )
 
 NETWORKS = ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")
+MXNET_NETWORKS = ("rx50", "rx101")  # those that the PyTorch trainer does not have
 network = edict({name: edict() for name in NETWORKS})
 
 VALIDATION_SETS = ["lfw", "cfp_fp", "cfp_ff", "agedb_30", "calfw", "cplfw", "vgg2_fp"]
@@ -162,7 +163,12 @@ SETTINGS = Schema(
     Setting("baselines", False, "also verify raw pixels and the untrained network, on the first validation set"),
     "Start",
     Setting("resume", "", "continue from this checkpoint; auto: from the newest of the run folder, if any", path=True),
-    Setting("pretrained", "", "start with the weights of this checkpoint or .params file", path=True),
+    Setting(
+        "pretrained",
+        "",
+        "start with the weights of this checkpoint or .params file, in PyTorch also of a state_dict",
+        path=True,
+    ),
     Setting("class_map", "", "also take its class centers: file that maps the classes, or same", path=True),
     "Output",
     Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
@@ -229,6 +235,7 @@ def generate_config(
         settings.update(values)
     complete(settings)
     check_together(settings)
+    check_network(settings["network"], trainer)
     config.clear()
     config.update(settings)
     return config
@@ -262,6 +269,17 @@ def complete(settings):
 def absolute(path):
     """The path, where a relative one starts at the folder of this file and ``~`` is a home."""
     return os.path.join(HERE, os.path.expanduser(path))
+
+
+def check_network(name, trainer):
+    """Refuses a network that the trainer does not have.
+
+    Raises:
+        SettingsError: With the networks to choose from.
+    """
+    if trainer == "torch" and name in MXNET_NETWORKS:
+        known = ", ".join(other for other in NETWORKS if other not in MXNET_NETWORKS)
+        raise SettingsError(f"network is {name!r}, which only the mxnet trainer has: choose one of {known}")
 
 
 def check_together(settings):

@@ -17,13 +17,14 @@ from partial_fc.training.program import OPTIONS, TrainingProgram
 # The package has a source root of its own. .venv-torch has it on its path, an environment of the user has not.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch"))
 
+DESCRIPTION = __doc__  # in the body of a class, __doc__ is that of the class
 RESUME = {"0": "", "1": "auto"}  # as the tutorial's trainer has it
 
 
 class TorchTraining(TrainingProgram):
     """The program of one process of the PyTorch trainer."""
 
-    file, trainer, description = "train.py", "torch", __doc__
+    file, trainer, source_root, description = "train.py", "torch", "pytorch", DESCRIPTION
     install = "pip install -r requirement.txt"
     options = (*OPTIONS, "output")
 
@@ -35,7 +36,9 @@ class TorchTraining(TrainingProgram):
 
     def add_arguments(self, parser):
         """Adds what torch.distributed.launch appends to the command."""
-        parser.add_argument("--local_rank", "--local-rank", type=int, help="of the launcher; LOCAL_RANK decides")
+        parser.add_argument(
+            "--local_rank", "--local-rank", type=int, metavar="N", help="accepted; the variable LOCAL_RANK decides"
+        )
 
     def load_settings(self, args):
         """Fills ``default.config``; 0 and 1 are accepted for ``resume``."""

@@ -12,11 +12,13 @@ from partial_fc.distributed.env import deterministic_allreduce
 from partial_fc.distributed.interfaces import name_interfaces
 from partial_fc.training.program import TrainingProgram
 
+DESCRIPTION = __doc__  # in the body of a class, __doc__ is that of the class
+
 
 class MemoryTraining(TrainingProgram):
     """The program of one rank of the MXNet trainer."""
 
-    file, trainer, description = "train_memory.py", "mxnet", __doc__
+    file, trainer, source_root, description = "train_memory.py", "mxnet", "mxnet", DESCRIPTION
     install = "bash setup-utils/install.sh"
 
     def import_default(self):

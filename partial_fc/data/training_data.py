@@ -22,7 +22,21 @@ DUMMY_BATCHES = 100  # of an epoch of DummyData: their labels spread over the cl
 AHEAD = 2  # decoded batches that wait, beyond one per thread in progress
 
 
-class FaceData(Generic[Batch]):
+class BatchIterator(Generic[Batch]):
+    """An iterator with the method ``next``, as MXNet's have it."""
+
+    def next(self) -> Batch:
+        """Returns the next batch."""
+        raise NotImplementedError
+
+    def __iter__(self):
+        return self
+
+    def __next__(self) -> Batch:
+        return self.next()
+
+
+class FaceData(BatchIterator[Batch]):
     """The share of one rank in a face set; threads read, decode and augment in advance, also across epochs.
 
     Args:
@@ -67,12 +81,6 @@ class FaceData(Generic[Batch]):
     def sample(self, count: int) -> np.ndarray:
         """Returns the first images, not augmented, as (count, H, W, 3) uint8 RGB; fewer if some are bad."""
         return self._faces.sample(count)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self) -> Batch:
-        return self.next()
 
     def next(self) -> Batch:
         """Returns the next batch.
@@ -121,7 +129,7 @@ class FaceData(Generic[Batch]):
         self._faces.records.close()
 
 
-class DummyData(Generic[Batch]):
+class DummyData(BatchIterator[Batch]):
     """Batches that cost nothing to read: random images, the same in every batch, with labels from all classes.
 
     Labels differ between batches and ranks. Compare its speed with that of FaceData to see whether reading limits
@@ -168,12 +176,6 @@ class DummyData(Generic[Batch]):
     def sample(self, count: int) -> np.ndarray:
         """Returns an empty array (0, H, W, 3) uint8, as there are no faces."""
         return np.empty((0, *self.pixels.shape[2:], 3), np.uint8)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self) -> Batch:
-        return self.next()
 
     def next(self) -> Batch:
         """Returns the next batch.

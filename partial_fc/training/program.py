@@ -12,17 +12,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from partial_fc.distributed.env import rank_info, share_cores
 from partial_fc.distributed.errors import REFUSED
 from partial_fc.distributed.rank_status import RankStatusStore, job_key
-from partial_fc.distributed.run_rank import run_rank
 from partial_fc.distributed.signals import block_signals, release_signals
 from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 
-from .engine import Framework
+if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
+    from .engine import Framework
 
 # Settings that have an option of their own, beside name=value.
 OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", "class_map")
@@ -32,11 +32,12 @@ class TrainingProgram:
     """A program whose ranks all parse the same command line.
 
     A subclass implements the methods that raise NotImplementedError. The framework must not be imported before
-    ``prepare_host``, because it reads environment variables once.
+    ``prepare_host``, because it reads environment variables once. NumPy must not be imported before ``import_default``.
 
     Attributes:
         file: name of the program.
         trainer: its key in TRAINERS of default.py.
+        source_root: folder of the clone with the package for the framework.
         description: for ``--help``.
         install: command that installs what it needs.
         options: settings that have an option of their own.
@@ -44,6 +45,7 @@ class TrainingProgram:
 
     file: str
     trainer: str
+    source_root: str
     description: str
     install: str
     options: Sequence[str] = OPTIONS
@@ -60,7 +62,7 @@ class TrainingProgram:
         raise NotImplementedError
 
     def connect(self, settings) -> None:
-        """Connects the ranks of the job; returns when all have called it."""
+        """Connects the ranks of the job; returns when all have called it, or raises ValueError or OSError."""
         raise NotImplementedError
 
     def disconnect(self) -> None:
@@ -137,6 +139,8 @@ class TrainingProgram:
             if ranks.rank == 0:
                 print(to_json(settings), end="")
             return
+        # An environment that setup-utils has made contains this path. One that the user has made does not.
+        sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
         watchdog = Watchdog(ranks, settings.models_root, os.environ)
         watchdog.start()
         try:
@@ -146,11 +150,13 @@ class TrainingProgram:
                 _draw_demo(settings)
             framework = self.load_framework(settings)
             work = _choose_work(args, settings, framework)
+            framework.collectives.guarded_by(watchdog)
+            with framework.collectives.waiting("the start of the ranks"):
+                self.connect(settings)
         except (ValueError, OSError, ImportError) as error:
             self._refuse(error, ranks.local_rank == 0, watchdog.rank_status)
-        framework.collectives.guarded_by(watchdog)
-        with framework.collectives.waiting("the start of the ranks"):
-            self.connect(settings)
+        from partial_fc.distributed.run_rank import run_rank
+
         run_rank(framework.collectives, work)
         self.disconnect()
 

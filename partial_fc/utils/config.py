@@ -180,7 +180,9 @@ class Schema:
         setting = self._find(name)
         value = setting.check(value)
         if setting.trainer and trainer not in ("", setting.trainer) and value != setting.default:
-            raise SettingsError(f"{name} is {value!r}, but the {trainer} trainer does not have this setting")
+            raise SettingsError(
+                f"{name} is {value!r}, but only the {setting.trainer} trainer has this setting: remove it"
+            )
         return setting.name, value
 
     def _reset(self, values: dict[str, Any]) -> dict[str, Any]:

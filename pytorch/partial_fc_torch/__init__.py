@@ -1,13 +1,17 @@
 """Partial FC on PyTorch: the distributed classification layer, backbones and the trainer around them."""
 
-from .errors import NOT_INSTALLED
+from .errors import INSTALL, NOT_INSTALLED
 
 try:
     import torch
-except ImportError as error:
-    raise ImportError(f"{NOT_INSTALLED}: {error}") from error
+except ModuleNotFoundError as error:
+    raise ImportError(NOT_INSTALLED if error.name == "torch" else f"{error}: {INSTALL}") from error
+except (ImportError, OSError) as error:  # for instance, a library of CUDA is missing
+    raise ImportError(f"PyTorch cannot be loaded ({error}): {INSTALL}") from error
 if not hasattr(torch, "Tensor"):  # a folder named torch on the path poses as an empty package
     raise ImportError(NOT_INSTALLED)
+if not torch.distributed.is_available():
+    raise ImportError(f"PyTorch {torch.__version__} is built without torch.distributed: install another build")
 
 from .backbones import get_model
 from .layer.margin_losses import ArcFace, CombinedMarginLoss, CosFace

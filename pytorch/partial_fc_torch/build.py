@@ -41,7 +41,7 @@ class TorchFramework:
         backend: of torch.distributed, see uses_gpu.
 
     Raises:
-        ValueError: ``backend`` needs GPUs, and there are none.
+        ValueError: ``backend`` needs GPUs, and there are none; or there are fewer GPUs than ranks on this host.
     """
 
     collectives = OF_PROCESS
@@ -54,6 +54,12 @@ class TorchFramework:
 
     def __init__(self, backbone: nn.Module | None = None, backend: str = ""):
         self.backbone, self._uses_gpu = backbone, uses_gpu(backend)
+        gpus, local_size = torch.cuda.device_count(), self.collectives.local_size
+        if self._uses_gpu and local_size > gpus:  # now, because a rank chooses its GPU before the ranks connect
+            raise ValueError(
+                f"{local_size} ranks on this host, but it has {plural(gpus, 'GPU')}: start one rank per GPU, or "
+                "train on the CPU with backend=gloo"
+            )
 
     @property
     def device(self) -> torch.device:
@@ -74,14 +80,8 @@ class TorchFramework:
         """Checks, before anything is read or written, that the device of this rank can run the training.
 
         Raises:
-            ValueError: There are fewer GPUs than ranks on this host, or the device cannot compute in this precision.
+            ValueError: The device cannot compute in this precision.
         """
-        gpus, job = torch.cuda.device_count(), self.collectives
-        if self._uses_gpu and job.local_size > gpus:
-            raise ValueError(
-                f"{job.local_size} ranks on this host, but it has {plural(gpus, 'GPU')}: start one rank per GPU, or "
-                "train on the CPU with backend=gloo"
-            )
         if settings.fp16 and self.device.type == "cpu":
             raise ValueError("float16 is for GPUs: set fp16=False, or bf16=True for bfloat16, which CPUs have")
 

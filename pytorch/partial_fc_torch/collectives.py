@@ -110,16 +110,24 @@ def start_process_group(backend: str, timeout: float) -> None:
         backend: see uses_gpu.
         timeout: seconds without a step that end the job. A collective gets longer, because the watchdog, which can name
             the rank that does not take part, has to be first.
+
+    Raises:
+        ValueError: A variable of the launcher is missing.
+        OSError: The ranks cannot reach each other, or rank 0 cannot listen at the address of the launcher.
     """
     on_gpu = uses_gpu(backend)
     if on_gpu:
         torch.cuda.set_device(rank_info(os.environ).local_rank)
     limit = datetime.timedelta(seconds=2 * timeout + 60)
-    store, rank, size = next(dist.rendezvous("env://", timeout=limit))
-    # After a restart by torchrun the store still has the addresses of processes that have ended, where Gloo would wait.
-    attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-    kind = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-    dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=limit)
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        # After a restart by torchrun the store has the addresses of processes that have ended, where Gloo would wait.
+        attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+        kind = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=limit)
+    except dist.DistError as error:
+        address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
+        raise OSError(f"cannot connect the ranks at {address}: {error_message(error)}") from error
 
 
 def end_process_group() -> None:

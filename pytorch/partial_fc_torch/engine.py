@@ -16,13 +16,12 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from partial_fc.checkpoint import SavedClasses
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
-from partial_fc.layer.sampling import WeightIndexSampler
 from partial_fc.utils.text import some
 
 from . import weights
+from .bank import TorchBank
 from .collectives import average_gradients_one_by_one, average_tensors
 from .image_data import ImageBatch
 from .partial_fc import PartialFC
@@ -35,7 +34,6 @@ STATE = "state:{}:"  # the momentum of a parameter, in the convention of torch.o
 # Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
-ROWS = 1024  # rows that are read from a file at a time
 
 
 class TorchEngine:
@@ -252,41 +250,3 @@ class TorchEngine:
             raise ValueError(f"it holds {content} of the backbone, this training has another optimizer: set momentum")
         for name, array in saved.items():
             own[name].copy_(torch.from_numpy(np.array(array)).reshape(own[name].shape))
-
-
-class TorchBank:
-    """The centers of a layer as partial_fc.training.engine.CenterBank.
-
-    Args:
-        layer: PartialFC.
-    """
-
-    in_files = False
-
-    def __init__(self, layer: PartialFC):
-        self._layer = layer
-        self.class_start, self.num_local = layer.class_start, layer.num_local
-        self.embedding_size = layer.embedding_size
-        self.sampler: WeightIndexSampler = layer.sampler
-
-    def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
-        return nullcontext()
-
-    def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
-        """Returns the rows of "weight" or "weight_mom" on the host, see CenterBank.host_rows."""
-        rows: torch.Tensor = getattr(self._layer, field).detach()
-        return [rows.to("cpu", copy=copied).numpy()]
-
-    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Loads centers and momentum, see CenterBank.take."""
-        saved.require_embedding_size(self.embedding_size)
-        for row in range(0, self.num_local, ROWS):
-            stop = min(row + ROWS, self.num_local)
-            classes = np.arange(self.class_start + row, self.class_start + stop)
-            saved_classes = classes if class_map is None else class_map[classes]
-            known = np.flatnonzero(saved_classes >= 0)
-            for field in ("weight", "weight_mom"):
-                values = torch.from_numpy(saved.rows(field, saved_classes[known]))
-                rows = getattr(self._layer, field).detach()[row:stop]
-                rows[torch.from_numpy(known).to(rows.device)] = values.to(rows)

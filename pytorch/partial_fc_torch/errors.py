@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-NOT_INSTALLED = "PyTorch is not installed: run `pip install -r requirement.txt` (Python 3.10 or newer)"
+INSTALL = "run `pip install -r requirement.txt` in an environment without MXNet (Python 3.10 or newer)"
+NOT_INSTALLED = f"PyTorch is not installed: {INSTALL}"
 
 # What C++ adds to a message, and the stack trace that follows it.
 _CPP_TRACE = "\nException raised from "

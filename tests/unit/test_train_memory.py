@@ -42,6 +42,7 @@ def test_help_and_settings_are_printed_by_rank_0_only(arguments, part):
 def test_help_lists_every_setting_and_option():
     text = train_memory("--help").stdout
     assert default.describe_settings() in text
+    assert "bash run.sh" in text
     assert all(option in text for option in ("--config FILE", "--print-config", "--models-root", "--class-map"))
 
 
