@@ -163,12 +163,7 @@ SETTINGS = Schema(
     Setting("baselines", False, "also verify raw pixels and the untrained network, on the first validation set"),
     "Start",
     Setting("resume", "", "continue from this checkpoint; auto: from the newest of the run folder, if any", path=True),
-    Setting(
-        "pretrained",
-        "",
-        "start with the weights of this checkpoint or .params file, in PyTorch also of a state_dict",
-        path=True,
-    ),
+    Setting("pretrained", "", "start with these weights: checkpoint, .params or (PyTorch) state_dict file", path=True),
     Setting("class_map", "", "also take its class centers: file that maps the classes, or same", path=True),
     "Output",
     Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
