@@ -9,13 +9,9 @@ Run it again:    the same with --config models/small-arcface-demo/settings.json
 """
 
 import os
-import sys
 
 from partial_fc.distributed.env import rank_info
 from partial_fc.training.program import OPTIONS, TrainingProgram
-
-# The package has a source root of its own. .venv-torch has it on its path, an environment of the user has not.
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch"))
 
 DESCRIPTION = __doc__  # in the body of a class, __doc__ is that of the class
 RESUME = {"0": "", "1": "auto"}  # as the tutorial's trainer has it

@@ -128,6 +128,7 @@ class TrainingProgram:
         try:
             args = self.parse_args(argv)
             settings = self.load_settings(args)
+            from .run_folder import output_folder  # with libraries whose absence is reported
         except (ValueError, OSError, ImportError) as error:
             if ranks.size == 1:
                 self._report(error)
@@ -141,7 +142,7 @@ class TrainingProgram:
             return
         # An environment that setup-utils has made contains this path. One that the user has made does not.
         sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
-        watchdog = Watchdog(ranks, settings.models_root, os.environ)
+        watchdog = Watchdog(ranks, os.path.dirname(output_folder(settings)), os.environ)
         watchdog.start()
         try:
             share_cores(os.environ)
