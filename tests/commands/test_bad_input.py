@@ -1,49 +1,78 @@
-"""Bad input ends all ranks fast, with a non-zero exit code and one error message."""
+"""Bad input to either trainer ends all ranks fast, with a non-zero exit code and one error message."""
 
 import fcntl
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
-import sysconfig
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.recordio.reader import RecordReader
+from partial_fc.utils.text import plural
 from paths import ROOT
 
 # Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take forever.
 FAST = 45
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # two of PyTorch spend seconds on each step of a busy machine
+
+TORCH = ROOT / ".venv-torch" / "bin" / "python"
+needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
+
+# What the launchers add: run.sh repeats the arguments; torchrun logs, and reports the exit codes at the end.
+OF_LAUNCHER = re.compile(r"^(run\.sh: |W\d{4} ).*\n|^E\d{4} (.|\n)*", re.MULTILINE)
 
 
-def refused(run, *arguments, message, **environment):
-    """Runs two ranks with these arguments and checks that they end with `message`, once."""
-    start = time.monotonic()
-    result = run("bash", "run.sh", *arguments, timeout=FAST, **environment)
+class Program(NamedTuple):
+    """A command that trains, its number of ranks, and its exit code for bad input."""
+
+    command: list
+    ranks: int
+    code: int
+
+
+MXNET = Program(["bash", "run.sh"], 2, 2)
+TORCH_ALONE = Program([TORCH, "train.py"], 1, 2)
+TORCHRUN = Program([TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "train.py"], 2, 1)
+
+# One process of PyTorch takes a third as long as two under torchrun, which run what differs between ranks.
+either_trainer = pytest.mark.parametrize(
+    "program", [pytest.param(MXNET, id="mxnet"), pytest.param(TORCH_ALONE, id="torch", marks=needs_torch)]
+)
+either_trainer_on_two_ranks = pytest.mark.parametrize(
+    "program", [pytest.param(MXNET, id="mxnet"), pytest.param(TORCHRUN, id="torchrun", marks=needs_torch)]
+)
+
+
+def refused(run, program, *arguments, message, **environment):
+    """Runs all ranks with these arguments and checks that they end with `message`, once."""
+    result = run(*program.command, *arguments, timeout=FAST, **ONE_THREAD, **environment)
     output = result.stdout + result.stderr
-    assert result.returncode != 0, output
-    lines = [line for line in output.splitlines() if not line.startswith("run.sh: ")]  # which repeats the arguments
-    assert "\n".join(lines).count(message) == 1, output
-    assert output.count("error") == 1, output
-    assert "Traceback" not in output
-    assert time.monotonic() - start < FAST
+    assert result.returncode == program.code, output
+    own = OF_LAUNCHER.sub("", output)
+    assert own.count(message) == 1, output
+    assert own.count("error") == 1, output
+    assert "Traceback" not in own
 
 
-# tests/unit/utils/test_config.py has every setting and preset, tests/unit/test_train_memory.py one rank.
+# tests/unit/utils/test_config.py has every setting and preset, tests/unit/test_command_line.py the rest.
 @pytest.mark.parametrize(
-    "arguments, message",
+    "program, arguments, message",
     [
-        (["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
-        (["batch_size=many"], "batch_size is 'many', but must be of type int"),
-        (["decode_threads=1000000"], "decode_threads is 1000000, but must be at least 0 and at most 1024"),
-        (["--sample_ratio", "0.1"], "unrecognized arguments: --sample_ratio"),
+        (MXNET, ["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
+        (MXNET, ["batch_size=many"], "batch_size is 'many', but must be of type int"),
+        (MXNET, ["decode_threads=1000000"], "decode_threads is 1000000, but must be at least 0 and at most 1024"),
+        (MXNET, ["--sample_ratio", "0.1"], "unrecognized arguments: --sample_ratio"),
+        pytest.param(TORCHRUN, ["--dataset", "emor"], "unknown dataset 'emor': did you mean", marks=needs_torch),
     ],
 )
-def test_settings(run, arguments, message):
-    refused(run, *arguments, message=message)
+def test_settings(run, program, arguments, message):
+    refused(run, program, *arguments, message=message)
 
 
 def test_help_is_printed_once(run):
@@ -52,40 +81,50 @@ def test_help_is_printed_once(run):
     assert result.stdout.count("momentum=0.9 ") == 1
 
 
-def test_a_data_set_that_is_not_there(run, tmp_path):
-    refused(run, "--dataset", "emore", f"data_root={tmp_path}", message=f"{tmp_path}/emore/train.rec")
+@either_trainer
+def test_a_data_set_that_is_not_there(run, program, tmp_path):
+    arguments = ["--dataset", "glint360k", f"data_root={tmp_path}", f"models_root={tmp_path}"]
+    refused(run, program, *arguments, message=f"{tmp_path}/glint360k/train.rec")
 
 
+@either_trainer
 @pytest.mark.parametrize("name", ["train.rec", "train.idx"])
-def test_an_empty_file(run, settings, faces, tmp_path, name):
+def test_an_empty_file(run, program, settings, faces, tmp_path, name):
     for other in ("train.rec", "train.idx", "property"):
         (tmp_path / other).write_bytes(b"" if other == name else faces.with_name(other).read_bytes())
-    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", message=str(tmp_path / name))
+    refused(run, program, *settings, f"rec={tmp_path / 'train.rec'}", message=str(tmp_path / name))
 
 
-def test_a_label_past_the_classes_names_the_record(run, settings, faces):
-    refused(run, *settings, "num_classes=15", message=f"{faces}: image with key 121 at offset")
+@either_trainer_on_two_ranks
+def test_a_label_past_the_classes_names_the_record(run, program, settings, faces):
+    refused(run, program, *settings, "num_classes=15", message=f"{faces}: image with key 121 at offset")
 
 
-def test_a_batch_larger_than_the_data(run, settings):
-    refused(run, *settings, "batch_size=200", message="needs 400 images, there are 160")
+@either_trainer
+def test_a_batch_larger_than_the_data(run, program, settings):
+    message = f"on {plural(program.ranks, 'rank')} needs {200 * program.ranks} images, there are 160"
+    refused(run, program, *settings, "batch_size=200", message=message)
 
 
-def test_images_of_another_size(run, settings):
-    refused(run, *settings, "image_size=96", message="has images of 112x112")
+@either_trainer
+def test_images_of_another_size(run, program, settings):
+    refused(run, program, *settings, "image_size=96", message="has images of 112x112")
 
 
-def test_an_output_folder_that_cannot_be_made(run, settings, tmp_path):
+@either_trainer
+def test_an_output_folder_that_cannot_be_made(run, program, settings, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    refused(run, *settings, f"models_root={tmp_path / 'file'}", message="cannot create the output folder")
+    refused(run, program, *settings, f"models_root={tmp_path / 'file'}", message="cannot create the output folder")
 
 
-def test_centers_that_do_not_fit_into_memory(run, settings):
-    message = "need 7629.4 GiB for the 2 ranks of this host"
-    refused(run, *settings, "num_classes=2000000000", "embedding_size=512", message=message)
+@either_trainer
+def test_centers_that_do_not_fit_into_memory(run, program, settings):
+    message = f"need 7629.4 GiB for the {plural(program.ranks, 'rank')} of this host"
+    refused(run, program, *settings, "num_classes=2000000000", "embedding_size=512", message=message)
 
 
-def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, faces, tmp_path):
+@either_trainer
+def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, program, settings, faces, tmp_path):
     for name in ("train.idx", "property"):
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
     reader = RecordReader(str(faces), str(faces.with_name("train.idx")))
@@ -93,79 +132,129 @@ def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, f
     start = int(reader.index.offsets[reader.row(77)]) + 8 + 24
     content[start : start + 400] = bytes(400)
     (tmp_path / "train.rec").write_bytes(content)
-    # Twelve batches of 16: every image is drawn in the first ten.
-    arguments = [*settings, f"rec={tmp_path / 'train.rec'}", "max_update=12"]
-    refused(run, *arguments, message="key 77 at offset")
-    result = run("bash", "run.sh", *arguments, "skip_bad_images=1")
+    updates = 24 // program.ranks  # of 160 images, the first 20 batches of 8 draw every one
+    arguments = [*settings, f"rec={tmp_path / 'train.rec'}", f"max_update={updates}"]
+    refused(run, program._replace(code=1), *arguments, message="key 77 at offset")
+    result = run(*program.command, *arguments, "skip_bad_images=1", **ONE_THREAD)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "skipped, bad image 1 of at most 1: " in result.stdout + result.stderr
     assert "bad images skipped on all ranks: 1" in result.stdout
     summary = json.loads((tmp_path / "models" / "small-arcface-demo" / "summary.json").read_text())
-    assert (summary["updates"], summary["skipped_images"]) == (12, 1)
+    assert (summary["updates"], summary["skipped_images"]) == (updates, 1)
 
 
-def test_a_damaged_validation_image_ends_all_ranks(run, settings, faces, tmp_path):
+@either_trainer_on_two_ranks
+def test_a_damaged_validation_image_ends_all_ranks(run, program, settings, faces, tmp_path):
     for name in ("train.rec", "train.idx", "property"):
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
     images, issame = read_pairs(faces.with_name("demo_val.bin"))
     # Only the first rank embeds it; the other one must not wait.
     write_pairs(tmp_path / "demo_val.bin", [b"no image", *images[1:]], issame)
     message = "image 0 of the validation set demo_val cannot be decoded (8 bytes) (rank 0 of 2)"
-    refused(run, *settings, f"rec={tmp_path / 'train.rec'}", message=message)
+    refused(run, program, *settings, f"rec={tmp_path / 'train.rec'}", message=message)
 
 
 def test_a_network_the_images_are_too_small_for(run, settings, faces, tmp_path):
     for name in ("train.rec", "train.idx"):
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
     arguments = [*settings, f"rec={tmp_path / 'train.rec'}", "--network", "mbf", "image_size=16"]
-    refused(run, *arguments, message="kernel size exceed input")
+    refused(run, MXNET, *arguments, message="kernel size exceed input")
 
 
-def test_a_second_training_into_the_same_folder_is_refused(run, settings, tmp_path):
+@either_trainer
+def test_a_second_training_into_the_same_folder_is_refused(run, program, settings, tmp_path):
     folder = tmp_path / "models" / "small-arcface-demo"
     folder.mkdir(parents=True)
     with open(folder / "training.log", "w") as log:
         fcntl.flock(log, fcntl.LOCK_EX)
-        refused(run, *settings, message=f"another training is writing to {folder}")
+        refused(run, program, *settings, message=f"another training is writing to {folder}")
     assert folder.exists()
 
 
-# train_memory.py with what .pth files bring on Python 3.12 and 3.13: distutils, out of setuptools, and the shims.
+@needs_torch
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["backend=nccl"], "backend is nccl, which needs GPUs, but PyTorch "),
+        (["fp16=True"], "float16 is for GPUs: set fp16=False, or bf16=True"),
+    ],
+)
+def test_what_needs_a_gpu(run, settings, arguments, message):
+    refused(run, TORCH_ALONE, *settings, *arguments, message=message, CUDA_VISIBLE_DEVICES="")
+
+
+@needs_torch
+def test_a_port_that_another_program_uses(run, settings):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+        message = f"cannot connect the ranks at 127.0.0.1:{port}: "
+        refused(run, TORCH_ALONE, *settings, message=message, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **ranks)
+
+
+# A program with what .pth files bring on Python 3.12 and 3.13: distutils, out of setuptools, and MXNet's shims.
 WITH_SHIMS = """
 import importlib.util, runpy, sys
 for name in ("setuptools", "stack_shims"):
     if importlib.util.find_spec(name):
         __import__(name)
-sys.argv[0] = "train_memory.py"
+sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def packages_without(missing, folder):
-    """A folder of links to every installed package but one."""
-    installed = Path(sysconfig.get_paths()["purelib"])
-    for path in installed.iterdir():
+def link_packages(python, folder, missing):
+    """Links every package that is installed for a Python into a folder, but one."""
+    code = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    installed = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    folder.mkdir()
+    for path in Path(installed).iterdir():
         if path.name != missing and not path.name.startswith(f"{missing}-") and path.suffix != ".pth":
             (folder / path.name).symlink_to(path)
-    return folder
 
 
 @pytest.mark.parametrize(
-    "missing, message",
+    "python, program, missing, message, install",
     [
-        ("easydict", "No module named 'easydict'"),
-        ("mxnet", "MXNet is not installed"),
-        ("horovod", "Horovod is not installed"),
+        (sys.executable, "train_memory.py", *case, "bash setup-utils/install.sh")
+        for case in (
+            ("easydict", "No module named 'easydict'"),
+            ("numpy", "No module named 'numpy'"),
+            ("mxnet", "MXNet is not installed"),
+            ("horovod", "Horovod is not installed"),
+        )
+    ]
+    + [
+        pytest.param(TORCH, "train.py", *case, "pip install -r requirement.txt", marks=needs_torch)
+        for case in (
+            ("easydict", "No module named 'easydict'"),
+            ("numpy", "No module named 'numpy'"),
+            ("torch", "PyTorch is not installed"),
+        )
     ],
 )
-def test_a_missing_package_says_what_to_run(missing, message, settings, tmp_path):
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    roots = [packages_without(missing, packages), ROOT, ROOT / "mxnet"]
+def test_a_missing_package_says_what_to_run(python, program, missing, message, install, settings, tmp_path):
+    link_packages(python, tmp_path / "packages", missing)
     # -S: without site, the environment's own packages are not found, only those of the links.
-    command = [sys.executable, "-S", "-c", WITH_SHIMS, *settings]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
+    command = [python, "-S", "-c", WITH_SHIMS, program, *settings]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "packages")}
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=FAST, env=env)
-    assert result.returncode != 0
-    assert message in result.stderr and "run `bash setup-utils/install.sh`" in result.stderr, result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr and f"run `{install}`" in result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "python, program, message",
+    [(TORCH, "train_memory.py", "MXNet is not installed"), (sys.executable, "train.py", "PyTorch is not installed")],
+)
+def test_the_python_of_the_other_trainer(run, settings, python, program, message):
+    refused(run, Program([python, program], 1, 2), *settings, message=message)
+
+
+@needs_torch
+def test_a_folder_named_torch_is_not_pytorch(run, settings, tmp_path):
+    (tmp_path / "torch").mkdir()
+    command = [sys.executable, "train.py"]
+    refused(run, Program(command, 1, 2), *settings, message="PyTorch is not installed", PYTHONPATH=str(tmp_path))

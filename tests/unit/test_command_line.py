@@ -1,0 +1,115 @@
+"""The command lines of train_memory.py and train.py as far as they need no framework."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import default
+from paths import ROOT
+
+# Like the program itself (-c puts the working folder first), and fails if a framework or a trainer is imported.
+PROGRAM = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+for name in ("mxnet", "horovod", "partial_fc_mxnet", "torch", "partial_fc_torch"):
+    sys.modules[name] = None
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+
+
+def mpirun(rank):
+    """What Open MPI's mpirun tells one of two ranks."""
+    names = {name: f"OMPI_COMM_WORLD_{name}" for name in FIELDS}
+    return {names[name]: str(value) for name, value in zip(FIELDS, (rank, 2, rank, 2))}
+
+
+def torchrun(rank):
+    """What torchrun tells one of two ranks."""
+    names = {"SIZE": "WORLD_SIZE", "LOCAL_SIZE": "LOCAL_WORLD_SIZE"}
+    values = {names.get(name, name): str(value) for name, value in zip(FIELDS, (rank, 2, rank, 2))}
+    return {**values, "TORCHELASTIC_RUN_ID": "run", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+PROGRAMS = {"train_memory.py": ("mxnet", mpirun), "train.py": ("torch", torchrun)}
+both = pytest.mark.parametrize("program", PROGRAMS)
+
+
+def start(program, *arguments, **environment):
+    command = [sys.executable, "-c", PROGRAM, program, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, **pipes)
+
+
+def run(program, *arguments):
+    """Returns exit code, output and errors of one process without a launcher."""
+    return finish(start(program, *arguments))
+
+
+def run_ranks(program, *arguments):
+    """Returns those of two ranks that start together."""
+    _, launcher = PROGRAMS[program]
+    return [finish(process) for process in [start(program, *arguments, **launcher(rank)) for rank in (0, 1)]]
+
+
+def finish(process):
+    with process:
+        output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors
+
+
+@both
+@pytest.mark.parametrize("arguments, part", [(["--help"], "momentum=0.9 "), (["--print-config"], '"momentum": 0.9')])
+def test_help_and_settings_are_printed_by_rank_0_only(program, arguments, part):
+    (code, output, errors), other = run_ranks(program, *arguments)
+    assert (code, output.count(part), errors) == (0, 1, "")
+    assert other == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "program, parts",
+    [("train_memory.py", ["bash run.sh"]), ("train.py", ["torchrun", "--output VALUE", "--local_rank N"])],
+)
+def test_help_lists_every_setting_and_option(program, parts):
+    _, text, _ = run(program, "--help")
+    assert default.describe_settings(PROGRAMS[program][0]) in text
+    assert all(part in text for part in (*parts, "--config FILE", "--print-config", "--models-root", "--class-map"))
+
+
+@both
+def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_path):
+    arguments = ["--dataset", "emore", "--loss=cosface", "lr=0.3", f"--models-root={tmp_path}"]
+    _, printed, _ = run(program, *arguments, "--print-config")
+    path = tmp_path / "printed.json"
+    path.write_text(printed)
+    assert run(program, "--config", str(path), "--print-config") == (0, printed, "")
+    settings = json.loads(run(program, "--config", str(path), "lr=0.2", "--print-config")[1])
+    assert settings == {**json.loads(printed), "lr": 0.2}
+    assert (settings["num_classes"], settings["margins"]) == (85742, [1.0, 0.0, 0.4])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["momentum=1.5"], "error: momentum is 1.5, but must be at least 0 and below 1\n"),
+        (["--network", "r10"], "error: unknown network 'r10': did you mean 'r100'? "),
+        (
+            ["--config", "none.json"],
+            f"error: cannot read the settings in {ROOT}/none.json: No such file or directory\n",
+        ),
+        (["--momentum", "0.5"], "error: unrecognized arguments: --momentum; see python {program} --help\n"),
+        (["--profile-seconds", "3"], "error: --profile-seconds is 3.0, but must be above 0 and go with --profile-io; "),
+    ],
+)
+@pytest.mark.parametrize(
+    "program, more", [("train_memory.py", []), ("train_memory.py", ["--print-config"]), ("train.py", [])]
+)
+def test_what_is_refused_ends_with_one_line_and_without_a_folder(program, arguments, message, more, tmp_path):
+    code, output, errors = run(program, *arguments, *more, f"models_root={tmp_path / 'models'}")
+    assert (code, output) == (2, "")
+    assert errors.startswith(message.replace("{program}", program)) and errors.count("\n") == 1
+    assert not (tmp_path / "models").exists()
