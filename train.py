@@ -9,6 +9,7 @@ Run it again:    the same with --config models/small-arcface-demo/settings.json
 """
 
 import os
+import sys
 
 from partial_fc.distributed.env import rank_info
 from partial_fc.training.program import OPTIONS, TrainingProgram
@@ -55,14 +56,20 @@ class TorchTraining(TrainingProgram):
             start_process_group(settings.backend, settings.step_timeout)
 
     def disconnect(self):
-        """Ends the process group, without which a process may abort at its end."""
+        """Ends this process if it is one of several.
+
+        At exit, PyTorch 2.13 with Gloo sometimes aborts, also after the process group has ended.
+        """
         from partial_fc_torch.collectives import end_process_group
 
-        end_process_group()
+        if rank_info(os.environ).size > 1:
+            end_process_group()
+            sys.stdout.flush()
+            os._exit(0)
 
 
 def main(argv=None):
-    """Runs this process; returns if all went well."""
+    """Runs this process; returns, or ends it with code 0, if all went well."""
     TorchTraining().main(argv)
 
 
