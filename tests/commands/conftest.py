@@ -14,6 +14,8 @@ from paths import ROOT
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CLASSES = 20
+TORCH = ROOT / ".venv-torch" / "bin"
+needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
 
 
 @pytest.fixture(scope="session")

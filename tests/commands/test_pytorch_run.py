@@ -6,11 +6,10 @@ import signal
 import subprocess
 
 import pytest
-from conftest import slow
+from conftest import TORCH, needs_torch, slow
 
 from paths import ROOT
 
-VENV = ROOT / ".venv-torch"
 LIMIT = 90  # seconds
 # Trains 3 steps, or until it is asked to stop. The second rank fails in the first attempt if it is asked to. A process
 # that ends otherwise while Gloo has threads may abort.
@@ -36,7 +35,7 @@ dist.destroy_process_group()
 print("finished\\n", end="")
 """
 
-pytestmark = pytest.mark.skipif(not VENV.exists(), reason="no .venv-torch (install-torch.sh makes it)")
+pytestmark = needs_torch
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def clone(tmp_path):
     shutil.copytree(ROOT / "setup-utils", clone / "setup-utils")
     shutil.copytree(ROOT / "pytorch", clone / "pytorch")
     (clone / "setup-utils" / "install-torch.sh").write_text("")
-    (clone / ".venv-torch").symlink_to(VENV)
+    (clone / ".venv-torch").symlink_to(TORCH.parent)
     (clone / "train.py").write_text(PROGRAM)
     return clone
 

@@ -1,0 +1,135 @@
+"""The commands of the PyTorch trainer: the tutorial's and torchrun, the files that they write, and resuming."""
+
+import json
+import re
+import socket
+
+import numpy as np
+import pytest
+from conftest import CLASSES, TORCH, needs_torch
+
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+
+pytestmark = needs_torch
+
+PYTHON = TORCH / "python"
+LOG_LINE = re.compile(
+    r"^Training: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-Speed \d+\.\d\d samples/sec   Loss \d+\.\d{4}   "
+    r"Epoch: (\d+)   Global Step: (\d+)   ",
+    re.MULTILINE,
+)
+FILES = {
+    *("backbone.onnx", "backbone.pth", "training.log", "summary.json", "settings.json", "report.html", "curves.png"),
+    *("tensorboard", "checkpoints", ".run"),
+}
+# Prints what each file with tensors holds.
+LOAD = """
+import sys, torch
+for path in sys.argv[1:]:
+    content = torch.load(path, weights_only=True)
+    tensors = content if isinstance(content, dict) else {"": content}
+    for name, tensor in list(tensors.items())[:1]:
+        print(name, tuple(tensor.shape), tensor.dtype, tensor.device)
+"""
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "ms1mv3_arcface_small"
+
+
+@pytest.fixture
+def arguments(settings, output):
+    return [*settings, f"output={output}"]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def succeed(result):
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def check_outcome(folder, ranks):
+    """Checks the output folder of seven updates at batch size 8 on 160 images."""
+    lines = LOG_LINE.findall((folder / "training.log").read_text())
+    epoch = 160 // (8 * ranks)
+    assert [(int(e), int(s)) for e, s in lines] == [((s - 1) // epoch, s) for s in (2, 4, 6, 7)]
+    centers = {f"rank_{rank}_softmax_weight{kind}.pt" for rank in range(ranks) for kind in ("", "_mom")}
+    assert {path.name for path in folder.iterdir()} == FILES | centers
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["ranks"], summary["updates"], summary["network"], summary["loss"]) == (ranks, 7, "small", "arcface")
+    assert set(summary["versions"]) >= {"torch", "numpy", "python"} and "mxnet" not in summary["versions"]
+
+
+def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, output):
+    port = f"--master_port={free_port()}"
+    command = "-m torch.distributed.launch --nproc_per_node=2 --nnodes=1 --node_rank=0 --master_addr=127.0.0.1".split()
+    succeed(run(PYTHON, *command, port, "train.py", *arguments))
+    check_outcome(output, 2)
+    names = ["backbone.pth", "rank_0_softmax_weight.pt", "rank_1_softmax_weight_mom.pt"]
+    shape = f"({CLASSES // 2}, 128)"
+    assert succeed(run(PYTHON, "-c", LOAD, *(output / name for name in names))).stdout.splitlines() == [
+        "conv1.weight (16, 3, 7, 7) torch.float32 cpu",
+        f" {shape} torch.float32 cpu",
+        f" {shape} torch.float32 cpu",
+    ]
+    result = succeed(run(PYTHON, "onnx_helper_sample.py", "--model_root", f"{output}/", "--time-limit", "1000"))
+    assert result.stdout.endswith("track ms1m: all rules passed\n")
+
+
+def test_the_arguments_of_the_tutorials_trainer(run, arguments, output):
+    own = "--local_rank 0 --network small --loss arcface --resume 0".split()
+    succeed(run(PYTHON, "train.py", *own, *arguments))
+    check_outcome(output, 1)
+
+
+def test_io_profile(run, arguments, tmp_path):
+    result = succeed(run(PYTHON, "train.py", *arguments, "--profile-io", "--profile-seconds", "0.5"))
+    figures = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())
+    assert list(figures["phases"]) == ["reader alone", "training, dummy images", "training, the set"]
+    assert all(phase["samples_per_second"] > 0 for phase in figures["phases"].values())
+    assert figures["verdict"]["text"] in result.stdout
+
+
+def contents(folder):
+    """Arrays of the newest checkpoint, without the statistics, by name, and its manifest."""
+    ((_, path), *_) = CheckpointFolder(str(folder / "checkpoints"), 2).complete()
+    manifest = read_manifest(path)
+    classes = SavedClasses.of_checkpoint(path, manifest)
+    rows = {field: classes.rows(field, np.arange(CLASSES)) for field in ("weight", "weight_mom")}
+    return {**read_arrays(f"{path}/backbone.npz"), **rows}, manifest
+
+
+@pytest.mark.slow
+def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, arguments, tmp_path):
+    """Dropout draws in every step, r = 0.5 draws negatives, and the learning rate changes after update 5."""
+
+    def train(name, ranks, updates, *more):
+        own = ["dropout=0.3", "sample_ratio=0.5", f"output={tmp_path / name}", f"max_update={updates}", *more]
+        ports = ["--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
+        launcher = [TORCH / "torchrun", f"--nproc_per_node={ranks}", *ports]
+        succeed(run(*launcher, "train.py", "--network", "small", "--loss", "arcface", *arguments, *own))
+        return contents(tmp_path / name)
+
+    _, expected = train("uninterrupted", 2, 7)
+    train("parts", 2, 4)
+    arrays, found = train("parts", 2, 7, "--resume", "auto")
+    assert found.num_update == 7
+    assert found.files == expected.files  # sizes and SHA-256 of backbone, statistics, centers and momentum
+    assert found.rank_states == expected.rank_states and found.state["data"] == expected.state["data"]
+
+    # At another number of processes: what is saved, without a further update, and then the images that follow.
+    path = CheckpointFolder(str(tmp_path / "parts" / "checkpoints"), 2).complete()[0][1]
+    restored, manifest = train("three", 3, 7, "--resume", path)
+    assert manifest.ranks == 3 and manifest.state["data"] == found.state["data"]
+    assert restored.keys() == arrays.keys() and "state:fc.weight:" in arrays
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(restored[name], array, err_msg=name)
+    _, manifest = train("three", 3, 9, "--resume", "auto")
+    data = {key: manifest.state["data"][key] for key in ("epoch", "images")}
+    assert data == {"epoch": 0, "images": 7 * 2 * 8 + 2 * 3 * 8}
