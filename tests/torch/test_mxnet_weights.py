@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from drawn_weights import draw_weights
+from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.torch_names import EPS, to_torch, torch_names
 from partial_fc.inference.parity import random_faces
 from partial_fc_torch.backbones import NETWORKS, get_model
 from paths import ROOT
 
 RECORDED = json.loads((ROOT / "tests" / "assets" / "mxnet_embeddings.json").read_text())
-
-
-def mxnet_weights(network, model):
-    """``arg:`` and ``aux:`` arrays as MXNet saves them."""
-    state = model.state_dict()
-    shapes = {name.partition(":")[2]: tuple(state[key].shape) for name, key in torch_names(network).items()}
-    return dict(zip(torch_names(network), draw_weights(shapes).values()))
 
 
 def embed(model):
@@ -33,7 +26,7 @@ def embed(model):
 def build(network, eps):
     """The network with MXNet's weights."""
     model = get_model(network, num_features=len(RECORDED[network][0]), eps=eps)
-    state = to_torch(network, mxnet_weights(network, model))
+    state = to_torch(network, mxnet_weights(network, model.state_dict()))
     model.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
     return model
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from test_mxnet_weights import RECORDED, embed, mxnet_weights
+from test_mxnet_weights import RECORDED, embed
 from torch import nn
 
+from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.training.pretrained import pretrained_from_files
 from partial_fc.utils.atomic_io import replace_file
@@ -54,7 +55,7 @@ def test_a_state_dict_without_counters_and_in_float16(tmp_path):
 def test_params_of_mxnet(tmp_path, of_folder):
     model = small()
     path = tmp_path / "model-0000.params"
-    replace_file(str(path), array_file_chunks(mxnet_weights("small", model)))
+    replace_file(str(path), array_file_chunks(mxnet_weights("small", model.state_dict())))
     pretrained = pretrained_from_files(str(tmp_path if of_folder else path), False, read_weights)
     set_weights(model, {**pretrained.weights, "state:conv0_weight:": np.zeros(1)}, "small")
     np.testing.assert_allclose(embed(model), RECORDED["small"], rtol=0, atol=1e-5)
@@ -103,7 +104,7 @@ def test_weights_of_another_network_are_refused(other, message):
 
 
 def test_weights_of_another_network_of_mxnet_are_refused():
-    arrays = mxnet_weights("small", small())
+    arrays = mxnet_weights("small", small().state_dict())
     with pytest.raises(
         ValueError, match="it lacks arg:relu0_gamma, .* and 108 others: these are weights of another netw"
     ):

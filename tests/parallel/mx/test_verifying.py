@@ -3,14 +3,13 @@
 import os
 from types import SimpleNamespace
 
-import cv2
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
 from layer import build_bank
 
-from partial_fc.data.pairs_bin import write_pairs
+import verification_cases
 from partial_fc.evaluation.verification import VerificationPoint, verify
 from partial_fc.inference.model import FaceModel
 from partial_fc.layer.sharding import shard_of
@@ -26,8 +25,9 @@ from partial_fc_mxnet import (
 )
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.ops import module_arrays
+from verification_cases import PAIRS, SIDE, E, draw_images
 
-SIDE, E, BATCH = 8, 4, 6
+BATCH = 6
 
 
 @pytest.fixture
@@ -57,23 +57,8 @@ def build_module(batch=BATCH):
     return module
 
 
-def draw_images(count):
-    """Draws random images, where the second of every other pair resembles the first."""
-    rng = np.random.default_rng(count)
-    images = rng.integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
-    images[1::4] = images[0::4] // 2 + images[1::4] // 2
-    return images
-
-
 def write_set(path, images, damaged=None):
-    encoded = [cv2.imencode(".png", image[:, :, ::-1])[1].tobytes() for image in images]
-    if damaged is not None:
-        encoded[damaged] = encoded[damaged][:50]
-    issame = np.arange(len(images) // 2) % 2 == 0
-    if hvd.rank() == 0:
-        write_pairs(path, encoded, issame)
-    collectives.barrier("written")
-    return issame
+    return verification_cases.write_set(path, images, collectives.OF_PROCESS, damaged)
 
 
 def expected_embeddings(images):
@@ -88,22 +73,9 @@ def expected_embeddings(images):
     return both
 
 
-@pytest.mark.parametrize("pairs, batch", [(40, 6), (23, 5), (11, 1), (2, 4), (1, 4)])
+@pytest.mark.parametrize("pairs, batch", [*PAIRS, (11, 1)])
 def test_distances_are_those_of_one_rank(pairs, batch, folder):
-    images = draw_images(2 * pairs)
-    issame = write_set(f"{folder}/set.bin", images)
-    embedder = Embedder(build_module(batch), batch, SIDE)
-    figures = embedder("set", f"{folder}/set.bin")
-    plain, mirrored = expected_embeddings(images)
-    total = plain + mirrored
-    unit = total / np.linalg.norm(total, axis=1, keepdims=True)
-    np.testing.assert_allclose(figures.distance, np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), atol=1e-5)
-    np.testing.assert_array_equal(figures.issame, issame)
-    lengths = [np.linalg.norm(embeddings, axis=1).mean() for embeddings in (plain, mirrored)]
-    assert figures.xnorm == pytest.approx(np.mean(lengths), rel=1e-5)
-    # Each rank keeps the encoded images of its own pairs, and no pixels.
-    kept = collectives.gather("kept", [len(part.images) for part in embedder.pairs.values()])
-    assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // hvd.size())
+    verification_cases.distances_are_those_of_one_rank(build_module(batch), expected_embeddings, folder, pairs, batch)
 
 
 def test_embedding_in_training_mode_changes_nothing(folder):

@@ -1,0 +1,75 @@
+"""``--pretrained``: weights of a file reach the engine of every rank, and no center changes."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch_training import build_engine
+
+from drawn_weights import mxnet_weights
+from partial_fc.checkpoint.mxnet_params import array_file_chunks
+from partial_fc.distributed.errors import JobError
+from partial_fc.inference.parity import random_faces
+from partial_fc.training.resume import load_pretrained
+from partial_fc.utils.atomic_io import replace_file
+from partial_fc_torch.backbones import get_model
+from partial_fc_torch.collectives import OF_PROCESS
+from paths import ROOT
+
+FACES = random_faces((112, 112), 2)
+RECORDED = json.loads((ROOT / "tests" / "assets" / "mxnet_embeddings.json").read_text())["small"]
+E = len(RECORDED[0])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return OF_PROCESS.broadcast("folder", str(tmp_path))
+
+
+def small(seed=0, width=E):
+    torch.manual_seed(seed)
+    model = get_model("small", num_features=width)
+    model(torch.randn(4, 3, 112, 112))  # running statistics
+    return model
+
+
+def engine():
+    return build_engine(small(), width=E, network="small")
+
+
+def start_from(path):
+    """The engine with the weights of the file."""
+    own = engine()
+    centers = own.layer.weight.clone()
+    load_pretrained(SimpleNamespace(pretrained=path, class_map="", num_classes=own.num_classes), own)
+    assert torch.equal(own.layer.weight, centers) and own.num_update == 0
+    return own
+
+
+def save(path, model):
+    OF_PROCESS.on_rank_zero("save", torch.save, model.state_dict(), path)
+
+
+@pytest.mark.parametrize("name", ["backbone.pth", "model.pt"])
+@pytest.mark.parametrize("of_folder", [False, True])
+def test_a_state_dict(folder, name, of_folder):
+    saved = small(seed=1)
+    save(f"{folder}/{name}", saved)
+    found = start_from(folder if of_folder else f"{folder}/{name}").backbone.state_dict()
+    assert all(torch.equal(found[key], value) for key, value in saved.state_dict().items())
+
+
+def test_params_of_mxnet(folder):
+    chunks = array_file_chunks(mxnet_weights("small", small().state_dict()))
+    OF_PROCESS.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
+    embeddings = start_from(folder).embed(FACES)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    np.testing.assert_allclose(embeddings, RECORDED, rtol=0, atol=1e-5)
+
+
+def test_weights_of_another_shape_are_refused_on_all_ranks(folder):
+    save(f"{folder}/backbone.pth", small(width=E + 8))
+    with pytest.raises(JobError, match=f"cannot start from {folder}/backbone.pth: fc.weight has the shape"):
+        start_from(folder)

@@ -1,0 +1,46 @@
+"""Verification during training on any number of ranks, for the tests of both trainers."""
+
+import cv2
+import numpy as np
+import pytest
+
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.training.embedder import Embedder
+
+SIDE, E = 8, 4
+PAIRS = [(40, 6), (23, 5), (2, 4), (1, 4)]  # numbers of pairs, batch sizes
+
+
+def draw_images(count):
+    """Draws random images, where the second of every other pair resembles the first."""
+    rng = np.random.default_rng(count)
+    images = rng.integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
+    images[1::4] = images[0::4] // 2 + images[1::4] // 2
+    return images
+
+
+def write_set(path, images, collectives, damaged=None):
+    encoded = [cv2.imencode(".png", image[:, :, ::-1])[1].tobytes() for image in images]
+    if damaged is not None:
+        encoded[damaged] = encoded[damaged][:50]
+    issame = np.arange(len(images) // 2) % 2 == 0
+    collectives.on_rank_zero("write_set", write_pairs, path, encoded, issame)
+    return issame
+
+
+def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, batch):
+    """``expected_embeddings(images)`` returns those of the images and of the mirrored images, in float64."""
+    collectives, images = engine.collectives, draw_images(2 * pairs)
+    issame = write_set(f"{folder}/set.bin", images, collectives)
+    embedder = Embedder(engine, batch, SIDE)
+    figures = embedder("set", f"{folder}/set.bin")
+    plain, mirrored = expected_embeddings(images)
+    total = plain + mirrored
+    unit = total / np.linalg.norm(total, axis=1, keepdims=True)
+    np.testing.assert_allclose(figures.distance, np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), atol=1e-5)
+    np.testing.assert_array_equal(figures.issame, issame)
+    lengths = [np.linalg.norm(embeddings, axis=1).mean() for embeddings in (plain, mirrored)]
+    assert figures.xnorm == pytest.approx(np.mean(lengths), rel=1e-5)
+    # Each rank keeps the encoded images of its own pairs, and no pixels.
+    kept = collectives.gather_object("kept", [len(part.images) for part in embedder.pairs.values()])
+    assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // collectives.size)
