@@ -75,7 +75,9 @@ def check_writable(folder: str, rank: int) -> None:
             file.write(b"\0")
         os.remove(probe)
     except OSError as error:
-        raise OSError(f"cannot write to the output folder {folder} ({error.strerror}): set models_root") from error
+        raise OSError(
+            f"cannot write to the output folder {folder} ({error.strerror}): set output or models_root"
+        ) from error
 
 
 def _refuse_running(log: str) -> None:
@@ -83,7 +85,7 @@ def _refuse_running(log: str) -> None:
     with open(log, "rb") as file:
         if not _lock(file, fcntl.LOCK_SH):
             folder = os.path.dirname(log)
-            raise OSError(f"another training is writing to {folder}: wait until it ends, or set models_root")
+            raise OSError(f"another training is writing to {folder}: wait until it ends, or set output or models_root")
 
 
 def _lock(file, kind: int) -> bool:
@@ -101,7 +103,9 @@ def _create(folder: str) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise OSError(f"cannot create the output folder {folder} ({error.strerror}): set models_root") from error
+        raise OSError(
+            f"cannot create the output folder {folder} ({error.strerror}): set output or models_root"
+        ) from error
 
 
 class ScalarWriter(Protocol):

@@ -119,7 +119,7 @@ def _require_shared_folder(settings, folder: str, collectives: Collectives) -> N
     if hosts and settings.checkpoint_every:
         raise JobError(
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "
-            "checkpoint: set models_root to a shared disk, or train without checkpoints (checkpoint_every=0)"
+            "checkpoint: set output or models_root to a shared disk, or train without checkpoints (checkpoint_every=0)"
         )
 
 
