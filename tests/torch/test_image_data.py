@@ -1,0 +1,80 @@
+"""Batches of tensors: the pixels and labels of the set, in its order, from any position; dummy batches."""
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.face_records import write_face_set
+from partial_fc.data.transforms import Augmentation
+from partial_fc_torch.image_data import DummyImages, face_data
+
+SIZE, IDENTITIES, EACH, B = (8, 6), 7, 3, 4
+
+
+@pytest.fixture
+def rec(tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (IDENTITIES, EACH, *SIZE, 3), np.uint8)
+    encoded = [[cv2.imencode(".png", image)[1].tobytes() for image in identity] for identity in images]
+    write_face_set(str(tmp_path), encoded, SIZE)
+    return str(tmp_path / "train.rec")
+
+
+def batches_of(rec, **share):
+    return FaceBatches(rec, B, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True), seed=3, **share)
+
+
+def data_of(rec, **share):
+    return face_data(batches_of(rec, **share), threads=2, pinned=False)
+
+
+def same(first, second):
+    return torch.equal(first.images, second.images) and (first.labels == second.labels).all()
+
+
+@pytest.mark.parametrize("rank, size", [(0, 1), (1, 2)])
+def test_batches_are_those_of_the_set(rec, rank, size):
+    data, faces = data_of(rec, rank=rank, size=size), batches_of(rec, rank=rank, size=size)
+    batches = list(data)  # all at once: no batch changes when the next one is read
+    assert len(batches) == IDENTITIES * EACH // (B * size)
+    for number, batch in enumerate(batches):
+        images, labels = faces.batch(0, number * B * size)
+        assert batch.images.dtype == torch.uint8 and batch.images.shape == (B, 3, *SIZE)
+        np.testing.assert_array_equal(batch.images.numpy(), images)
+        np.testing.assert_array_equal(batch.labels, labels)
+    data.close()
+
+
+def test_resuming_from_any_batch_continues_with_the_next_images(rec):
+    plain = data_of(rec)
+    states, followers = [], []
+    for _ in range(2):
+        for _ in range(plain.num_images // B):
+            states.append(plain.state())
+            followers.append(plain.next())
+        plain.reset()
+    for state, follower in zip(states, followers):
+        resumed = data_of(rec)
+        resumed.restore(state)
+        assert same(resumed.next(), follower)
+        resumed.close()
+    plain.close()
+
+
+def dummies(rank=0, seed=1, classes=10**8):
+    return DummyImages((64, 3, 4, 4), 50, classes, seed, rank, 2, pinned=False)
+
+
+def test_dummy_labels_spread_over_all_classes_and_differ_between_ranks():
+    data = dummies()
+    batches = list(data)
+    labels = np.concatenate([batch.labels for batch in batches])
+    assert len(batches) == 50 and labels.dtype == np.int64
+    assert np.histogram(labels, 10, (0, 10**8))[0].min() > 200  # 320 expected in each tenth
+    assert batches[0].images is batches[1].images and batches[0].images.dtype == torch.uint8
+    assert batches[0].images.float().std() > 50
+    assert not same(dummies(rank=1).next(), batches[0]) and not same(dummies(seed=2).next(), batches[0])
+    data.reset()
+    assert same(data.next(), batches[0])

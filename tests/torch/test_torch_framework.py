@@ -1,0 +1,65 @@
+"""TorchFramework: a backbone of the user, trained as train.py trains, and devices that are not there."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import default
+from partial_fc.data.synthetic import write_demo
+from partial_fc.distributed.errors import JobError
+from partial_fc.inference.model import FaceModel
+from partial_fc.training.trainer import train
+from partial_fc_torch.build import TorchFramework
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+class OwnBackbone(nn.Module):
+    """What a user might bring: names and layers of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = nn.AvgPool2d(16)
+        self.embed = nn.Sequential(nn.Flatten(), nn.Dropout(0.1), nn.Linear(3 * 7 * 7, 16), nn.BatchNorm1d(16))
+
+    def forward(self, images):
+        return self.embed(self.pool(images))
+
+
+def settings_of(folder, **changes):
+    plain = {"num_classes": 10, "batch_size": 8, "embedding_size": 16, "max_update": 4, "lr_steps": [], "frequent": 2}
+    changes = {**plain, "val_targets": ["demo_val"], "baselines": False, "output": str(folder / "out"), **changes}
+    return default.generate_config(changes=changes, trainer="torch")
+
+
+def test_a_users_own_backbone(tmp_path):
+    write_demo(tmp_path / "faces", seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20)
+    torch.manual_seed(0)
+    backbone = OwnBackbone()
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    train(settings_of(tmp_path, rec=str(tmp_path / "faces")), TorchFramework(backbone=backbone))
+    saved = torch.load(tmp_path / "out" / "backbone.pth", weights_only=True)
+    assert saved.keys() == before.keys()
+    for name, value in backbone.state_dict().items():
+        assert torch.equal(saved[name], value) and not torch.equal(value, before[name])
+    faces = (torch.rand(3, 112, 112, 3) * 255).to(torch.uint8)
+    images = (faces.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
+    with torch.no_grad():
+        expected = backbone.eval()(images).numpy()
+    assert FaceModel.open(str(tmp_path / "out")).embed(faces.numpy()) == pytest.approx(expected, abs=1e-5)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["updates"] == 4
+
+
+@no_gpu
+def test_nccl_without_gpus_is_refused():
+    with pytest.raises(ValueError, match="backend is nccl, which needs GPUs, but .*: set backend=gloo"):
+        TorchFramework(backend="nccl")
+
+
+@no_gpu
+def test_float16_without_gpus_is_refused_and_writes_nothing(tmp_path):
+    with pytest.raises(JobError, match="float16 is for GPUs: set fp16=False, or bf16=True"):
+        train(settings_of(tmp_path, debug=True, fp16=True), TorchFramework())
+    assert not list(tmp_path.iterdir())
