@@ -76,7 +76,8 @@ def processes_with(text):
 
 def ranks_with(text):
     """Returns those of them that are ranks, in the order they were started."""
-    return sorted(pid for pid in processes_with(text) if b"train_memory.py" in _command_line(pid)[:3])
+    programs = {b"train_memory.py", b"train.py"}
+    return sorted(pid for pid in processes_with(text) if programs & set(_command_line(pid)[:3]))
 
 
 def _command_line(pid):

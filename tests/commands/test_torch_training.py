@@ -1,18 +1,22 @@
 """The commands of the PyTorch trainer: the tutorial's and torchrun, the files that they write, and resuming."""
 
 import json
+import os
 import re
+import signal
 import socket
 
 import numpy as np
 import pytest
 from conftest import CLASSES, TORCH, needs_torch
+from groups import processes_with, ranks_with, started, wait_until
 
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_arrays, read_manifest
 
 pytestmark = needs_torch
 
 PYTHON = TORCH / "python"
+LIMIT = 120  # seconds
 LOG_LINE = re.compile(
     r"^Training: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-Speed \d+\.\d\d samples/sec   Loss \d+\.\d{4}   "
     r"Epoch: (\d+)   Global Step: (\d+)   ",
@@ -49,7 +53,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def succeed(result):
+def succeed(run, *command):
+    result = run(*command, timeout=LIMIT, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 
@@ -69,31 +74,53 @@ def check_outcome(folder, ranks):
 def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, output):
     port = f"--master_port={free_port()}"
     command = "-m torch.distributed.launch --nproc_per_node=2 --nnodes=1 --node_rank=0 --master_addr=127.0.0.1".split()
-    succeed(run(PYTHON, *command, port, "train.py", *arguments))
+    succeed(run, PYTHON, *command, port, "train.py", *arguments)
     check_outcome(output, 2)
     names = ["backbone.pth", "rank_0_softmax_weight.pt", "rank_1_softmax_weight_mom.pt"]
     shape = f"({CLASSES // 2}, 128)"
-    assert succeed(run(PYTHON, "-c", LOAD, *(output / name for name in names))).stdout.splitlines() == [
+    assert succeed(run, PYTHON, "-c", LOAD, *(output / name for name in names)).stdout.splitlines() == [
         "conv1.weight (16, 3, 7, 7) torch.float32 cpu",
         f" {shape} torch.float32 cpu",
         f" {shape} torch.float32 cpu",
     ]
-    result = succeed(run(PYTHON, "onnx_helper_sample.py", "--model_root", f"{output}/", "--time-limit", "1000"))
+    result = succeed(run, PYTHON, "onnx_helper_sample.py", "--model_root", f"{output}/", "--time-limit", "1000")
     assert result.stdout.endswith("track ms1m: all rules passed\n")
 
 
 def test_the_arguments_of_the_tutorials_trainer(run, arguments, output):
     own = "--local_rank 0 --network small --loss arcface --resume 0".split()
-    succeed(run(PYTHON, "train.py", *own, *arguments))
+    succeed(run, PYTHON, "train.py", *own, *arguments)
     check_outcome(output, 1)
 
 
 def test_io_profile(run, arguments, tmp_path):
-    result = succeed(run(PYTHON, "train.py", *arguments, "--profile-io", "--profile-seconds", "0.5"))
+    result = succeed(run, PYTHON, "train.py", *arguments, "--profile-io", "--profile-seconds", "0.5")
     figures = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())
     assert list(figures["phases"]) == ["reader alone", "training, dummy images", "training, the set"]
     assert all(phase["samples_per_second"] > 0 for phase in figures["phases"].values())
     assert figures["verdict"]["text"] in result.stdout
+
+
+def test_a_killed_process_and_a_request_to_stop(arguments, output):
+    """One training is stopped and saves; another resumes from that, and one of its processes is killed."""
+    launcher = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    endless = ["max_update=1000000", "verify_every=1000000", "save_every=1000000", "--resume", "auto"]
+    log = output / "training.log"
+
+    def train_until(line, fault):
+        with started([*launcher, "train.py", *arguments, *endless]) as group:
+            wait_until(lambda: log.exists() and line in log.read_text(), group, LIMIT)
+            fault(group)
+            text, _ = group.communicate(timeout=LIMIT)
+        assert group.returncode == 1 and not processes_with(output), text
+        return text
+
+    train_until("Global Step: 4 ", lambda group: group.terminate())
+    (update,) = [update for update, _ in CheckpointFolder(str(output / "checkpoints"), 2).complete()]
+    line = f"Global Step: {update + 4 - update % 2} "
+    text = train_until(line, lambda group: os.kill(ranks_with(output)[-1], signal.SIGKILL))
+    assert f"resumes from update {update}, saved by 2 ranks" in text
+    assert text.count("error: ") == 1 and "exited without reporting an error (killed?)" in text
 
 
 def contents(folder):
@@ -113,7 +140,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, arg
         own = ["dropout=0.3", "sample_ratio=0.5", f"output={tmp_path / name}", f"max_update={updates}", *more]
         ports = ["--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
         launcher = [TORCH / "torchrun", f"--nproc_per_node={ranks}", *ports]
-        succeed(run(*launcher, "train.py", "--network", "small", "--loss", "arcface", *arguments, *own))
+        succeed(run, *launcher, "train.py", "--network", "small", "--loss", "arcface", *arguments, *own)
         return contents(tmp_path / name)
 
     _, expected = train("uninterrupted", 2, 7)
