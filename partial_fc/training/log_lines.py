@@ -90,4 +90,4 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
         logging.info("  %-37s %s", names, content)
     logging.info("next: %s --loss cosface, %s sample_ratio=0.1, NP=4 %s", command, command, command)
     logging.info("      python -m partial_fc.inference.compare a.jpg b.jpg --model %s", result.folder)
-    logging.info("      pip install tensorboard; tensorboard --logdir %s", os.path.dirname(result.folder))
+    logging.info("      tensorboard --logdir %s (if missing: pip install tensorboard)", os.path.dirname(result.folder))

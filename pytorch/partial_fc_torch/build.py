@@ -178,7 +178,16 @@ class TorchFramework:
         )
 
     def build_backbone(self, settings) -> nn.Module:
-        """Returns the user's backbone, or builds the network of the settings, on the device of this rank."""
+        """Returns the user's backbone, or builds the network of the settings, on the device of this rank.
+
+        Raises:
+            ValueError: ``batch_size`` is 1, whose variance the network's batch norms would divide by.
+        """
+        if self.backbone is None and settings.batch_size < 2:
+            raise ValueError(
+                f"batch_size is 1, but the batch norms of {settings.network} need 2 images or more of each rank: set "
+                "batch_size=2"
+            )
         torch.manual_seed(settings.seed)  # the same weights on every rank
         backbone = self.backbone or get_model(
             settings.network,

@@ -63,3 +63,9 @@ def test_float16_without_gpus_is_refused_and_writes_nothing(tmp_path):
     with pytest.raises(JobError, match="float16 is for GPUs: set fp16=False, or bf16=True"):
         train(settings_of(tmp_path, debug=True, fp16=True), TorchFramework())
     assert not list(tmp_path.iterdir())
+
+
+def test_one_image_per_rank_is_refused():
+    settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
+    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 images or more"):
+        TorchFramework().build_backbone(settings)
