@@ -38,7 +38,7 @@ class TorchTraining(TrainingProgram):
         )
 
     def load_settings(self, args):
-        """Fills ``default.config``; 0 and 1 are accepted for ``resume``."""
+        """Fills ``default.config``; ``--resume`` may be 0 or 1."""
         args.resume = RESUME.get(args.resume, args.resume)
         return super().load_settings(args)
 

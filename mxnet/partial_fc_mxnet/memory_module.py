@@ -130,7 +130,7 @@ class SampleDistributeModule(DataParallelModule):
             saved.restore(self, train_data)
         callbacks = batch_end_callback or []
         callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-        run_updates(self, train_data, callbacks, max_update)
+        run_updates(self, train_data, callbacks, max_update, self.batch_end_param)
 
     def step(self, data_batch) -> mx.nd.NDArray:
         """Trains on one batch and returns ``loss_cache``, without waiting for the update of the backbone."""

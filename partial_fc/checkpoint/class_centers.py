@@ -72,6 +72,10 @@ class SavedClasses:
             raise ValueError(f"{folder}: the files of centers have different embedding sizes; copy all of them again")
         return cls(weight, weight_mom or None)
 
+    def without_momentum(self) -> SavedClasses:
+        """Returns the same centers with a momentum of zero, as a new training starts with."""
+        return SavedClasses(self._shards["weight"], None)
+
     def require_embedding_size(self, embedding_size: int) -> None:
         """Raises ValueError if the centers have another embedding size than the training."""
         if self.embedding_size != embedding_size:

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .diagnosis import format_ranks
 
 
@@ -46,4 +48,12 @@ def code_digest(roots: Sequence[str]) -> str:
                 with open(path, "rb") as file:
                     content = file.read()
                 digest.update(f"{os.path.relpath(path, root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Returns 16 hexadecimal digits of the SHA-256 of the names and contents of some arrays."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].shape}\n".encode() + np.ascontiguousarray(arrays[name]).tobytes())
     return digest.hexdigest()[:16]

@@ -78,6 +78,7 @@ class CallBackLogging:
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []
+        self._restored = 0  # of these losses, which an earlier process has timed
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
         self._since = time.perf_counter()
 
@@ -94,9 +95,10 @@ class CallBackLogging:
         now = time.perf_counter()
         elapsed, self._since = now - self._since, now
         self.seconds += elapsed
-        if not self._losses:
+        timed, self._restored = len(self._losses) - self._restored, 0
+        if not timed:
             return
-        speed = len(self._losses) * self.global_batch / elapsed
+        speed = timed * self.global_batch / elapsed
         point = LossPoint(num_update, sum(self._losses) / len(self._losses), speed, self._waiting(elapsed))
         self._losses = []
         self.points.append(point)
@@ -117,7 +119,7 @@ class CallBackLogging:
         return {
             "points": [list(point) for point in self.points],
             "losses": list(self._losses),
-            "seconds": self.seconds,
+            "seconds": self.seconds + time.perf_counter() - self._since,
             "waiting_seconds": self._waiting_seconds,
         }
 
@@ -125,6 +127,7 @@ class CallBackLogging:
         """Restores the state that :meth:`state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(state["losses"])
+        self._restored = len(self._losses)
         self.seconds, self._waiting_seconds = state["seconds"], state["waiting_seconds"]
 
     @property

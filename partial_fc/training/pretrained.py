@@ -1,4 +1,4 @@
-"""Weights that initialize a new training: from a checkpoint, or from files of MXNet and of the original trainer."""
+"""Weights that initialize a new training: from a checkpoint, or from files of the frameworks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,11 @@ def _params_file(path: str) -> str:
     if not os.path.isdir(path):
         raise FileNotFoundError(f"{path} does not exist: --pretrained takes a checkpoint's folder or a .params file")
     names = sorted(name for name in os.listdir(path) if name.endswith(".params"))
-    if len(names) != 1:
-        content = "several .params files" if names else "neither a checkpoint nor a .params file"
-        raise ValueError(f"{path} contains {content}: give the path of one with --pretrained")
+    if len(names) > 1:
+        raise ValueError(f"{path} contains several .params files: give the path of one with --pretrained")
+    if not names:
+        raise ValueError(
+            f"{path} contains neither a checkpoint nor weights: give the path of a checkpoint or a .params file with "
+            "--pretrained, or in the PyTorch trainer of a state_dict, such as backbone.pth"
+        )
     return os.path.join(path, names[0])

@@ -12,6 +12,7 @@ from partial_fc.checkpoint import CheckpointFolder, read_class_map
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.data.cursor import Place
 from partial_fc.distributed.collectives import Collectives
+from partial_fc.distributed.consistency import arrays_digest
 
 from .engine import Engine
 from .pretrained import Pretrained, ReadWeights, pretrained_from_checkpoint, pretrained_from_files
@@ -44,8 +45,7 @@ class ResumePlan(NamedTuple):
     @property
     def place(self) -> Place:
         """Position in the data."""
-        position = self.checkpoint.manifest.state.get("data") if self.checkpoint else None
-        return (position["epoch"], position["images"]) if position else (0, 0)
+        return self.checkpoint.place if self.checkpoint else (0, 0)
 
     @property
     def resumed_update(self) -> int | None:
@@ -177,12 +177,15 @@ def read_pretrained(
 def load_pretrained(settings, engine: Engine) -> None:
     """Sets an engine's parameters to those of ``settings.pretrained``, and its centers by ``settings.class_map``.
 
-    Collectives: those of read_pretrained, all-gather ``together.take_pretrained``.
+    Collectives: those of read_pretrained, all-gathers ``agree`` and ``together.take_pretrained``.
 
     Raises:
         JobError: On every rank, if the weights cannot be read or do not fit.
     """
     pretrained = read_pretrained(settings.pretrained, bool(settings.class_map), engine.collectives, engine.read_weights)
+    # Each rank reads the file of its own host; the running statistics of a checkpoint differ between ranks.
+    same = {name: array for name, array in pretrained.weights.items() if not name.startswith("aux:")}
+    engine.collectives.assert_same_on_all_ranks({"pretrained weights": arrays_digest(same)})
     engine.collectives.run_on_all_ranks("take_pretrained", lambda: _set_pretrained(settings, engine, pretrained))
 
 
@@ -191,7 +194,7 @@ def _set_pretrained(settings, engine: Engine, pretrained: Pretrained) -> None:
     try:
         engine.set_weights(pretrained.weights)
         if classes is not None:
-            engine.memory_bank.take(classes, load_class_map(settings, classes.num_classes))
+            engine.memory_bank.take(classes.without_momentum(), load_class_map(settings, classes.num_classes))
     except ValueError as error:
         raise ValueError(f"cannot start from {pretrained.source}: {error}") from None
     if engine.collectives.rank == 0:

@@ -9,6 +9,7 @@ import numpy as np
 
 from partial_fc.checkpoint import CheckpointFolder, Manifest, SavedClasses, verify_share
 from partial_fc.checkpoint.backbone import read_backbone
+from partial_fc.data.cursor import Place
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 
@@ -27,6 +28,15 @@ class SavedTraining:
     def __init__(self, path: str, manifest: Manifest):
         self.path, self.manifest = path, manifest
         self.class_map: np.ndarray | None = None
+
+    @property
+    def place(self) -> Place:
+        """Position in the data from which to continue.
+
+        With a class map the data are different ones, and start with the next epoch.
+        """
+        position = self.manifest.state.get("data") or {"epoch": 0, "images": 0}
+        return (position["epoch"], position["images"]) if self.class_map is None else (position["epoch"] + 1, 0)
 
     @classmethod
     def open(cls, path: str, collectives: Collectives) -> SavedTraining:
@@ -125,7 +135,8 @@ class SavedTraining:
         if position is None or not hasattr(train_data, "restore"):
             return
         if self.class_map is not None:
-            position = {**train_data.state(), "epoch": position["epoch"] + 1, "images": 0}
+            epoch, images = self.place
+            position = {**train_data.state(), "epoch": epoch, "images": images}
         train_data.restore(position)
         engine.num_epoch = train_data.state()["epoch"]
 

@@ -28,22 +28,12 @@ class Epochs:
         global_batch: G.
         num_update: Updates done before this process started, from a checkpoint.
         place: Position in the data after them. At another G than before, the epoch does not follow from num_update.
-
-    Raises:
-        ValueError: An epoch has no batch.
     """
 
     num_images: int
     global_batch: int
     num_update: int = 0
     place: Place = (0, 0)
-
-    def __post_init__(self):
-        if self.num_images < self.global_batch:
-            raise ValueError(
-                f"an epoch has {self.num_images} images, but one update of all ranks takes {self.global_batch}: "
-                "reduce batch_size, or start fewer ranks"
-            )
 
     def epoch_of(self, num_update: int) -> int:
         """Returns the epoch, from 0, whose images the update reads; updates count from 1."""

@@ -42,7 +42,11 @@ FACES = 4  # faces on which the ONNX file is compared with the framework
 
 
 def run_updates(
-    engine: Engine, data, callbacks: Sequence[Callable[[BatchEndParam], object]], max_update: int | None = None
+    engine: Engine,
+    data,
+    callbacks: Sequence[Callable[[Any], object]],
+    max_update: int | None = None,
+    batch_end_param: Callable[[Any, int, int], Any] = BatchEndParam,
 ) -> None:
     """Trains until ``engine.num_update`` is ``max_update``, and returns when the last update is complete.
 
@@ -51,6 +55,7 @@ def run_updates(
         data: iterator over batches with ``reset()``, such as TrainingData.
         callbacks: called in this order after every update.
         max_update: total number of updates; None trains for one epoch.
+        batch_end_param: (loss, num_epoch, num_update) -> argument of the callbacks.
     """
     epochs = iterate_epochs(data, first=engine.num_epoch, endless=max_update is not None)
     batch = _next_batch(engine, data, epochs, max_update)
@@ -58,7 +63,7 @@ def run_updates(
         engine.num_epoch, loss = batch[0], engine.step(batch[1])
         # The device still runs this step's backward pass while Python reads the next batch.
         batch = _next_batch(engine, data, epochs, max_update)
-        param = BatchEndParam(loss, engine.num_epoch, engine.num_update)
+        param = batch_end_param(loss, engine.num_epoch, engine.num_update)
         for callback in callbacks:
             callback(param)
     engine.wait_for_update()

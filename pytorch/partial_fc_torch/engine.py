@@ -169,7 +169,8 @@ class TorchEngine:
     def wait_for_update(self) -> None:
         """Returns when the last update is complete."""
         if self.on_gpu:
-            torch.cuda.synchronize(self.device)
+            with self.collectives.waiting("gradients"):
+                torch.cuda.synchronize(self.device)
 
     def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
         """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed."""

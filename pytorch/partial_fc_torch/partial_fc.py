@@ -9,6 +9,7 @@ import os
 
 import torch
 
+from partial_fc.distributed.env import rank_info
 from partial_fc.layer.sgd import SGDParams
 
 from .layer.center_files import load_rows, save_rows
@@ -91,7 +92,9 @@ class PartialFC(ShardedCenters):
         device: torch.device | str | None = None,
         **arguments,
     ):
-        super().__init__(margin_softmax, embedding_size, num_classes, sample_rate, **arguments)
+        local_rank = rank_info(os.environ).local_rank if local_rank is None else local_rank
+        device = device or (f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu")
+        super().__init__(margin_softmax, embedding_size, num_classes, sample_rate, device=device, **arguments)
         self._require_rank(rank, world_size)
         self.momentum = momentum
         self.weight_decay = weight_decay
@@ -101,8 +104,6 @@ class PartialFC(ShardedCenters):
         self._prefix = prefix
         if resume:
             self.load_params()
-        local_rank = self.collectives.backend.local_rank if local_rank is None else local_rank
-        self.to(device or (f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"))
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
         """Trains the centers on one batch.
@@ -113,7 +114,7 @@ class PartialFC(ShardedCenters):
 
         Returns:
             ((B, E), R times the gradient of the mean loss by ``features``, in the type of the centers;
-            mean loss over the global batch, a scalar). Call ``features.backward`` with the first; with
+            mean loss over the global batch, a scalar on the CPU). Call ``features.backward`` with the first; with
             DistributedDataParallel its average over the ranks is the gradient of the mean loss.
 
         Raises:
@@ -122,7 +123,7 @@ class PartialFC(ShardedCenters):
         """
         step = self._forward_step(features.detach().to(self.weight), labels)
         gradient = self._backward_step(step)[0].to(features.device)
-        return gradient, gradient.new_tensor(step.loss)
+        return gradient, torch.tensor(step.loss, dtype=gradient.dtype)  # on the host, which nobody has to wait for
 
     def forward_backward(
         self, label, features: torch.Tensor, optimizer: torch.optim.Optimizer

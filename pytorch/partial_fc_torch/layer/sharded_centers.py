@@ -43,6 +43,7 @@ class ShardedCenters(torch.nn.Module):
         seed: of the initial centers and of the sampler.
         collectives: of this process; None uses those of the default process group.
         tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
+        device: of the centers; None is PyTorch's default.
 
     Attributes:
         weight: (L, E) float32 parameter, drawn from N(0, 0.01); it depends on seed and class, not on R.
@@ -69,6 +70,7 @@ class ShardedCenters(torch.nn.Module):
         collectives: Collectives | None = None,
         tile_classes: int = 0,
         logits_cache_mb: int = LOGITS_CACHE_MB,
+        device: torch.device | str | None = None,
     ):
         super().__init__()
         if not isinstance(margin_loss, CombinedMarginLoss):
@@ -89,7 +91,7 @@ class ShardedCenters(torch.nn.Module):
         self.num_update = 0
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(size, np.int64)
-        weight = torch.empty(shard.size, embedding_size)
+        weight = torch.empty(shard.size, embedding_size, device=device)
         for row, block in center_blocks(shard.start, shard.stop, embedding_size, seed):
             weight[row : row + len(block)] = torch.from_numpy(block)
         self.weight = torch.nn.Parameter(weight)

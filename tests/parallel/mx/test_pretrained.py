@@ -117,7 +117,7 @@ def test_more_classes_than_saved_centers_need_a_class_map(folder):
 
 
 def test_an_ambiguous_path_is_refused(folder):
-    with pytest.raises(collectives.JobError, match="contains neither a checkpoint nor a .params file"):
+    with pytest.raises(collectives.JobError, match="contains neither a checkpoint nor weights"):
         start_from(folder)
     write_original(folder, [7])
     if hvd.rank() == 0:

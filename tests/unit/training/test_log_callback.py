@@ -31,3 +31,17 @@ def test_loss_scale_and_time_left_follow_where_they_are_known(caplog):
     caplog.clear()
     (line,) = log_lines(caplog, 2, engine, max_update=10**12)
     assert int(re.search(r"Required: (\d+) hours", line)[1]) > 0
+
+
+def test_a_resumed_log_times_its_own_updates_only(caplog):
+    first = CallBackLogging(4, 0, 1, 1000)
+    for num_update in (1, 2, 3):
+        first(BatchEndParam(2.0, 0, num_update))
+    resumed = CallBackLogging(4, 0, 1, 1000)
+    resumed.restore(first.state())
+    resumed.restart()
+    resumed.pause(-1.0)  # as if the following update took a second
+    with caplog.at_level("INFO"):
+        resumed(BatchEndParam(6.0, 0, 4))
+    (line,) = [record.message for record in caplog.records]
+    assert "Loss 3.0000" in line and 900 < float(line.split()[1]) < 1001

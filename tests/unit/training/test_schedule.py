@@ -53,11 +53,6 @@ def test_epochs_after_a_checkpoint_of_another_batch(before, batch):
     assert epochs.last_update(state["epoch"]) == before  # nothing is left to do
 
 
-def test_an_epoch_without_a_batch_is_refused():
-    with pytest.raises(ValueError, match="an epoch has 9 images, but one update of all ranks takes 10: reduce"):
-        Epochs(9, 10)
-
-
 def test_num_epoch_decides_the_length():
     epochs = Epochs(5822653, 512)
     settings, schedule = resolved(epochs, "emore")
