@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests of both trainers:
-#   bash tests/run.sh             about 8 minutes on 2 cores
+#   bash tests/run.sh             8 to 10 minutes on 2 cores
 #   bash tests/run.sh --slow      the long ones only: several hosts, random kills, resharding, collapse of the demo,
 #                                 the oldest and the newest PyTorch
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
