@@ -72,11 +72,13 @@ def processes_of(session):
 )
 def test_a_signal_ends_the_command_and_leaves_nothing(packing, tmp_path, send, number, expected):
     send(packing.pid, number)
-    time.sleep(0.2)
-    # Lets the worker that waits for the pipe end its chunk; there may be none on a busy machine.
-    with suppress(OSError):
-        os.close(os.open(tmp_path / "tree" / "1" / "pipe.jpg", os.O_WRONLY | os.O_NONBLOCK))
-    _, errors = packing.communicate(timeout=30)
+    deadline = time.time() + 30
+    while packing.poll() is None and time.time() < deadline:
+        time.sleep(0.2)
+        # Lets a worker that waits for the pipe end its chunk. On a busy machine it may open the pipe after the signal.
+        with suppress(OSError):
+            os.close(os.open(tmp_path / "tree" / "1" / "pipe.jpg", os.O_WRONLY | os.O_NONBLOCK))
+    _, errors = packing.communicate(timeout=1)
     assert (packing.returncode, errors) == expected
     assert os.listdir(tmp_path) == ["tree"]
     wait_until(lambda: not processes_of(packing.pid))
