@@ -85,12 +85,9 @@ barrier = OF_PROCESS.barrier
 assert_same_on_all_ranks = OF_PROCESS.assert_same_on_all_ranks
 run_on_all_ranks = OF_PROCESS.run_on_all_ranks
 on_rank_zero = OF_PROCESS.on_rank_zero
-guarded_by = OF_PROCESS.guarded_by
 watch = OF_PROCESS.watch
 report_progress = OF_PROCESS.report_progress
 waiting = OF_PROCESS.waiting
-stop_requested = OF_PROCESS.stop_requested
-training_begun = OF_PROCESS.training_begun
 
 
 def run(main: Callable[[], None]) -> None:

@@ -241,18 +241,22 @@ class TrainingData(Protocol):
         """Stops the threads and closes the files."""
 
 
-class ModelSaver(Protocol):
-    """A callback that saves the backbone in the formats of its framework, and as ONNX."""
+class Saver(Protocol):
+    """A callback that saves a part of the training; called on every rank."""
 
     def __call__(self, param: Any) -> None:
-        """Saves if it is due after this update; called on every rank."""
+        """Saves if it is due after this update."""
 
     def save(self, num_update: int) -> None:
         """Saves now, unless that was done at this update already.
 
         Raises:
-            JobError: on every rank, if rank 0 cannot write, or the ONNX file gives other embeddings.
+            JobError: on every rank, if one cannot write, or an ONNX file gives other embeddings than the backbone.
         """
+
+
+class ModelSaver(Saver, Protocol):
+    """Saves the backbone in the formats of its framework, and as ONNX."""
 
     def try_out(self) -> None:
         """Checks that the untrained backbone can be exported.
@@ -333,7 +337,7 @@ class Framework(Protocol):
         folder: str,
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
-    ) -> tuple[ModelSaver, Any]:
+    ) -> tuple[ModelSaver, Saver]:
         """Builds the callbacks that save the backbone and the class centers.
 
         Args:

@@ -102,7 +102,7 @@ def _measure_reader(data: TrainingData, batch_size: int, seconds: float, collect
 
 
 def _batches(data: TrainingData, collectives: Collectives) -> Iterator:
-    return read_past_buffers(data, lambda batch: collectives.report_progress())
+    return read_past_buffers(data, collectives.report_progress)
 
 
 class _MeasuredIterator:

@@ -24,16 +24,17 @@ def endless(data) -> Iterator[Any]:
             data.reset()
 
 
-def read_past_buffers(data, wait_for: Callable[[Any], None]) -> Iterator[Any]:
+def read_past_buffers(data, report_progress: Callable[[], None]) -> Iterator[Any]:
     """Yields batches of a reader after skipping those decoded in advance, with which a slow reader would seem fast.
 
     Args:
         data: The reader, with its number of decoding ``threads``.
-        wait_for: Called with each skipped batch; returns when the batch is decoded.
+        report_progress: Called after each skipped batch.
     """
     batches = endless(data)
     for _ in range(data.threads + READ_AHEAD):
-        wait_for(next(batches))
+        next(batches)
+        report_progress()
     yield from batches
 
 
