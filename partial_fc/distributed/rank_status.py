@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from .errors import FAILED
 from .processes import has_ended, process_state
 
 PREFIX = ".job-"
-REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends
+REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends; holds its exit code
 LENGTH = 384  # bytes of a record, all that is read of one
 # An older file in the folder is of an earlier job with the same key: the ranks of one job start within minutes.
 STALE = 900.0
@@ -138,13 +139,18 @@ class RankStatusStore:
         records = [_read(self._path_of("".join(name))) for name in names if host in (None, name[2])]
         return sorted(record for record in records if record is not None and record.progress_time > self._oldest)
 
-    def claim_error_report(self) -> bool:
-        """Returns whether the caller reports why the job ends: True once, for the first of all ranks that asks."""
+    def claim_error_report(self, code: int = FAILED) -> bool:
+        """Returns whether the caller reports why the job ends: True once, for the first of all ranks that asks.
+
+        Args:
+            code: the exit code of the caller.
+        """
         if self._claimed:
             return False
         self._claimed = True
         try:
-            os.close(os.open(self._path_of(REPORTED), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            with open(self._path_of(REPORTED), "x") as file:
+                file.write(str(code))
         except FileExistsError:
             return False
         except OSError:
@@ -153,7 +159,17 @@ class RankStatusStore:
 
     def error_reported(self) -> bool:
         """Returns whether a rank reports why the job ends, or has done so."""
-        return os.path.exists(self._path_of(REPORTED))
+        return self.reported_code() is not None
+
+    def reported_code(self) -> int | None:
+        """Returns the exit code of the rank that reports why the job ends; None if there is none."""
+        try:
+            with open(self._path_of(REPORTED)) as file:
+                return int(file.read())
+        except ValueError:  # not written yet
+            return FAILED
+        except OSError:
+            return None
 
     def _path_of(self, name: str) -> str:
         return os.path.join(self.path, name)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from .errors import FAILED
 from .rank_status import RankStatusStore
 
 Result = TypeVar("Result")
@@ -29,15 +30,16 @@ class ErrorReporter:
         self._rank_status = rank_status
         self._lock = threading.RLock()  # acquired by the first report(), never released
 
-    def report(self, text: str, timeout: float = -1) -> None:
+    def report(self, text: str, code: int = FAILED, timeout: float = -1) -> None:
         """Prints a message to standard error, unless the end of the job has been reported already.
 
         Args:
             text: the message.
+            code: the exit code of this process, if it is the one that reports.
             timeout: seconds to wait while another thread of this process reports; -1 waits until that thread ends it.
         """
         self._lock.acquire(timeout=timeout)
-        if self.closed or not run_within(STORE_TIMEOUT, self._rank_status.claim_error_report, True):
+        if self.closed or not run_within(STORE_TIMEOUT, lambda: self._rank_status.claim_error_report(code), True):
             return
         with suppress(OSError):  # the reader may be gone
             print(text, file=sys.stderr, flush=True)

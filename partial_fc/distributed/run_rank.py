@@ -153,7 +153,7 @@ def _wait_for_report(watchdog: Watchdog | None, seconds: float) -> None:
 def _report(collectives: Collectives, text: str) -> None:
     """Prints why the job ends, unless another rank does. From then on this thread ends the process."""
     if collectives.watchdog is not None:
-        collectives.watchdog.reporter.report(text)
+        collectives.watchdog.reporter.report(text, collectives.exit_code)
         return
     with contextlib.suppress(OSError):  # the reader may be gone
         print(text, file=sys.stderr, flush=True)

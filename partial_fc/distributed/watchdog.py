@@ -147,11 +147,12 @@ class Watchdog(threading.Thread):
 
         Args:
             text: why.
-            code: exit code.
+            code: exit code, unless another rank has reported why the job ends: then its exit code.
             kill: ranks that are stopped by SIGSTOP. horovodrun sends them SIGTERM, which they cannot receive.
             linger: whether to wait until mpirun has detected the lost host.
         """
-        self.reporter.report(f"error: {text}", REPORT_TIMEOUT)
+        self.reporter.report(f"error: {text}", code, REPORT_TIMEOUT)
+        code = run_within(STORE_TIMEOUT, self.rank_status.reported_code, None) or code
         if self.state is not State.ENDING:
             if linger:
                 self._linger()
@@ -201,8 +202,10 @@ class Watchdog(threading.Thread):
             self._advance(State.STOPPING)
             return
         failed_start = self._failed_start()
-        code = FAILED if failed_start or self.rank_status.error_reported() else PREEMPTED
-        self.end(failed_start or "stop requested before training began: there is nothing to save", code)
+        self.end(
+            failed_start or "stop requested before training began: there is nothing to save",
+            FAILED if failed_start else PREEMPTED,
+        )
 
     def _end_for_mpirun(self) -> NoReturn:
         """mpirun sends SIGTERM when it has begun to end the job, and SIGKILL a second later."""

@@ -175,7 +175,7 @@ class TrainingProgram:
             deadline = time.monotonic() + 5
             while time.monotonic() < deadline and not rank_status.error_reported():
                 time.sleep(0.1)
-        if rank_status.claim_error_report():
+        if rank_status.claim_error_report(REFUSED):
             self._report(error, "" if is_reporter else f" on rank {rank_info(os.environ).rank}")
             time.sleep(0.3 if rank_status.rank == 0 else 0)  # for the other ranks to see the claim
         rank_status.leave()

@@ -50,8 +50,8 @@ def test_an_update_is_fast(tmp_path):
 def test_one_rank_reports_the_error_once(tmp_path):
     first, second = (RankStatusStore(str(tmp_path), "key", rank).open() for rank in (1, 0))
     assert not second.error_reported()
-    assert first.claim_error_report() and not second.claim_error_report() and not first.claim_error_report()
-    assert second.error_reported()
+    assert first.claim_error_report(75) and not second.claim_error_report() and not first.claim_error_report()
+    assert second.error_reported() and second.reported_code() == 75
 
 
 def test_files_of_an_earlier_job_with_the_same_key_are_ignored(tmp_path):

@@ -33,7 +33,7 @@ def test_a_closed_reporter_prints_nothing_and_leaves_the_report_to_others(report
 def test_the_thread_that_does_not_report_waits_and_prints_nothing(reporters, capfd):
     reporters[0].report("error: main")
     start = time.monotonic()
-    other = threading.Thread(target=reporters[0].report, args=("error: watchdog", 0.2))
+    other = threading.Thread(target=reporters[0].report, args=("error: watchdog", 1, 0.2))
     other.start()
     other.join()
     assert time.monotonic() - start >= 0.2
@@ -42,7 +42,7 @@ def test_the_thread_that_does_not_report_waits_and_prints_nothing(reporters, cap
 
 def test_without_an_answer_of_the_disk_the_error_is_printed(reporters, capfd, monkeypatch):
     monkeypatch.setattr(reporter_module, "STORE_TIMEOUT", 0.1)
-    monkeypatch.setattr(RankStatusStore, "claim_error_report", lambda self: time.sleep(600))
+    monkeypatch.setattr(RankStatusStore, "claim_error_report", lambda self, code: time.sleep(600))
     reporters[0].report("error: one")
     assert capfd.readouterr().err == "error: one\n"
 

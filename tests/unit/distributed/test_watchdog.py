@@ -70,6 +70,16 @@ def test_before_training_there_is_nothing_to_save(rank):
     assert errors == "error: stop requested before training began: there is nothing to save\n"
 
 
+def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
+    waits = "wait_until(lambda: len(guard.rank_status.records()) == 2)\nprint('ready', flush=True)\ntime.sleep(600)"
+    stopped, other = [rank(waits, number, 2) for number in range(2)]
+    for process in (stopped, other):
+        assert process.stdout.readline() == "ready\n"
+    stopped.send_signal(signal.SIGTERM)  # the other one is not asked, but cannot begin without it
+    reports = ends(stopped, 75) + ends(other, 75)
+    assert reports == "error: stop requested before training began: there is nothing to save\n"
+
+
 def test_a_rank_without_progress_ends_with_its_stack_and_one_with_progress_does_not(rank):
     lines = "guard.patience = 2.0\nend = time.monotonic() + 4\n"
     lines += "while guard._checked_at < end: guard.mark('work')\n"
@@ -123,7 +133,7 @@ def test_a_rank_that_left_is_not_missed(rank):
 
 
 def test_a_disk_that_hangs_does_not_delay_the_end(rank):
-    lines = "guard.rank_status.claim_error_report = guard.rank_status.leave = lambda: time.sleep(600)\n"
+    lines = "guard.rank_status.claim_error_report = guard.rank_status.leave = lambda *_: time.sleep(600)\n"
     lines += "os.kill(os.getpid(), 10)\ntime.sleep(600)"
     assert ends(rank(lines), 75) == "error: stop requested before training began: there is nothing to save\n"
 
