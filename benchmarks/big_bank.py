@@ -27,7 +27,8 @@ import numpy as np  # noqa: E402
 
 sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
 
-import layer  # noqa: E402
+import layer_mxnet  # noqa: E402
+from host import resident  # noqa: E402
 
 from partial_fc_mxnet import SampleDistributeModule, collectives  # noqa: E402
 
@@ -87,7 +88,7 @@ def report(steps: str, seconds: list[float], before: Counters, after: Counters, 
     """Prints a line on rank 0 about some steps of all ranks."""
     per_step = [(end - start) / len(seconds) for end, start in zip(after, before)]
     on_disk = sum(files[1].disk_bytes for files in centers.files)
-    local = [*per_step, float(np.median(seconds)), layer.resident("RssAnon"), layer.resident("RssFile"), on_disk]
+    local = [*per_step, float(np.median(seconds)), resident("RssAnon"), resident("RssFile"), on_disk]
     waited, read, written, median, anonymous, mapped, on_disk = np.transpose(collectives.gather("measured", local))
     if hvd.rank() == 0:
         share = 100 * waited.mean() / np.mean(seconds)
@@ -109,7 +110,7 @@ def main() -> None:
     hvd.init()
     logging.basicConfig(level=logging.WARNING if hvd.rank() else logging.INFO, format="%(message)s")
     start = time.perf_counter()
-    module = layer.build(SampleDistributeModule, args.classes, args.ratio, args.folder)
+    module = layer_mxnet.build(SampleDistributeModule, args.classes, args.ratio, args.folder)
     centers = module.memory_bank.centers
     took = max(collectives.gather("initialized", time.perf_counter() - start))
     if hvd.rank() == 0:
@@ -118,7 +119,7 @@ def main() -> None:
         print("           | GB of each rank: anonymous memory + mapped files | GB of momentum on the disk")
     wait, seconds = DiskWait(module), []
     first = before = count(wait)
-    for number, batch in enumerate(layer.batches(args.classes, args.steps), 1):
+    for number, batch in enumerate(layer_mxnet.batches(args.classes, args.steps), 1):
         collectives.barrier("start")
         begin = time.perf_counter()
         module.forward_backward(batch)

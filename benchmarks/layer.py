@@ -1,102 +1,82 @@
-"""Time and memory of a step of the classification layer with a trivial backbone, compared with the textbook form.
+"""Time and memory of a step of the classification layer in both trainers, beside textbook forms. Both are installed.
 
-. setup-utils/env.sh
-mpirun -q -np 2 python benchmarks/layer.py                                  # the four cases of the README
-mpirun -q -np 2 python benchmarks/layer.py --classes 100000 --ratio 0.1     # one case
+    python benchmarks/layer.py                                       # the four cases of the README
+    python benchmarks/layer.py --classes 100000 --ratio 0.1          # one case
+    python benchmarks/layer.py --json layer.json
+
+Two ranks of one thread, 64 images each, 512 numbers per embedding, CosFace, a linear backbone. Times are medians over
+the steps, memory is the peak of a rank beyond centers and momentum; of both the maximum over the ranks. The floor is
+the time of the three matrix products of a step, and of one pass over its centers and their momentum, in PyTorch.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
-import logging
+import json
 import os
+import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from partial_fc.distributed.env import share_cores  # noqa: E402
-
-share_cores(os.environ)
-
-import horovod.mxnet as hvd  # noqa: E402
-import mxnet as mx  # noqa: E402
-import numpy as np  # noqa: E402
-
-sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
-
-from textbook import TextbookModule  # noqa: E402
-
-from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
-from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler  # noqa: E402
+from benchmarks.host import cpu_name  # noqa: E402
+from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
-BATCH, EMBEDDING, INPUTS = 64, 512, 16
+TIMEOUT = 1200
+COMMANDS = {
+    "MXNet": ". setup-utils/env.sh && mpirun -q -np 2 python benchmarks/layer_mxnet.py",
+    "PyTorch": ".venv-torch/bin/torchrun --standalone --nproc_per_node=2 benchmarks/layer_torch.py",
+}
 
 
-def build(kind, classes: int, ratio: float, folder: str | None = None, **layer_options):
-    """A module of class ``kind`` with one small FullyConnected; its bank is in memory, or in files in a folder."""
-    shard = shard_of(classes, hvd.rank(), hvd.size())
-    sampled, options = num_sampled(shard.size, ratio), {"folder": folder, "class_start": shard.start}
-    bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), EMBEDDING, "", **options)
-    backbone, memory = get_scheduler([], 0.1, 0.1)
-    symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
-    optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (BATCH * hvd.size()))
-    module = kind(symbol, MarginLoss((1.0, 0.0, 0.4), 64, EMBEDDING), bank, optimizer, **layer_options)
-    module.bind([mx.io.DataDesc("data", (BATCH, INPUTS))])
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone})
-    return module
+def measure(trainer: str, classes: int, ratio: float, steps: int) -> dict:
+    """What a rank program prints, see layer_mxnet.py and layer_torch.py."""
+    command = f"{COMMANDS[trainer]} --classes {classes} --ratio {ratio} --steps {steps}"
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
+    if run.returncode or not lines:
+        raise RuntimeError(f"{command} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
+    return json.loads(lines[-1])
 
 
-def batches(classes: int, steps: int):
-    """Yields batches of this rank, the same for every kind of module."""
-    rng = np.random.default_rng(hvd.rank())
-    for _ in range(steps):
-        images, labels = rng.standard_normal((BATCH, INPUTS)), rng.integers(0, classes, BATCH)
-        yield mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels, dtype="int64")])
+class Row(NamedTuple):
+    """What was measured in one case: seconds, and bytes beyond centers and momentum, by form; see layer_torch.py."""
+
+    classes: int
+    ratio: float
+    floor: float
+    mxnet: dict[str, list[float]]
+    torch: dict[str, list[float]]
+
+    def cells(self) -> list[str]:
+        """The cells of its row in the table."""
+        others = [self.torch["textbook"], self.mxnet["textbook"], self.mxnet["MXNet"], self.torch["PartialFC_V2"]]
+        seconds, nbytes = self.torch["PartialFC"]
+        return [
+            f"{self.classes:,}",
+            f"{self.ratio}",
+            f"{seconds:.3f} s",
+            f"{seconds / self.floor:.2f} x",
+            *(f"{other[0]:.3f} s, {other[0] / seconds:.2f} x" for other in others),
+            f"{nbytes / 1e6:.0f} MB",
+            *(f"{other[1] / 1e6:.0f} MB, {other[1] / nbytes:.1f} x" for other in others),
+        ]
 
 
-def resident(field: str) -> int:
-    """VmRSS, or VmHWM (its maximum since the last reset), of this process in bytes."""
-    with open("/proc/self/status") as status:
-        return 1024 * next(int(line.split()[1]) for line in status if line.startswith(field))
+FORMS = ("textbook", "textbook on MXNet", "MXNet trainer", "PartialFC_V2")
+HEADING = ("classes", "r", "PartialFC", "floor", *FORMS, "memory", *FORMS)
 
 
-def start_peak() -> int:
-    """Releases freed memory, resets VmHWM to VmRSS (proc(5), clear_refs) and returns VmRSS in bytes."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return resident("VmRSS")
-
-
-def time_steps(module, data) -> float:
-    """Median seconds of a step on this rank, without the first two steps."""
-    seconds = []
-    for batch in data:
-        if hvd.size() > 1:
-            hvd.allreduce(mx.nd.zeros((1,)), name="start").wait_to_read()
-        start = time.perf_counter()
-        module.forward_backward(batch)
-        module.update()
-        mx.nd.waitall()
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds[2:]))
-
-
-def measure(kind, classes: int, ratio: float, steps: int, **layer_options) -> tuple[float, float]:
-    """Seconds of a step, and the bytes that steps need beyond the module and its bank; the maximum over the ranks."""
-    module = build(kind, classes, ratio, **layer_options)
-    module.memory_bank.weight_mom.wait_to_read()
-    before = start_peak()
-    local = time_steps(module, batches(classes, steps + 2)), float(resident("VmHWM") - before)
-    return tuple(np.max(hvd.allgather_object(local, name="measured"), axis=0)) if hvd.size() > 1 else local
+def measure_case(classes: int, ratio: float, steps: int) -> Row:
+    torch = measure("PyTorch", classes, ratio, steps)
+    return Row(classes, ratio, torch.pop("floor"), measure("MXNet", classes, ratio, steps), torch)
 
 
 def main() -> None:
@@ -104,20 +84,14 @@ def main() -> None:
     parser.add_argument("--classes", type=int)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--logits-cache-mb", type=int, default=256, help="0 computes the logits twice")
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING)
-    hvd.init()
-    for classes, ratio in [(args.classes, args.ratio)] if args.classes else CASES:
-        textbook = measure(TextbookModule, classes, ratio, args.steps)
-        tiled = measure(SampleDistributeModule, classes, ratio, args.steps, logits_cache_mb=args.logits_cache_mb)
-        if hvd.rank() == 0:
-            print(
-                f"{classes} classes, r = {ratio}: textbook {textbook[0]:.3f} s, {textbook[1] / 1e6:.0f} MB; "
-                f"this {tiled[0]:.3f} s, {tiled[1] / 1e6:.0f} MB; {textbook[0] / tiled[0]:.2f} x faster, "
-                f"memory 1/{textbook[1] / tiled[1]:.1f}",
-                flush=True,
-            )
+    cases = [(args.classes, args.ratio)] if args.classes else CASES
+    rows = [measure_case(classes, ratio, args.steps) for classes, ratio in cases]
+    print(cpu_name())
+    print("\n".join(markdown_table(HEADING, [row.cells() for row in rows])))
+    if args.json:
+        args.json.write_text(json.dumps({"cpu": cpu_name(), "cases": [row._asdict() for row in rows]}, indent=1))
 
 
 if __name__ == "__main__":

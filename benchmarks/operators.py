@@ -28,6 +28,7 @@ from mxnet import nd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
+from benchmarks.host import cpu_name  # noqa: E402
 from partial_fc.layer.sgd import SGDParams, sgd_momentum  # noqa: E402
 from partial_fc_mxnet.ops.host_memory import host_array, memory_of  # noqa: E402
 
@@ -183,9 +184,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     shape = (args.batch, args.classes, args.embedding)
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "CPU")
-    threads = os.environ.get("OMP_NUM_THREADS", "every core")
+    cpu, threads = cpu_name(), os.environ.get("OMP_NUM_THREADS", "every core")
     print(f"{cpu}, threads: {threads}; G, L, E = {shape}; ms, best of {ROUNDS}")
     print(f"{'':45}{'whole':>8}{f'T={args.tile}':>8}", flush=True)
     divided, rows = [divide(*shape, args.classes), divide(*shape, args.tile)], []

@@ -33,7 +33,7 @@ import horovod.mxnet as hvd  # noqa: E402
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
-from benchmarks.layer import resident, start_peak  # noqa: E402
+from benchmarks.host import resident, start_peak  # noqa: E402
 from partial_fc.distributed.timeline import Collective, read_timeline  # noqa: E402
 from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
 from partial_fc.planner import Case, Plan, plan  # noqa: E402

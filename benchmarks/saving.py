@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import layer  # noqa: E402  which makes the packages importable and divides the cores, before MXNet is there
+import layer_mxnet  # noqa: E402  which makes the packages importable and divides the cores, before MXNet is there
 
 # isort: split
 import horovod.mxnet as hvd  # noqa: E402
@@ -70,9 +70,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     hvd.init()
     place = collectives.broadcast("folder", tempfile.mkdtemp(dir=args.folder) if hvd.rank() == 0 else None)
-    module = layer.build(SampleDistributeModule, args.classes, args.ratio)
+    module = layer_mxnet.build(SampleDistributeModule, args.classes, args.ratio)
     watch = Watch(module, CheckpointFolder(place, kept=1), args.every)
-    for batch in layer.batches(args.classes, args.every * (args.saves + 1)):
+    for batch in layer_mxnet.batches(args.classes, args.every * (args.saves + 1)):
         watch.step(batch)
     watch.checkpoint.save(module.num_update)
     if hvd.rank() == 0:

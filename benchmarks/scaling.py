@@ -30,7 +30,7 @@ PARTS = {
 def measure(classes: int, ratio: float, steps: int) -> None:
     """What each rank does: rank 0 prints seconds of a step and the bytes it receives, as JSON."""
     import horovod.mxnet as hvd
-    import layer
+    import layer_mxnet
     import mxnet as mx
 
     from partial_fc.distributed.timeline import read_timeline
@@ -38,12 +38,12 @@ def measure(classes: int, ratio: float, steps: int) -> None:
 
     hvd.init()
     size = hvd.size()
-    module = layer.build(SampleDistributeModule, classes * size, ratio)
-    seconds = layer.time_steps(module, layer.batches(classes * size, steps + 2))
+    module = layer_mxnet.build(SampleDistributeModule, classes * size, ratio)
+    seconds = layer_mxnet.time_steps(module, layer_mxnet.batches(classes * size, steps + 2))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "timeline.json")
         hvd.start_timeline(path)
-        for batch in layer.batches(classes * size, 1):
+        for batch in layer_mxnet.batches(classes * size, 1):
             module.forward_backward(batch)
         mx.nd.waitall()
         hvd.stop_timeline()

@@ -7,7 +7,7 @@ import sys
 import mxnet as mx
 import numpy as np
 
-from benchmarks.layer import resident, start_peak
+from benchmarks.host import resident, start_peak
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
 from partial_fc_mxnet.layer.tiled_softmax import TiledMarginSoftmax
 

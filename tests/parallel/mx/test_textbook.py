@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from layer import MARGINS, D, all_ranks, build_bank
 
-from benchmarks.textbook import TextbookModule
+from benchmarks.textbook_mxnet import TextbookModule
 from partial_fc_mxnet import MarginLoss, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler
 
 STEPS, CLASSES, EMBEDDING, BATCH = 20, 600, 64, 24

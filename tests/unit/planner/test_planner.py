@@ -131,7 +131,7 @@ def test_29_million_on_eight_v100():
 
 
 def with_textbook_layer(planned):
-    """Device memory with the layer of the original and of benchmarks/textbook.py.
+    """Device memory with the layer of the original and of benchmarks/textbook_mxnet.py.
 
     Logits, one-hot, exponentials, probabilities and gradient (G, S); unit centers and their gradient (S, E), and copies
     of centers and momentum where they are sampled.

@@ -1,0 +1,195 @@
+"""A step of the PyTorch trainer's layer with a trivial backbone, and of its textbook form. Run by benchmarks/layer.py.
+
+Rank 0 prints {form: [seconds of a step, bytes beyond centers and momentum]} as JSON, and as "floor" the seconds that
+the three products of a step and one pass over its centers and their momentum take on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "pytorch"), str(ROOT / "benchmarks")]
+
+from host import resident, start_peak  # noqa: E402
+from textbook_torch import TextbookPartialFC  # noqa: E402
+
+from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
+from partial_fc_torch import CosFace, PartialFC, PartialFC_V2  # noqa: E402
+
+BATCH, EMBEDDING, INPUTS, SCALE, MARGIN = 64, 512, 16, 64.0, 0.4
+SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
+FLOOR_TILES = (1024, 2048, 4096)  # classes of a product
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def textbook(classes: int, ratio: float, device) -> torch.nn.Module:
+    return TextbookPartialFC(SCALE, MARGIN, EMBEDDING, classes, ratio, device)
+
+
+def partial_fc(classes: int, ratio: float, device) -> torch.nn.Module:
+    sizes = {"num_classes": classes, "sample_rate": ratio, "embedding_size": EMBEDDING}
+    layer = PartialFC(margin_softmax=CosFace(SCALE, MARGIN), device=device, **sizes)
+    layer.learning_rate = SGD["lr"]
+    return layer
+
+
+def partial_fc_v2(classes: int, ratio: float, device) -> torch.nn.Module:
+    return PartialFC_V2(CosFace(SCALE, MARGIN), EMBEDDING, classes, ratio, device=device)
+
+
+FORMS = {"textbook": textbook, "PartialFC": partial_fc, "PartialFC_V2": partial_fc_v2}
+
+
+def trainer(layer: torch.nn.Module, device) -> Callable[[Batch], None]:
+    """A step of the layer under a linear backbone, all momentum allocated."""
+    network = torch.nn.Linear(INPUTS, EMBEDDING, device=device)
+    if dist.is_initialized():
+        network = torch.nn.parallel.DistributedDataParallel(network)
+    trained = [*network.parameters(), *(one for one in layer.parameters() if one.requires_grad)]
+    optimizer = torch.optim.SGD(trained, **SGD)
+    for parameter in trained:
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+    def step(batch: Batch) -> None:
+        images, labels = batch
+        loss = layer(network(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def batches(classes: int, steps: int, device) -> Iterator[Batch]:
+    """Batches of this rank, the same for every form."""
+    rng = np.random.default_rng(dist.get_rank() if dist.is_initialized() else 0)
+    for _ in range(steps):
+        images = torch.from_numpy(rng.standard_normal((BATCH, INPUTS), np.float32))
+        yield images.to(device), torch.from_numpy(rng.integers(0, classes, BATCH)).to(device)
+
+
+def seconds_of(step: Callable[[Batch], None], data: Iterator[Batch]) -> float:
+    """Median seconds of a step on this rank, without the first two steps."""
+    seconds = []
+    for batch in data:
+        meet(batch[0].device)
+        start = time.perf_counter()
+        step(batch)
+        synchronize(batch[0].device)
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds[2:]))
+
+
+def measure(form: str, classes: int, ratio: float, steps: int, device) -> tuple[float, float]:
+    """Seconds of a step, and the bytes that steps need beyond centers and momentum; the maximum over the ranks."""
+    step = trainer(FORMS[form](classes, ratio, device), device)
+    before = start_peak_on(device)
+    seconds = seconds_of(step, batches(classes, steps + 2, device))
+    return largest(seconds), largest(peak_on(device) - before)
+
+
+def floor(classes: int, ratio: float, device) -> float:
+    """Seconds of a step's products at the speed of torch.mm, and of one pass over its centers and their momentum."""
+    size = dist.get_world_size() if dist.is_initialized() else 1
+    sampled, batch = num_sampled(shard_of(classes, 0, size).size, ratio), BATCH * size
+    meet(device)
+    per_class = min(products(batch, min(tile, sampled), device) for tile in (*FLOOR_TILES, sampled))
+    return largest(per_class * sampled + update_pass(sampled, device))
+
+
+def products(batch: int, tile: int, device) -> float:
+    """Seconds of the three products of a tile, by class."""
+    features, centers = torch.randn(batch, EMBEDDING, device=device), torch.randn(tile, EMBEDDING, device=device)
+    logits, d_features, d_centers = torch.empty(batch, tile, device=device), features.clone(), centers.clone()
+
+    def run() -> None:
+        torch.mm(features, centers.t(), out=logits)
+        torch.mm(logits, centers, out=d_features)
+        torch.mm(logits.t(), features, out=d_centers)
+
+    return fastest(run, device) / tile
+
+
+def update_pass(rows: int, device, block: int = 256) -> float:
+    """Seconds to read and write centers and momentum once, in blocks that stay in the cache on a CPU."""
+    weight, momentum = torch.ones(2, rows, EMBEDDING, device=device)
+    block = block if weight.device.type == "cpu" else rows
+    blocks = list(zip(weight.split(block), momentum.split(block)))
+
+    def run() -> None:
+        for centers, moved in blocks:
+            moved.mul_(0.9).add_(centers, alpha=5e-4)
+            centers.sub_(moved, alpha=0.1)
+
+    return fastest(run, device)
+
+
+def fastest(run: Callable[[], None], device, times: int = 5) -> float:
+    seconds = []
+    for _ in range(times):
+        synchronize(device)
+        start = time.perf_counter()
+        run()
+        synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def start_peak_on(device) -> int:
+    """Starts a new peak of the memory on the device; returns the bytes allocated now."""
+    if torch.device(device).type == "cpu":
+        return start_peak()
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def peak_on(device) -> int:
+    return resident("VmHWM") if torch.device(device).type == "cpu" else torch.cuda.max_memory_allocated(device)
+
+
+def synchronize(device) -> None:
+    if torch.device(device).type != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def meet(device) -> None:
+    """Waits for the other ranks."""
+    synchronize(device)
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def largest(value: float) -> float:
+    """The maximum over the ranks."""
+    values = torch.tensor(float(value), dtype=torch.float64)
+    if dist.is_initialized():
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+    return values.item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, required=True)
+    parser.add_argument("--ratio", type=float, default=1.0)
+    parser.add_argument("--steps", type=int, default=7)
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    case = args.classes, args.ratio
+    measured = {"floor": floor(*case, "cpu"), **{name: measure(name, *case, args.steps, "cpu") for name in FORMS}}
+    if dist.get_rank() == 0:
+        print(json.dumps(measured), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
