@@ -102,6 +102,7 @@ TRAINERS = {
 ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
 HEADS = ("", "FC", "E", "GAP", "GDC")
 BACKENDS = ("", "gloo", "nccl")
+LAYER_DTYPES = ("float32", "bfloat16", "float16")
 
 SETTINGS = Schema(
     "Presets",
@@ -115,6 +116,7 @@ SETTINGS = Schema(
     Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True, trainer="mxnet"),
     Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
     Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),
+    Setting("layer_dtype", "float32", "type of the layer's products", choices=LAYER_DTYPES, trainer="torch"),
     Setting("loss_s", 64.0, "scale s of the logits", above=0),
     Setting("margins", (1.0, 0.5, 0.0), "(m1, m2, m3) of the target logit, set by loss", item=float, length=3),
     "Training",

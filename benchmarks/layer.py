@@ -27,6 +27,7 @@ from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
 TIMEOUT = 1200
+OTHERS = ("textbook", "textbook on MXNet", "MXNet trainer", "bfloat16", "PartialFC_V2")  # than PartialFC in float32
 COMMANDS = {
     "MXNet": ". setup-utils/env.sh && mpirun -q -np 2 python benchmarks/layer_mxnet.py",
     "PyTorch": ".venv-torch/bin/torchrun --standalone --nproc_per_node=2 benchmarks/layer_torch.py",
@@ -57,7 +58,8 @@ class Row(NamedTuple):
 
     def cells(self) -> list[str]:
         """The cells of its row in the table."""
-        others = [self.torch["textbook"], self.mxnet["textbook"], self.mxnet["MXNet"], self.torch["PartialFC_V2"]]
+        forms = {**self.torch, "textbook on MXNet": self.mxnet["textbook"], "MXNet trainer": self.mxnet["MXNet"]}
+        others = [forms[name] for name in OTHERS]
         seconds, nbytes = self.torch["PartialFC"]
         return [
             f"{self.classes:,}",
@@ -70,8 +72,7 @@ class Row(NamedTuple):
         ]
 
 
-FORMS = ("textbook", "textbook on MXNet", "MXNet trainer", "PartialFC_V2")
-HEADING = ("classes", "r", "PartialFC", "floor", *FORMS, "memory", *FORMS)
+HEADING = ("classes", "r", "PartialFC", "floor", *OTHERS, "memory", *OTHERS)
 
 
 def measure_case(classes: int, ratio: float, steps: int) -> Row:

@@ -7,6 +7,7 @@ the three products of a step and one pass over its centers and their momentum ta
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
@@ -36,9 +37,9 @@ def textbook(classes: int, ratio: float, device) -> torch.nn.Module:
     return TextbookPartialFC(SCALE, MARGIN, EMBEDDING, classes, ratio, device)
 
 
-def partial_fc(classes: int, ratio: float, device) -> torch.nn.Module:
+def partial_fc(classes: int, ratio: float, device, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
     sizes = {"num_classes": classes, "sample_rate": ratio, "embedding_size": EMBEDDING}
-    layer = PartialFC(margin_softmax=CosFace(SCALE, MARGIN), device=device, **sizes)
+    layer = PartialFC(margin_softmax=CosFace(SCALE, MARGIN), device=device, layer_dtype=dtype, **sizes)
     layer.learning_rate = SGD["lr"]
     return layer
 
@@ -47,7 +48,12 @@ def partial_fc_v2(classes: int, ratio: float, device) -> torch.nn.Module:
     return PartialFC_V2(CosFace(SCALE, MARGIN), EMBEDDING, classes, ratio, device=device)
 
 
-FORMS = {"textbook": textbook, "PartialFC": partial_fc, "PartialFC_V2": partial_fc_v2}
+FORMS = {
+    "textbook": textbook,
+    "PartialFC": partial_fc,
+    "bfloat16": functools.partial(partial_fc, dtype=torch.bfloat16),
+    "PartialFC_V2": partial_fc_v2,
+}
 
 
 def trainer(layer: torch.nn.Module, device) -> Callable[[Batch], None]:

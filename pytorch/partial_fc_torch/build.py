@@ -84,6 +84,8 @@ class TorchFramework:
         """
         if settings.fp16 and self.device.type == "cpu":
             raise ValueError("float16 is for GPUs: set fp16=False, or bf16=True for bfloat16, which CPUs have")
+        if settings.layer_dtype == "float16" and self.device.type == "cpu":
+            raise ValueError("layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16, which CPUs have")
 
     def require_memory(self, settings) -> None:
         """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
@@ -174,6 +176,7 @@ class TorchFramework:
             collectives=self.collectives,
             tile_classes=settings.tile_classes,
             logits_cache_mb=settings.logits_cache_mb,
+            layer_dtype=getattr(torch, settings.layer_dtype),
             device=self.device,
         )
 

@@ -177,6 +177,7 @@ def test_a_second_training_into_the_same_folder_is_refused(run, program, setting
     [
         (["backend=nccl"], "backend is nccl, which needs GPUs, but PyTorch "),
         (["fp16=True"], "float16 is for GPUs: set fp16=False, or bf16=True"),
+        (["layer_dtype=float16"], "layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16"),
     ],
 )
 def test_what_needs_a_gpu(run, settings, arguments, message):

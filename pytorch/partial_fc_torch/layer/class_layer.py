@@ -57,7 +57,7 @@ class ClassLayer:
         num_classes: C.
         embedding_size: E.
         class_start: first class of this rank.
-        tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
+        tile_classes, logits_cache_mb, dtype: see TiledMarginSoftmax; the cache in MiB.
     """
 
     def __init__(
@@ -69,11 +69,12 @@ class ClassLayer:
         class_start: int,
         tile_classes: int,
         logits_cache_mb: int,
+        dtype: torch.dtype,
     ):
         self._size = collectives.size
         self._class_start = class_start
         self._exchange = LayerExchange(collectives, num_classes, embedding_size)
-        self._softmax = TiledMarginSoftmax(margin_loss, tile_classes, logits_cache_mb << 20)
+        self._softmax = TiledMarginSoftmax(margin_loss, tile_classes, logits_cache_mb << 20, dtype)
 
     @torch.no_grad()
     def forward(

@@ -43,6 +43,8 @@ class ShardedCenters(torch.nn.Module):
         seed: of the initial centers and of the sampler.
         collectives: of this process; None uses those of the default process group.
         tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
+        layer_dtype: of the operands of the layer's products: float32, bfloat16, or float16, which is fast on GPUs
+            only. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
         device: of the centers; None is PyTorch's default.
 
     Attributes:
@@ -70,6 +72,7 @@ class ShardedCenters(torch.nn.Module):
         collectives: Collectives | None = None,
         tile_classes: int = 0,
         logits_cache_mb: int = LOGITS_CACHE_MB,
+        layer_dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ):
         super().__init__()
@@ -95,9 +98,8 @@ class ShardedCenters(torch.nn.Module):
         for row, block in center_blocks(shard.start, shard.stop, embedding_size, seed):
             weight[row : row + len(block)] = torch.from_numpy(block)
         self.weight = torch.nn.Parameter(weight)
-        self._layer = ClassLayer(
-            margin_loss, self.collectives, num_classes, embedding_size, shard.start, tile_classes, logits_cache_mb
-        )
+        tiling = tile_classes, logits_cache_mb, layer_dtype
+        self._layer = ClassLayer(margin_loss, self.collectives, num_classes, embedding_size, shard.start, *tiling)
 
     def sample(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Samples the centers of a step. Users may replace this method; the sample must contain every positive.

@@ -26,6 +26,7 @@ from partial_fc.layer.softmax import combine_tiles
 from partial_fc.layer.tiling import Tile, targets_by_tile, tile_classes, tiles_of
 
 from .margin_losses import CombinedMarginLoss
+from .products import TileTargets, products_of
 from .rows import inverse_norms, remove_component
 
 
@@ -68,11 +69,10 @@ class StepState:
     Attributes:
         tiles: of the step.
         index: (S,) int64, local indices of the centers, on the device.
-        target_rows: for each tile the rows of the batch whose targets it contains, on the device.
-        target_columns: the columns of these targets in the tile, on the device.
+        targets: those of each tile, on the device.
         unit: (G, E) unit rows x of the features.
         inverse_norm: (G,) 1 / |X|.
-        scaled: (G, E) s x.
+        features: (G, E) the unit rows as operand of the products.
         target_logits: (G,) float64, -inf where another rank holds the target.
         target_slope: (G,) float64, derivative of target logit / s by the cosine.
         cached: the tiles' exponentiated logits; empty if the backward pass computes the logits again.
@@ -81,11 +81,10 @@ class StepState:
 
     tiles: list[Tile]
     index: torch.Tensor
-    target_rows: list[torch.Tensor]
-    target_columns: list[torch.Tensor]
+    targets: list[TileTargets]
     unit: torch.Tensor
     inverse_norm: torch.Tensor
-    scaled: torch.Tensor
+    features: torch.Tensor
     target_logits: np.ndarray
     target_slope: np.ndarray
     cached: deque[_TileLogits] = field(default_factory=deque)
@@ -108,10 +107,18 @@ class TiledMarginSoftmax:
         margin_loss: its margins and scale.
         size: T, classes of a tile; 0 selects a size that suits the device.
         logits_cache_bytes: upper limit of what a step caches between its two passes.
+        dtype: of the operands of the products, see products.py.
     """
 
-    def __init__(self, margin_loss: CombinedMarginLoss, size: int, logits_cache_bytes: int):
+    def __init__(
+        self,
+        margin_loss: CombinedMarginLoss,
+        size: int,
+        logits_cache_bytes: int,
+        dtype: torch.dtype = torch.float32,
+    ):
         self.margin_loss = margin_loss
+        self.products = products_of(dtype, margin_loss.scale)
         self.size = size
         self.logits_cache_bytes = logits_cache_bytes
 
@@ -159,17 +166,17 @@ class TiledMarginSoftmax:
         """
         with np.errstate(invalid="ignore"):  # -inf - -inf in the rows whose target another rank holds
             target_gradient = state.vector(state.target_slope * np.expm1(state.target_logits - log_sum_exp))
-        d_scaled = torch.zeros_like(state.scaled)
-        for number in range(len(state.tiles)):
+        d_unit = torch.zeros_like(state.unit)
+        for number, targets in enumerate(state.targets):
             tile = self._probabilities(state, weight, number, log_sum_exp)
-            target_rows = state.target_rows[number]
-            tile.logits[target_rows, state.target_columns[number]] = target_gradient[target_rows]
-            tile.logits.mul_(tile.inverse_norm)
-            d_scaled.addmm_(tile.logits, tile.weight)
-            gradient = torch.mm(tile.logits.t(), state.scaled)
+            d_targets = target_gradient[targets.rows]
+            centers = tile.weight, tile.inverse_norm
+            gradient = self.products.gradients(
+                tile.logits, targets, d_targets, state.features, state.unit, *centers, d_unit
+            )
             center_gradient(state.rows(number), tile.weight, gradient, tile.inverse_norm)
-        remove_component(d_scaled, state.unit, torch.ones_like(state.inverse_norm))
-        return d_scaled.mul_((self.margin_loss.scale * state.inverse_norm)[:, None])
+        remove_component(d_unit, state.unit, torch.ones_like(state.inverse_norm))
+        return d_unit.mul_((self.margin_loss.scale * state.inverse_norm)[:, None])
 
     def _prepare(self, features, weight, columns, local_index) -> StepState:
         batch, embedding_size = features.shape
@@ -182,11 +189,13 @@ class TiledMarginSoftmax:
         return StepState(
             tiles=tiles,
             index=torch.from_numpy(local_index).to(features.device),
-            target_rows=_on_device(target_rows, features.device),
-            target_columns=_on_device(target_columns, features.device),
+            targets=[
+                TileTargets(*pair)
+                for pair in zip(_on_device(target_rows, features.device), _on_device(target_columns, features.device))
+            ],
             unit=unit,
             inverse_norm=inverse_norm,
-            scaled=unit * self.margin_loss.scale,
+            features=self.products.features(unit),
             target_logits=target_logits,
             target_slope=target_slope,
         )
@@ -211,9 +220,9 @@ class TiledMarginSoftmax:
         """The logits of a tile with the margin."""
         centers = weight[state.rows(number)]
         inverse_norm = inverse_norms(centers)
-        logits = torch.mm(state.scaled, centers.t()).mul_(inverse_norm)
-        target_rows = state.target_rows[number]
-        logits[target_rows, state.target_columns[number]] = state.vector(state.target_logits)[target_rows]
+        logits = self.products.logits(state.features, centers, inverse_norm)
+        targets = state.targets[number]
+        logits[targets.rows, targets.columns] = state.vector(state.target_logits)[targets.rows]
         return _TileLogits(centers, inverse_norm, logits)
 
     def _probabilities(

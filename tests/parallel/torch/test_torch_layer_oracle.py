@@ -85,6 +85,39 @@ def test_partial_fc_v2_matches_the_oracle(name, classes, ratio):
     assert not d_centers[~np.isin(np.arange(classes), samples[0])].any()
 
 
+def half_errors(dtype, classes, ratio, **tiling):
+    """Errors of a step with half-precision products: of the loss, and of both gradients as the bound counts them."""
+    layer = build_v2(classes, ratio, MARGINS["cosface"], SCALE, layer_dtype=dtype, **tiling)
+    samples = record_samples(layer)
+    features, labels = random_batch(classes)
+    local = torch.from_numpy(features[LOCAL]).requires_grad_()
+    loss = layer(local, torch.from_numpy(labels[LOCAL]))
+    loss.backward()
+    centers, gradient, d_centers = all_ranks(layer.weight), all_ranks(local.grad / SIZE), all_ranks(layer.weight.grad)
+    expected = Expected(features, centers, labels, samples[0], MARGINS["cosface"])
+
+    def weighted(error, rows):  # the gradient by a row is that by its unit row, divided by its norm
+        return np.linalg.norm(error, axis=1) * np.linalg.norm(rows, axis=1)
+
+    d_features = len(features) * weighted(gradient - expected.d_features, features).max()
+    return np.array(
+        [abs(loss.item() - expected.loss), d_features, weighted(d_centers - expected.d_centers, centers).sum()]
+    )
+
+
+@pytest.mark.parametrize("classes, ratio", [(12, 1.0), (31, 0.3)])
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_half_precision_keeps_its_error_bounds(classes, ratio, tiling):
+    errors = []
+    for dtype, u, rounds_products in ((torch.bfloat16, 2.0**-8, True), (torch.float16, 2.0**-11, False)):
+        logit = SCALE * (2 * u + u**2 + rounds_products * u * (1 + u) ** 2)  # see layer/products.py
+        # The probabilities of a row are off by exp(2 logit) - 1 in all; they, both rows and the product are rounded.
+        gradient = SCALE * (np.exp(2 * logit) * (1 + u) ** 4 - 1)
+        errors.append(half_errors(dtype, classes, ratio, **tiling))
+        assert (errors[-1] <= np.array([logit, gradient, gradient])).all()
+    assert (errors[1] < errors[0]).all() and errors[1].any()
+
+
 def test_backward_of_the_loss_is_a_step():
     """loss.backward() updates the same bits as step(); a factor of the loss acts on the features' gradient alone."""
     features, labels = random_batch(18)

@@ -1,0 +1,168 @@
+"""The three matrix products of a tile: of float32 rows, or of unit rows in bfloat16 or float16.
+
+Half precision rounds the elements of both unit rows, and the probabilities. Sums are float32. The G targets do not take
+part: their logits and gradients are computed from the float32 rows.
+
+With the unit roundoff u (2^-8 for bfloat16, 2^-11 for float16) and |x| = |w| = 1, the rounded elements change a dot
+product by at most (2u + u^2) sum |x_i w_i| <= 2u + u^2 (Cauchy-Schwarz), so a logit by at most s (2u + u^2). On a CPU
+PyTorch also rounds a product to bfloat16, which adds s u (1 + u)^2. Each logit of a row off by at most d, the loss is
+off by at most d, and the probabilities of the row together by at most exp(2d) - 1.
+
+Shapes: G global batch, T centers of a tile, E embedding, n targets of the batch in a tile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+
+HALF_TYPES = (torch.bfloat16, torch.float16)
+
+
+class TileTargets(NamedTuple):
+    """The targets of the batch in a tile.
+
+    Attributes:
+        rows: (n,) int64, rows of the batch.
+        columns: (n,) int64, columns of the tile.
+    """
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+
+
+class Products(Protocol):
+    """The products of a tile with centers W and unit rows x of the features."""
+
+    def features(self, unit: torch.Tensor) -> torch.Tensor:
+        """Returns the operand of the other methods for the unit rows (G, E) float32 of the features."""
+
+    def logits(self, features: torch.Tensor, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
+        """Returns the logits s x.w, (G, T) float32.
+
+        Args:
+            features: the operand.
+            weight: (T, E) float32 centers.
+            inverse_norm: (T,) 1 / |W|.
+        """
+
+    def gradients(
+        self,
+        d_logits: torch.Tensor,
+        targets: TileTargets,
+        d_targets: torch.Tensor,
+        features: torch.Tensor,
+        unit: torch.Tensor,
+        weight: torch.Tensor,
+        inverse_norm: torch.Tensor,
+        d_unit: torch.Tensor,
+    ) -> torch.Tensor:
+        """Adds the gradient by the unit rows of the features, divided by s, to ``d_unit``; returns that by the centers.
+
+        Args:
+            d_logits: (G, T) gradient by the logits, apart from the targets, whose elements are ignored; overwritten.
+            targets: of the tile.
+            d_targets: (n,) gradient by the targets' logits.
+            features: the operand.
+            unit: (G, E) float32 unit rows.
+            weight, inverse_norm: as of :meth:`logits`.
+            d_unit: (G, E) float32.
+
+        Returns:
+            (T, E) float32, without the part along each center.
+        """
+
+
+class Float32Products:
+    """Products of the rows as they are; norms are divided out of the results.
+
+    Args:
+        scale: s.
+    """
+
+    def __init__(self, scale: float):
+        self.scale = scale
+
+    def features(self, unit):
+        """As Products."""
+        return unit * self.scale
+
+    def logits(self, features, weight, inverse_norm):
+        """As Products."""
+        return torch.mm(features, weight.t()).mul_(inverse_norm)
+
+    def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
+        """As Products."""
+        d_logits[targets.rows, targets.columns] = d_targets
+        d_logits.mul_(inverse_norm)
+        d_unit.addmm_(d_logits, weight)
+        return torch.mm(d_logits.t(), features)
+
+
+class HalfProducts:
+    """Products of unit rows in half precision.
+
+    Args:
+        scale: s.
+        dtype: bfloat16 or float16.
+    """
+
+    def __init__(self, scale: float, dtype: torch.dtype):
+        self.scale = scale
+        self.dtype = dtype
+        # float16 has no numbers between 0 and 2^-24, where most probabilities of many classes are. None is above 1.
+        self._factor = 2.0**15 if dtype == torch.float16 else 1.0
+
+    def features(self, unit):
+        """As Products."""
+        return unit.to(self.dtype)
+
+    def logits(self, features, weight, inverse_norm):
+        """As Products."""
+        return _float32_product(features, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
+
+    def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
+        """As Products."""
+        d_logits[targets.rows, targets.columns] = 0
+        d_half = d_logits.mul_(self._factor).to(self.dtype)
+        d_unit.add_(_float32_product(d_half, self._unit_centers(weight, inverse_norm)), alpha=1 / self._factor)
+        gradient = _float32_product(d_half.t(), features).mul_((self.scale / self._factor * inverse_norm)[:, None])
+        return self._add_targets(gradient, targets, d_targets, unit, weight, inverse_norm, d_unit)
+
+    def _add_targets(self, gradient, targets, d_targets, unit, weight, inverse_norm, d_unit):
+        rows, columns = targets
+        factor = (d_targets * inverse_norm[columns])[:, None]
+        d_unit.index_add_(0, rows, weight[columns] * factor)
+        return gradient.index_add_(0, columns, unit[rows] * factor, alpha=self.scale)
+
+    def _unit_centers(self, weight, inverse_norm):
+        # float16 has no room for rows of any norm. For bfloat16 the norms could be divided out of the products instead,
+        # which takes as long.
+        return torch.mul(weight, inverse_norm[:, None]).to(self.dtype)
+
+
+def products_of(dtype: torch.dtype, scale: float) -> Products:
+    """Returns the products in a type.
+
+    Args:
+        dtype: float32, bfloat16 or float16.
+        scale: s.
+
+    Raises:
+        ValueError: another type.
+    """
+    if dtype == torch.float32:
+        return Float32Products(scale)
+    if dtype in HALF_TYPES:
+        return HalfProducts(scale, dtype)
+    raise ValueError(f"layer_dtype is {dtype}, expected torch.float32, torch.bfloat16 or torch.float16")
+
+
+def _float32_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The product of matrices in half precision, with float32 sums: float32."""
+    if left.is_cuda:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    if left.dtype == torch.float16:  # CPUs have no fast product
+        return torch.mm(left.float(), right.float())
+    return torch.mm(left, right).float()
