@@ -87,7 +87,7 @@ def count(wait: DiskWait) -> Counters:
 def report(steps: str, seconds: list[float], before: Counters, after: Counters, centers) -> None:
     """Prints a line on rank 0 about some steps of all ranks."""
     per_step = [(end - start) / len(seconds) for end, start in zip(after, before)]
-    on_disk = sum(files[1].disk_bytes for files in centers.files)
+    on_disk = sum(files[1].disk_bytes for files in centers.files.pieces)
     local = [*per_step, float(np.median(seconds)), resident("RssAnon"), resident("RssFile"), on_disk]
     waited, read, written, median, anonymous, mapped, on_disk = np.transpose(collectives.gather("measured", local))
     if hvd.rank() == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeAlias
 
 import horovod.mxnet as hvd
@@ -192,7 +193,8 @@ class MemoryBank:
             classes = np.arange(start, start + len(piece.weight))
             saved_classes = classes if class_map is None else class_map[classes]
             for field in Piece._fields:
-                self.centers.fill(number, field, _saved_blocks(saved, field, saved_classes, getattr(piece, field)))
+                rows = getattr(piece, field)
+                self.centers.fill(number, field, saved.blocks(field, saved_classes, partial(_copied, rows)))
 
     def _files(self) -> list[str]:
         names = ("centers", "centers_mom")
@@ -236,19 +238,8 @@ def _load(path: str, shapes: list[tuple[int, int]]) -> list[np.ndarray]:
     return arrays
 
 
-def _saved_blocks(
-    saved: SavedClasses, field: str, saved_classes: np.ndarray, current: mx.nd.NDArray
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Rows of a checkpoint for CenterStorage.fill; the rows of new classes (-1) keep their current values."""
-    for row in range(0, len(saved_classes), ROWS):
-        classes = saved_classes[row : row + ROWS]
-        known = classes >= 0
-        if known.all():
-            yield row, saved.rows(field, classes)
-        elif known.any():
-            values = current[row : row + len(classes)].asnumpy()
-            values[known] = saved.rows(field, classes[known])
-            yield row, values
+def _copied(rows: mx.nd.NDArray, part: slice) -> np.ndarray:
+    return rows[part].asnumpy()
 
 
 def _blocks(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from .manifest import Manifest
 from .mxnet_params import saved_arrays
 
 Shards = Sequence[np.ndarray]
+
+ROWS = 1024  # that are read from a file at a time
 
 
 class SavedClasses:
@@ -108,6 +110,26 @@ class SavedClasses:
             selected, shard = shard_of == number, shards[number]
             rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
         return rows
+
+    def blocks(
+        self, field: str, classes: np.ndarray, current: Callable[[slice], np.ndarray]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields consecutive rows for a bank, block by block; blocks that are new as a whole are left out.
+
+        Args:
+            field: "weight" or "weight_mom".
+            classes: (L,) int64, the saved class of each row of the bank, -1 for a new class, which keeps its row.
+            current: returns a copy of some rows of the bank.
+        """
+        for row in range(0, len(classes), ROWS):
+            part = slice(row, min(row + ROWS, len(classes)))
+            known = classes[part] >= 0
+            if known.all():
+                yield row, self.rows(field, classes[part])
+            elif known.any():
+                values = current(part)
+                values[known] = self.rows(field, classes[part][known])
+                yield row, values
 
 
 def _open_files(folder: str, kind: str) -> list[np.ndarray]:

@@ -52,7 +52,8 @@ class RowFile:
         except OSError as error:
             raise OSError(f"cannot create a file of {size} bytes in {folder}: {error.strerror}") from error
         self._map = mmap.mmap(self._file.fileno(), size)
-        self._map.madvise(mmap.MADV_RANDOM)
+        self._usual = mmap.MADV_RANDOM
+        self._map.madvise(self._usual)
         self.rows = np.frombuffer(self._map, np.float32).reshape(num_rows, width)
 
     @property
@@ -71,6 +72,11 @@ class RowFile:
             for part in range(start, stop, REQUEST):
                 os.posix_fadvise(descriptor, part, min(REQUEST, stop - part), os.POSIX_FADV_WILLNEED)
 
+    def expect_all_rows(self) -> None:
+        """Makes the kernel read ahead, because all rows are read and written from the first to the last."""
+        self._usual = mmap.MADV_SEQUENTIAL
+        self._map.madvise(self._usual)
+
     def flush(self) -> None:
         """Waits until all changes are on the disk."""
         os.fdatasync(self._file.fileno())
@@ -82,7 +88,7 @@ class RowFile:
         try:
             yield
         finally:
-            self._map.madvise(mmap.MADV_RANDOM)
+            self._map.madvise(self._usual)
             self.drop_pages()
 
     def drop_pages(self) -> None:

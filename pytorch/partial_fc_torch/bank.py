@@ -6,6 +6,7 @@ Shapes: C classes, L classes of this rank, E embedding.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,27 +16,28 @@ from partial_fc.layer.sampling import WeightIndexSampler
 
 from .partial_fc import PartialFC
 
-ROWS = 1024  # rows that are read from a file at a time
-
 
 class TorchBank:
     """The centers of a layer as partial_fc.training.engine.CenterBank.
 
     Args:
         layer: PartialFC.
-    """
 
-    in_files = False
+    Attributes:
+        in_files: whether the centers are in files instead of memory.
+        Others: see CenterBank.
+    """
 
     def __init__(self, layer: PartialFC):
         self._layer = layer
+        self.in_files = layer.files is not None
         self.class_start, self.num_local = layer.class_start, layer.num_local
         self.embedding_size = layer.embedding_size
         self.sampler: WeightIndexSampler = layer.sampler
 
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context in which all rows are read from the first to the last."""
-        return nullcontext()
+        return self._layer.files.sequential_access() if self._layer.files else nullcontext()
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
         """Returns the rows of "weight" or "weight_mom" on the host, see CenterBank.host_rows."""
@@ -45,12 +47,12 @@ class TorchBank:
     def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and momentum, see CenterBank.take."""
         saved.require_embedding_size(self.embedding_size)
-        for row in range(0, self.num_local, ROWS):
-            stop = min(row + ROWS, self.num_local)
-            classes = np.arange(self.class_start + row, self.class_start + stop)
-            saved_classes = classes if class_map is None else class_map[classes]
-            known = np.flatnonzero(saved_classes >= 0)
-            for field in ("weight", "weight_mom"):
-                values = torch.from_numpy(saved.rows(field, saved_classes[known]))
-                rows = getattr(self._layer, field).detach()[row:stop]
-                rows[torch.from_numpy(known).to(rows.device)] = values.to(rows)
+        classes = np.arange(self.class_start, self.class_start + self.num_local)
+        saved_classes = classes if class_map is None else class_map[classes]
+        for field in ("weight", "weight_mom"):
+            rows = getattr(self._layer, field).detach()
+            self._layer.fill(field, rows, saved.blocks(field, saved_classes, partial(_copied, rows)))
+
+
+def _copied(rows: torch.Tensor, part: slice) -> np.ndarray:
+    return rows[part].to("cpu", copy=True).numpy()

@@ -93,10 +93,12 @@ class TorchFramework:
         Raises:
             ValueError: They do not fit.
         """
+        if settings.bank_folder:
+            return  # the layer checks the space on the disk
         device = self.device
         free = None if device.type == "cpu" else lambda: torch.cuda.mem_get_info(device)[0]
-        hint = "start more ranks"
-        require_bank_memory(settings, self.collectives, free, hint, f"{hint} on more hosts")
+        on_host = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
+        require_bank_memory(settings, self.collectives, free, "start more ranks", on_host)
 
     def build_data(self, settings) -> FaceData[ImageBatch] | DummyImages:
         """Builds the training data of this rank, dummy images if ``debug`` is set.
@@ -177,6 +179,7 @@ class TorchFramework:
             tile_classes=settings.tile_classes,
             logits_cache_mb=settings.logits_cache_mb,
             layer_dtype=getattr(torch, settings.layer_dtype),
+            folder=settings.bank_folder,
             device=self.device,
         )
 

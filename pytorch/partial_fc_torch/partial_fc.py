@@ -100,7 +100,7 @@ class PartialFC(ShardedCenters):
         self.weight_decay = weight_decay
         self.learning_rate: float | None = None
         self.weight.requires_grad_(False)
-        self.register_buffer("weight_mom", torch.zeros_like(self.weight))
+        self.register_buffer("weight_mom", self._allocate("weight_mom", device))
         self._prefix = prefix
         if resume:
             self.load_params()

@@ -11,6 +11,7 @@ import pytest
 
 from page_cache import in_memory, require_disk
 from partial_fc.checkpoint.mxnet_params import saved_arrays
+from partial_fc.layer import bank_files
 from partial_fc.utils.mmap_rows import RowFile
 from partial_fc_mxnet import MemoryBank
 from partial_fc_mxnet.layer import center_storage
@@ -48,7 +49,7 @@ def test_initial_and_updated_rows_equal_memory(pair):
 def test_sampled_rows_are_prefetched(pair, tmp_path):
     require_disk(tmp_path)
     _, b = pair
-    files = [file for piece in b.centers.files for file in piece]
+    files = [file for piece in b.centers.files.pieces for file in piece]
     mx.nd.waitall()  # MXNet may still write the initial centers
     for file in files:
         file.drop_pages()
@@ -69,7 +70,7 @@ def test_only_trained_rows_allocate_disk_space_for_momentum(pair):
     index = np.array([0, 1, 2, 1199, 1200, 2999])  # 3 pages of the first piece, 2 more
     b.get(np.arange(3000))
     b.set(index, mx.nd.ones((6, E)), mx.nd.ones((6, E)))
-    weight, mom = zip(*b.centers.files)
+    weight, mom = zip(*b.centers.files.pieces)
     for file in weight + mom:
         file.flush()
     assert sum(file.disk_bytes for file in weight) == 3000 * E * 4
@@ -147,8 +148,8 @@ def test_fill_flushes_and_logs_progress(tmp_path, monkeypatch, caplog):
     flushed = []
     flush = RowFile.flush
     monkeypatch.setattr(RowFile, "flush", lambda file: flushed.append(file.rows.any(axis=1).sum()) or flush(file))
-    monkeypatch.setattr(center_storage, "LOG_SECONDS", 0.0)
-    monkeypatch.setattr(center_storage, "FLUSH_BYTES", 4 << 20)
+    monkeypatch.setattr(bank_files, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(bank_files, "FLUSH_BYTES", 4 << 20)
     caplog.set_level("INFO")
     bank(tmp_path, str(tmp_path / "bank"), num_local=5000)
     assert flushed == [2048, 4096]

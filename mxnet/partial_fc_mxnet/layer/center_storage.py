@@ -6,26 +6,20 @@ Shapes: L classes of this rank, S some of them, T classes of a tile, E embedding
 from __future__ import annotations
 
 import contextlib
-import logging
-import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import mxnet as mx
 import numpy as np
 
+from partial_fc.layer.bank_files import BankFiles, Blocks, paced
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.tiling import Tile, tiles_of
-from partial_fc.utils.mmap_rows import RowFile, bank_files
 from partial_fc_mxnet import collectives
 from partial_fc_mxnet.ops.arithmetic import arithmetic_on
 
 # Standard MXNet wheels index the elements of an array with 32 bits.
 MAX_ELEMENTS = 2**31 - 1
-# Bytes written to a file between two flushes: a small part of the memory, and long enough that the waits do not count.
-FLUSH_BYTES = 256 << 20
-LOG_SECONDS = 10.0
 
 
 class Piece(NamedTuple):
@@ -47,13 +41,13 @@ class CenterStorage:
         num_local: L.
         embedding_size: E.
         context: of the arrays; the CPU with ``folder``.
-        folder: keeps the arrays in files in this folder, see utils/mmap_rows.py; None or empty keeps them in memory.
+        folder: keeps the arrays in files in this folder, see BankFiles; None or empty keeps them in memory.
         sharing: number of banks of this size that are created in the folder at the same time.
 
     Attributes:
         pieces: list of Piece; a single one without rows if L = 0.
         piece_rows: rows of every piece but the last.
-        files: (weight, momentum) RowFiles of each piece; empty without ``folder``.
+        files: BankFiles; None without ``folder``.
 
     Raises:
         OSError: the folder is not writable, or has too little space for weight and momentum of all classes.
@@ -67,13 +61,12 @@ class CenterStorage:
         self.context = context
         self.piece_rows = MAX_ELEMENTS // embedding_size
         self._arithmetic = arithmetic_on(context)
-        rows = [min(num_local - row, self.piece_rows) for row in range(0, max(num_local, 1), self.piece_rows)]
-        self.files = bank_files(folder, rows, embedding_size, sharing) if folder and num_local else []
+        sizes = num_local, embedding_size, self.piece_rows
+        self.files = BankFiles(folder, *sizes, sharing) if folder and num_local else None
         if self.files:
-            self._reader = ThreadPoolExecutor(1, thread_name_prefix="centers")
-            self._requests: list[Future] = []
-            self.pieces = [Piece(*(mx.nd.from_numpy(file.rows) for file in files)) for files in self.files]
+            self.pieces = [Piece(*(mx.nd.from_numpy(file.rows) for file in files)) for files in self.files.pieces]
         else:
+            rows = [min(num_local - row, self.piece_rows) for row in range(0, max(num_local, 1), self.piece_rows)]
             with empty_arrays(num_local):
                 self.pieces = [Piece(*(self._zeros(count) for _ in Piece._fields)) for count in rows]
 
@@ -83,8 +76,8 @@ class CenterStorage:
             start = class_start + number * self.piece_rows
             self.fill(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
 
-    def fill(self, number: int, field: str, blocks: Iterable[tuple[int, np.ndarray]]) -> None:
-        """Writes consecutive rows of a piece, not faster than the disk, and logs the progress every LOG_SECONDS.
+    def fill(self, number: int, field: str, blocks: Blocks) -> None:
+        """Writes consecutive rows of a piece, see paced.
 
         Args:
             number: of the piece.
@@ -92,44 +85,24 @@ class CenterStorage:
             blocks: (first row, (n, E) float32), in the order of the rows.
         """
         array = getattr(self.pieces[number], field)
-        unflushed, logged = 0, time.monotonic()
-        for row, values in blocks:
-            array[row : row + len(values)] = values
-            unflushed += values.nbytes
-            if unflushed < FLUSH_BYTES:
-                continue
-            unflushed = 0
+
+        def flush() -> None:
             array.wait_to_read()
             if self.files:
-                self._file(number, field).flush()
-            if time.monotonic() - logged > LOG_SECONDS:
-                logged = time.monotonic()
-                collectives.report_progress()
-                filled = number * self.piece_rows + row + len(values)
-                logging.info("wrote %s of %d of this rank's %d centers", field, filled, self.num_local)
+                self.files.file(number, field).flush()
+
+        start = number * self.piece_rows
+        for row, values in paced(blocks, field, self.num_local, flush, collectives.report_progress, start):
+            array[row : row + len(values)] = values
 
     def prefetch(self, index: np.ndarray) -> None:
-        """Starts to read the rows of a sorted index (S,) from the files, in the order in which a step needs them.
+        """Starts to read the rows of a sorted index (S,) from the files, see BankFiles.prefetch."""
+        if self.files:
+            self.files.prefetch(index)
 
-        A step with all classes reads each tile just before it needs it, see read.
-        """
-        if self.files and len(index) < self.num_local:
-            for request in self._requests:  # left over if the step ended with an error
-                request.cancel()
-            self._requests = [
-                self._reader.submit(self._file(tile.piece, field).prefetch, tile.row_index)
-                for field in Piece._fields
-                for tile in self._by_piece(index)
-            ]
-
-    @contextlib.contextmanager
-    def sequential_access(self) -> Iterator[None]:
-        """A context in which all rows are read from the first to the last."""
-        with contextlib.ExitStack() as stack:
-            for files in self.files:
-                for file in files:
-                    stack.enter_context(file.sequential_access())
-            yield
+    def sequential_access(self) -> AbstractContextManager[None]:
+        """Returns a context in which all rows are read from the first to the last."""
+        return self.files.sequential_access() if self.files else contextlib.nullcontext()
 
     def read(self, tile: Tile, out: mx.nd.NDArray, field: str = "weight") -> mx.nd.NDArray:
         """Returns weight or momentum (T, E) of a tile: a view if its rows are a slice, otherwise a copy in ``out``."""
@@ -137,7 +110,7 @@ class CenterStorage:
         if tile.gathered:
             return self._arithmetic.take(array, tile.row_index, out)
         if self.files:
-            self._file(tile.piece, field).prefetch(tile.row_index)
+            self.files.file(tile.piece, field).prefetch(tile.row_index)
         return array[tile.rows]
 
     def write(self, tile: Tile, rows: mx.nd.NDArray, field: str = "weight") -> None:
@@ -151,8 +124,8 @@ class CenterStorage:
             out = mx.nd.empty((len(index), self.embedding_size), ctx=self.context)
         for tile in self._by_piece(index):
             array = getattr(self.pieces[tile.piece], field)
-            if self.files:  # before the requests of self.prefetch that are still queued
-                self._file(tile.piece, field).prefetch(tile.row_index)
+            if self.files:  # before the requests of prefetch that are still queued
+                self.files.file(tile.piece, field).prefetch(tile.row_index)
             self._arithmetic.take(array, tile.row_index, out[tile.start : tile.stop])
         return out
 
@@ -165,9 +138,6 @@ class CenterStorage:
 
     def _by_piece(self, index: np.ndarray) -> list[Tile]:
         return tiles_of(index, False, self.piece_rows, MAX_ELEMENTS)
-
-    def _file(self, number: int, field: str) -> RowFile:
-        return self.files[number][Piece._fields.index(field)]
 
     def _zeros(self, rows: int) -> mx.nd.NDArray:
         return mx.nd.zeros((rows, self.embedding_size), ctx=self.context)

@@ -29,14 +29,14 @@ def save_rows(path: str, rows: torch.Tensor) -> None:
 
 
 def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
-    """Reads a tensor of this shape into host memory; code in the file is never run.
+    """Maps a file with a tensor of this shape into memory; code in the file is never run.
 
     Raises:
         OSError: the file is missing or cannot be read.
         ValueError: it holds something else.
     """
     try:
-        rows = torch.load(path, map_location="cpu", weights_only=True)
+        rows = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except FileNotFoundError as error:
         raise OSError(
             f"no centers at {path}: this rank has not saved there; check prefix and the number of ranks"

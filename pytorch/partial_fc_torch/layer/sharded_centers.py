@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import rank_info
+from partial_fc.layer.bank_files import BankFiles, Blocks, paced
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import WeightIndexSampler
@@ -45,12 +46,15 @@ class ShardedCenters(torch.nn.Module):
         tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
         layer_dtype: of the operands of the layer's products: float32, bfloat16, or float16, which is fast on GPUs
             only. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
+        folder: keeps centers and momentum in files in this folder, see BankFiles, for a bank that does not fit into
+            memory and a small sample_rate; None or empty keeps them on ``device``.
         device: of the centers; None is PyTorch's default.
 
     Attributes:
         weight: (L, E) float32 parameter, drawn from N(0, 0.01); it depends on seed and class, not on R.
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.
+        files: BankFiles; None without ``folder``.
         sampler: WeightIndexSampler of this rank.
         num_update: backward passes done, for error messages; a training that resumes sets it.
         rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
@@ -58,7 +62,9 @@ class ShardedCenters(torch.nn.Module):
 
     Raises:
         TypeError: ``margin_loss`` has no margins and scale.
-        ValueError: an argument is out of its range, or the launcher started several processes without a process group.
+        ValueError: an argument is out of its range, or the launcher started several processes without a process group;
+            ``folder`` with another device than the CPU.
+        OSError: ``folder`` is not writable, or has too little space for centers and momentum.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class ShardedCenters(torch.nn.Module):
         tile_classes: int = 0,
         logits_cache_mb: int = LOGITS_CACHE_MB,
         layer_dtype: torch.dtype = torch.float32,
+        folder: str | None = None,
         device: torch.device | str | None = None,
     ):
         super().__init__()
@@ -94,12 +101,34 @@ class ShardedCenters(torch.nn.Module):
         self.num_update = 0
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(size, np.int64)
-        weight = torch.empty(shard.size, embedding_size, device=device)
-        for row, block in center_blocks(shard.start, shard.stop, embedding_size, seed):
-            weight[row : row + len(block)] = torch.from_numpy(block)
+        self.files = self._open_files(folder, device) if folder and shard.size else None
+        weight = self._allocate("weight", device)
+        self.fill("weight", weight, center_blocks(shard.start, shard.stop, embedding_size, seed))
         self.weight = torch.nn.Parameter(weight)
         tiling = tile_classes, logits_cache_mb, layer_dtype
         self._layer = ClassLayer(margin_loss, self.collectives, num_classes, embedding_size, shard.start, *tiling)
+
+    def _open_files(self, folder: str, device) -> BankFiles:
+        if torch.empty(0, device=device).device.type != "cpu":
+            raise ValueError(f"bank_folder is {folder}, but only layers on the CPU read their centers from files")
+        sizes = self.num_local, self.embedding_size, self.num_local
+        files = BankFiles(folder, *sizes, self.collectives.local_size)
+        if self.sampler.num_sample >= self.num_local:
+            for file in files.pieces[0]:
+                file.expect_all_rows()
+        return files
+
+    def _allocate(self, field: str, device) -> torch.Tensor:
+        """Zeros (L, E) float32: in a file, or on a device."""
+        if self.files:
+            return torch.from_numpy(self.files.file(0, field).rows)
+        return torch.zeros(self.num_local, self.embedding_size, device=device)
+
+    def fill(self, field: str, rows: torch.Tensor, blocks: Blocks) -> None:
+        """Writes consecutive rows of "weight" or "weight_mom", see paced."""
+        flush = self.files.file(0, field).flush if self.files else lambda: None
+        for row, values in paced(blocks, field, self.num_local, flush, self.collectives.report_progress):
+            rows[row : row + len(values)] = torch.from_numpy(values)
 
     def sample(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Samples the centers of a step. Users may replace this method; the sample must contain every positive.
@@ -131,9 +160,18 @@ class ShardedCenters(torch.nn.Module):
         return _MeanLoss.apply(local_embeddings.to(self.weight), self.weight, local_labels, self)
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
-        step = self._layer.forward(features, labels, self.weight, self.rank_flags, self.num_update + 1, self.sample)
+        step = self._layer.forward(
+            features, labels, self.weight, self.rank_flags, self.num_update + 1, self._sample_ahead
+        )
         self.all_rank_flags = step.rank_flags
         return step
+
+    def _sample_ahead(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As sample; starts to read the rows from the files."""
+        index, unique = self.sample(labels)
+        if self.files:
+            self.files.prefetch(index)
+        return index, unique
 
     def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None)."""

@@ -26,6 +26,16 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, mome
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
 
 
+def test_a_training_with_centers_in_files_equals_one_in_memory_bit_for_bit(folder):
+    make = partial(Training, folder=folder.path)
+    checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
+    in_files, in_memory = make(), Training()
+    for training in (in_files, in_memory):
+        training.fit(checkpoint_cases.STEPS)
+    assert in_files.engine.memory_bank.in_files and not in_memory.engine.memory_bank.in_files
+    checkpoint_cases.equal(in_files.everything(), in_memory.everything())
+
+
 def test_a_save_in_the_background_saves_the_state_of_its_step(folder):
     checkpoint_cases.a_save_in_the_background_saves_the_state_of_its_step(Training, folder)
 

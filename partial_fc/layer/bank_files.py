@@ -1,0 +1,111 @@
+"""The centers of one rank and their momentum in files, for a bank that does not fit into memory.
+
+Shapes: L classes of this rank, S some of them, E embedding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from partial_fc.utils.mmap_rows import RowFile, bank_files
+
+from .tiling import tiles_of
+
+FIELDS = ("weight", "weight_mom")
+# Bytes written between two flushes: a small part of the memory, and long enough that the waits do not count.
+FLUSH_BYTES = 256 << 20
+LOG_SECONDS = 10.0
+
+Blocks = Iterable[tuple[int, np.ndarray]]  # (first row, (n, E) float32), in the order of the rows
+
+
+class BankFiles:
+    """Files of weight and momentum, see utils/mmap_rows.py; they have no names and end with the process.
+
+    Args:
+        folder: is created if it is missing.
+        num_local: L, at least 1.
+        embedding_size: E.
+        piece_rows: rows of a file; the bank is divided into pieces of so many rows.
+        sharing: number of banks of this size that are created in the folder at the same time.
+
+    Attributes:
+        pieces: (weight, momentum) RowFiles of each piece.
+
+    Raises:
+        OSError: the folder is not writable, or has too little space for weight and momentum of all classes.
+    """
+
+    def __init__(self, folder: str, num_local: int, embedding_size: int, piece_rows: int, sharing: int):
+        rows = [min(num_local - row, piece_rows) for row in range(0, num_local, piece_rows)]
+        self.pieces = bank_files(folder, rows, embedding_size, sharing)
+        self._num_local, self._piece_rows = num_local, piece_rows
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="centers")
+        self._requests: list[Future] = []
+
+    def file(self, number: int, field: str) -> RowFile:
+        """Returns the file of a piece with "weight" or "weight_mom"."""
+        return self.pieces[number][FIELDS.index(field)]
+
+    def prefetch(self, index: np.ndarray) -> None:
+        """Starts to read the rows of a sorted index (S,), in the order in which a step needs them.
+
+        Of all rows it reads none: a step reads each tile just before it needs it.
+        """
+        if len(index) == self._num_local:
+            return
+        for request in self._requests:  # left over if the step ended with an error
+            request.cancel()
+        tiles = tiles_of(index, False, self._piece_rows, len(index))
+        self._requests = [
+            self._reader.submit(self.file(tile.piece, field).prefetch, tile.row_index)
+            for field in FIELDS
+            for tile in tiles
+        ]
+
+    @contextlib.contextmanager
+    def sequential_access(self) -> Iterator[None]:
+        """A context in which all rows are read from the first to the last."""
+        with contextlib.ExitStack() as stack:
+            for files in self.pieces:
+                for file in files:
+                    stack.enter_context(file.sequential_access())
+            yield
+
+
+def paced(
+    blocks: Blocks,
+    field: str,
+    num_local: int,
+    flush: Callable[[], None],
+    progress: Callable[[], None],
+    start: int = 0,
+) -> Blocks:
+    """Yields blocks that the caller writes, not faster than the disk, and logs the progress every LOG_SECONDS.
+
+    Args:
+        blocks: See Blocks.
+        field: "weight" or "weight_mom".
+        num_local: L.
+        flush: waits until what the caller has written is on the disk.
+        progress: reports that this rank is alive.
+        start: the row of the rank that row 0 of the blocks is.
+    """
+    unflushed, logged = 0, time.monotonic()
+    for row, values in blocks:
+        yield row, values
+        unflushed += values.nbytes
+        if unflushed < FLUSH_BYTES:
+            continue
+        unflushed = 0
+        flush()
+        if time.monotonic() - logged > LOG_SECONDS:
+            logged = time.monotonic()
+            progress()
+            logging.info("wrote %s of %d of this rank's %d centers", field, start + row + len(values), num_local)
