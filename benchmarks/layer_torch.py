@@ -37,9 +37,9 @@ def textbook(classes: int, ratio: float, device) -> torch.nn.Module:
     return TextbookPartialFC(SCALE, MARGIN, EMBEDDING, classes, ratio, device)
 
 
-def partial_fc(classes: int, ratio: float, device, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+def partial_fc(classes: int, ratio: float, device, **arguments) -> PartialFC:
     sizes = {"num_classes": classes, "sample_rate": ratio, "embedding_size": EMBEDDING}
-    layer = PartialFC(margin_softmax=CosFace(SCALE, MARGIN), device=device, layer_dtype=dtype, **sizes)
+    layer = PartialFC(margin_softmax=CosFace(SCALE, MARGIN), device=device, **sizes, **arguments)
     layer.learning_rate = SGD["lr"]
     return layer
 
@@ -51,7 +51,7 @@ def partial_fc_v2(classes: int, ratio: float, device) -> torch.nn.Module:
 FORMS = {
     "textbook": textbook,
     "PartialFC": partial_fc,
-    "bfloat16": functools.partial(partial_fc, dtype=torch.bfloat16),
+    "bfloat16": functools.partial(partial_fc, layer_dtype=torch.bfloat16),
     "PartialFC_V2": partial_fc_v2,
 }
 
