@@ -1,14 +1,17 @@
-"""Time and bytes of a step of the classification layer as classes and ranks grow together, on one host.
+"""Time and bytes of a step of the classification layer as classes and ranks grow together, on one host, both trainers.
 
-. setup-utils/env.sh
-python benchmarks/scaling.py                     # 1, 2 and 4 ranks of 50,000 classes each; writes docs/scaling.png
-python benchmarks/scaling.py --classes 20000 --ratio 0.1 --chart /tmp/scaling.png
+    python benchmarks/scaling.py                     # 1, 2 and 4 ranks of 50,000 classes each; writes docs/scaling.png
+    python benchmarks/scaling.py --classes 20000 --ratio 0.1 --chart /tmp/scaling.png
+
+The bytes are those of the arrays that Horovod's timeline and PyTorch's profiler name. PyTorch's Gloo computes a
+reduce-scatter by an all-reduce, of which a rank receives twice as much.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,7 +19,10 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from benchmarks.host import cpu_name  # noqa: E402
+from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 RANKS = (1, 2, 4)
 TIMEOUT = 300
@@ -25,10 +31,14 @@ PARTS = {
     "softmax_statistics": "all-gather of statistics",
     "feature_gradient": "reduce-scatter of gradients",
 }
+LAUNCHERS = {
+    "MXNet": ". setup-utils/env.sh && HOROVOD_TIMELINE=DYNAMIC mpirun -q -np {ranks} python",
+    "PyTorch": ".venv-torch/bin/torchrun --standalone --nproc_per_node={ranks}",
+}
 
 
-def measure(classes: int, ratio: float, steps: int) -> None:
-    """What each rank does: rank 0 prints seconds of a step and the bytes it receives, as JSON."""
+def measure_mxnet(classes: int, ratio: float, steps: int) -> dict | None:
+    """What each rank does: seconds of a step, and the bytes that rank 0 receives; None on other ranks."""
     import horovod.mxnet as hvd
     import layer_mxnet
     import mxnet as mx
@@ -49,40 +59,82 @@ def measure(classes: int, ratio: float, steps: int) -> None:
         hvd.stop_timeline()
         step = read_timeline(path) if hvd.rank() == 0 and size > 1 else []
     moved = {one.name: one.received(size) for one in step if one.name in PARTS}
-    if hvd.rank() == 0:
-        print(json.dumps({"ranks": size, "seconds": seconds, "moved": moved}), flush=True)
+    return {"ranks": size, "seconds": seconds, "moved": moved} if hvd.rank() == 0 else None
 
 
-def launch(ranks: int, args: argparse.Namespace) -> dict:
+def measure_torch(classes: int, ratio: float, steps: int) -> dict | None:
+    """As measure_mxnet."""
+    import layer_torch
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    size = dist.get_world_size()
+    step = layer_torch.trainer(layer_torch.partial_fc(classes * size, ratio, "cpu"), "cpu")
+    seconds = layer_torch.seconds_of(step, layer_torch.batches(classes * size, steps + 2, "cpu"))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        for batch in layer_torch.batches(classes * size, 1, "cpu"):
+            step(batch)
+    moved = dict(zip(PARTS, received_torch(profile.events(), size)))
+    own = {"ranks": size, "seconds": seconds, "moved": moved} if dist.get_rank() == 0 else None
+    dist.destroy_process_group()
+    return own
+
+
+def received_torch(events, size: int) -> list[int]:
+    """Bytes that a rank receives in the float32 collectives of the layer, in their order."""
+    received = []
+    for event in events:
+        if event.name in ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_"):
+            result, own = (4 * math.prod(shape) for shape in event.input_shapes[:2])
+            received.append(result - own if result > own else 2 * own * (size - 1) // size)
+    return received
+
+
+MEASURES = {"MXNet": measure_mxnet, "PyTorch": measure_torch}
+
+
+def launch(trainer: str, ranks: int, args: argparse.Namespace) -> dict:
     """Runs the measurement with this number of ranks."""
-    command = ["mpirun", "-q", "-np", str(ranks), sys.executable, __file__, "--measure"]
-    command += ["--classes", str(args.classes), "--ratio", str(args.ratio), "--steps", str(args.steps)]
-    env = dict(os.environ, HOROVOD_TIMELINE="DYNAMIC", OMP_NUM_THREADS="1")
-    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
+    command = f"{LAUNCHERS[trainer].format(ranks=ranks)} benchmarks/scaling.py --measure {trainer}"
+    command += f" --classes {args.classes} --ratio {args.ratio} --steps {args.steps}"
+    env = dict(os.environ, OMP_NUM_THREADS="1")
+    run = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
     if run.returncode or not lines:
-        raise RuntimeError(f"{' '.join(command)} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
+        raise RuntimeError(f"{command} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
     return json.loads(lines[-1])
 
 
-def draw(path: str, results: list[dict], args: argparse.Namespace) -> None:
-    """Milliseconds and kilobytes over the number of classes."""
+def draw(path: str, results: dict[str, list[dict]], args: argparse.Namespace) -> None:
+    """Milliseconds and kilobytes over the number of classes, by trainer."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    labels = [f"{one['ranks']} x {args.classes:,}" for one in results]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
-    left.bar(labels, [core_milliseconds(one) for one in results], color="#4477aa")
-    left.set(title="core time of a rank in a step", ylabel="ms", xlabel="ranks x classes")
-    bottom = [0.0] * len(results)
-    for name, what in PARTS.items():
-        height = [one["moved"].get(name, 0) / 1e3 for one in results]
-        right.bar(labels, height, bottom=bottom, label=what)
-        bottom = [low + more for low, more in zip(bottom, height)]
-    right.set(title="received by a rank in a step", ylabel="kB", xlabel="ranks x classes")
-    right.legend(fontsize=7)
+    width = 0.8 / len(results)
+    for number, (trainer, rows) in enumerate(results.items()):
+        places = [row + number * width for row in range(len(rows))]
+        left.bar(places, [core_milliseconds(one) for one in rows], width * 0.95, label=trainer)
+        bottom = [0.0] * len(rows)
+        for (name, what), color in zip(PARTS.items(), ("#4477aa", "#ee6677", "#228833")):
+            height = [one["moved"].get(name, 0) / 1e3 for one in rows]
+            label = what if number == 0 else None
+            right.bar(places, height, width * 0.95, bottom=bottom, label=label, color=color)
+            bottom = [low + more for low, more in zip(bottom, height)]
+    for axes, title, unit in (
+        (left, "core time of a rank in a step", "ms"),
+        (right, f"received by a rank in a step ({', then '.join(results)})", "kB"),
+    ):
+        middle = (len(results) - 1) * width / 2
+        axes.set_xticks([row + middle for row in range(len(RANKS))], [f"{ranks} x {args.classes:,}" for ranks in RANKS])
+        axes.set_title(title, fontsize=10)
+        axes.set(ylabel=unit, xlabel="ranks x classes")
+        axes.legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
@@ -92,30 +144,49 @@ def core_milliseconds(result: dict) -> float:
     return 1e3 * result["seconds"] * min(1.0, len(os.sched_getaffinity(0)) / result["ranks"])
 
 
+def cells(trainer: str, result: dict, classes: int) -> list[str]:
+    """The row of a result in the table."""
+    ranks = result["ranks"]
+    moved = [f"{result['moved'].get(name, 0) / 1e3:.1f}" for name in PARTS]
+    times = [f"{1e3 * result['seconds']:.0f}", f"{core_milliseconds(result):.0f}"]
+    return [trainer, f"{ranks}", f"{ranks * classes:,}", f"{64 * ranks}", *times, *moved]
+
+
+HEADING = (
+    "trainer",
+    "ranks",
+    "classes",
+    "G",
+    "ms",
+    "core ms of a rank",
+    "kB of features",
+    "of statistics",
+    "of gradients",
+)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, default=50_000, help="of each rank")
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--chart", default=str(ROOT / "docs" / "scaling.png"))
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        sys.path.insert(0, str(ROOT / "benchmarks"))
-        measure(args.classes, args.ratio, args.steps)
+        own = MEASURES[args.measure](args.classes, args.ratio, args.steps)
+        if own is not None:
+            print(json.dumps(own), flush=True)
         return
-    results = [launch(ranks, args) for ranks in RANKS]
-    print("| ranks | classes | G | ms a step | core ms of a rank | kB received: features, statistics, gradients |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for one in results:
-        moved = ", ".join(f"{one['moved'].get(name, 0) / 1e3:.1f}" for name in PARTS)
-        ranks, milliseconds = one["ranks"], 1e3 * one["seconds"]
-        print(
-            f"| {ranks} | {ranks * args.classes:,} | {64 * ranks} | {milliseconds:.0f} | {core_milliseconds(one):.0f} "
-            f"| {moved} |"
-        )
+    results = {trainer: [launch(trainer, ranks, args) for ranks in RANKS] for trainer in LAUNCHERS}
+    rows = [cells(trainer, one, args.classes) for trainer, all_ranks in results.items() for one in all_ranks]
+    print(cpu_name())
+    print("\n".join(markdown_table(HEADING, rows)))
     draw(args.chart, results, args)
     print(f"chart: {args.chart}")
+    if args.json:
+        args.json.write_text(json.dumps({"cpu": cpu_name(), "results": results}, indent=1))
 
 
 if __name__ == "__main__":
