@@ -139,14 +139,7 @@ class TiledMarginSoftmax:
         """
         state = self._prepare(features, weight, columns, local_index)
         caching = self._fits_cache(len(columns), weight, state.tiles)
-        maxima, sums = [], []
-        for number in range(len(state.tiles)):
-            tile = self._compute_logits(state, weight, number)
-            maximum = tile.logits.amax(dim=1)
-            maxima.append(maximum)
-            sums.append(tile.logits.sub_(maximum[:, None]).exp_().sum(dim=1))
-            if caching:
-                state.cached.append(tile)
+        maxima, sums = zip(*(self._forward_tile(state, weight, number, caching) for number in range(len(state.tiles))))
         state.maxima, totals = torch.stack(maxima + sums).cpu().numpy().reshape(2, len(maxima), -1)
         return state, np.stack([*combine_tiles(state.maxima, totals), state.target_logits])
 
@@ -169,12 +162,8 @@ class TiledMarginSoftmax:
         d_unit = torch.zeros_like(state.unit)
         for number, targets in enumerate(state.targets):
             tile = self._probabilities(state, weight, number, log_sum_exp)
-            d_targets = target_gradient[targets.rows]
-            centers = tile.weight, tile.inverse_norm
-            gradient = self.products.gradients(
-                tile.logits, targets, d_targets, state.features, state.unit, *centers, d_unit
-            )
-            center_gradient(state.rows(number), tile.weight, gradient, tile.inverse_norm)
+            self._backward_tile(state, number, tile, target_gradient[targets.rows], d_unit, center_gradient)
+            del tile  # before the next one takes as much memory
         remove_component(d_unit, state.unit, torch.ones_like(state.inverse_norm))
         return d_unit.mul_((self.margin_loss.scale * state.inverse_norm)[:, None])
 
@@ -211,6 +200,32 @@ class TiledMarginSoftmax:
             value, target_slope[rows] = self.margin_loss.target(cosine)
             target_logits[rows] = self.margin_loss.scale * value
         return target_logits, target_slope
+
+    def _forward_tile(
+        self, state: StepState, weight: torch.Tensor, number: int, caching: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The maximum of each row, and its sum of exp(logit - maximum), both (G,)."""
+        tile = self._compute_logits(state, weight, number)
+        maximum = tile.logits.amax(dim=1)
+        total = tile.logits.sub_(maximum[:, None]).exp_().sum(dim=1)
+        if caching:
+            state.cached.append(tile)
+        return maximum, total
+
+    def _backward_tile(
+        self,
+        state: StepState,
+        number: int,
+        tile: _TileLogits,
+        d_targets: torch.Tensor,
+        d_unit: torch.Tensor,
+        center_gradient: CenterGradient,
+    ) -> None:
+        """Adds the gradient by the unit rows, divided by s, and passes on that by the centers."""
+        centers = tile.weight, tile.inverse_norm
+        operands = state.targets[number], d_targets, state.features, state.unit, *centers
+        gradient = self.products.gradients(tile.logits, *operands, d_unit)
+        center_gradient(state.rows(number), tile.weight, gradient, tile.inverse_norm)
 
     def _fits_cache(self, batch: int, weight: torch.Tensor, tiles: list[Tile]) -> bool:
         numbers_per_class = batch + (weight.shape[1] if tiles[0].gathered else 0)
