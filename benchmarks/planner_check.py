@@ -3,6 +3,7 @@
 . setup-utils/env.sh
 mpirun -q -np 2 python benchmarks/planner_check.py      # a minute; the bank of the largest case takes 2 GB of each rank
 mpirun -q -np 2 python benchmarks/planner_check.py '{"classes": 40000, "ratio": 0.5}'         # your own cases
+.venv-torch/bin/torchrun --nproc_per_node=2 benchmarks/planner_check.py                       # the PyTorch trainer
 
 Memory is the peak resident memory of the process (proc(5)) over a few steps, less that before the module is built.
 Freed arrays of 128 KiB and more are returned to the system at once; by default glibc keeps 3 to 14 MB of them in these
@@ -19,27 +20,23 @@ import socket
 import struct
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
+sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch")]
 
 from partial_fc.distributed.env import share_cores  # noqa: E402
 
 share_cores(os.environ)
 
-import horovod.mxnet as hvd  # noqa: E402
-import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
 from benchmarks.host import resident, start_peak  # noqa: E402
-from partial_fc.distributed.timeline import Collective, read_timeline  # noqa: E402
+from partial_fc.distributed.collectives import Collectives  # noqa: E402
 from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
 from partial_fc.planner import Case, Plan, plan  # noqa: E402
-from partial_fc.planner.memory import PROCESS  # noqa: E402
-from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler  # noqa: E402
-from partial_fc_mxnet.symbol import get_symbol  # noqa: E402
 
 CASES = (
     {"classes": 100_000},
@@ -53,6 +50,24 @@ _M_MMAP_THRESHOLD = -3  # of malloc.h
 _TCP_BYTES_ACKED = 120  # offset in struct tcp_info of linux/tcp.h, before tcpi_bytes_received
 
 
+class Trainer(NamedTuple):
+    """What a trainer's part of a measurement is.
+
+    Attributes:
+        name: as the planner calls it.
+        collectives: of this process.
+        build_bank: allocates the centers of a case.
+        build_step: returns a function that trains on a batch of images and labels, with these centers.
+        received: returns the bytes that a rank receives in a call, by name of the collective.
+    """
+
+    name: str
+    collectives: Collectives
+    build_bank: Callable[[Case], Any]
+    build_step: Callable[[Case, Any], Callable[[np.ndarray, np.ndarray], None]]
+    received: Callable[[Callable[[], None]], dict[str, int]]
+
+
 class Measured(NamedTuple):
     """Measurements of this rank, in bytes.
 
@@ -60,14 +75,112 @@ class Measured(NamedTuple):
         bank: memory of class centers and momentum.
         beyond: memory of steps beyond the bank.
         sent, received: by TCP in a step, the median of several; 0 for other transports.
-        collectives: those of one step, on rank 0.
+        collectives: received by a rank in each collective of one step, by name, on rank 0.
     """
 
     bank: int
     beyond: int
     sent: float
     received: float
-    collectives: list[Collective]
+    collectives: dict[str, int]
+
+
+def image_shape(case: Case) -> tuple[int, ...]:
+    return (3, 112, 112) if case.network else (1, 4, INPUTS // 4)
+
+
+def mxnet_trainer() -> Trainer:
+    os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+    os.environ["OMPI_MCA_btl"] = "tcp,self"
+    import horovod.mxnet as hvd
+    import mxnet as mx
+
+    from partial_fc.distributed.timeline import read_timeline
+    from partial_fc_mxnet import (
+        MarginLoss,
+        MemoryBank,
+        MemoryBankSGDOptimizer,
+        SampleDistributeModule,
+        collectives,
+        get_scheduler,
+    )
+    from partial_fc_mxnet.symbol import get_symbol
+
+    hvd.init()
+
+    def build_bank(case: Case):
+        shard = shard_of(case.classes, hvd.rank(), hvd.size())
+        sampled, own = num_sampled(shard.size, case.ratio), (hvd.rank(), hvd.local_rank())
+        bank = MemoryBank(sampled, shard.size, *own, case.embedding, "", gpu=False, class_start=shard.start)
+        bank.centers.pieces[0].weight_mom.wait_to_read()
+        return bank
+
+    def build_step(case: Case, bank):
+        backbone, memory = get_scheduler([], 0.1, 0.1)
+        if case.network:
+            symbol = get_symbol(case.network, case.embedding)
+        else:
+            symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=case.embedding, name="fc1")
+        optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (case.batch * hvd.size()))
+        loss = MarginLoss((1.0, 0.0, 0.4), 64, case.embedding)
+        tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
+        module = SampleDistributeModule(symbol, loss, bank, optimizer, **tiling)
+        module.bind([mx.io.DataDesc("data", (case.batch, *image_shape(case)))])
+        module.init_params(mx.init.Xavier())
+        module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone, "momentum": 0.9})
+
+        def step(images: np.ndarray, labels: np.ndarray) -> None:
+            module.forward_backward(mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels, dtype="int64")]))
+            module.update()
+            mx.nd.waitall()
+
+        return step
+
+    def received(call: Callable[[], None]) -> dict[str, int]:
+        """From Horovod's timeline."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "timeline.json")
+            hvd.start_timeline(path)
+            call()
+            hvd.allreduce(mx.nd.zeros((1,)), name="end").wait_to_read()
+            hvd.stop_timeline()
+            events = read_timeline(path) if hvd.rank() == 0 else []
+        return {event.name: event.received(hvd.size()) for event in events}
+
+    return Trainer("mxnet", collectives.OF_PROCESS, build_bank, build_step, received)
+
+
+def torch_trainer() -> Trainer:
+    import torch
+    import torch.distributed as dist
+
+    from partial_fc_torch import CosFace, PartialFC, get_model
+    from partial_fc_torch.collectives import OF_PROCESS
+    from partial_fc_torch.engine import TorchEngine
+    from partial_fc_torch.image_data import ImageBatch
+
+    dist.init_process_group("gloo")
+
+    def build_bank(case: Case):
+        sizes = {"num_classes": case.classes, "sample_rate": case.ratio, "embedding_size": case.embedding}
+        tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
+        return PartialFC(margin_softmax=CosFace(), device="cpu", **sizes, **tiling)
+
+    def build_step(case: Case, bank):
+        linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(INPUTS, case.embedding))
+        backbone = get_model(case.network, num_features=case.embedding) if case.network else linear
+        backbone = backbone.to(memory_format=torch.channels_last)
+        engine = TorchEngine(backbone, bank, lambda num_update: (0.1, 0.1))
+
+        def step(images: np.ndarray, labels: np.ndarray) -> None:
+            engine.step(ImageBatch(torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8)), labels))
+
+        return step
+
+    def received(call: Callable[[], None]) -> dict[str, int]:
+        return {}  # benchmarks/scaling.py reads them from PyTorch's profiler
+
+    return Trainer("torch", OF_PROCESS, build_bank, build_step, received)
 
 
 def return_freed_memory() -> None:
@@ -75,77 +188,30 @@ def return_freed_memory() -> None:
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
 
 
-def build_bank(case: Case) -> MemoryBank:
-    """Returns the bank of this rank."""
-    shard = shard_of(case.classes, hvd.rank(), hvd.size())
-    sampled = num_sampled(shard.size, case.ratio)
-    return MemoryBank(
-        sampled, shard.size, hvd.rank(), hvd.local_rank(), case.embedding, "", gpu=False, class_start=shard.start
-    )
-
-
-def build_module(case: Case, bank: MemoryBank) -> SampleDistributeModule:
-    """Returns a module of the layer on the network, or on one small FullyConnected."""
-    backbone, memory = get_scheduler([], 0.1, 0.1)
-    if case.network:
-        symbol = get_symbol(case.network, case.embedding)
-    else:
-        symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=case.embedding, name="fc1")
-    optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (case.batch * hvd.size()))
-    loss = MarginLoss((1.0, 0.0, 0.4), 64, case.embedding)
-    tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
-    module = SampleDistributeModule(symbol, loss, bank, optimizer, **tiling)
-    module.bind([mx.io.DataDesc("data", (case.batch, *image_shape(case)))])
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone, "momentum": 0.9})
-    return module
-
-
-def image_shape(case: Case) -> tuple[int, ...]:
-    return (3, 112, 112) if case.network else (INPUTS,)
-
-
-def step(module: SampleDistributeModule, case: Case, rng: np.random.Generator) -> None:
-    """Trains one step with random images and labels."""
-    images = rng.standard_normal((case.batch, *image_shape(case)), np.float32)
-    labels = rng.integers(0, case.classes, case.batch)
-    batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels, dtype="int64")])
-    module.forward_backward(batch)
-    module.update()
-    mx.nd.waitall()
-
-
-def measure(case: Case) -> Measured:
+def measure(trainer: Trainer, case: Case) -> Measured:
     """Runs a case. The first step of a process also loads code, so run another case first."""
     return_freed_memory()
-    rng = np.random.default_rng(hvd.rank())
+    job, rng = trainer.collectives, np.random.default_rng(trainer.collectives.rank)
     before = start_peak()
-    bank = build_bank(case)
-    bank.centers.pieces[0].weight_mom.wait_to_read()
+    bank = trainer.build_bank(case)
     with_bank = start_peak()
-    module = build_module(case, bank)
+    step = trainer.build_step(case, bank)
     moved = []
+
+    def train() -> None:
+        step(
+            rng.standard_normal((case.batch, *image_shape(case)), np.float32), rng.integers(0, case.classes, case.batch)
+        )
+
     for _ in range(STEPS):
-        hvd.allreduce(mx.nd.zeros((1,)), name="start").wait_to_read()
+        job.barrier("start")
         counted = tcp_bytes()
-        step(module, case, rng)
+        train()
         moved.append(np.subtract(tcp_bytes(), counted))
     beyond = resident("VmHWM") - with_bank
     sent, received = np.median(moved, axis=0).tolist()
-    return Measured(with_bank - before, beyond, sent, received, collectives_of(lambda: step(module, case, rng)))
-
-
-def collectives_of(call) -> list[Collective]:
-    """Reads the collectives of a call from Horovod's timeline; needs HOROVOD_TIMELINE=DYNAMIC from the start."""
-    if hvd.size() == 1:
-        return []
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "timeline.json")
-        hvd.start_timeline(path)
-        call()
-        hvd.allreduce(mx.nd.zeros((1,)), name="end").wait_to_read()
-        hvd.stop_timeline()
-        return read_timeline(path) if hvd.rank() == 0 else []
+    named = trainer.received(train) if job.size > 1 else {}
+    return Measured(with_bank - before, beyond, sent, received, named)
 
 
 def tcp_bytes() -> tuple[int, int]:
@@ -165,8 +231,8 @@ def tcp_bytes() -> tuple[int, int]:
 def expected(planned: Plan) -> tuple[int, int]:
     """Returns bytes on the host of (bank, everything else), without those of an idle process."""
     sizes = {part.name: part.nbytes for part in planned.parts if part.place == "host"}
-    bank = sizes["class centers"] + sizes["their momentum"]
-    return bank, sum(sizes.values()) - bank - PROCESS
+    bank, idle = sizes["class centers"] + sizes["their momentum"], sizes[planned.parts[-1].name]
+    return bank, sum(sizes.values()) - bank - idle
 
 
 def compare(name: str, predicted: float, measured: float) -> None:
@@ -185,9 +251,9 @@ def report(planned: Plan, measured: Measured) -> None:
     compare("beyond them", beyond, measured.beyond)
     transfers = [transfer for transfer in planned.traffic if transfer.way == "network"]
     for transfer in transfers:
-        for collective in measured.collectives:
-            if f"({collective.name})" in transfer.name:
-                compare(transfer.name, transfer.out, collective.received(hvd.size()))
+        for name, received in measured.collectives.items():
+            if f"({name})" in transfer.name:
+                compare(transfer.name, transfer.out, received)
     network = sum(transfer.out for transfer in transfers)
     if not case.network:
         network += 2 * (case.ranks - 1) * 4 * case.embedding * (INPUTS + 1) // case.ranks
@@ -197,14 +263,13 @@ def report(planned: Plan, measured: Measured) -> None:
 
 
 def main() -> None:
-    os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    os.environ["OMPI_MCA_btl"] = "tcp,self"
-    hvd.init()
-    measure(Case(2000, hvd.size(), ratio=0.5))
+    trainer = torch_trainer() if "TORCHELASTIC_RUN_ID" in os.environ else mxnet_trainer()
+    job = trainer.collectives
+    measure(trainer, Case(2000, job.size, ratio=0.5))
     for changes in [json.loads(argument) for argument in sys.argv[1:]] or CASES:
-        case = Case(ranks=hvd.size(), device="cpu", **changes)
-        measured = measure(case)
-        if hvd.rank() == 0:
+        case = Case(ranks=job.size, device="cpu", trainer=trainer.name, **changes)
+        measured = measure(trainer, case)
+        if job.rank == 0:
             report(plan(case), measured)
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .case import Case, Layer, lay_out
-from .memory import Part, memory_parts
+from .mxnet_memory import mxnet_parts
+from .part import Part
+from .torch_memory import torch_parts
 from .traffic import Transfer, moved_bytes
 
 __all__ = ["Case", "Layer", "Part", "Plan", "Transfer", "plan"]
@@ -46,4 +48,5 @@ def plan(case: Case) -> Plan:
         ValueError: a value of the case is out of range.
     """
     layer = lay_out(case)
-    return Plan(case, layer, memory_parts(case, layer), moved_bytes(case, layer))
+    parts = (torch_parts if case.trainer == "torch" else mxnet_parts)(case, layer)
+    return Plan(case, layer, parts, moved_bytes(case, layer))

@@ -12,7 +12,7 @@ import json
 
 from . import Case, Plan, plan
 from .backbones import BACKBONES
-from .case import BANKS, DEVICES
+from .case import BANKS, DEVICES, TRAINERS
 from .machine import V100
 from .report import format_plan, numbers
 from .times import Time, step_times
@@ -34,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--classes", type=int, required=True, help="number of classes of the training")
+    parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
     parser.add_argument("--ranks", type=int, help="number of processes, one per GPU (default: 1)")
     parser.add_argument("--batch", type=int, help="batch size of a rank (default: 64)")
     parser.add_argument("--embedding", type=int, help="embedding size (default: 512)")
@@ -72,6 +73,8 @@ def published_times(planned: Plan, gigabits: float, of_host: int) -> list[Time]:
     Raises:
         ValueError: the ranks have no GPUs, or a number is out of range.
     """
+    if planned.case.trainer != "mxnet":
+        raise ValueError("step times are predicted for the MXNet trainer only: leave out --network-gbit")
     if planned.case.device != "gpu":
         raise ValueError("step times are predicted for GPUs only; benchmarks/links.py measures those of a CPU")
     return step_times(planned, V100.on(gigabits), of_host)

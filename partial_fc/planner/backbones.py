@@ -75,3 +75,29 @@ BACKBONES = {
     "mbf": Backbone(892928, 44416, 512, 19328, 9246976, 401408, 220899840, 147),
     "small": Backbone(292656, 1184, 2048, 1184, 149248, 37632, 10801920, 26, prelu=False),
 }
+
+
+class Saved(NamedTuple):
+    """Numbers that autograd saves of an image for the backward pass in PyTorch.
+
+    Attributes:
+        all_full: in float32.
+        half, full: with autocast, those in float16 or bfloat16 and those in float32.
+    """
+
+    all_full: int
+    half: int
+    full: int
+
+
+# Compared with PyTorch's own hooks by tests/torch/test_planner_activations.py; images are among them.
+TORCH_SAVED = {
+    "r18": Saved(11528448, 11477760, 50688),
+    "r34": Saved(15291648, 15240960, 50688),
+    "r50": Saved(17700096, 17649408, 50688),
+    "r100": Saved(27936000, 27885312, 50688),
+    "r124": Saved(31247616, 31196928, 50688),
+    "r200": Saved(48859392, 48808704, 50688),
+    "mbf": Saved(9208832, 9182208, 26624),
+    "small": Saved(111104, 108544, 4608),
+}

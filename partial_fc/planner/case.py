@@ -11,9 +11,10 @@ from typing import NamedTuple
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 
-from .backbones import BACKBONES
+from .backbones import BACKBONES, TORCH_SAVED
 
 FLOAT = 4  # bytes of a float32
+TRAINERS = ("mxnet", "torch")
 DEVICES = ("gpu", "cpu")
 BANKS = ("gpu", "host", "file")
 
@@ -27,12 +28,13 @@ class Case(NamedTuple):
         batch: B.
         embedding: E.
         ratio: r, the share of a rank's centers that is sampled in a step.
-        fp16: the backbone is float16, with float32 head and master weights.
+        fp16: the backbone computes in float16, with float32 head and master weights.
         device: gpu or cpu, the device that the ranks compute on.
         bank: where centers and momentum are stored: gpu (the device that computes), host, or file.
         network: name of a backbone; empty leaves the backbone out.
         tile_classes: T; 0 chooses it for the device.
         logits_cache_mb: most that the forward pass keeps of logits and centers for the backward pass, in MiB.
+        trainer: mxnet or torch.
     """
 
     classes: int
@@ -46,6 +48,7 @@ class Case(NamedTuple):
     network: str = ""
     tile_classes: int = 0
     logits_cache_mb: int = LOGITS_CACHE_MB
+    trainer: str = "mxnet"
 
 
 class Layer(NamedTuple):
@@ -100,9 +103,23 @@ def _check(case: Case) -> None:
     for name in ("tile_classes", "logits_cache_mb"):
         if getattr(case, name) < 0:
             raise ValueError(f"{name} is {getattr(case, name)}, expected at least 0")
-    for name, known in (("device", DEVICES), ("bank", BANKS), ("network", ("", *BACKBONES))):
+    choices = {"trainer": TRAINERS, "device": DEVICES, "bank": BANKS, "network": ("", *BACKBONES)}
+    for name, known in choices.items():
         if getattr(case, name) not in known:
             names = ", ".join(filter(None, known))
             raise ValueError(f"{name} is {getattr(case, name)!r}, expected one of {names}")
     if case.fp16 and case.device == "cpu":
-        raise ValueError("MXNet has no float16 convolutions on the CPU: plan fp16 with GPUs")
+        raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
+    if case.trainer == "torch":
+        if case.network and case.network not in TORCH_SAVED:
+            raise ValueError(f"only the mxnet trainer has {case.network}: choose one of {', '.join(TORCH_SAVED)}")
+        if case.device == "gpu" and case.bank != "gpu":
+            raise ValueError(f"bank is {case.bank!r}, but only the mxnet trainer keeps centers outside of its GPUs")
+
+
+def gradient_bytes(case: Case) -> int:
+    """Returns the bytes of the backbone's gradients between the ranks; PyTorch's are float32, also with fp16."""
+    if not case.network:
+        return 0
+    half, full = BACKBONES[case.network].parameters(case.embedding)
+    return (2 if case.fp16 and case.trainer == "mxnet" else FLOAT) * half + FLOAT * full

@@ -9,7 +9,7 @@ from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from . import Plan
-from .memory import MIB
+from .part import MIB
 from .times import Time, seconds_of
 from .verdict import Verdict
 
@@ -58,9 +58,10 @@ def _heading(planned: Plan) -> list[str]:
     backbone = f"{case.network} in float{16 if case.fp16 else 32}" if case.network else "no backbone"
     bank = {"device": "on the GPU", "host": "in the host's memory", "file": "in a file"}[layer.bank]
     logits = "are kept for" if layer.keeps else "are computed again in"
+    trainer = "PyTorch" if case.trainer == "torch" else "MXNet"
     return [
         f"{case.classes:,} classes, embedding {case.embedding}, {case.ranks} ranks x {case.batch} images, "
-        f"r = {case.ratio:g}, bank {bank}, {backbone}",
+        f"r = {case.ratio:g}, bank {bank}, {backbone}, {trainer}",
         f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
     ]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from . import Plan, plan
 from .case import Case
-from .memory import Part
+from .part import Part
 
 MOST_RANKS = 4096
 
@@ -65,5 +65,5 @@ def _changes(case: Case) -> list[tuple[str, Iterable[Any]]]:
         ("ratio", (percent / 100 for percent in range(99, 0, -1) if percent / 100 < case.ratio)),
         ("logits_cache_mb", (0,) if case.logits_cache_mb else ()),
         ("fp16", () if case.fp16 or not case.network else (True,)),
-        ("bank", ("host",) if case.bank == "gpu" else ()),
+        ("bank", ("host",) if case.bank == "gpu" and case.trainer == "mxnet" else ()),
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from partial_fc.planner import Case, plan
 from partial_fc.planner.__main__ import main
-from partial_fc.planner.memory import MIB
+from partial_fc.planner.part import MIB
 from partial_fc.planner.verdict import judge
 
 GIB = 1 << 30
@@ -195,11 +195,38 @@ def test_no_remedies():
         ({"network": "r51"}, "network is 'r51'.*r50"),
         ({"bank": "disk"}, "bank is 'disk'.*gpu, host, file"),
         ({"device": "cpu", "fp16": True}, "float16"),
+        ({"trainer": "jax"}, "trainer is 'jax'.*mxnet, torch"),
+        ({"trainer": "torch", "network": "rx50"}, "only the mxnet trainer has rx50: choose one of r18, .*small"),
+        ({"trainer": "torch", "bank": "host"}, "bank is 'host', but only the mxnet trainer keeps centers outside"),
     ],
 )
 def test_invalid_cases_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         plan(Case(**{"classes": 1000, **changes}))
+
+
+def test_sums_of_the_pytorch_trainer_by_hand():
+    case = Case(1001, 2, batch=4, embedding=8, ratio=0.1, tile_classes=20, logits_cache_mb=0, trainer="torch")
+    planned = plan(case)
+    assert nbytes(planned, "class centers", "device") == nbytes(planned, "their momentum") == 501 * 8 * 4
+    assert nbytes(planned, "logits of a tile") == (8 + 1) * 20 * 4
+    assert nbytes(planned, "sampled centers") == nbytes(planned, "gradient of a tile's") == 20 * 8 * 4
+    assert nbytes(planned, "momentum and intermediate results", "device") == 2 * 20 * 8 * 4
+    assert nbytes(planned, "features and their gradients") == (4 * 8 + 4 * 4) * 8 * 4
+    assert moved(planned, "reduce-scatter")[0] == 4 * 8 * 4
+    # Gloo sums by an all-reduce of all rows, in two ways around the ring.
+    assert moved(plan(case._replace(device="cpu")), "reduce-scatter")[0] == 2 * 4 * 8 * 4
+
+
+def test_a_backbone_of_the_pytorch_trainer():
+    full, half = (plan(Case(1000, 8, network="r50", trainer="torch", fp16=fp16)) for fp16 in (False, True))
+    parameters = nbytes(full, "gradients, in buckets")
+    assert parameters == nbytes(half, "gradients, in buckets") == 4 * 43590848
+    assert nbytes(full, "activations") == 64 * 4 * 17700096
+    assert nbytes(half, "activations") == 64 * (2 * 17649408 + 4 * 50688)
+    assert nbytes(full, "float16 copies") == 0 and nbytes(half, "float16 copies") == 2 * 30707136
+    # Also with fp16 PyTorch reduces gradients in float32.
+    assert moved(full, "all-reduce") == moved(half, "all-reduce") == (2 * 7 * parameters // 8,) * 2
 
 
 def test_the_table_shows_all_parts_and_their_sum(capsys):
@@ -229,12 +256,20 @@ def test_json_has_the_plan(capsys):
 
 
 def test_every_option_reaches_the_case(capsys):
-    main("--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --json".split())
-    case = plan(Case(1000, batch=3, embedding=64, tile_classes=10, logits_cache_mb=5)).case
+    main("--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --trainer torch --json".split())
+    case = plan(Case(1000, batch=3, embedding=64, tile_classes=10, logits_cache_mb=5, trainer="torch")).case
     assert json.loads(capsys.readouterr().out)["case"] == case._asdict()
 
 
-@pytest.mark.parametrize("options", ["", "--classes 10 --network r51", "--classes 10 --device cpu --gpu-memory 11"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--classes 10 --network r51",
+        "--classes 10 --device cpu --gpu-memory 11",
+        "--classes 10 --trainer torch --network-gbit 25",
+    ],
+)
 def test_the_command_refuses_with_one_line(options, capsys):
     with pytest.raises(SystemExit) as exit_info:
         main(options.split())

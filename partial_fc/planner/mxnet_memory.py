@@ -1,4 +1,4 @@
-"""The memory of a rank by part.
+"""The memory of a rank of the MXNet trainer by part.
 
 Arrays that a step holds at its peak, counted in the code that allocates them (layer/tiled_softmax.py and
 memory_module.py of partial_fc_mxnet). benchmarks/planner_check.py measures them on a host; freed memory that glibc's
@@ -11,14 +11,12 @@ of a tile.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from partial_fc.utils.text import plural
 
 from .backbones import BACKBONES, IMAGE_NUMBERS
-from .case import FLOAT, Case, Layer
-
-MIB = 1 << 20
+from .case import FLOAT, Case, Layer, gradient_bytes
+from .part import MIB, Part
 
 # Assumptions. The first two add up to what the four published figures of Partial FC on 2080 Ti leave beside weights,
 # activations and logits, about 1.6 GiB (tests/unit/planner/test_planner.py).
@@ -40,23 +38,7 @@ _STATISTICS_BYTES = 2 * 2 * 4 + 4 * 8
 _INTERMEDIATE_TILES = 2
 
 
-class Part(NamedTuple):
-    """A part of the memory of a rank.
-
-    Attributes:
-        group: layer, backbone or process.
-        name: what it contains.
-        place: device, host or file.
-        nbytes: size in bytes.
-    """
-
-    group: str
-    name: str
-    place: str
-    nbytes: int
-
-
-def memory_parts(case: Case, layer: Layer) -> list[Part]:
+def mxnet_parts(case: Case, layer: Layer) -> list[Part]:
     """Returns all parts that are not empty."""
     parts = [*_layer_parts(case, layer), *_backbone_parts(case, layer), *_process_parts(case, layer)]
     return [part for part in parts if part.nbytes]
@@ -128,11 +110,3 @@ def _process_parts(case: Case, layer: Layer) -> Iterator[Part]:
         if case.network:
             yield Part("process", "convolutions' workspace (assumed)", "device", CONVOLUTION_WORKSPACE)
     yield Part("process", "Python, MXNet, Horovod and MPI", "host", PROCESS)
-
-
-def gradient_bytes(case: Case) -> int:
-    """Returns the bytes of the backbone's gradients."""
-    if not case.network:
-        return 0
-    half, full = BACKBONES[case.network].parameters(case.embedding)
-    return (2 if case.fp16 else FLOAT) * half + FLOAT * full

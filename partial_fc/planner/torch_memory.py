@@ -1,0 +1,85 @@
+"""The memory of a rank of the PyTorch trainer by part.
+
+Arrays that a step holds at its peak, which is the backward pass of the layer, or the first steps of the backbone's:
+counted in the code that allocates them (partial_fc_torch). benchmarks/planner_check.py measures them on a host. On GPUs
+they have not been measured; what CUDA's allocator keeps of freed memory is not counted.
+
+Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank, T classes of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .backbones import BACKBONES, IMAGE_NUMBERS, TORCH_SAVED
+from .case import FLOAT, Case, Layer
+from .part import MIB, Part
+
+CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the driver's own memory
+# Measured after the first step: Python 3.11 and the CPU build of PyTorch 2.13. CUDA's builds take more.
+PROCESS = 330 * MIB
+# Measured: what MKL keeps of a product's operands in its own order, in one thread.
+PRODUCT_WORKSPACE = 14 * MIB // 10
+
+# Arrays (G, E) and (B, E) at the peak: gathered features, their unit rows, those times s, and their gradient; of the
+# local batch the features, the features with labels, and the gradient.
+_GATHERED_ARRAYS, _LOCAL_ARRAYS = 4, 4
+
+
+def torch_parts(case: Case, layer: Layer) -> list[Part]:
+    """Returns all parts that are not empty."""
+    parts = [*_layer_parts(case, layer), *_backbone_parts(case, layer), *_process_parts(layer)]
+    return [part for part in parts if part.nbytes]
+
+
+def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    def part(name: str, place: str, numbers: int) -> Part:
+        return Part("layer", name, place, FLOAT * numbers)
+
+    center_rows = case.embedding * layer.tile
+    yield part("class centers", layer.bank, case.embedding * layer.classes)
+    yield part("their momentum", layer.bank, case.embedding * layer.classes)
+    columns = layer.sampled if layer.keeps else layer.tile
+    logits = "logits, kept for the backward pass" if layer.keeps else "logits of a tile"
+    yield part(logits, layer.computes, (layer.batch + 1) * columns)  # with 1 / |center| of each column
+    if layer.gathered:
+        yield part("sampled centers", layer.computes, case.embedding * columns)
+    yield part("gradient of a tile's centers", layer.computes, center_rows)
+    if layer.computes == "device":  # a CPU updates some rows at a time
+        yield part("momentum and intermediate results of a tile", layer.computes, center_rows * (1 + layer.gathered))
+    else:
+        yield Part("layer", "workspace of the products", "host", PRODUCT_WORKSPACE)
+    rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch
+    yield part("features and their gradients", layer.computes, case.embedding * rows)
+    yield Part("layer", "indices", "host", 8 * layer.sampled * (1 + layer.gathered))  # int64, whole and by tile
+
+
+def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    if not case.network:
+        return
+    backbone, saved = BACKBONES[case.network], TORCH_SAVED[case.network]
+    parameters, statistics = sum(backbone.parameters(case.embedding)), backbone.statistics(case.embedding)
+    if case.fp16:
+        activations = 2 * saved.half + FLOAT * saved.full
+    else:
+        activations = FLOAT * saved.all_full
+    # While most activations are still there: the gradient of the head's weights, before it is copied to its bucket, or
+    # that of the largest map.
+    first = FLOAT * max(backbone.head_inputs * case.embedding, backbone.largest * case.batch)
+    for name, place, nbytes in (
+        ("parameters and statistics", layer.computes, FLOAT * (parameters + statistics)),
+        ("gradients, in buckets", layer.computes, FLOAT * parameters),
+        ("momentum", layer.computes, FLOAT * parameters),
+        ("float16 copies of the weights", layer.computes, 2 * backbone.half * case.fp16),
+        ("activations", layer.computes, case.batch * activations),
+        ("first gradients of the backward pass (estimate)", layer.computes, first),
+        ("images of a batch", layer.computes, case.batch * IMAGE_NUMBERS),
+        ("images of the next batch", "host", case.batch * IMAGE_NUMBERS),
+    ):
+        yield Part("backbone", name, place, nbytes)
+
+
+def _process_parts(layer: Layer) -> Iterator[Part]:
+    if layer.computes == "device":
+        yield Part("process", "CUDA context (assumed)", "device", CUDA_CONTEXT)
+    yield Part("process", "Python and PyTorch", "host", PROCESS)
