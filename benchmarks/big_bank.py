@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+from partial_fc.distributed.env import share_cores  # noqa: E402
+
+share_cores(os.environ)
+
+import numpy as np  # noqa: E402
 from host import resident  # noqa: E402
 
 from partial_fc.distributed.collectives import Collectives  # noqa: E402

@@ -1,16 +1,18 @@
 """What one GPU does: checks of the layer, then its speed and memory, that of backbones, and of reading images.
 
-    python benchmarks/gpu.py                      # at most 10 minutes; needs PyTorch and NumPy, and no data set
-    python benchmarks/gpu.py --json gpu.json
+    python benchmarks/gpu.py                      # needs PyTorch and NumPy, and no data set
+    python benchmarks/gpu.py --json gpu.json      # written after each part
 
-The checks compare every form of the layer with the same steps in float64 on the CPU. Without a GPU everything runs on
-the CPU, which takes hours, but for --quick: tiny sizes, for tests. The part about reading needs OpenCV.
+It is meant to take less than 10 minutes, which was not measured on a GPU yet. The checks compare all forms of the layer
+with the same steps in float64 on the CPU. Without a GPU everything runs on the CPU, which takes hours, but for --quick:
+tiny sizes, for tests. The part about reading needs OpenCV.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib.util
 import itertools
 import json
@@ -31,10 +33,12 @@ import layer_torch  # noqa: E402
 from host import cpu_name  # noqa: E402
 
 from partial_fc.utils.tables import markdown_table  # noqa: E402
-from partial_fc_torch import CombinedMarginLoss, PartialFC, get_model  # noqa: E402
+from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2, get_model  # noqa: E402
+from partial_fc_torch.layer.products import products_of  # noqa: E402
 from partial_fc_torch.pixels import normalized  # noqa: E402
 
 THREADS = 16  # that decode
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 WARM_UP = 3  # steps
 
 
@@ -68,21 +72,29 @@ TILINGS: tuple[dict[str, int], ...] = ({}, {"tile_classes": 64, "logits_cache_mb
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
 
-def small_layer(device, margins, ratio: float, dtype: torch.dtype, tiling: dict[str, int]) -> PartialFC:
+def small_layers(device, margins, ratio: float, dtype: torch.dtype, tiling: dict[str, int]):
+    """A PartialFC and a PartialFC_V2."""
     sizes = {"num_classes": 300, "sample_rate": ratio, "embedding_size": 64}
-    loss = CombinedMarginLoss(16.0, *margins)
-    layer = PartialFC(margin_softmax=loss, device=device, layer_dtype=dtype, **sizes, **tiling)
+    loss, arguments = CombinedMarginLoss(16.0, *margins), {"device": device, "layer_dtype": dtype, **tiling}
+    layer = PartialFC(margin_softmax=loss, **sizes, **arguments)
     layer.learning_rate = 0.1
-    return layer
+    return layer, PartialFC_V2(loss, **sizes, **arguments)
 
 
-def steps(layer: PartialFC, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """Yields what three steps compute: loss, gradient, and then centers and momentum."""
+def steps(layers, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    """Yields what three steps compute: losses and gradients of both layers, and then centers and momentum."""
     rng = np.random.default_rng(0)
+    layer, layer_v2 = layers
     for _ in range(3):
-        features, labels = rng.standard_normal((32, 64)), rng.integers(0, 300, 32)
-        gradient, loss = layer.step(torch.from_numpy(features).to(device, dtype), torch.from_numpy(labels))
+        features = torch.from_numpy(rng.standard_normal((32, 64))).to(device, dtype)
+        labels = torch.from_numpy(rng.integers(0, 300, 32))
+        gradient, loss = layer.step(features, labels)
         yield from (loss, gradient)
+        features.requires_grad_()
+        layer_v2.weight.grad = None
+        loss = layer_v2(features, labels)
+        loss.backward()
+        yield from (loss.detach(), features.grad, layer_v2.weight.grad)
     yield from (layer.weight.detach(), layer.weight_mom)
 
 
@@ -95,10 +107,10 @@ def check(device) -> list[str]:
     """Compares all forms of the layer with float64 on the CPU; returns the cases that differ too much."""
     failed = []
     for margins, ratio in itertools.product(MARGINS, (1.0, 0.3)):
-        reference = small_layer("cpu", margins, ratio, torch.float32, {}).double()
+        reference = [layer.double() for layer in small_layers("cpu", margins, ratio, torch.float32, {})]
         expected = list(steps(reference, "cpu", torch.float64))
         for tiling, dtype in itertools.product(TILINGS, TOLERANCES):
-            found = steps(small_layer(device, margins, ratio, dtype, tiling), device, torch.float32)
+            found = steps(small_layers(device, margins, ratio, dtype, tiling), device, torch.float32)
             error = max(map(relative_error, found, expected))
             if not error <= TOLERANCES[dtype]:
                 failed.append(f"margins {margins}, r = {ratio}, {dtype}, {tiling}: {error:.2g}")
@@ -119,27 +131,27 @@ def tf32(enabled: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-FORMS = (
-    ("textbook", "textbook", False),
-    ("textbook, TF32", "textbook", True),
-    ("PartialFC", "PartialFC", False),
-    ("PartialFC, TF32", "PartialFC", True),
-    ("PartialFC, bfloat16", "bfloat16", False),
-    ("PartialFC, float16", "float16", False),
-)
+FORMS = (("textbook", ("float32", "TF32")), ("PartialFC", ("float32", "TF32", "bfloat16", "float16")))
 
 
 def layer_steps(sizes: Sizes, device) -> list[dict[str, Any]]:
     """Seconds and bytes of a step of each form; None where the memory does not suffice."""
     rows = []
-    for (classes, ratio), (name, form, uses_tf32) in itertools.product(sizes.cases, FORMS):
+    for (classes, ratio), (form, types) in itertools.product(sizes.cases, FORMS):
         release(device)
-        try:
-            with tf32(uses_tf32):
-                seconds, nbytes = layer_torch.measure(form, classes, ratio, sizes.steps + 2, device)
-        except torch.OutOfMemoryError:
-            seconds = nbytes = None
-        rows.append({"classes": classes, "ratio": ratio, "form": name, "seconds": seconds, "bytes": nbytes})
+        measured = dict.fromkeys(types, (None, None))
+        with contextlib.suppress(torch.OutOfMemoryError):
+            layer = layer_torch.FORMS[form](classes, ratio, device)  # once, as drawing its centers takes long
+            step = layer_torch.trainer(layer, device)
+            for name in types:
+                if name in HALF:
+                    layer._layer._softmax.products = products_of(HALF[name], layer_torch.SCALE)
+                with tf32(name == "TF32"):
+                    measured[name] = layer_torch.measure_step(step, classes, sizes.steps, device)
+        rows += [
+            {"classes": classes, "ratio": ratio, "form": form, "type": name, "seconds": seconds, "bytes": nbytes}
+            for name, (seconds, nbytes) in measured.items()
+        ]
     return rows
 
 
@@ -153,12 +165,15 @@ def profile(classes: int, device) -> list[dict[str, Any]]:
         for batch in data[1:]:
             step(batch)
         layer_torch.synchronize(device)
-    of_gpu = torch.device(device).type == "cuda"
+    on_gpu = torch.device(device).type == "cuda"
 
     def seconds(event) -> float:
-        return (event.self_device_time_total if of_gpu else event.self_cpu_time_total) / 1e6 / 3
+        return (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6 / 3
 
-    longest = sorted(recorded.key_averages(), key=seconds, reverse=True)[:10]
+    def is_kernel(event) -> bool:  # on a GPU operators and annotations have the times of their kernels once more
+        return not on_gpu or (event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation)
+
+    longest = sorted(filter(is_kernel, recorded.key_averages()), key=seconds, reverse=True)[:10]
     return [{"kernel": event.key, "calls": event.count // 3, "seconds": seconds(event)} for event in longest]
 
 
@@ -213,10 +228,8 @@ def backbone_speeds(sizes: Sizes, device) -> list[dict[str, Any]]:
     return rows
 
 
-def reading(sizes: Sizes, device) -> dict[str, Any] | None:
-    """A training in float16 that reads and decodes its images; None without OpenCV."""
-    if importlib.util.find_spec("cv2") is None:
-        return None
+def reading(sizes: Sizes, device) -> list[dict[str, Any]]:
+    """A training in float16 that reads and decodes its images."""
     from reading import draw_identity
 
     from partial_fc.data.batch_loader import FaceBatches
@@ -240,14 +253,15 @@ def reading(sizes: Sizes, device) -> dict[str, Any] | None:
 
         step = network_step(network, True, identities, device)
         images_per_second, waited = speed(step, sizes, device, read)
-    return {"network": network, "speed": images_per_second, "waiting": waited}
+    return [{"network": network, "speed": images_per_second, "waiting": waited}]
 
 
 # The program ---------------------------------------------------------------------------------------
 
 
 def release(device) -> None:
-    """Frees the memory of the part before."""
+    """Frees the memory of the part before, also what an error holds in a cycle."""
+    gc.collect()
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()
 
@@ -279,19 +293,22 @@ def main() -> int:
     failed = check(device)
     print("\n  ".join([f"checks of the layer: {len(failed) or 'none'} failed", *failed]), flush=True)
     results: dict[str, Any] = {"device": name, "torch": torch.__version__, "failed": failed}
-    results["layer"] = layer_steps(sizes, device)
-    print_table(f"a step of the layer, {sizes.batch} images", results["layer"])
-    results["kernels"] = profile(classes, device)
-    print_table(f"the ten longest kernels of a step, {classes:,} classes", results["kernels"])
-    results["backbones"] = backbone_speeds(sizes, device)
-    print_table(f"training, {sizes.batch} images, {sizes.identities:,} classes, images/s", results["backbones"])
-    results["reading"] = reading(sizes, device)
-    if results["reading"]:
-        print_table(f"the same in float16 with {THREADS} threads that decode, share of waiting", [results["reading"]])
-    else:
+
+    def measured(part: str, title: str, rows: list[dict[str, Any]]) -> None:
+        results[part] = rows
+        print_table(title, rows)
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=1))
+
+    measured("layer", f"a step of the layer, {sizes.batch} images", layer_steps(sizes, device))
+    measured("kernels", f"the ten longest kernels of a step, {classes:,} classes", profile(classes, device))
+    images = f"training, {sizes.batch} images, {sizes.identities:,} classes, images/s"
+    measured("backbones", images, backbone_speeds(sizes, device))
+    if importlib.util.find_spec("cv2") is None:
         print("\nreading was not measured: OpenCV is not installed")
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1))
+    else:
+        title = f"the same in float16 with {THREADS} threads that decode, share of waiting"
+        measured("reading", title, reading(sizes, device))
     return int(bool(failed))
 
 

@@ -1,4 +1,4 @@
-"""Time and memory of a step of the classification layer in both trainers, beside textbook forms. Both are installed.
+"""Time and memory of a step of the layer in both trainers, which have to be installed, beside textbook forms.
 
     python benchmarks/layer.py                                       # the four cases of the README
     python benchmarks/layer.py --classes 100000 --ratio 0.1          # one case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,12 +11,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "mxnet")]
 
-from benchmarks import planner_check  # noqa: E402
+from partial_fc.distributed.env import share_cores  # noqa: E402
+
+share_cores(os.environ)
+
+import horovod.mxnet as hvd  # noqa: E402
+import mxnet as mx  # noqa: E402
+import numpy as np  # noqa: E402
+
+from benchmarks import case_mxnet  # noqa: E402
 from partial_fc.planner import Case  # noqa: E402
 
-hvd, mx, np = planner_check.hvd, planner_check.mx, planner_check.np
-
-NETWORK = "small"
+NETWORK, IMAGE = "small", (3, 112, 112)
 INTERFACE = "net0"  # of the hosts that tests/virtual_hosts.py makes
 
 
@@ -33,7 +40,7 @@ def asked() -> str:
 def print_steps(module, case: Case, steps: int, warm_up: int) -> None:
     """Rank 0 prints the least and the median of the steps' seconds, and the median of the bytes that its card sent."""
     rng = np.random.default_rng(hvd.rank())
-    images = mx.nd.array(rng.standard_normal((case.batch, *planner_check.image_shape(case)), np.float32))
+    images = mx.nd.array(rng.standard_normal((case.batch, *IMAGE), np.float32))
     seconds, sent = [], []
     for _ in range(warm_up + steps):
         labels = mx.nd.array(rng.integers(0, case.classes, case.batch), dtype="int64")
@@ -66,7 +73,7 @@ def main() -> None:
         case = case_of(hvd.size(), classes, batch)
         warm_up = 1 if (classes, batch) in modules else 3  # the first steps load code and fill Horovod's cache
         if (classes, batch) not in modules:
-            modules[classes, batch] = planner_check.build_module(case, planner_check.build_bank(case))
+            modules[classes, batch] = case_mxnet.build_module(case, case_mxnet.build_bank(case), IMAGE)
         print_steps(modules[classes, batch], case, steps, warm_up)
 
 

@@ -35,7 +35,6 @@ import numpy as np  # noqa: E402
 
 from benchmarks.host import resident, start_peak  # noqa: E402
 from partial_fc.distributed.collectives import Collectives  # noqa: E402
-from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
 from partial_fc.planner import Case, Plan, plan  # noqa: E402
 
 CASES = (
@@ -95,39 +94,19 @@ def mxnet_trainer() -> Trainer:
     import horovod.mxnet as hvd
     import mxnet as mx
 
+    from benchmarks import case_mxnet
     from partial_fc.distributed.timeline import read_timeline
-    from partial_fc_mxnet import (
-        MarginLoss,
-        MemoryBank,
-        MemoryBankSGDOptimizer,
-        SampleDistributeModule,
-        collectives,
-        get_scheduler,
-    )
-    from partial_fc_mxnet.symbol import get_symbol
+    from partial_fc_mxnet import collectives
 
     hvd.init()
 
     def build_bank(case: Case):
-        shard = shard_of(case.classes, hvd.rank(), hvd.size())
-        sampled, own = num_sampled(shard.size, case.ratio), (hvd.rank(), hvd.local_rank())
-        bank = MemoryBank(sampled, shard.size, *own, case.embedding, "", gpu=False, class_start=shard.start)
+        bank = case_mxnet.build_bank(case)
         bank.centers.pieces[0].weight_mom.wait_to_read()
         return bank
 
     def build_step(case: Case, bank):
-        backbone, memory = get_scheduler([], 0.1, 0.1)
-        if case.network:
-            symbol = get_symbol(case.network, case.embedding)
-        else:
-            symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=case.embedding, name="fc1")
-        optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (case.batch * hvd.size()))
-        loss = MarginLoss((1.0, 0.0, 0.4), 64, case.embedding)
-        tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
-        module = SampleDistributeModule(symbol, loss, bank, optimizer, **tiling)
-        module.bind([mx.io.DataDesc("data", (case.batch, *image_shape(case)))])
-        module.init_params(mx.init.Xavier())
-        module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone, "momentum": 0.9})
+        module = case_mxnet.build_module(case, bank, image_shape(case))
 
         def step(images: np.ndarray, labels: np.ndarray) -> None:
             module.forward_backward(mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels, dtype="int64")]))

@@ -20,6 +20,7 @@ from .processes import has_ended, process_state
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends; holds its exit code
+WRITTEN_WITHIN = 0.2  # seconds from the creation of this file until it has content
 LENGTH = 384  # bytes of a record, all that is read of one
 # An older file in the folder is of an earlier job with the same key: the ranks of one job start within minutes.
 STALE = 900.0
@@ -159,17 +160,21 @@ class RankStatusStore:
 
     def error_reported(self) -> bool:
         """Returns whether a rank reports why the job ends, or has done so."""
-        return self.reported_code() is not None
+        return os.path.exists(self._path_of(REPORTED))
 
     def reported_code(self) -> int | None:
         """Returns the exit code of the rank that reports why the job ends; None if there is none."""
-        try:
-            with open(self._path_of(REPORTED)) as file:
-                return int(file.read())
-        except ValueError:  # not written yet
-            return FAILED
-        except OSError:
-            return None
+        end = time.monotonic() + WRITTEN_WITHIN
+        while True:
+            try:
+                with open(self._path_of(REPORTED)) as file:
+                    return int(file.read())
+            except ValueError:  # another rank has just created the file
+                if time.monotonic() > end:
+                    return FAILED
+                time.sleep(0.01)
+            except OSError:
+                return None
 
     def _path_of(self, name: str) -> str:
         return os.path.join(self.path, name)

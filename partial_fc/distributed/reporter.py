@@ -44,6 +44,10 @@ class ErrorReporter:
         with suppress(OSError):  # the reader may be gone
             print(text, file=sys.stderr, flush=True)
 
+    def exit_code(self, own: int) -> int:
+        """Returns the exit code of the rank that reports why the job ends, or ``own`` if none does."""
+        return run_within(STORE_TIMEOUT, self._rank_status.reported_code, None) or own
+
 
 def run_within(seconds: float, function: Callable[[], Result], otherwise: Result) -> Result:
     """Returns the result of a function, or ``otherwise`` if it takes longer than ``seconds``."""

@@ -89,14 +89,14 @@ def _end_interrupted(collectives: Collectives) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
     # If all ranks are interrupted, rank 0 reports it, and ends the others before they do.
     _leave_to_rank_0(collectives)
-    _report(collectives, "interrupted")
+    _report(collectives, "interrupted", INTERRUPTED)
     _exit(collectives, INTERRUPTED)
 
 
 def _end_preempted(collectives: Collectives, stop: Preempted) -> NoReturn:
     """Ends all ranks fast: the shutdown of Horovod takes seconds, which a launcher that asked to stop may not grant."""
     if collectives.rank == 0:
-        _report(collectives, str(stop))
+        _report(collectives, str(stop), PREEMPTED)
     if collectives.watchdog is not None:
         collectives.watchdog.stand_down()
     # A rank that exits makes the launcher end the others, so all ranks meet first. But one of them may be dead.
@@ -150,10 +150,16 @@ def _wait_for_report(watchdog: Watchdog | None, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _report(collectives: Collectives, text: str) -> None:
-    """Prints why the job ends, unless another rank does. From then on this thread ends the process."""
+def _report(collectives: Collectives, text: str, code: int | None = None) -> None:
+    """Prints why the job ends, unless another rank does. From then on this thread ends the process.
+
+    Args:
+        collectives: of this process.
+        text: the message.
+        code: the exit code of this process; None is that of an error.
+    """
     if collectives.watchdog is not None:
-        collectives.watchdog.reporter.report(text, collectives.exit_code)
+        collectives.watchdog.reporter.report(text, collectives.exit_code if code is None else code)
         return
     with contextlib.suppress(OSError):  # the reader may be gone
         print(text, file=sys.stderr, flush=True)
@@ -170,6 +176,9 @@ def _source_line(error: BaseException) -> str:
 
 
 def _exit(collectives: Collectives, code: int) -> NoReturn:
+    """Ends the job with this exit code, unless another rank has reported why it ends: then with that rank's."""
+    if collectives.watchdog is not None:
+        code = collectives.watchdog.reporter.exit_code(code)
     _flush_output()
     _stand_down(collectives.watchdog)
     collectives.backend.abort(code)

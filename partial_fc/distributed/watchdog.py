@@ -152,7 +152,7 @@ class Watchdog(threading.Thread):
             linger: whether to wait until mpirun has detected the lost host.
         """
         self.reporter.report(f"error: {text}", code, REPORT_TIMEOUT)
-        code = run_within(STORE_TIMEOUT, self.rank_status.reported_code, None) or code
+        code = self.reporter.exit_code(code)
         if self.state is not State.ENDING:
             if linger:
                 self._linger()

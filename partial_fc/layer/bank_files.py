@@ -56,7 +56,7 @@ class BankFiles:
     def prefetch(self, index: np.ndarray) -> None:
         """Starts to read the rows of a sorted index (S,), in the order in which a step needs them.
 
-        Of all rows it reads none: a step reads each tile just before it needs it.
+        Of all rows it reads none: those of a tile are read just before a step needs them.
         """
         if len(index) == self._num_local:
             return

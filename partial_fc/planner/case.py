@@ -112,7 +112,9 @@ def _check(case: Case) -> None:
         raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
     if case.trainer == "torch":
         if case.network and case.network not in TORCH_SAVED:
-            raise ValueError(f"only the mxnet trainer has {case.network}: choose one of {', '.join(TORCH_SAVED)}")
+            raise ValueError(
+                f"{case.network} is planned for the mxnet trainer only: choose one of {', '.join(TORCH_SAVED)}"
+            )
         if case.device == "gpu" and case.bank != "gpu":
             raise ValueError(f"bank is {case.bank!r}, but only the mxnet trainer keeps centers outside of its GPUs")
 

@@ -45,13 +45,15 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
     if layer.gathered:
         yield part("sampled centers", layer.computes, case.embedding * columns)
     yield part("gradient of a tile's centers", layer.computes, center_rows)
-    if layer.computes == "device":  # a CPU updates some rows at a time
-        yield part("momentum and intermediate results of a tile", layer.computes, center_rows * (1 + layer.gathered))
+    if layer.computes == "device":  # one after the other; a CPU updates some rows at a time
+        yield part("momentum, intermediate results of a tile", layer.computes, center_rows)
     else:
         yield Part("layer", "workspace of the products", "host", PRODUCT_WORKSPACE)
     rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch
     yield part("features and their gradients", layer.computes, case.embedding * rows)
     yield Part("layer", "indices", "host", 8 * layer.sampled * (1 + layer.gathered))  # int64, whole and by tile
+    if layer.computes == "device":
+        yield Part("layer", "indices on the GPU", "device", 8 * layer.sampled)
 
 
 def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:

@@ -5,7 +5,7 @@ The files are anonymous: their space is released however the process ends, and n
 By default Linux reads the neighborhood of a row at a page fault. It keeps what it has read in this way, or received by
 write(), in units of up to megabytes, and writes the whole unit back when one row of it changes (ext4 of Linux 6.18: 50
 times the changed bytes). So these files are written only through the mapping, with MADV_RANDOM, and are dropped from
-the page cache after a sequential pass.
+the page cache after a sequential pass. A training that changes all rows has nothing to lose, see expect_all_rows.
 
 Shapes: N rows, E numbers of a row, S selected rows.
 """

@@ -27,7 +27,7 @@ class PartialFC_V2(ShardedCenters):
 
     Args:
         fp16: accepted; the layer computes in the type of ``weight``, also under autocast.
-        margin_loss, embedding_size, num_classes, sample_rate, arguments: see ShardedCenters.
+        margin_loss, embedding_size, num_classes, sample_rate, arguments: see ShardedCenters; there is no ``folder``.
     """
 
     def __init__(
@@ -39,6 +39,8 @@ class PartialFC_V2(ShardedCenters):
         fp16: bool = False,
         **arguments,
     ):
+        if arguments.get("folder"):
+            raise ValueError("PartialFC_V2 has a dense gradient in memory: use PartialFC for centers in files")
         super().__init__(margin_loss, embedding_size, num_classes, sample_rate, **arguments)
 
     def _center_gradient(self, step: Step) -> DenseGradient:

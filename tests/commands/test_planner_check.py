@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from conftest import TORCH, needs_torch
 
 pytestmark = pytest.mark.slow
 
@@ -15,13 +16,38 @@ CASES = [
 ]
 
 
+TORCH_CASES = [
+    {"classes": 200_000},
+    {"classes": 200_000, "ratio": 0.5},
+    {"classes": 2000, "network": "r18", "batch": 4},
+]
+
+
+def compared(text):
+    """(name, planned kB, difference in percent) of each line."""
+    lines = re.findall(r"^  (\S.*?) {2,}([\d,.]+) +([\d,.]+) +([+-]\d+\.\d)%$", text, re.MULTILINE)
+    return [(name, float(planned.replace(",", "")), abs(float(percent))) for name, planned, _, percent in lines]
+
+
+def assert_memory_is_within_10_percent(text, cases):
+    memory = [one for one in compared(text) if one[0] in ("class centers and momentum", "beyond them")]
+    assert len(memory) == 2 * len(cases)
+    assert all(kilobytes > 10e3 or name != "beyond them" for name, kilobytes, _ in memory), text
+    assert all(percent <= 10 for *_, percent in memory), text
+
+
 def test_memory_and_collectives_are_within_10_percent_of_a_run(run):
     result = run("mpirun", "-q", "-np", "2", "python", "benchmarks/planner_check.py", *map(json.dumps, CASES))
     assert result.returncode == 0, result.stdout + result.stderr
-    lines = re.findall(r"^  (\S.*?) {2,}([\d,.]+) +([\d,.]+) +([+-]\d+\.\d)%$", result.stdout, re.MULTILINE)
-    found = [(name, float(planned.replace(",", "")), abs(float(percent))) for name, planned, _, percent in lines]
-    memory = [one for one in found if one[0] in ("class centers and momentum", "beyond them")]
-    collectives = [one for one in found if one[0].startswith(("all-gather", "reduce-scatter"))]
-    assert (len(memory), len(collectives)) == (2 * len(CASES), 3 * len(CASES))
-    assert all(kilobytes > 10e3 and percent <= 10 for _, kilobytes, percent in memory), result.stdout
+    assert_memory_is_within_10_percent(result.stdout, CASES)
+    collectives = [one for one in compared(result.stdout) if one[0].startswith(("all-gather", "reduce-scatter"))]
+    assert len(collectives) == 3 * len(CASES)
     assert not any(percent for *_, percent in collectives), result.stdout
+
+
+@needs_torch
+def test_memory_of_the_pytorch_trainer_is_within_10_percent_of_a_run(run):
+    command = [TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "benchmarks/planner_check.py"]
+    result = run(*command, *map(json.dumps, TORCH_CASES), OMP_NUM_THREADS="1")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_memory_is_within_10_percent(result.stdout, TORCH_CASES)

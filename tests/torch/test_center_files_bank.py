@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from page_cache import in_memory, require_disk
-from partial_fc_torch import CosFace, PartialFC
+from partial_fc_torch import CosFace, PartialFC, PartialFC_V2
 
 E = 512  # two rows a page
 CLASSES = 3000
@@ -52,5 +52,10 @@ def test_sampled_rows_are_read_ahead(tmp_path):
 
 
 def test_files_are_for_the_cpu(tmp_path):
-    with pytest.raises(ValueError, match="bank_folder is .*, but only layers on the CPU read their centers from files"):
+    with pytest.raises(ValueError, match=r"\(bank_folder\) is .*, but only layers on the CPU read them from files"):
         PartialFC(margin_softmax=CosFace(), num_classes=5, folder=str(tmp_path), device="meta")
+
+
+def test_files_are_for_updates_in_place(tmp_path):
+    with pytest.raises(ValueError, match="use PartialFC for centers in files"):
+        PartialFC_V2(CosFace(), E, 5, folder=str(tmp_path))

@@ -6,6 +6,7 @@ Shapes: L classes of this rank, E embedding.
 from __future__ import annotations
 
 import os
+import zipfile
 
 import torch
 
@@ -36,7 +37,8 @@ def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
         ValueError: it holds something else.
     """
     try:
-        rows = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        # Files of PyTorch before 1.6 cannot be mapped.
+        rows = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except FileNotFoundError as error:
         raise OSError(
             f"no centers at {path}: this rank has not saved there; check prefix and the number of ranks"

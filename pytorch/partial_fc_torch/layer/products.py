@@ -6,7 +6,10 @@ part: their logits and gradients are computed from the float32 rows.
 With the unit roundoff u (2^-8 for bfloat16, 2^-11 for float16) and |x| = |w| = 1, the rounded elements change a dot
 product by at most (2u + u^2) sum |x_i w_i| <= 2u + u^2 (Cauchy-Schwarz), so a logit by at most s (2u + u^2). On a CPU
 PyTorch also rounds a product to bfloat16, which adds s u (1 + u)^2. Each logit of a row off by at most d, the loss is
-off by at most d, and the probabilities of the row together by at most exp(2d) - 1.
+off by at most d, and the probabilities of the row together by at most exp(2d) - 1. In a product with them the
+probabilities, a unit row and, on a CPU, the result are rounded, so that the gradient of a row's loss by the unit row of
+its feature is off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; so are, added up over the centers, its
+gradients by their unit rows. The roundings of float32 sums and float16 numbers below 2^-14 are left out.
 
 Shapes: G global batch, T centers of a tile, E embedding, n targets of the batch in a tile.
 """

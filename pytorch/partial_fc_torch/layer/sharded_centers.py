@@ -110,7 +110,9 @@ class ShardedCenters(torch.nn.Module):
 
     def _open_files(self, folder: str, device) -> BankFiles:
         if torch.empty(0, device=device).device.type != "cpu":
-            raise ValueError(f"bank_folder is {folder}, but only layers on the CPU read their centers from files")
+            raise ValueError(
+                f"the folder of the centers (bank_folder) is {folder}, but only layers on the CPU read them from files"
+            )
         sizes = self.num_local, self.embedding_size, self.num_local
         files = BankFiles(folder, *sizes, self.collectives.local_size)
         if self.sampler.num_sample >= self.num_local:

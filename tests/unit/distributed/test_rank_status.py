@@ -54,6 +54,19 @@ def test_one_rank_reports_the_error_once(tmp_path):
     assert second.error_reported() and second.reported_code() == 75
 
 
+def test_the_exit_code_of_a_report_is_awaited(tmp_path, monkeypatch):
+    store = RankStatusStore(str(tmp_path), "key", 0).open()
+    assert store.reported_code() is None
+    path = os.path.join(store.path, rank_status.REPORTED)
+    open(path, "w").close()  # as another rank leaves it for a moment
+    assert store.error_reported()
+    monkeypatch.setattr(rank_status.time, "sleep", lambda seconds: open(path, "w").write("75"))
+    assert store.reported_code() == 75
+    open(path, "w").close()
+    monkeypatch.setattr(rank_status.time, "sleep", lambda seconds: None)
+    assert store.reported_code() == 1
+
+
 def test_files_of_an_earlier_job_with_the_same_key_are_ignored(tmp_path):
     earlier = RankStatusStore(str(tmp_path), "key", 1).open()
     earlier.update("batch", False, 5)

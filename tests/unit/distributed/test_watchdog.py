@@ -80,6 +80,21 @@ def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
     assert reports == "error: stop requested before training began: there is nothing to save\n"
 
 
+def test_a_rank_that_loses_the_connection_ends_with_the_code_of_the_report(rank):
+    stopped = rank("sys.stdin.readline()\nos.kill(os.getpid(), 15)\ntime.sleep(600)", 0, 2)
+    lines = "from types import SimpleNamespace\nfrom partial_fc.distributed import run_rank\n"
+    lines += "backend = SimpleNamespace(is_connection_error=lambda error: True, abort=lambda code: None)\n"
+    lines += "this = SimpleNamespace(watchdog=guard, rank=1, exit_code=2, backend=backend)\n"
+    lines += "print('ready', flush=True)\nwait_until(guard.rank_status.error_reported)\n"
+    lines += "run_rank._end_with(this, RuntimeError('Connection closed by peer'))"
+    other = rank(lines, 1, 2)
+    assert other.stdout.readline() == "ready\n"
+    stopped.stdin.write("\n")
+    stopped.stdin.flush()
+    reports = ends(stopped, 75) + ends(other, 75)
+    assert reports == "error: stop requested before training began: there is nothing to save\n"
+
+
 def test_a_rank_without_progress_ends_with_its_stack_and_one_with_progress_does_not(rank):
     lines = "guard.patience = 2.0\nend = time.monotonic() + 4\n"
     lines += "while guard._checked_at < end: guard.mark('work')\n"

@@ -196,7 +196,10 @@ def test_no_remedies():
         ({"bank": "disk"}, "bank is 'disk'.*gpu, host, file"),
         ({"device": "cpu", "fp16": True}, "float16"),
         ({"trainer": "jax"}, "trainer is 'jax'.*mxnet, torch"),
-        ({"trainer": "torch", "network": "rx50"}, "only the mxnet trainer has rx50: choose one of r18, .*small"),
+        (
+            {"trainer": "torch", "network": "rx50"},
+            "rx50 is planned for the mxnet trainer only: choose one of r18, .*small",
+        ),
         ({"trainer": "torch", "bank": "host"}, "bank is 'host', but only the mxnet trainer keeps centers outside"),
     ],
 )
@@ -211,7 +214,8 @@ def test_sums_of_the_pytorch_trainer_by_hand():
     assert nbytes(planned, "class centers", "device") == nbytes(planned, "their momentum") == 501 * 8 * 4
     assert nbytes(planned, "logits of a tile") == (8 + 1) * 20 * 4
     assert nbytes(planned, "sampled centers") == nbytes(planned, "gradient of a tile's") == 20 * 8 * 4
-    assert nbytes(planned, "momentum and intermediate results", "device") == 2 * 20 * 8 * 4
+    assert nbytes(planned, "momentum, intermediate results", "device") == 20 * 8 * 4
+    assert nbytes(planned, "indices", "device") == 8 * 50
     assert nbytes(planned, "features and their gradients") == (4 * 8 + 4 * 4) * 8 * 4
     assert moved(planned, "reduce-scatter")[0] == 4 * 8 * 4
     # Gloo sums by an all-reduce of all rows, in two ways around the ring.
