@@ -1,10 +1,15 @@
-"""What benchmarks read from the operating system."""
+"""What benchmarks take from this host: its CPU, the memory of a process, the ranks that they start."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import json
+import os
+import subprocess
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def cpu_name() -> str:
@@ -26,3 +31,20 @@ def start_peak() -> int:
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     return resident("VmRSS")
+
+
+def run_ranks(command: str, timeout: float) -> dict:
+    """Runs a command of bash with one thread for each rank; returns the JSON object that rank 0 prints last.
+
+    Raises:
+        RuntimeError: the command failed, or printed none.
+        subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
+    """
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
+    if run.returncode or not lines:
+        raise RuntimeError(f"{command} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
+    return json.loads(lines[-1])

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.host import cpu_name  # noqa: E402
+from benchmarks.host import cpu_name, run_ranks  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
@@ -36,15 +34,7 @@ COMMANDS = {
 
 def measure(trainer: str, classes: int, ratio: float, steps: int) -> dict:
     """What a rank program prints, see layer_mxnet.py and layer_torch.py."""
-    command = f"{COMMANDS[trainer]} --classes {classes} --ratio {ratio} --steps {steps}"
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
-    if run.returncode or not lines:
-        raise RuntimeError(f"{command} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
-    return json.loads(lines[-1])
+    return run_ranks(f"{COMMANDS[trainer]} --classes {classes} --ratio {ratio} --steps {steps}", TIMEOUT)
 
 
 class Row(NamedTuple):

@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from benchmarks.host import cpu_name  # noqa: E402
+from benchmarks.host import cpu_name, run_ranks  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 RANKS = (1, 2, 4)
@@ -98,14 +97,7 @@ def launch(trainer: str, ranks: int, args: argparse.Namespace) -> dict:
     """Runs the measurement with this number of ranks."""
     command = f"{LAUNCHERS[trainer].format(ranks=ranks)} benchmarks/scaling.py --measure {trainer}"
     command += f" --classes {args.classes} --ratio {args.ratio} --steps {args.steps}"
-    env = dict(os.environ, OMP_NUM_THREADS="1")
-    run = subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
-    if run.returncode or not lines:
-        raise RuntimeError(f"{command} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
-    return json.loads(lines[-1])
+    return run_ranks(command, TIMEOUT)
 
 
 def draw(path: str, results: dict[str, list[dict]], args: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .case import Case, Layer, lay_out
 from .mxnet_memory import mxnet_parts
-from .part import Part
+from .part import Part, bank_parts
 from .torch_memory import torch_parts
 from .traffic import Transfer, moved_bytes
 
@@ -48,5 +48,6 @@ def plan(case: Case) -> Plan:
         ValueError: a value of the case is out of range.
     """
     layer = lay_out(case)
-    parts = (torch_parts if case.trainer == "torch" else mxnet_parts)(case, layer)
+    of_trainer = torch_parts if case.trainer == "torch" else mxnet_parts
+    parts = [part for part in (*bank_parts(case, layer), *of_trainer(case, layer)) if part.nbytes]
     return Plan(case, layer, parts, moved_bytes(case, layer))

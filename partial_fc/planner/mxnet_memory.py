@@ -16,7 +16,7 @@ from partial_fc.utils.text import plural
 
 from .backbones import BACKBONES, IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer, gradient_bytes
-from .part import MIB, Part
+from .part import MIB, Part, layer_part
 
 # Assumptions. The first two add up to what the four published figures of Partial FC on 2080 Ti leave beside weights,
 # activations and logits, about 1.6 GiB (tests/unit/planner/test_planner.py).
@@ -38,40 +38,36 @@ _STATISTICS_BYTES = 2 * 2 * 4 + 4 * 8
 _INTERMEDIATE_TILES = 2
 
 
-def mxnet_parts(case: Case, layer: Layer) -> list[Part]:
-    """Returns all parts that are not empty."""
-    parts = [*_layer_parts(case, layer), *_backbone_parts(case, layer), *_process_parts(case, layer)]
-    return [part for part in parts if part.nbytes]
+def mxnet_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    """Yields all parts but the bank."""
+    yield from _layer_parts(case, layer)
+    yield from _backbone_parts(case, layer)
+    yield from _process_parts(case, layer)
 
 
 def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
-    def part(name: str, place: str, numbers: int) -> Part:
-        return Part("layer", name, place, FLOAT * numbers)
-
     center_rows = case.embedding * layer.tile
-    yield part("class centers", layer.bank, case.embedding * layer.classes)
-    yield part("their momentum", layer.bank, case.embedding * layer.classes)
     # With 1 / |center| of each column. Unless they are kept, two tiles exist while the next one is computed.
     if layer.keeps:
-        yield part("logits, kept for the backward pass", layer.computes, (layer.batch + 1) * layer.sampled)
+        yield layer_part("logits, kept for the backward pass", layer.computes, (layer.batch + 1) * layer.sampled)
     else:
         tiles = min(2, layer.tiles)
-        yield part(f"logits of {plural(tiles, 'tile')}", layer.computes, tiles * (layer.batch + 1) * layer.tile)
+        yield layer_part(f"logits of {plural(tiles, 'tile')}", layer.computes, tiles * (layer.batch + 1) * layer.tile)
     # The CPU reads a bank in the memory of the host or in a file.
     near = layer.computes if layer.bank == layer.computes else "host"
     if layer.gathered or layer.elsewhere:
         kept = case.embedding * layer.sampled if layer.keeps else center_rows
-        yield part("sampled centers" if layer.gathered else "centers on the GPU", layer.computes, kept)
-    yield part("gradient of a tile's centers", layer.computes, center_rows)
+        yield layer_part("sampled centers" if layer.gathered else "centers on the GPU", layer.computes, kept)
+    yield layer_part("gradient of a tile's centers", layer.computes, center_rows)
     # A CPU reads the momentum of a bank in its own memory some rows at a time.
     if layer.gathered and (layer.computes == "device" or layer.elsewhere):
-        yield part("momentum of a tile's centers", near, center_rows)
+        yield layer_part("momentum of a tile's centers", near, center_rows)
     if layer.elsewhere:
-        yield part("a tile between host and GPU", near, center_rows * (1 + layer.gathered))
+        yield layer_part("a tile between host and GPU", near, center_rows * (1 + layer.gathered))
     if layer.computes == "device":
-        yield part("intermediate results of a tile", layer.computes, _INTERMEDIATE_TILES * center_rows)
+        yield layer_part("intermediate results of a tile", layer.computes, _INTERMEDIATE_TILES * center_rows)
     rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch
-    yield part("features and their gradients", layer.computes, case.embedding * rows)
+    yield layer_part("features and their gradients", layer.computes, case.embedding * rows)
     # int64; sampled indices are held a second time, tile by tile.
     index = 8 * layer.sampled * (1 + layer.gathered)
     yield Part("layer", "indices and statistics", "host", index + _STATISTICS_BYTES * layer.tiles * layer.batch)

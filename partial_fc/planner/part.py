@@ -1,8 +1,11 @@
-"""A part of the memory of a rank."""
+"""The parts of a rank's memory, and those that both trainers have: class centers and their momentum."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from .case import FLOAT, Case, Layer
 
 MIB = 1 << 20
 
@@ -21,3 +24,14 @@ class Part(NamedTuple):
     name: str
     place: str
     nbytes: int
+
+
+def layer_part(name: str, place: str, numbers: int) -> Part:
+    """Returns a part of the layer with this many float32 numbers."""
+    return Part("layer", name, place, FLOAT * numbers)
+
+
+def bank_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    """Yields class centers and their momentum."""
+    yield layer_part("class centers", layer.bank, case.embedding * layer.classes)
+    yield layer_part("their momentum", layer.bank, case.embedding * layer.classes)

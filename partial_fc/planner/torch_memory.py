@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from .backbones import BACKBONES, IMAGE_NUMBERS, TORCH_SAVED
 from .case import FLOAT, Case, Layer
-from .part import MIB, Part
+from .part import MIB, Part, layer_part
 
 CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the driver's own memory
 # Measured after the first step: Python 3.11 and the CPU build of PyTorch 2.13. CUDA's builds take more.
@@ -26,31 +26,27 @@ PRODUCT_WORKSPACE = 14 * MIB // 10
 _GATHERED_ARRAYS, _LOCAL_ARRAYS = 4, 4
 
 
-def torch_parts(case: Case, layer: Layer) -> list[Part]:
-    """Returns all parts that are not empty."""
-    parts = [*_layer_parts(case, layer), *_backbone_parts(case, layer), *_process_parts(layer)]
-    return [part for part in parts if part.nbytes]
+def torch_parts(case: Case, layer: Layer) -> Iterator[Part]:
+    """Yields all parts but the bank."""
+    yield from _layer_parts(case, layer)
+    yield from _backbone_parts(case, layer)
+    yield from _process_parts(layer)
 
 
 def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
-    def part(name: str, place: str, numbers: int) -> Part:
-        return Part("layer", name, place, FLOAT * numbers)
-
     center_rows = case.embedding * layer.tile
-    yield part("class centers", layer.bank, case.embedding * layer.classes)
-    yield part("their momentum", layer.bank, case.embedding * layer.classes)
     columns = layer.sampled if layer.keeps else layer.tile
     logits = "logits, kept for the backward pass" if layer.keeps else "logits of a tile"
-    yield part(logits, layer.computes, (layer.batch + 1) * columns)  # with 1 / |center| of each column
+    yield layer_part(logits, layer.computes, (layer.batch + 1) * columns)  # with 1 / |center| of each column
     if layer.gathered:
-        yield part("sampled centers", layer.computes, case.embedding * columns)
-    yield part("gradient of a tile's centers", layer.computes, center_rows)
+        yield layer_part("sampled centers", layer.computes, case.embedding * columns)
+    yield layer_part("gradient of a tile's centers", layer.computes, center_rows)
     if layer.computes == "device":  # one after the other; a CPU updates some rows at a time
-        yield part("momentum, intermediate results of a tile", layer.computes, center_rows)
+        yield layer_part("momentum, intermediate results of a tile", layer.computes, center_rows)
     else:
         yield Part("layer", "workspace of the products", "host", PRODUCT_WORKSPACE)
     rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch
-    yield part("features and their gradients", layer.computes, case.embedding * rows)
+    yield layer_part("features and their gradients", layer.computes, case.embedding * rows)
     yield Part("layer", "indices", "host", 8 * layer.sampled * (1 + layer.gathered))  # int64, whole and by tile
     if layer.computes == "device":
         yield Part("layer", "indices on the GPU", "device", 8 * layer.sampled)

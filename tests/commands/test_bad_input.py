@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from conftest import TORCH, needs_torch
 
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.recordio.reader import RecordReader
@@ -20,9 +21,6 @@ from paths import ROOT
 # Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take forever.
 FAST = 45
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # two of PyTorch spend seconds on each step of a busy machine
-
-TORCH = ROOT / ".venv-torch" / "bin" / "python"
-needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
 
 # What the launchers add: run.sh repeats the arguments; torchrun logs, and reports the exit codes at the end.
 OF_LAUNCHER = re.compile(r"^(run\.sh: |W\d{4} ).*\n|^E\d{4} (.|\n)*", re.MULTILINE)
@@ -37,8 +35,8 @@ class Program(NamedTuple):
 
 
 MXNET = Program(["bash", "run.sh"], 2, 2)
-TORCH_ALONE = Program([TORCH, "train.py"], 1, 2)
-TORCHRUN = Program([TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "train.py"], 2, 1)
+TORCH_ALONE = Program([TORCH / "python", "train.py"], 1, 2)
+TORCHRUN = Program([TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "train.py"], 2, 1)
 
 # One process of PyTorch takes a third as long as two under torchrun, which run what differs between ranks.
 either_trainer = pytest.mark.parametrize(
@@ -226,7 +224,7 @@ def link_packages(python, folder, missing):
         )
     ]
     + [
-        pytest.param(TORCH, "train.py", *case, "pip install -r requirement.txt", marks=needs_torch)
+        pytest.param(TORCH / "python", "train.py", *case, "pip install -r requirement.txt", marks=needs_torch)
         for case in (
             ("easydict", "No module named 'easydict'"),
             ("numpy", "No module named 'numpy'"),
@@ -248,7 +246,10 @@ def test_a_missing_package_says_what_to_run(python, program, missing, message, i
 @needs_torch
 @pytest.mark.parametrize(
     "python, program, message",
-    [(TORCH, "train_memory.py", "MXNet is not installed"), (sys.executable, "train.py", "PyTorch is not installed")],
+    [
+        (TORCH / "python", "train_memory.py", "MXNet is not installed"),
+        (sys.executable, "train.py", "PyTorch is not installed"),
+    ],
 )
 def test_the_python_of_the_other_trainer(run, settings, python, program, message):
     refused(run, Program([python, program], 1, 2), *settings, message=message)
