@@ -17,7 +17,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.label_encoding import DIGITS, RankFlags, decode_labels, encode_labels
+from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_source
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.callbacks import BatchEndParam
@@ -162,11 +162,13 @@ class SampleDistributeModule(DataParallelModule):
     def _gather_batch(self, features: mx.nd.NDArray, labels: np.ndarray) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         assert self.num_classes is not None, "the module must be bound before forward"
         batch, width = features.shape
+        check_labels(labels, self.num_classes)
         packed = self.get_ndarray(self.context, "features", (batch, width + DIGITS))
         packed[:, :width] = features
-        packed[:, width:] = encode_labels(labels, self.num_classes, self.rank_flags)
+        packed[:, width:] = encode_labels(labels.astype(np.int64), self.rank_flags).astype(np.float32)
         total = self.allgather(packed, "features", (batch * self.size, width + DIGITS), np.float32, self.context)
-        total_labels, self.all_rank_flags = decode_labels(total[:, width:].asnumpy(), self.size)
+        digits = total[:, width:].asnumpy().astype(np.int64)
+        total_labels, self.all_rank_flags = decode_labels(digits, self.size)
         return mx.nd.slice_axis(total, axis=1, begin=0, end=width), mx.nd.array(total_labels, dtype=np.int64)
 
     def backward_all(self, total_feature: mx.nd.NDArray, total_label: Labels) -> None:

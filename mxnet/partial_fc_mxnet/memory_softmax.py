@@ -59,7 +59,7 @@ class _Margin(mx.autograd.Function):
         self.margins = margins
 
     def forward(self, cosine):
-        value, slope = target_logit(cosine.asnumpy(), self.margins)
+        value, slope = target_logit(cosine.asnumpy().astype("float64"), self.margins)
         self.save_for_backward(_like(cosine, slope))
         return _like(cosine, value)
 

@@ -6,8 +6,11 @@ Shapes: B local batch, R ranks, G = B*R global batch, C classes.
 from __future__ import annotations
 
 import enum
+from types import ModuleType
 
 import numpy as np
+
+from .arrays import Array
 
 # A label is sent as two digits in this base. float32 represents both exactly.
 BASE = 2**24
@@ -23,36 +26,37 @@ class RankFlags(enum.IntFlag):
     STOP_REQUESTED = 2
 
 
-def encode_labels(labels: np.ndarray, num_classes: int, flags: int = 0) -> np.ndarray:
-    """Packs the labels of this rank's batch together with its flags.
-
-    Args:
-        labels: (B,) integers.
-        num_classes: C.
-        flags: RankFlags of this rank. They need no collective and no bytes of their own.
-
-    Returns:
-        (B, 2) float32: upper digit plus flags, lower digit.
-
-    Raises:
-        ValueError: A label is not in 0..C-1.
-    """
+def check_labels(labels: np.ndarray, num_classes: int) -> None:
+    """Raises ValueError if one of the labels (B,) is not in 0..C-1."""
     invalid = labels[(labels < 0) | (labels >= num_classes)]
     if len(invalid):
         raise ValueError(f"label {invalid[0]} is not one of the {num_classes} classes 0..{num_classes - 1}")
-    return np.stack([labels // BASE + int(flags) * FLAGS_UNIT, labels % BASE], axis=1).astype(np.float32)
 
 
-def decode_labels(digits: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+def encode_labels(labels: Array, flags: int = 0, xp: ModuleType = np) -> Array:
+    """Packs the labels of this rank's batch together with its flags.
+
+    Args:
+        labels: (B,) int64.
+        flags: RankFlags of this rank. They need no collective and no bytes of their own.
+        xp: numpy or torch, whose array the labels are.
+
+    Returns:
+        (B, 2) int64, which float32 represents exactly: upper digit plus flags, lower digit.
+    """
+    return xp.stack([labels // BASE + int(flags) * FLAGS_UNIT, labels % BASE], 1)
+
+
+def decode_labels(digits: Array, ranks: int) -> tuple[Array, Array]:
     """Unpacks the gathered labels and flags of all ranks.
 
     Args:
-        digits: (G, 2) float32, the results of encode_labels in rank order.
+        digits: (G, 2) int64, the results of encode_labels in rank order.
         ranks: R.
 
     Returns:
         (labels (G,) int64, flags (R,) int64). Compare the flags bitwise with RankFlags.
     """
-    upper, lower = digits.astype(np.int64).T
+    upper, lower = digits.T
     labels = upper % FLAGS_UNIT * BASE + lower
     return labels, upper[:: len(upper) // ranks] // FLAGS_UNIT

@@ -10,7 +10,12 @@ derivative and decreases monotonically (SphereFace, arXiv 1704.08063, equation 7
 
 from __future__ import annotations
 
+import math
+from types import ModuleType
+
 import numpy as np
+
+from .arrays import Array
 
 # Lower bound of sin(theta) in the denominator of the derivative. float32 does not resolve smaller values, because a
 # cosine near 1 changes in steps of 2^-24, and their root is 2^-12. The bound keeps the derivative finite where feature
@@ -18,23 +23,23 @@ import numpy as np
 MIN_SINE = 2.0**-12
 
 
-def target_logit(cosine: np.ndarray, margins: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray]:
+def target_logit(cosine: Array, margins: tuple[float, float, float], xp: ModuleType = np) -> tuple[Array, Array]:
     """Computes target logit / s and its derivative with respect to the cosine.
 
     Args:
-        cosine: any shape; values outside [-1, 1] are clipped.
+        cosine: float64, any shape; values outside [-1, 1] are clipped.
         margins: (m1, m2, m3).
+        xp: numpy or torch, whose arrays the cosines are.
 
     Returns:
         (value, derivative), both float64 of the same shape. The derivative is
         m1 * |sin(m1 * theta + m2)| / sin(theta) and always finite.
     """
     m1, m2, m3 = margins
-    cosine = np.asarray(cosine, dtype=np.float64)
     if m1 == 1 and m2 == 0:
-        return cosine - m3, np.ones_like(cosine)
-    angle = m1 * np.arccos(np.clip(cosine, -1.0, 1.0)) + m2
-    turns = np.floor(angle / np.pi)
-    value = (1 - 2 * (turns % 2)) * np.cos(angle) - 2 * turns - m3
-    sine = np.sqrt(np.maximum(1 - np.square(cosine), MIN_SINE**2))
-    return value, m1 * np.abs(np.sin(angle)) / sine
+        return cosine - m3, xp.ones_like(cosine)
+    angle = m1 * xp.arccos(xp.clip(cosine, -1.0, 1.0)) + m2
+    turns = xp.floor(angle / math.pi)
+    value = (1 - 2 * (turns % 2)) * xp.cos(angle) - 2 * turns - m3
+    sine = xp.sqrt(xp.clip(1 - xp.square(cosine), MIN_SINE**2, 1.0))
+    return value, m1 * xp.abs(xp.sin(angle)) / sine

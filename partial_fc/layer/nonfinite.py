@@ -13,7 +13,7 @@ def nonfinite_source(features: np.ndarray, statistics: np.ndarray, ranks: int) -
 
     Args:
         features: (G, E) float32, the gathered features in rank order.
-        statistics: (3R, G) float32, the gathered softmax statistics in rank order.
+        statistics: float32, the gathered softmax statistics in rank order, in any shape.
         ranks: R.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The sample of class centers of a step: all positives, then uniform negatives.
+"""The sample of class centers of a step: all positives and uniform negatives.
 
 Shapes: G global batch, L classes of this rank, S sampled classes of this rank, P positive classes of this rank.
 """
@@ -6,8 +6,11 @@ Shapes: G global batch, L classes of this rank, S sampled classes of this rank, 
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import numpy as np
+
+from .arrays import Array
 
 
 def local_positives(unique_labels: np.ndarray, class_start: int, num_local: int) -> np.ndarray:
@@ -56,78 +59,83 @@ def _draw_subset(pool: int, count: int, rng: np.random.Generator) -> np.ndarray:
             return np.delete(drawn, rng.choice(len(drawn), len(drawn) - count, replace=False, shuffle=False))
 
 
-def draw_negatives(positive: np.ndarray, num_local: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws ``count`` of the L - P classes that are not positive, uniformly, without replacement.
+def draw_classes(num_local: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws ``count`` of the L classes of a rank, uniformly, without replacement.
 
-    It draws from 0 .. L-P-1, then increments each number by the number of positives at or below it. If count is more
-    than half of the classes, it draws the classes to leave out. Time and memory are O(P + count), independent of L.
+    If count is more than half of the classes, it draws the classes to leave out. Time and memory are O(count),
+    independent of L.
 
     Args:
-        positive: (P,) int64, sorted, unique local indices.
         num_local: L.
-        count: at most L - P.
+        count: at most L.
         rng: random generator.
 
     Returns:
         (count,) int64, sorted.
     """
-    pool = num_local - len(positive)
-    if 2 * count > pool:
-        chosen = np.ones(num_local, dtype=bool)
-        chosen[positive] = False
-        chosen[draw_negatives(positive, num_local, pool - count, rng)] = False
-        return np.flatnonzero(chosen)
-    drawn = _draw_subset(pool, count, rng)
-    # There are positive[i] - i negatives below the i-th positive, so larger numbers skip it.
-    skips = np.searchsorted(drawn, positive - np.arange(len(positive)))
-    return drawn + np.repeat(np.arange(len(positive) + 1), np.diff(skips, prepend=0, append=count))
+    if 2 * count <= num_local:
+        return _draw_subset(num_local, count, rng)
+    chosen = np.ones(num_local, dtype=bool)
+    chosen[draw_classes(num_local, num_local - count, rng)] = False
+    return np.flatnonzero(chosen)
 
 
-def sample_classes(positive: np.ndarray, num_local: int, num_sample: int, rng: np.random.Generator) -> np.ndarray:
-    """Samples the local indices of the centers of a step (arXiv 2203.15565, section 3.2, PPRN sampling).
+def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, xp: ModuleType = np) -> Array:
+    """Puts the positives of a batch that have not been drawn into the places of negatives that have.
 
-    The sample contains all positives, even if they are more than ``num_sample``; negatives fill it up.
-    With ``num_sample`` >= L it contains every center, and nothing is drawn.
+    The classes are drawn before the labels are known, so this is all that depends on them, and no result has a size
+    that does. All sets of S - P negatives are equally likely: both the drawn classes and the places are symmetric in
+    the negatives. Of the first G places in random order at most G less the missing positives hold positives.
 
     Args:
-        positive: (P,) int64, sorted, unique local indices.
+        drawn: (S,) int64 sorted, from :func:`draw_classes`, S at least P; overwritten.
+        order: (min(G, S),) int64, different places in ``drawn`` in random order.
+        local: (G,) int64, the labels minus the first class of this rank; those outside 0 .. L-1 are of other ranks.
         num_local: L.
-        num_sample: number of centers, unless more are positive.
-        rng: random generator.
+        xp: numpy or torch, whose arrays the arguments are.
 
     Returns:
-        (S,) int64, sorted, unique.
+        ``drawn``, (S,) int64, all positives and S - P negatives, in any order.
     """
-    if num_sample >= num_local:
-        return np.arange(num_local, dtype=np.int64)
-    missing = num_sample - len(positive)
-    if missing <= 0:
-        return positive
-    negative = draw_negatives(positive, num_local, missing, rng)
-    return np.insert(negative, np.searchsorted(negative, positive), positive)
+    local = local[xp.argsort(local)]
+    last = len(local) - 1
+    missing = (local >= 0) & (local < num_local)
+    missing[1:] &= local[1:] != local[:-1]
+    missing &= local != drawn[xp.clip(xp.searchsorted(drawn, local), 0, len(drawn) - 1)]
+    count = xp.cumsum(missing, 0)
+    inserted = xp.zeros_like(local)
+    inserted[xp.where(missing, count - 1, last)] = local  # the last place is free if any label is not missing
+    removed = drawn[order]
+    negative = removed != local[xp.clip(xp.searchsorted(local, removed), 0, last)]
+    number = xp.cumsum(negative, 0)
+    replaced = negative & (number <= count[-1])
+    drawn[order] = xp.where(replaced, inserted[xp.clip(number - 1, 0, last)], removed)
+    return drawn
 
 
-def label_columns(labels: np.ndarray, local_index: np.ndarray, class_start: int) -> np.ndarray:
+def label_columns(labels: Array, local_index: Array, class_start: int, xp: ModuleType = np) -> Array:
     """Returns the column of each label's center among the sampled centers, -1 if it is not among them.
 
     Args:
-        labels: (G,) integers, global class ids.
-        local_index: (S,) sorted local indices, from :func:`sample_classes`.
+        labels: (G,) int64, global class ids.
+        local_index: (S,) int64, sorted local indices, S at least 1.
         class_start: first class of this rank.
+        xp: numpy or torch, whose arrays the arguments are.
 
     Returns:
         (G,) int64, each in -1 .. S-1.
     """
-    local = labels.astype(np.int64) - class_start
-    column = np.searchsorted(local_index, local)
-    inside = column < len(local_index)
-    sampled = np.zeros(len(local), dtype=bool)
-    sampled[inside] = local_index[column[inside]] == local[inside]
-    return np.where(sampled, column, -1)
+    local = labels - class_start
+    column = xp.clip(xp.searchsorted(local_index, local), 0, len(local_index) - 1)
+    return xp.where(local_index[column] == local, column, -1)
 
 
 class WeightIndexSampler:
-    """Samples the centers of a step for one rank.
+    """Samples the centers of a step for one rank (arXiv 2203.15565, section 3.2, PPRN sampling).
+
+    A sample contains all positives, even if they are more than ``num_sample``; negatives fill it up. With
+    ``num_sample`` >= L it contains every center, and nothing is drawn. The classes of a step are drawn before its
+    labels are known.
 
     Args:
         num_sample: S, number of centers of a step, unless more are positive.
@@ -143,28 +151,48 @@ class WeightIndexSampler:
         self.class_start = rank * num_local if class_start is None else class_start
         # The constant separates this stream from others seeded with (seed, rank).
         self._key = [seed, rank, 0x5A]
-        self.rng = np.random.default_rng(self._key)
+        self._rng = np.random.default_rng(self._key)
+        self._ahead: np.ndarray | None = None
+        self._state = self._rng.bit_generator.state
 
     def state(self) -> dict:
-        """Returns the state of the random generator as nested dicts of integers and strings."""
-        return dict(self.rng.bit_generator.state)
+        """Returns the state of the random generator before the next step, as nested dicts of integers and strings."""
+        return dict(self._rng.bit_generator.state if self._ahead is None else self._state)
 
     def restore(self, state: dict) -> None:
-        """Sets the state of the random generator to one that :meth:`state` returned.
+        """Continues with a state that :meth:`state` returned.
 
         Raises:
             ValueError: the state is not valid.
         """
         try:
-            self.rng.bit_generator.state = state
+            self._rng.bit_generator.state = state
         except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise ValueError(f"not a valid state of the sampler of negatives: {error}") from None
+        self._ahead = None
 
     def restart(self, num_update: int) -> None:
         """Starts a new stream for the updates after ``num_update``, for a resume without a saved state."""
-        self.rng = np.random.default_rng([*self._key, num_update])
+        self._rng = np.random.default_rng([*self._key, num_update])
+        self._ahead = None
 
-    def __call__(self, global_label: np.ndarray) -> tuple:
+    def draw_ahead(self) -> np.ndarray:
+        """Draws the classes of the next step, unless this is done: (S,) int64, sorted."""
+        if self._ahead is None:
+            self._state = self._rng.bit_generator.state
+            self._ahead = draw_classes(self.num_local, self.num_sample, self._rng)
+        return self._ahead
+
+    def draw(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draws what a step needs besides its labels: ``drawn`` and ``order`` of insert_positives, S below L.
+
+        Args:
+            batch: G.
+        """
+        drawn, self._ahead = self.draw_ahead(), None
+        return drawn, self._rng.choice(self.num_sample, min(batch, self.num_sample), replace=False)
+
+    def __call__(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Samples for the labels of one global batch.
 
         Args:
@@ -173,6 +201,13 @@ class WeightIndexSampler:
         Returns:
             (local index (S,) int64 sorted, unique labels of the global batch (U,) sorted).
         """
-        unique = np.unique(global_label)
+        labels = global_label.astype(np.int64, copy=False)
+        unique = np.unique(labels)
+        if self.num_sample >= self.num_local:
+            return np.arange(self.num_local, dtype=np.int64), unique
         positive = local_positives(unique, self.class_start, self.num_local)
-        return sample_classes(positive, self.num_local, self.num_sample, self.rng), unique
+        if len(positive) >= self.num_sample:
+            return positive, unique
+        drawn, order = self.draw(len(labels))
+        index = insert_positives(drawn, order, labels - self.class_start, self.num_local)
+        return np.sort(index, kind="stable"), unique

@@ -8,9 +8,12 @@ Shapes: R ranks, G global batch.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
+
+from .arrays import Array
 
 
 class MissingPositiveError(ValueError):
@@ -29,19 +32,19 @@ class GlobalSoftmax(NamedTuple):
     loss: float
 
 
-def combine_tiles(maxima: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Array, Array]:
     """Combines the statistics of several tiles of columns.
 
     Args:
-        maxima: (tiles, G) row maxima of the logits.
-        sums: (tiles, G) sums of exp(logit - maximum).
+        maxima: (tiles, G) float64, row maxima of the logits.
+        sums: (tiles, G) float64, sums of exp(logit - maximum).
+        xp: numpy or torch, whose arrays the arguments are.
 
     Returns:
         (row maximum, sum of exp(logit - row maximum)) over all tiles, both (G,) float64.
     """
-    maxima, sums = maxima.astype(np.float64), sums.astype(np.float64)
-    maximum = maxima.max(axis=0)
-    return maximum, (sums * np.exp(maxima - maximum)).sum(axis=0)
+    maximum = xp.amax(maxima, 0)
+    return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
 
 
 def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoftmax:
@@ -60,8 +63,8 @@ def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoft
         MissingPositiveError: no rank has the target of a row. (An epsilon inside the logarithm would hide this as a
             loss that stays at 69.0776.)
     """
-    maxima, sums, target = statistics.transpose(1, 0, 2)
-    target = target.max(axis=0).astype(np.float64)
+    maxima, sums, target = statistics.astype(np.float64).transpose(1, 0, 2)
+    target = target.max(axis=0)
     missing = np.flatnonzero(np.isneginf(target))
     if len(missing):
         raise MissingPositiveError(

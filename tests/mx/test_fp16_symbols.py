@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
@@ -74,6 +75,7 @@ def test_saved_symbol_is_float32():
 
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="a GPU has float16 convolutions")
 def test_float16_without_a_gpu_raises():
+    hvd.init()
     config = default.generate_config(changes={"fp16": True})
     with pytest.raises(ValueError, match="no float16 convolutions on the CPU: set fp16=False"):
         build.MXNetFramework().require_device(config)

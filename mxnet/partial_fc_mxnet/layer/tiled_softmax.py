@@ -63,7 +63,7 @@ class _StepState:
         target_logits: (G,) float64, -inf where another rank holds the target.
         target_slope: (G,) float64, derivative of target logit / s with respect to the cosine.
         cached: the tiles' exponentiated logits; empty if the backward pass computes the logits again.
-        maxima: (tiles, G) float32, the row maxima that were subtracted from the cached logits.
+        maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
     """
 
     tiles: list[Tile]
@@ -75,7 +75,7 @@ class _StepState:
     target_logits: np.ndarray
     target_slope: np.ndarray
     cached: deque[_TileLogits] = field(default_factory=deque)
-    maxima: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    maxima: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
 class TiledMarginSoftmax:
@@ -122,8 +122,8 @@ class TiledMarginSoftmax:
             sums.append(total)
             if caching:
                 state.cached.append(tile_logits)
-        state.maxima = self._arithmetic.to_host(maxima)
-        return np.stack([*combine_tiles(state.maxima, self._arithmetic.to_host(sums)), state.target_logits])
+        state.maxima, totals = (self._arithmetic.to_host(vectors).astype(np.float64) for vectors in (maxima, sums))
+        return np.stack([*combine_tiles(state.maxima, totals), state.target_logits])
 
     def backward(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
         """Updates the centers of the last forward pass.

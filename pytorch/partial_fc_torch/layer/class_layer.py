@@ -19,7 +19,8 @@ from partial_fc.layer.sampling import label_columns
 from partial_fc.layer.softmax import combine_statistics
 
 from .center_gradients import DenseGradient, SGDUpdate
-from .exchange import LayerExchange
+from .device import to_device
+from .exchange import GlobalBatch, LayerExchange
 from .margin_losses import CombinedMarginLoss
 from .tiled_softmax import StepState, TiledMarginSoftmax
 
@@ -84,8 +85,8 @@ class ClassLayer:
         weight: torch.Tensor,
         flags: int,
         num_update: int,
-        sample: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    ) -> Step:
+        sample: Callable[[torch.Tensor], torch.Tensor],
+    ) -> Step | None:
         """Computes the loss over the centers of all ranks.
 
         Collectives: all-gathers ``features`` and ``softmax_statistics``, see LayerExchange.
@@ -96,31 +97,31 @@ class ClassLayer:
             weight: (L, E) centers.
             flags: RankFlags of this rank.
             num_update: of this step, for the error message.
-            sample: returns for the labels of the global batch the local indices of the centers of the step and the
-                sorted unique labels.
+            sample: returns for the labels (G,) of the global batch the local indices (S,) of the centers of the step,
+                both int64 on the device of the centers.
+
+        Returns:
+            None, on every rank, if the ranks have agreed on another batch size: then the call has to be repeated.
 
         Raises:
-            ValueError, TypeError: on every rank, see LayerExchange.gather_batch.
+            ValueError, TypeError: on every rank, see LayerExchange.agree.
             MissingPositiveError: on every rank, if the center of a label is not among those of the step.
             FloatingPointError: on every rank, if the loss is infinite or NaN.
         """
         batch = self._exchange.gather_batch(features, labels, flags)
-        local_index, _ = sample(batch.labels)
-        state = None
-        statistics = np.repeat([[-np.inf], [0.0], [-np.inf]], len(batch.labels), axis=1)
-        if len(local_index):
-            columns = label_columns(batch.labels, local_index, self._class_start)
-            with _full_precision(weight):
-                state, statistics = self._softmax.forward(batch.features, weight, columns, local_index)
-        gathered = self._exchange.gather_statistics(statistics, features)
-        softmax = combine_statistics(gathered.reshape(self._size, 3, -1), batch.labels)
+        state, statistics = self._own_statistics(batch, weight, sample(batch.labels))
+        gathered = self._exchange.gather_statistics(statistics, batch)
+        if gathered is None:
+            self._exchange.agree(features, labels)
+            return None
+        softmax = combine_statistics(gathered.softmax, gathered.labels)
         if not math.isfinite(softmax.loss):
-            source = nonfinite_source(batch.features.cpu().numpy(), gathered, self._size)
+            source = nonfinite_source(batch.features.cpu().numpy(), gathered.softmax, self._size)
             raise FloatingPointError(
                 f"the loss is {softmax.loss} at update {num_update} ({source}): lower the learning rate, warm it up, "
                 "clip the gradients, or check the images"
             )
-        return Step(softmax.loss, softmax.log_sum_exp, batch.rank_flags, batch.features, state)
+        return Step(softmax.loss, softmax.log_sum_exp, gathered.rank_flags, batch.features, state)
 
     @torch.no_grad()
     def backward(self, step: Step, weight: torch.Tensor, center_gradient: SGDUpdate | DenseGradient) -> torch.Tensor:
@@ -141,8 +142,18 @@ class ClassLayer:
             gradient = torch.zeros_like(step.features)
         else:
             with _full_precision(weight):
-                gradient = self._softmax.backward(step.state, weight, step.log_sum_exp, center_gradient)
+                log_sum_exp = to_device(step.log_sum_exp, weight.device)
+                gradient = self._softmax.backward(step.state, weight, log_sum_exp, center_gradient)
         return self._exchange.sum_gradient(gradient).mul_(self._size * step.gradient_scale)
+
+    def _own_statistics(self, batch: GlobalBatch, weight, index) -> tuple[StepState | None, torch.Tensor]:
+        """The softmax statistics (3, G) of this rank's centers, and the state for the backward pass."""
+        if not len(index):
+            empty = torch.tensor([[-np.inf], [0.0], [-np.inf]], device=weight.device)
+            return None, empty.expand(3, len(batch.labels))
+        columns = label_columns(batch.labels, index, self._class_start, torch)
+        with _full_precision(weight):
+            return self._softmax.forward(batch.features, weight, columns, index)
 
 
 def _full_precision(weight: torch.Tensor):

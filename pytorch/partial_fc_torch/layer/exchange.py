@@ -13,27 +13,44 @@ import torch
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
-from partial_fc.layer.label_encoding import DIGITS, decode_labels, encode_labels
+from partial_fc.layer.label_encoding import DIGITS, check_labels, decode_labels, encode_labels
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
+from .device import to_device
 
 
 class GlobalBatch(NamedTuple):
-    """The batches of all ranks, in rank order.
+    """The batches of all ranks, in rank order, on the device.
 
     Attributes:
         features: (G, E).
+        digits: (G, 2) labels and flags, see label_encoding, in the type of the features.
+        labels: (G,) int64; those of a batch that LayerExchange.agree refuses are in no class.
+    """
+
+    features: torch.Tensor
+    digits: torch.Tensor
+    labels: torch.Tensor
+
+
+class GlobalStatistics(NamedTuple):
+    """What the ranks know of a step after its forward pass, on the host.
+
+    Attributes:
+        softmax: (R, 3, G) softmax statistics in rank order, in the type of the features.
         labels: (G,) int64.
         rank_flags: (R,) int64, see RankFlags.
     """
 
-    features: torch.Tensor
+    softmax: np.ndarray
     labels: np.ndarray
     rank_flags: np.ndarray
 
 
 class LayerExchange:
     """Exchanges features, statistics and gradients with the other ranks.
+
+    The host waits for the device only in gather_statistics, which also checks the batch.
 
     Args:
         collectives: of this process.
@@ -51,8 +68,7 @@ class LayerExchange:
         """Gathers features, labels and flags of all ranks.
 
         Collectives: all-gather ``features``, (B, E + 2) -> (G, E + 2). A rank whose batch is invalid, or has another
-        size than in the step before, sends NaN in this size instead. Then all ranks run the all-gather ``batch`` of
-        sizes and errors; if all sizes are the same, they repeat the first one. In the first step ``batch`` comes first.
+        size than in the step before, sends NaN in this size instead. In the first step :meth:`agree` comes first.
 
         Args:
             features: (B, E) floating point, B the same on all ranks.
@@ -60,35 +76,42 @@ class LayerExchange:
             flags: RankFlags of this rank.
 
         Raises:
-            JobError: on every rank: the batch sizes differ, or a rank's features or labels have wrong shapes or values.
-            TypeError: on every rank, if a rank's labels are not integers.
+            JobError, TypeError: see :meth:`agree`.
         """
-        digits, error = self._checked_digits(features, labels, flags)
-        batch = features.shape[0] if features.ndim else 0
         if self._batch == 0:
-            self._agree(batch, error)
-        total, total_digits = self._gather(features, digits if batch == self._batch else None)
-        if np.isnan(total_digits).any():
-            self._agree(batch, error)
-            total, total_digits = self._gather(features, digits)
-        labels, rank_flags = decode_labels(total_digits, self.collectives.size)
-        return GlobalBatch(total[:, : self.embedding_size], labels, rank_flags)
+            self.agree(features, labels)
+        packed = features.new_full((self._batch, self.embedding_size + DIGITS), np.nan)
+        if self._misfit(features, labels) is None and len(features) == self._batch:
+            packed[:, : self.embedding_size] = features
+            packed[:, self.embedding_size :] = self._digits(features, labels, flags)
+        with self._waiting("all-gather features"):
+            total = all_gather_rows(packed, self.collectives.size)
+        digits = total[:, self.embedding_size :]
+        # float32 holds all digits exactly. -1 makes a label beyond all classes.
+        gathered, _ = decode_labels(torch.nan_to_num(digits, nan=-1.0).long(), self.collectives.size)
+        return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
-    def gather_statistics(self, statistics: np.ndarray, features: torch.Tensor) -> np.ndarray:
+    def gather_statistics(self, statistics: torch.Tensor, batch: GlobalBatch) -> GlobalStatistics | None:
         """Gathers the softmax statistics of all ranks.
 
         Collectives: all-gather ``softmax_statistics``, (3, G) -> (3R, G).
 
         Args:
             statistics: (3, G) of this rank.
-            features: whose type and device they travel in.
+            batch: from :meth:`gather_batch`.
 
         Returns:
-            (3R, G) in the type of the features.
+            None if a rank's batch is invalid or has another size: then all ranks have to call :meth:`agree`.
         """
+        size = self.collectives.size
         with self._waiting("all-gather softmax_statistics"):
-            local = torch.from_numpy(statistics).to(features)
-            return all_gather_rows(local, self.collectives.size).cpu().numpy()
+            gathered = all_gather_rows(statistics.to(batch.features.dtype), size)
+            together = torch.cat([gathered.flatten(), batch.digits.flatten()]).cpu().numpy()
+        softmax, digits = np.split(together, [gathered.numel()])
+        if np.isnan(digits).any():
+            return None
+        labels, rank_flags = decode_labels(digits.reshape(-1, DIGITS).astype(np.int64), size)
+        return GlobalStatistics(softmax.reshape(size, 3, -1), labels, rank_flags)
 
     def sum_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
         """Sums the feature gradient (G, E) over the ranks and returns the rows (B, E) of this rank.
@@ -98,30 +121,17 @@ class LayerExchange:
         with self._waiting("reduce-scatter feature_gradient"):
             return reduce_scatter_rows(gradient, self.collectives.size)
 
-    def _waiting(self, name: str) -> AbstractContextManager[None]:
-        """As Collectives.waiting; includes the transfer to the host, because NCCL runs in the background."""
-        return self.collectives.waiting(name) if self.collectives.size > 1 else nullcontext()
+    def agree(self, features: torch.Tensor, labels) -> None:
+        """Agrees with the other ranks on the batch size, or raises the same error on all of them.
 
-    def _checked_digits(self, features, labels, flags: int) -> tuple[np.ndarray | None, Exception | None]:
-        """(labels and flags (B, 2) float32, None), or (None, error)."""
-        try:
-            return encode_labels(_integer_labels(features, labels, self.embedding_size), self.num_classes, flags), None
-        except (TypeError, ValueError) as error:
-            return None, error
+        Collectives: all-gather ``batch`` of sizes and errors.
 
-    def _gather(self, features: torch.Tensor, digits: np.ndarray | None) -> tuple[torch.Tensor, np.ndarray]:
-        """Gathers features and digits: ((G, E + 2), digits (G, 2) on the host); NaN from a rank without digits."""
-        packed = features.new_full((self._batch, self.embedding_size + DIGITS), np.nan)
-        if digits is not None:
-            packed[:, : self.embedding_size] = features
-            packed[:, self.embedding_size :] = torch.from_numpy(digits)
-        with self._waiting("all-gather features"):
-            total = all_gather_rows(packed, self.collectives.size)
-            return total, total[:, self.embedding_size :].cpu().numpy()
-
-    def _agree(self, batch: int, error: Exception | None) -> None:
-        """Agrees with the other ranks on the batch size, or raises the same error on all of them."""
-        batches, errors = zip(*self.collectives.gather_object("batch", (batch, error)))
+        Raises:
+            JobError: on every rank: the batch sizes differ, or a rank's features or labels have wrong shapes or values.
+            TypeError: on every rank, if a rank's labels are not integers.
+        """
+        own = features.shape[0] if features.ndim else 0, self._error(features, labels)
+        batches, errors = zip(*self.collectives.gather_object("batch", own))
         failed = [rank for rank, each in enumerate(errors) if each is not None]
         if failed:
             where = "" if len(failed) == len(errors) else f" (rank {failed[0]} of {len(errors)})"
@@ -129,19 +139,43 @@ class LayerExchange:
             raise (TypeError if isinstance(first, TypeError) else JobError)(f"{first}{where}")
         if len(set(batches)) > 1:
             raise JobError(f"the ranks' batch sizes are {list(batches)}: all must be the same in a step")
-        self._batch = batch
+        self._batch = batches[0]
 
+    def _waiting(self, name: str) -> AbstractContextManager[None]:
+        """As Collectives.waiting. NCCL runs in the background, so that the transfer to the host waits for all ranks."""
+        return self.collectives.waiting(name) if self.collectives.size > 1 else nullcontext()
 
-def _integer_labels(features: torch.Tensor, labels, embedding_size: int) -> np.ndarray:
-    """The labels (B,) int64 of a batch whose shapes and types are valid."""
-    labels = torch.as_tensor(labels)
-    if features.ndim != 2 or features.shape[1] != embedding_size or not len(features):
-        raise ValueError(
-            f"the embeddings have shape {tuple(features.shape)}, expected (B, {embedding_size}) with B above 0: the "
-            "backbone and the layer must have the same embedding_size"
-        )
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"the labels are of type {labels.dtype}, expected integers: int64 holds all of them exactly")
-    if labels.shape not in ((len(features),), (len(features), 1)):
-        raise ValueError(f"the labels have shape {tuple(labels.shape)}, expected ({len(features)},), one per embedding")
-    return labels.reshape(-1).cpu().numpy().astype(np.int64, copy=False)
+    def _digits(self, features: torch.Tensor, labels, flags: int) -> torch.Tensor:
+        """Labels and flags (B, 2) on the device; NaN for a label that is not in 0..C-1."""
+        labels = to_device(labels, features.device).reshape(-1).long()
+        inside = (labels >= 0) & (labels < self.num_classes)
+        return torch.where(inside[:, None], encode_labels(labels, flags, torch).to(features.dtype), np.nan)
+
+    def _misfit(self, features: torch.Tensor, labels) -> Exception | None:
+        """The error of shapes or types, which the host knows without waiting for the device; None if there is none."""
+        labels = torch.as_tensor(labels)
+        if features.ndim != 2 or features.shape[1] != self.embedding_size or not len(features):
+            return ValueError(
+                f"the embeddings have shape {tuple(features.shape)}, expected (B, {self.embedding_size}) with B above "
+                "0: the backbone and the layer must have the same embedding_size"
+            )
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            return TypeError(
+                f"the labels are of type {labels.dtype}, expected integers: int64 holds all of them exactly"
+            )
+        if labels.shape not in ((len(features),), (len(features), 1)):
+            return ValueError(
+                f"the labels have shape {tuple(labels.shape)}, expected ({len(features)},), one per embedding"
+            )
+        return None
+
+    def _error(self, features: torch.Tensor, labels) -> Exception | None:
+        """The error of a batch, None if there is none."""
+        misfit = self._misfit(features, labels)
+        if misfit is not None:
+            return misfit
+        try:
+            check_labels(torch.as_tensor(labels).reshape(-1).cpu().numpy(), self.num_classes)
+        except ValueError as error:
+            return error
+        return None

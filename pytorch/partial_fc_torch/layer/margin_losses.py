@@ -5,7 +5,6 @@ Shapes: G global batch, C classes.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
@@ -47,10 +46,10 @@ class CombinedMarginLoss(torch.nn.Module):
         self.scale = s
         self.straight_through = straight_through
 
-    def target(self, cosine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def target(self, cosine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns target logit / s and its derivative by the cosine, both float64, see margins.target_logit."""
-        value, slope = target_logit(cosine, self.margins)
-        return value, np.ones_like(slope) if self.straight_through else slope
+        value, slope = target_logit(cosine.double(), self.margins, torch)
+        return value, torch.ones_like(slope) if self.straight_through else slope
 
     def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the logits with margin and scale.
@@ -88,9 +87,9 @@ class _TargetLogit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, cosine, loss):
-        value, slope = loss.target(cosine.detach().cpu().double().numpy())
-        ctx.save_for_backward(torch.from_numpy(slope).to(cosine))
-        return torch.from_numpy(value).to(cosine)
+        value, slope = loss.target(cosine.detach())
+        ctx.save_for_backward(slope.to(cosine))
+        return value.to(cosine)
 
     @staticmethod
     @once_differentiable

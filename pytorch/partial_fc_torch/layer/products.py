@@ -11,7 +11,7 @@ probabilities, a unit row and, on a CPU, the result are rounded, so that the gra
 its feature is off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; so are, added up over the centers, its
 gradients by their unit rows. The roundings of float32 sums and float16 numbers below 2^-14 are left out.
 
-Shapes: G global batch, T centers of a tile, E embedding, n targets of the batch in a tile.
+Shapes: G global batch, T centers of a tile, E embedding.
 """
 
 from __future__ import annotations
@@ -24,15 +24,20 @@ HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
 class TileTargets(NamedTuple):
-    """The targets of the batch in a tile.
+    """The targets of the batch in a tile. No shape depends on their number, which only the device knows.
 
     Attributes:
-        rows: (n,) int64, rows of the batch.
-        columns: (n,) int64, columns of the tile.
+        inside: (G,) whether the target of a row is in the tile.
+        columns: (G,) int64, its column of the tile; any column for the other rows.
     """
 
-    rows: torch.Tensor
+    inside: torch.Tensor
     columns: torch.Tensor
+
+    def put(self, rows: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes values (G,) to the targets' elements of ``rows`` (G, T)."""
+        columns = self.columns[:, None]
+        rows.scatter_(1, columns, torch.where(self.inside[:, None], values[:, None], rows.gather(1, columns)))
 
 
 class Products(Protocol):
@@ -66,7 +71,7 @@ class Products(Protocol):
         Args:
             d_logits: (G, T) gradient by the logits, apart from the targets, whose elements are ignored; overwritten.
             targets: of the tile.
-            d_targets: (n,) gradient by the targets' logits.
+            d_targets: (G,) gradient by the targets' logits, also by those in other tiles.
             features: the operand.
             unit: (G, E) float32 unit rows.
             weight, inverse_norm: as of :meth:`logits`.
@@ -97,7 +102,7 @@ class Float32Products:
 
     def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
         """As Products."""
-        d_logits[targets.rows, targets.columns] = d_targets
+        targets.put(d_logits, d_targets)
         d_logits.mul_(inverse_norm)
         d_unit.addmm_(d_logits, weight)
         return torch.mm(d_logits.t(), features)
@@ -127,17 +132,17 @@ class HalfProducts:
 
     def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
         """As Products."""
-        d_logits[targets.rows, targets.columns] = 0
+        targets.put(d_logits, torch.zeros_like(d_targets))
         d_half = d_logits.mul_(self._factor).to(self.dtype)
         d_unit.add_(_float32_product(d_half, self._unit_centers(weight, inverse_norm)), alpha=1 / self._factor)
         gradient = _float32_product(d_half.t(), features).mul_((self.scale / self._factor * inverse_norm)[:, None])
         return self._add_targets(gradient, targets, d_targets, unit, weight, inverse_norm, d_unit)
 
     def _add_targets(self, gradient, targets, d_targets, unit, weight, inverse_norm, d_unit):
-        rows, columns = targets
-        factor = (d_targets * inverse_norm[columns])[:, None]
-        d_unit.index_add_(0, rows, weight[columns] * factor)
-        return gradient.index_add_(0, columns, unit[rows] * factor, alpha=self.scale)
+        inside, columns = targets
+        factor = torch.where(inside, d_targets * inverse_norm[columns], 0.0)[:, None]
+        d_unit.addcmul_(weight[columns], factor)
+        return gradient.index_add_(0, columns, unit * factor, alpha=self.scale)
 
     def _unit_centers(self, weight, inverse_norm):
         # float16 has no room for rows of any norm. For bfloat16 the norms could be divided out of the products instead,

@@ -17,13 +17,14 @@ from partial_fc.distributed.env import rank_info
 from partial_fc.layer.bank_files import BankFiles, Blocks, paced
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
-from partial_fc.layer.sampling import WeightIndexSampler
+from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
 from ..collectives import OF_PROCESS
 from .center_gradients import DenseGradient, SGDUpdate
 from .class_layer import ClassLayer, Step
+from .device import to_device
 from .margin_losses import CombinedMarginLoss
 
 
@@ -132,16 +133,24 @@ class ShardedCenters(torch.nn.Module):
         for row, values in paced(blocks, field, self.num_local, flush, self.collectives.report_progress):
             rows[row : row + len(values)] = torch.from_numpy(values)
 
-    def sample(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, global_label: torch.Tensor) -> torch.Tensor:
         """Samples the centers of a step. Users may replace this method; the sample must contain every positive.
 
         Args:
-            global_label: (G,) int64.
+            global_label: (G,) int64 on the device of the centers. A batch with an invalid label or of another size than
+                the last one also comes here, with labels that are in no class, before its error or its repetition.
 
         Returns:
-            (sorted local index (S,) int64, sorted unique labels of the global batch).
+            Sorted local indices (S,) int64 on the same device.
         """
-        return self.sampler(global_label)
+        sampler, device = self.sampler, global_label.device
+        if sampler.num_sample >= self.num_local:
+            return torch.arange(self.num_local, device=device)
+        if len(global_label) > sampler.num_sample:  # more positives than num_sample are possible, as the host can see
+            return to_device(sampler(global_label.cpu().numpy())[0], device)
+        drawn, order = (to_device(places, device) for places in sampler.draw(len(global_label)))
+        index = insert_positives(drawn, order, global_label - self.class_start, self.num_local, torch)
+        return index.sort().values
 
     def forward(self, local_embeddings: torch.Tensor, local_labels) -> torch.Tensor:
         """Computes the mean loss over the global batch, with the classes that :meth:`sample` selects.
@@ -162,18 +171,22 @@ class ShardedCenters(torch.nn.Module):
         return _MeanLoss.apply(local_embeddings.to(self.weight), self.weight, local_labels, self)
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
-        step = self._layer.forward(
-            features, labels, self.weight, self.rank_flags, self.num_update + 1, self._sample_ahead
-        )
+        before = self.sampler.state()
+        arguments = features, labels, self.weight, self.rank_flags, self.num_update + 1, self._sample_ahead
+        step = self._layer.forward(*arguments)
+        if step is None:
+            self.sampler.restore(before)  # a training that resumes with this step draws the same classes
+            step = self._layer.forward(*arguments)
+            assert step is not None, "the ranks have agreed on the batch"
         self.all_rank_flags = step.rank_flags
         return step
 
-    def _sample_ahead(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _sample_ahead(self, labels: torch.Tensor) -> torch.Tensor:
         """As sample; starts to read the rows from the files."""
-        index, unique = self.sample(labels)
+        index = self.sample(labels)
         if self.files:
-            self.files.prefetch(index)
-        return index, unique
+            self.files.prefetch(index.numpy())
+        return index
 
     def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None)."""

@@ -10,6 +10,8 @@ With the unit rows x = X / |X| of the features and w = W / |W| of the centers, a
 the G target logits. With the probabilities p, D = p - onehot and g = s D^T x, the gradient through the normalization
 of a center is dW = (g - (g.w) w) / |W|. The gradient of a feature has the same form.
 
+No operation here waits for the device, and no shape depends on values there.
+
 Shapes: G global batch, L classes of this rank, S centers of the step, T centers of a tile, E embedding.
 """
 
@@ -19,15 +21,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from partial_fc.layer.softmax import combine_tiles
-from partial_fc.layer.tiling import Tile, targets_by_tile, tile_classes, tiles_of
+from partial_fc.layer.tiling import tile_classes
 
 from .margin_losses import CombinedMarginLoss
 from .products import TileTargets, products_of
-from .rows import inverse_norms, remove_component
+from .rows import dot_rows, inverse_norms, remove_component
 
 
 class CenterGradient(Protocol):
@@ -67,37 +68,26 @@ class StepState:
     """The state of a step between its forward and its backward pass.
 
     Attributes:
-        tiles: of the step.
-        index: (S,) int64, local indices of the centers, on the device.
-        targets: those of each tile, on the device.
+        tiles: for each tile the local indices of its centers, a slice or (T,) int64.
+        targets: for each tile those of the batch.
         unit: (G, E) unit rows x of the features.
         inverse_norm: (G,) 1 / |X|.
         features: (G, E) the unit rows as operand of the products.
         target_logits: (G,) float64, -inf where another rank holds the target.
         target_slope: (G,) float64, derivative of target logit / s by the cosine.
         cached: the tiles' exponentiated logits; empty if the backward pass computes the logits again.
-        maxima: (tiles, G), the row maxima that were subtracted from the cached logits.
+        maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
     """
 
-    tiles: list[Tile]
-    index: torch.Tensor
+    tiles: list[slice] | list[torch.Tensor]
     targets: list[TileTargets]
     unit: torch.Tensor
     inverse_norm: torch.Tensor
     features: torch.Tensor
-    target_logits: np.ndarray
-    target_slope: np.ndarray
+    target_logits: torch.Tensor
+    target_slope: torch.Tensor
     cached: deque[_TileLogits] = field(default_factory=deque)
-    maxima: np.ndarray = field(default_factory=lambda: np.empty(0))
-
-    def vector(self, values: np.ndarray) -> torch.Tensor:
-        """Returns values (G,) on the device, in the type of the features."""
-        return torch.from_numpy(values).to(self.unit)
-
-    def rows(self, number: int) -> slice | torch.Tensor:
-        """Returns the local indices of the centers of a tile, a slice or (T,) int64 on the device."""
-        tile = self.tiles[number]
-        return tile.rows if isinstance(tile.rows, slice) else self.index[tile.start : tile.stop]
+    maxima: torch.Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 class TiledMarginSoftmax:
@@ -123,28 +113,28 @@ class TiledMarginSoftmax:
         self.logits_cache_bytes = logits_cache_bytes
 
     def forward(
-        self, features: torch.Tensor, weight: torch.Tensor, columns: np.ndarray, local_index: np.ndarray
-    ) -> tuple[StepState, np.ndarray]:
+        self, features: torch.Tensor, weight: torch.Tensor, columns: torch.Tensor, index: torch.Tensor
+    ) -> tuple[StepState, torch.Tensor]:
         """Computes the softmax statistics of this rank's centers.
 
         Args:
             features: (G, E) floating point.
             weight: (L, E) centers, of the same type and device.
-            columns: (G,) column of each row's target among the centers of the step, -1 if it is not among them.
-            local_index: (S,) sorted local indices of these centers, S at least 1.
+            columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
+            index: (S,) int64, sorted local indices of these centers, S at least 1.
 
         Returns:
             (state for :meth:`backward`, (3, G) float64: maximum logit of each row, sum of exp(logit - maximum), target
             logit or -inf).
         """
-        state = self._prepare(features, weight, columns, local_index)
-        caching = self._fits_cache(len(columns), weight, state.tiles)
+        state = self._prepare(features, weight, columns, index)
+        caching = self._fits_cache(len(columns), weight, len(index))
         maxima, sums = zip(*(self._forward_tile(state, weight, number, caching) for number in range(len(state.tiles))))
-        state.maxima, totals = torch.stack(maxima + sums).cpu().numpy().reshape(2, len(maxima), -1)
-        return state, np.stack([*combine_tiles(state.maxima, totals), state.target_logits])
+        state.maxima, totals = torch.stack(maxima).double(), torch.stack(sums).double()
+        return state, torch.stack([*combine_tiles(state.maxima, totals, torch), state.target_logits])
 
     def backward(
-        self, state: StepState, weight: torch.Tensor, log_sum_exp: np.ndarray, center_gradient: CenterGradient
+        self, state: StepState, weight: torch.Tensor, log_sum_exp: torch.Tensor, center_gradient: CenterGradient
     ) -> torch.Tensor:
         """Computes the gradients of the loss summed over the batch.
 
@@ -157,31 +147,24 @@ class TiledMarginSoftmax:
         Returns:
             (G, E), this rank's summand of the feature gradient.
         """
-        with np.errstate(invalid="ignore"):  # -inf - -inf in the rows whose target another rank holds
-            target_gradient = state.vector(state.target_slope * np.expm1(state.target_logits - log_sum_exp))
+        d_targets = (state.target_slope * torch.expm1(state.target_logits - log_sum_exp)).to(weight.dtype)
         d_unit = torch.zeros_like(state.unit)
-        for number, targets in enumerate(state.targets):
+        for number in range(len(state.tiles)):
             tile = self._probabilities(state, weight, number, log_sum_exp)
-            self._backward_tile(state, number, tile, target_gradient[targets.rows], d_unit, center_gradient)
+            self._backward_tile(state, number, tile, d_targets, d_unit, center_gradient)
             del tile  # before the next one takes as much memory
         remove_component(d_unit, state.unit, torch.ones_like(state.inverse_norm))
         return d_unit.mul_((self.margin_loss.scale * state.inverse_norm)[:, None])
 
-    def _prepare(self, features, weight, columns, local_index) -> StepState:
+    def _prepare(self, features, weight, columns, index) -> StepState:
         batch, embedding_size = features.shape
         size = self.size or tile_classes(batch, embedding_size, "cpu" if features.device.type == "cpu" else "gpu")
-        tiles = tiles_of(local_index, len(local_index) == len(weight), len(weight), size)
         inverse_norm = inverse_norms(features)
         unit = features * inverse_norm[:, None]
-        target_rows, target_columns = zip(*targets_by_tile(columns, tiles))
-        target_logits, target_slope = self._compute_targets(unit, weight, columns, local_index)
+        target_logits, target_slope = self._compute_targets(unit, weight, columns, index)
         return StepState(
-            tiles=tiles,
-            index=torch.from_numpy(local_index).to(features.device),
-            targets=[
-                TileTargets(*pair)
-                for pair in zip(_on_device(target_rows, features.device), _on_device(target_columns, features.device))
-            ],
+            tiles=_tiles(index, len(weight), size),
+            targets=_targets_by_tile(columns, len(index), size),
             unit=unit,
             inverse_norm=inverse_norm,
             features=self.products.features(unit),
@@ -189,17 +172,13 @@ class TiledMarginSoftmax:
             target_slope=target_slope,
         )
 
-    def _compute_targets(self, unit, weight, columns, local_index) -> tuple[np.ndarray, np.ndarray]:
-        """Target logits and slopes of the rows whose target this rank holds, from the target centers alone."""
-        rows = np.flatnonzero(columns >= 0)
-        target_logits, target_slope = np.full(len(columns), -np.inf), np.zeros(len(columns))
-        if len(rows):
-            centers = weight[torch.from_numpy(local_index[columns[rows]]).to(weight.device)]
-            dots = (unit[torch.from_numpy(rows).to(unit.device)] * centers).sum(dim=1)
-            cosine = np.prod(torch.stack([dots, inverse_norms(centers)]).cpu().numpy(), axis=0, dtype=np.float64)
-            value, target_slope[rows] = self.margin_loss.target(cosine)
-            target_logits[rows] = self.margin_loss.scale * value
-        return target_logits, target_slope
+    def _compute_targets(self, unit, weight, columns, index) -> tuple[torch.Tensor, torch.Tensor]:
+        """Target logits and slopes; -inf and 0 for the rows whose target another rank holds."""
+        centers = weight[index[columns.clamp(min=0)]]
+        cosine = dot_rows(unit, centers).double() * inverse_norms(centers)
+        value, slope = self.margin_loss.target(cosine)
+        held = columns >= 0
+        return torch.where(held, self.margin_loss.scale * value, -torch.inf), torch.where(held, slope, 0.0)
 
     def _forward_tile(
         self, state: StepState, weight: torch.Tensor, number: int, caching: bool
@@ -225,35 +204,43 @@ class TiledMarginSoftmax:
         centers = tile.weight, tile.inverse_norm
         operands = state.targets[number], d_targets, state.features, state.unit, *centers
         gradient = self.products.gradients(tile.logits, *operands, d_unit)
-        center_gradient(state.rows(number), tile.weight, gradient, tile.inverse_norm)
+        center_gradient(state.tiles[number], tile.weight, gradient, tile.inverse_norm)
 
-    def _fits_cache(self, batch: int, weight: torch.Tensor, tiles: list[Tile]) -> bool:
-        numbers_per_class = batch + (weight.shape[1] if tiles[0].gathered else 0)
-        return weight.element_size() * numbers_per_class * tiles[-1].stop <= self.logits_cache_bytes
+    def _fits_cache(self, batch: int, weight: torch.Tensor, sampled: int) -> bool:
+        numbers_per_class = batch + (weight.shape[1] if sampled < len(weight) else 0)
+        return weight.element_size() * numbers_per_class * sampled <= self.logits_cache_bytes
 
     def _compute_logits(self, state: StepState, weight: torch.Tensor, number: int) -> _TileLogits:
         """The logits of a tile with the margin."""
-        centers = weight[state.rows(number)]
+        centers = weight[state.tiles[number]]
         inverse_norm = inverse_norms(centers)
         logits = self.products.logits(state.features, centers, inverse_norm)
-        targets = state.targets[number]
-        logits[targets.rows, targets.columns] = state.vector(state.target_logits)[targets.rows]
+        state.targets[number].put(logits, state.target_logits.to(logits.dtype))
         return _TileLogits(centers, inverse_norm, logits)
 
     def _probabilities(
-        self, state: StepState, weight: torch.Tensor, number: int, log_sum_exp: np.ndarray
+        self, state: StepState, weight: torch.Tensor, number: int, log_sum_exp: torch.Tensor
     ) -> _TileLogits:
         """A tile whose logits have become probabilities of the undivided layer."""
         if state.cached:
             tile = state.cached.popleft()  # frees its memory after this tile
-            tile.logits.mul_(state.vector(np.exp(state.maxima[number] - log_sum_exp))[:, None])
+            tile.logits.mul_((state.maxima[number] - log_sum_exp).exp().to(tile.logits.dtype)[:, None])
         else:
             tile = self._compute_logits(state, weight, number)
-            tile.logits.sub_(state.vector(log_sum_exp)[:, None]).exp_()
+            tile.logits.sub_(log_sum_exp.to(tile.logits.dtype)[:, None]).exp_()
         return tile
 
 
-def _on_device(parts, device: torch.device) -> list[torch.Tensor]:
-    """Copies integer arrays to the device, in one transfer."""
-    together = torch.from_numpy(np.concatenate(parts)).to(device)
-    return list(together.split([len(part) for part in parts]))
+def _tiles(index: torch.Tensor, num_local: int, size: int) -> list[slice] | list[torch.Tensor]:
+    """The local indices of the centers of each tile: slices if the step has all centers."""
+    if len(index) < num_local:
+        return list(index.split(size))
+    return [slice(start, min(start + size, num_local)) for start in range(0, num_local, size)]
+
+
+def _targets_by_tile(columns: torch.Tensor, sampled: int, size: int) -> list[TileTargets]:
+    starts = torch.arange(0, sampled, size, device=columns.device)
+    of_tile = columns - starts[:, None]
+    # A tile that is smaller than the others is the last one, and no column is beyond it.
+    inside = (of_tile >= 0) & (of_tile < size)
+    return [TileTargets(*pair) for pair in zip(inside, of_tile.clamp(0, size - 1))]

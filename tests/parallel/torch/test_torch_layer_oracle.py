@@ -23,9 +23,9 @@ def record_samples(layer):
     samples, sample = [], layer.sample
 
     def recorded(labels):
-        index, unique = sample(labels)
+        index = sample(labels)
         samples.append(all_ranks(index + layer.class_start))
-        return index, unique
+        return index
 
     layer.sample = recorded
     return samples

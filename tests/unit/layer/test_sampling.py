@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from partial_fc.layer.sampling import WeightIndexSampler, draw_negatives, label_columns
+from partial_fc.layer.sampling import WeightIndexSampler, draw_classes, label_columns
 
 
 def chi_square_limit(freedom):
@@ -18,6 +18,15 @@ def chi_square_limit(freedom):
     """
     part = 2 / (9 * freedom)
     return freedom * (1 - part + 3.719 * math.sqrt(part)) ** 3
+
+
+def negatives_of(sampler, positive):
+    """The negatives of a sample; the labels also occur twice, and some are of other ranks."""
+    labels = np.random.default_rng(0).permutation(np.concatenate([positive, positive[::2], [-1, sampler.num_local]]))
+    index, _ = sampler(labels + sampler.class_start)
+    assert index.dtype == np.int64 and len(index) == sampler.num_sample
+    assert index.tolist() == sorted({*index.tolist(), *positive.tolist()}), "sorted, unique, with all positives"
+    return np.setdiff1d(index, positive)
 
 
 def sampler_with_labels(num_sample, num_local):
@@ -48,24 +57,22 @@ def test_a_rank_without_classes():
     assert WeightIndexSampler(num_sample=0, num_local=0, rank=2, class_start=2)(np.array([0, 1]))[0].tolist() == []
 
 
-@pytest.mark.parametrize("positive", [[], [0, 4, 8], [3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7], list(range(9))])
+@pytest.mark.parametrize("positive", [[], [0, 4, 8], [3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7]])
 def test_number_of_negatives_from_none_to_all(positive):
-    rng = np.random.default_rng(0)
-    negative = set(range(9)) - set(positive)
-    for count in range(len(negative) + 1):
+    positive = np.array(positive, np.int64)
+    for num_sample in range(max(len(positive), 1), 9):
+        sampler = WeightIndexSampler(num_sample, 9, rank=2)
         for _ in range(20):
-            drawn = draw_negatives(np.array(positive, np.int64), 9, count, rng)
-            assert drawn.dtype == np.int64
-            assert len(drawn) == count
-            assert drawn.tolist() == sorted(set(drawn.tolist()) & negative)
+            drawn = negatives_of(sampler, positive)
+            assert len(drawn) == num_sample - len(positive) and set(drawn.tolist()) <= set(range(9))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_all_subsets_of_negatives_are_equally_likely(count):
     positive = np.array([0, 3, 4, 9])
-    rng = np.random.default_rng(count)
+    sampler = WeightIndexSampler(len(positive) + count, 10, rank=0, seed=count)
     draws = 6000
-    seen = Counter(tuple(draw_negatives(positive, 10, count, rng).tolist()) for _ in range(draws))
+    seen = Counter(tuple(negatives_of(sampler, positive).tolist()) for _ in range(draws))
     subsets = list(itertools.combinations([1, 2, 5, 6, 7, 8], count))
     assert set(seen) <= set(subsets)
     expected = draws / len(subsets)
@@ -76,10 +83,10 @@ def test_all_subsets_of_negatives_are_equally_likely(count):
 @pytest.mark.parametrize("count", [2, 5, 12, 13, 22])
 def test_all_pairs_of_negatives_are_equally_likely(count):
     positive, num_local, pool, draws = np.array([0, 7, 8, 20, 29]), 30, 25, 4000
-    rng = np.random.default_rng(count)
+    sampler = WeightIndexSampler(len(positive) + count, num_local, rank=0, seed=count)
     taken = np.zeros((draws, num_local))
     for row in taken:
-        row[draw_negatives(positive, num_local, count, rng)] = 1
+        row[negatives_of(sampler, positive)] = 1
     taken = np.delete(taken, positive, axis=1)
     assert (taken.sum(axis=1) == count).all()
     first, second = np.triu_indices(pool, 1)
@@ -103,11 +110,11 @@ def test_all_pairs_of_negatives_are_equally_likely(count):
     "num_local, count, draws", [(1000, 50, 2000), (1000, 485, 1000), (1000, 900, 1000), (40000, 15000, 200)]
 )
 def test_many_negatives_are_equally_likely(num_local, count, draws):
-    rng = np.random.default_rng(count)
-    positive = np.sort(rng.choice(num_local, 30, replace=False))
+    positive = np.sort(np.random.default_rng(count).choice(num_local, 30, replace=False))
+    sampler = WeightIndexSampler(len(positive) + count, num_local, rank=0, seed=count)
     seen = np.zeros(num_local)
     for _ in range(draws):
-        seen[draw_negatives(positive, num_local, count, rng)] += 1
+        seen[negatives_of(sampler, positive)] += 1
     assert not seen[positive].any()
     pool = num_local - 30
     expected = draws * count / pool
@@ -119,16 +126,12 @@ def test_many_negatives_are_equally_likely(num_local, count, draws):
 def test_more_classes_than_fit_in_32_bits():
     num_local, count = 2**40, 20000
     positive = np.array([0, 2**31, num_local - 1])
-    drawn = draw_negatives(positive, num_local, count, np.random.default_rng(0))
-    assert len(drawn) == count
-    assert (np.diff(drawn) > 0).all()
-    assert drawn[0] > 0
-    assert drawn[-1] < num_local - 1
-    assert not (drawn == 2**31).any()
+    drawn = negatives_of(WeightIndexSampler(count, num_local, rank=3), positive)
+    assert drawn[0] > 0 and drawn[-1] < num_local - 1
     # 16 equal bins of the high and of the low bits. So few draws of so many classes are practically independent.
     for bins in (drawn >> 36, drawn & 15):
         seen = np.bincount(bins, minlength=16)
-        assert ((seen - count / 16) ** 2 / (count / 16)).sum() < chi_square_limit(15)
+        assert ((seen - len(drawn) / 16) ** 2 / (len(drawn) / 16)).sum() < chi_square_limit(15)
 
 
 def test_time_does_not_grow_with_the_classes():
@@ -168,9 +171,30 @@ def test_draws_are_reproducible_and_depend_on_rank_and_seed():
     assert draw(0, 0) != draw(0, 1)
 
 
+def test_a_step_drawn_ahead_changes_neither_samples_nor_state():
+    labels = np.arange(0, 1000, 100)
+    plain, ahead, resumed = [WeightIndexSampler(50, 1000, rank=0) for _ in range(3)]
+    for _ in range(3):
+        drawn = ahead.draw_ahead().copy()
+        resumed.draw_ahead()
+        resumed.restore(ahead.state())
+        expected = plain(labels)[0]
+        assert len(np.setdiff1d(expected, drawn)) <= len(labels), "all but the positives were drawn ahead"
+        assert ahead(labels)[0].tolist() == resumed(labels)[0].tolist() == expected.tolist()
+    ahead.draw_ahead()
+    ahead.restart(7)
+    plain.restart(7)
+    assert ahead(labels)[0].tolist() == plain(labels)[0].tolist()
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 15])
+def test_classes_are_drawn_sorted_and_without_repetition(count):
+    drawn = draw_classes(15, count, np.random.default_rng(0)).tolist()
+    assert len(drawn) == count and drawn == sorted(set(drawn)) and set(drawn) <= set(range(15))
+
+
 @pytest.mark.parametrize("start", [0, 16_777_210, 2**40])
 def test_columns_of_labels(start):
     labels = np.array([0, 7, 8, 9, 3]) + start
     column = label_columns(labels, np.array([0, 2, 7, 8]), start)
     assert column.tolist() == [0, 2, 3, -1, -1]
-    assert label_columns(labels, np.array([], np.int64), start).tolist() == [-1] * 5
