@@ -18,9 +18,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.doc_tables import put  # noqa: E402
 from partial_fc.planner import Case, Plan, Transfer, plan  # noqa: E402
 from partial_fc.planner.fitting import Measured, fit, predict  # noqa: E402
-from partial_fc.planner.machine import CARDS, FITTED, V100  # noqa: E402
-from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED, Published  # noqa: E402
-from partial_fc.planner.times import Time, seconds_of, step_times  # noqa: E402
+from partial_fc.planner.machine import CARDS, DATA_SHEETS, FITTED, V100  # noqa: E402
+from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED, WEBFACE, Published  # noqa: E402
+from partial_fc.planner.times import BACKWARD, FLOPS, Time, seconds_of, step_times  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 PAGE, CHART = ROOT / "docs" / "scale.md", ROOT / "docs" / "scale.png"
@@ -32,6 +32,9 @@ GPU_GIB = 31  # usable memory of a card with 32 GB
 HOST_GIB = 1024
 CASE = Case(0, 1, ratio=0.1, network="r50", fp16=True)
 MIDDLE = 25  # Gbit/s, for tables with a single network
+LIMITED = (("r50", 8, 512), ("r100", 32, 128))  # published cases beside the limits of newer cards
+# A published case of the same source with a backbone that this project has not: 1.5 G multiplications an image.
+VIT_T_SPEED, VIT_T_MULTIPLICATIONS = 35_000, 1.5e9
 GROUPS = {
     "backbone": ("backbone",),
     "layer": ("layer", "between host"),
@@ -110,6 +113,29 @@ def published_table() -> list[str]:
         )
     heading = ("table", "cards", "backbone", "classes", "B", "r", "published", "model", "error")
     return markdown_table(heading, rows)
+
+
+def limits_table() -> list[str]:
+    """Returns a table of published speeds of arcface_torch beside the limits on newer cards."""
+    rows = []
+    for row in PUBLISHED:
+        if row.table == "PyTorch, hosts" and (row.case.network, row.case.ranks, row.case.batch) in LIMITED:
+            rows.append(limits_row(row.case.network, row.case, row.speed, 0))
+    case = Case(WEBFACE, 64, 384, ratio=0.3, fp16=True, logits_cache_mb=1 << 20)
+    rows.append(limits_row("ViT-T", case, VIT_T_SPEED, VIT_T_MULTIPLICATIONS))
+    heading = ("backbone", "cards", "B", "r", "published", *(f"limit of {card}" for card in DATA_SHEETS))
+    return markdown_table((*heading, *(f"published / limit of {card}" for card in DATA_SHEETS)), rows)
+
+
+def limits_row(backbone: str, case: Case, published: float, multiplications: float) -> tuple[str, ...]:
+    """Returns a row of limits_table, with the products of a backbone that the planner does not know."""
+    planned, speeds = plan(case._replace(trainer="torch")), []
+    for machine in DATA_SHEETS.values():
+        seconds = seconds_of(step_times(planned, machine.on(GIGABITS[-1]), GPUS_PER_HOST))
+        seconds += FLOPS * (1 + BACKWARD) * multiplications * case.batch / machine.half_flops
+        speeds.append(case.ranks * case.batch / seconds)
+    cells = f"{case.ranks}, not published", f"{case.batch}", f"{case.ratio:g}", f"{published:,.0f}"
+    return backbone, *cells, *(f"{speed:,.0f}" for speed in speeds), *(f"{published / speed:.0%}" for speed in speeds)
 
 
 def predicted_speed(row: Published, gigabits: float) -> float:
@@ -244,6 +270,7 @@ def draw_parts(axes, rank_counts: list[int]) -> None:
 
 TABLES = {
     "published": published_table,
+    "limits": limits_table,
     "prediction": prediction_table,
     "parts": parts_table,
     "changes": changes_table,

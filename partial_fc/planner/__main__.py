@@ -1,6 +1,7 @@
 """Prints the memory of a rank, the traffic of a training step, and whether the training fits into the GPUs.
 
-With --network-gbit it also predicts the time of a step on V100 cards, from published figures (docs/scale.md).
+With --network-gbit it also predicts the time of a step: on V100 cards from published figures, on A100 and H100 cards
+the least that their data sheets allow (docs/scale.md).
 
 The class centers are divided among the ranks; every rank has the whole backbone.
 """
@@ -13,7 +14,7 @@ import json
 from . import Case, Plan, plan
 from .backbones import BACKBONES
 from .case import BANKS, DEVICES, TRAINERS
-from .machine import V100
+from .machine import CARDS, DATA_SHEETS
 from .report import format_plan, numbers
 from .times import Time, step_times
 from .verdict import judge
@@ -57,27 +58,29 @@ def build_parser() -> argparse.ArgumentParser:
         default=None,
         help="of a host's network card; predicts step times",
     )
+    parser.add_argument("--card", choices=("V100", *DATA_SHEETS), help="of the step times (default: V100)")
     parser.add_argument("--gpus-per-host", type=int, default=8, help="ranks that share the card (default: 8)")
     parser.add_argument("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
     return parser
 
 
-def published_times(planned: Plan, gigabits: float, of_host: int) -> list[Time]:
-    """Predicts the times of a step on V100 cards.
+def card_times(planned: Plan, card: str, gigabits: float, of_host: int) -> list[Time]:
+    """Predicts the times of a step.
 
     Args:
         planned: the case.
+        card: a key of CARDS or DATA_SHEETS.
         gigabits: speed of a host's network card, Gbit/s.
         of_host: ranks of a host.
 
     Raises:
         ValueError: the ranks have no GPUs, or a number is out of range.
     """
-    if planned.case.trainer != "mxnet":
-        raise ValueError("step times are predicted for the MXNet trainer only: leave out --network-gbit")
+    if planned.case.trainer == "mxnet" and card in DATA_SHEETS:
+        raise ValueError(f"MXNet has no kernels for the {card}: add --trainer torch")
     if planned.case.device != "gpu":
         raise ValueError("step times are predicted for GPUs only; benchmarks/links.py measures those of a CPU")
-    return step_times(planned, V100.on(gigabits), of_host)
+    return step_times(planned, {**CARDS, **DATA_SHEETS}[card].on(gigabits), of_host)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -85,14 +88,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser = build_parser()
     options = vars(parser.parse_args(arguments))
     gpu_memory, as_json = options.pop("gpu_memory"), options.pop("json")
-    gigabits, of_host = options.pop("network_gbit"), options.pop("gpus_per_host")
+    gigabits, of_host, card = options.pop("network_gbit"), options.pop("gpus_per_host"), options.pop("card", "V100")
     try:
         planned = plan(Case(**options))
+        if card == "V100" and planned.case.trainer == "torch":
+            card = "V100, PyTorch"
         verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))
-        times = [] if gigabits is None else published_times(planned, gigabits, of_host)
+        times = [] if gigabits is None else card_times(planned, card, gigabits, of_host)
     except ValueError as error:
         parser.error(str(error))
-    print(json.dumps(numbers(planned, verdict, times), indent=1) if as_json else format_plan(planned, verdict, times))
+    if as_json:
+        print(json.dumps(numbers(planned, verdict, times), indent=1))
+    else:
+        print(format_plan(planned, verdict, times, card))
 
 
 if __name__ == "__main__":

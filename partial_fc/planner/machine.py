@@ -1,7 +1,7 @@
 """Constants of a machine that the time of a step depends on: rates of computing and of communication.
 
-Those of a GPU are fitted to published step times (published.py, ``python benchmarks/scale.py``), or are taken from its
-data sheet. Those of a CPU differ from host to host: benchmarks/links.py measures them.
+Those of a V100 are fitted to published step times (published.py, ``python benchmarks/scale.py``); those of an A100 or
+H100 are the peak rates of its data sheet. Those of a CPU differ from host to host: benchmarks/links.py measures them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Machine(NamedTuple):
         network_bandwidth: bytes/s of a host's network card, in each direction.
         network_latency: seconds of latency of a message to another host.
         eager_bytes: longer messages use a rendezvous with the receiver first.
-        cycle: seconds of Horovod's cycle.
+        cycle: seconds of Horovod's cycle; 0 without Horovod, whose negotiation then takes no time, either.
         rings: NCCL transports messages, in rings and concurrently with computing; else Open MPI does, on the core that
             computes.
     """
@@ -97,6 +97,32 @@ V100_PYTORCH = Machine(
 V100 = V100_PYTORCH._replace(backbone_flops=17.8e12, half_flops=43.7e12, operator_seconds=99.8e-6)
 # Its ranks communicate over PCIe.
 RTX_2080_TI = V100._replace(half_flops=14.3e12, layer_flops=7.13e12, memory_bandwidth=616e9, inside_bandwidth=10e9)
+
+# Peak rates in the data sheets of the SXM cards with 80 GB, dense, and nothing else: no time for operators and delays,
+# no lower rates of small products. Steps on such cards take longer. NVLink and PCIe count in one direction.
+A100 = Machine(
+    backbone_flops=19.5e12,
+    half_flops=312e12,
+    operator_seconds=0.0,
+    layer_flops=19.5e12,
+    memory_bandwidth=2039e9,
+    draw_seconds=0.0,
+    bus_bandwidth=32e9,
+    inside_bandwidth=300e9,
+    inside_latency=0.0,
+    network_bandwidth=100 * GIGABIT,
+    network_latency=0.0,
+    cycle=0.0,
+)
+H100 = A100._replace(
+    backbone_flops=67e12,
+    half_flops=989e12,
+    layer_flops=67e12,
+    memory_bandwidth=3350e9,
+    bus_bandwidth=64e9,
+    inside_bandwidth=450e9,
+)
+DATA_SHEETS = {"A100": A100, "H100": H100}
 CARDS = {"V100": V100, "V100, PyTorch": V100_PYTORCH, "2080 Ti": RTX_2080_TI}
 FITTED = {
     "V100, PyTorch": ("half_flops", "operator_seconds", "layer_flops", "draw_seconds"),

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from .case import Case
 
 GPUS_PER_HOST = 8
-_GLINT, _WEBFACE = 360_232, 2_059_906
+WEBFACE = 2_059_906
+_GLINT = 360_232
 _ALL_LOGITS = 1 << 20  # logits_cache_mb of these trainers, which keep all logits
 
 
@@ -72,13 +73,13 @@ PUBLISHED = (
     _row("PyTorch", "V100, PyTorch", (29_000_000, 8, 64, 0.1, "r50", True), 1855, True),
     _row("PyTorch", "V100, PyTorch", (3_000_000, 8, 128, 1.0, "r50", True), 2271),
     _row("PyTorch", "V100, PyTorch", (3_000_000, 8, 128, 0.1, "r50", True), 5300, True),
-    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 8, 512, 0.2, "r50", True), 5900),
-    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 512, 0.2, "r50", True), 11000),
-    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 128, 0.2, "r50", True), 17000),
-    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 128, 0.2, "r100", True), 5200),
-    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 16, 256, 0.2, "r100", True), 5200),
-    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 512, 0.0018, "r100", True), 10000),
-    _row("PyTorch, hosts", "V100, PyTorch", (_WEBFACE, 32, 128, 0.2, "r100", True), 9800),
+    _row("PyTorch, hosts", "V100, PyTorch", (WEBFACE, 8, 512, 0.2, "r50", True), 5900),
+    _row("PyTorch, hosts", "V100, PyTorch", (WEBFACE, 16, 512, 0.2, "r50", True), 11000),
+    _row("PyTorch, hosts", "V100, PyTorch", (WEBFACE, 32, 128, 0.2, "r50", True), 17000),
+    _row("PyTorch, hosts", "V100, PyTorch", (WEBFACE, 16, 128, 0.2, "r100", True), 5200),
+    _row("PyTorch, hosts", "V100, PyTorch", (WEBFACE, 16, 256, 0.2, "r100", True), 5200),
+    _row("PyTorch, hosts", "V100, PyTorch", (WEBFACE, 32, 512, 0.0018, "r100", True), 10000),
+    _row("PyTorch, hosts", "V100, PyTorch", (WEBFACE, 32, 128, 0.2, "r100", True), 9800),
     _row("MXNet, millions", "2080 Ti", (1_000_000, 8, 128, 1.0, "r50", True), 2390, True),
     _row("MXNet, millions", "2080 Ti", (1_000_000, 8, 128, 0.1, "r50", True), 2780, True),
     _row("MXNet, millions", "2080 Ti", (10_000_000, 64, 32, 1.0, "r50", True), 4483),

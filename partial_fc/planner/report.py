@@ -9,6 +9,7 @@ from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from . import Plan
+from .machine import DATA_SHEETS
 from .part import MIB
 from .times import Time, seconds_of
 from .verdict import Verdict
@@ -24,15 +25,15 @@ _COLUMNS = {
 }
 
 
-def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time]) -> str:
-    """Returns the plan as text, memory in MiB and time in milliseconds."""
+def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time], card: str) -> str:
+    """Returns the plan as text, memory in MiB and time in milliseconds on a card, a key of CARDS or DATA_SHEETS."""
     lines = [
         *_heading(planned),
         "",
         *_memory_table(planned),
         "",
         *_traffic_tables(planned),
-        *_times_table(planned, times),
+        *_times_table(planned, times, card),
     ]
     return "\n".join([*lines, *([] if verdict is None else [_verdict_text(verdict)])])
 
@@ -88,16 +89,18 @@ def _traffic_tables(planned: Plan) -> list[str]:
     return [*lines, ""]
 
 
-def _times_table(planned: Plan, times: list[Time]) -> list[str]:
+def _times_table(planned: Plan, times: list[Time], card: str) -> list[str]:
     if not times:
         return []
-    rows: list[tuple[str, ...]] = [("Time of a step on V100 cards, ms", "time", "hidden")]
+    least = ", at least" if card in DATA_SHEETS else ""
+    rows: list[tuple[str, ...]] = [(f"Time of a step on {card.split(',')[0]} cards, ms{least}", "time", "hidden")]
     rows += [(f"  {time.name}", _milliseconds(time.seconds), _milliseconds(time.hidden)) for time in times]
     rows.append(("total without hidden time", _milliseconds(seconds_of(times)), ""))
     speed = planned.layer.batch / seconds_of(times)
     return [
         *format_table(rows, min_widths=WIDTHS),
-        f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} per GPU.",
+        f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} per GPU"
+        + (f": the limit by the peak rates of {card}'s data sheet." if least else "."),
         "",
     ]
 

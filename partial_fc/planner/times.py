@@ -25,12 +25,15 @@ from .routes import Route, Spread, doublings, open_mpi, ring, spread
 # A product of two matrices takes a multiplication and an addition per term. Its backward pass takes two products, for
 # the gradients of both factors.
 FLOPS, BACKWARD = 2, 2
-# Reads and writes of a logit in tiled_softmax.py. Forward: written, scaled by column (2), maximum, exp (2), sum.
-# Backward: scaled by row (2) and by column (2), read by two products.
-LOGIT_PASSES = 13
-RECOMPUTE_PASSES = 3  # where it is computed again: written, scaled by column
-# Operators that MXNet's engine runs in bulk (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN).
-BULK = 15
+# Reads and writes of a logit in each trainer's tiled_softmax.py. Forward: written, scaled by column (2), maximum, exp
+# (2; in PyTorch 4, with the subtraction of the maximum), sum. Backward: scaled by row (2) and by column (2), read by
+# two products.
+LOGIT_PASSES = {"mxnet": 13, "torch": 15}
+# More where it is computed again: written, scaled by column (2); in PyTorch one more subtraction.
+RECOMPUTE_PASSES = {"mxnet": 3, "torch": 5}
+# Operators that MXNet's engine runs in bulk (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN). PyTorch sends a bucket of gradients
+# when it is full; the first one is small.
+BULK = {"mxnet": 15, "torch": 0}
 
 
 class Time(NamedTuple):
@@ -81,7 +84,7 @@ def _compute_times(planned: Plan, machine: Machine) -> Iterator[Time]:
     products = 1 + BACKWARD + (not layer.keeps)
     flops = FLOPS * products * layer.batch * layer.sampled * case.embedding
     yield Time(f"layer: {products} products", flops / machine.layer_flops)
-    passes = LOGIT_PASSES + RECOMPUTE_PASSES * (not layer.keeps)
+    passes = LOGIT_PASSES[case.trainer] + RECOMPUTE_PASSES[case.trainer] * (not layer.keeps)
     yield Time("layer: passes over its logits", FLOAT * passes * layer.batch * layer.sampled / machine.memory_bandwidth)
     bandwidth = machine.bus_bandwidth if layer.elsewhere else machine.memory_bandwidth
     yield Time("layer: centers and momentum", _moved(planned, "bank") / bandwidth)
@@ -135,7 +138,7 @@ def overlap_seconds(planned: Plan, machine: Machine) -> float:
     if not planned.case.network:
         return 0.0
     _, backward = backbone_seconds(planned, machine)
-    return backward * max(0.0, 1 - BULK / BACKBONES[planned.case.network].operators)
+    return backward * max(0.0, 1 - BULK[planned.case.trainer] / BACKBONES[planned.case.network].operators)
 
 
 def start_seconds(machine: Machine, where: Spread) -> float:
@@ -144,6 +147,8 @@ def start_seconds(machine: Machine, where: Spread) -> float:
     All ranks negotiate in every cycle, by an all-reduce of some bits in log2 rounds, and the next cycle does not begin
     before that is done (horovod/common/controller.cc, with every name in its cache).
     """
+    if not machine.cycle:
+        return 0.0
     negotiation = _delay(doublings(where.ranks / where.hosts), doublings(where.hosts), machine)
     return max(machine.cycle, negotiation) / 2 + negotiation
 

@@ -72,7 +72,8 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
         rows = FLOAT * case.embedding * layer.sampled
         yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
     if case.network:
-        yield Transfer("bus", "images", FLOAT * case.batch * IMAGE_NUMBERS, 0)
+        number = 1 if case.trainer == "torch" else FLOAT  # PyTorch converts pixels on the GPU
+        yield Transfer("bus", "images", number * case.batch * IMAGE_NUMBERS, 0)
 
 
 def _file(case: Case, layer: Layer) -> Iterator[Transfer]:

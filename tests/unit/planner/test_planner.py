@@ -271,7 +271,7 @@ def test_every_option_reaches_the_case(capsys):
         "",
         "--classes 10 --network r51",
         "--classes 10 --device cpu --gpu-memory 11",
-        "--classes 10 --trainer torch --network-gbit 25",
+        "--classes 10 --card H100 --network-gbit 25",
     ],
 )
 def test_the_command_refuses_with_one_line(options, capsys):

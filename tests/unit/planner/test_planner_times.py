@@ -11,8 +11,8 @@ from benchmarks import scale
 from partial_fc.planner import Case, plan
 from partial_fc.planner.__main__ import main
 from partial_fc.planner.fitting import Measured, fit, predict
-from partial_fc.planner.machine import CARDS, FITTED, GIGABIT, V100, Machine
-from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED
+from partial_fc.planner.machine import CARDS, DATA_SHEETS, FITTED, GIGABIT, V100, Machine
+from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED, WEBFACE
 from partial_fc.planner.routes import Route, Spread, open_mpi, ring, spread
 from partial_fc.planner.times import seconds_of, start_seconds, step_times
 
@@ -30,7 +30,6 @@ MACHINE = Machine(
     network_bandwidth=1e6,
     network_latency=1e-3,
 )
-WEBFACE = 2_059_906
 
 
 def part(case, name, machine=MACHINE, of_host=1):
@@ -258,6 +257,15 @@ def test_the_tables_of_the_page_are_current(name):
     assert "\n".join(["", *scale.TABLES[name](), "<!-- end -->"]) in scale.PAGE.read_text()
 
 
+@pytest.mark.parametrize("card", DATA_SHEETS)
+def test_no_published_training_is_faster_than_the_limit_of_a_data_sheet(card):
+    machine = DATA_SHEETS[card].on(100)
+    for one in PUBLISHED:
+        limit = seconds(one.case._replace(trainer="torch"), machine)
+        fitted = seconds(one.case._replace(trainer="torch"), CARDS["V100, PyTorch"].on(100))
+        assert limit < one.seconds and limit < fitted, one
+
+
 # Refusals and output ----------------------------------------------------------------------------------
 
 
@@ -285,6 +293,18 @@ def test_the_command_prints_all_parts_and_the_sum(capsys):
     total = next(line.split() for line in shown if line.startswith("total without"))
     assert float(total[-1]) == pytest.approx(1e3 * seconds_of(times), abs=0.01)
     assert f"{64 * 64 / seconds_of(times):,.0f} samples/s" in "\n".join(shown)
+
+
+def test_the_limits_of_a_data_sheet_are_marked(capsys):
+    options = "--classes 2000000 --ranks 8 --network r50 --network-gbit 100".split()
+    main([*options, "--trainer", "torch", "--card", "H100"])
+    shown = capsys.readouterr().out
+    assert "on H100 cards, ms, at least" in shown and "the limit by the peak rates of H100's data sheet." in shown
+    main([*options, "--trainer", "torch"])
+    assert "on V100 cards, ms " in (shown := capsys.readouterr().out) and "limit" not in shown
+    with pytest.raises(SystemExit):
+        main([*options, "--card", "A100"])
+    assert "MXNet has no kernels for the A100: add --trainer torch" in capsys.readouterr().err
 
 
 def test_json_has_the_times(capsys):
