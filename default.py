@@ -112,7 +112,7 @@ SETTINGS = Schema(
     "Layer",
     Setting("embedding_size", 512, "dimensions of an embedding", at_least=1, at_most=65536),
     Setting("sample_ratio", 1.0, "share of a rank's centers in a step", above=0, at_most=1, alias="sample_rate"),
-    Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's", trainer="mxnet"),
+    Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
     Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
     Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
     Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),

@@ -19,6 +19,7 @@ import json
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,18 +68,18 @@ QUICK = Sizes(((1000, 1.0), (1000, 0.1)), ("small",), 2, 100, 1)
 # Checks --------------------------------------------------------------------------------------------
 
 MARGINS = ((1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (0.9, 0.4, 0.15), (2.0, 1.0, 0.1))
-TILINGS: tuple[dict[str, int], ...] = ({}, {"tile_classes": 64, "logits_cache_mb": 0})
+FORMS: tuple[dict[str, int], ...] = ({}, {"tile_classes": 64, "logits_cache_mb": 0}, {"on_host": True})
 # Largest error of the gradients beside their largest element, after three steps: some roundings of each type.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
 
-def small_layers(device, margins, ratio: float, dtype: torch.dtype, tiling: dict[str, int]):
-    """A PartialFC and a PartialFC_V2."""
+def small_layers(device, margins, ratio: float, dtype: torch.dtype, form: dict[str, int]):
+    """A PartialFC and a PartialFC_V2, which has no centers on the host."""
     sizes = {"num_classes": 300, "sample_rate": ratio, "embedding_size": 64}
-    loss, arguments = CombinedMarginLoss(16.0, *margins), {"device": device, "layer_dtype": dtype, **tiling}
+    loss, arguments = CombinedMarginLoss(16.0, *margins), {"device": device, "layer_dtype": dtype, **form}
     layer = PartialFC(margin_softmax=loss, **sizes, **arguments)
     layer.learning_rate = 0.1
-    return layer, PartialFC_V2(loss, **sizes, **arguments)
+    return layer, PartialFC_V2(loss, **sizes, **{**arguments, "on_host": False})
 
 
 def steps(layers, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:
@@ -95,6 +96,7 @@ def steps(layers, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:
         loss = layer_v2(features, labels)
         loss.backward()
         yield from (loss.detach(), features.grad, layer_v2.weight.grad)
+    layer.synchronize()
     yield from (layer.weight.detach(), layer.weight_mom)
 
 
@@ -109,12 +111,25 @@ def check(device) -> list[str]:
     for margins, ratio in itertools.product(MARGINS, (1.0, 0.3)):
         reference = [layer.double() for layer in small_layers("cpu", margins, ratio, torch.float32, {})]
         expected = list(steps(reference, "cpu", torch.float64))
-        for tiling, dtype in itertools.product(TILINGS, TOLERANCES):
-            found = steps(small_layers(device, margins, ratio, dtype, tiling), device, torch.float32)
+        for form, dtype in itertools.product(FORMS, TOLERANCES):
+            found = steps(small_layers(device, margins, ratio, dtype, form), device, torch.float32)
             error = max(map(relative_error, found, expected))
             if not error <= TOLERANCES[dtype]:
-                failed.append(f"margins {margins}, r = {ratio}, {dtype}, {tiling}: {error:.2g}")
+                failed.append(f"margins {margins}, r = {ratio}, {dtype}, {form}: {error:.2g}")
     return failed
+
+
+def waits(device) -> list[str]:
+    """Where the host waits for the GPU in a sampled step: one place, the exchange of the statistics."""
+    layer = small_layers(device, MARGINS[0], 0.3, torch.float32, {})[0]
+    features, labels = torch.randn(32, 64, device=device), torch.arange(32)
+    layer.step(features, labels)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        layer.step(features, labels)
+        torch.cuda.set_sync_debug_mode("default")
+    return [f"{warning.filename}:{warning.lineno}" for warning in caught if "synchroniz" in str(warning.message)]
 
 
 # The layer -----------------------------------------------------------------------------------------
@@ -131,13 +146,13 @@ def tf32(enabled: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-FORMS = (("textbook", ("float32", "TF32")), ("PartialFC", ("float32", "TF32", "bfloat16", "float16")))
+MEASURED = (("textbook", ("float32", "TF32")), ("PartialFC", ("float32", "TF32", "bfloat16", "float16")))
 
 
 def layer_steps(sizes: Sizes, device) -> list[dict[str, Any]]:
     """Seconds and bytes of a step of each form; None where the memory does not suffice."""
     rows = []
-    for (classes, ratio), (form, types) in itertools.product(sizes.cases, FORMS):
+    for (classes, ratio), (form, types) in itertools.product(sizes.cases, MEASURED):
         release(device)
         measured = dict.fromkeys(types, (None, None))
         with contextlib.suppress(torch.OutOfMemoryError):
@@ -293,6 +308,9 @@ def main() -> int:
     failed = check(device)
     print("\n  ".join([f"checks of the layer: {len(failed) or 'none'} failed", *failed]), flush=True)
     results: dict[str, Any] = {"device": name, "torch": torch.__version__, "failed": failed}
+    if device == "cuda":
+        results["waits"] = waits(device)
+        print(f"the host waits for the GPU in a step at {', '.join(results['waits'])}")
 
     def measured(part: str, title: str, rows: list[dict[str, Any]]) -> None:
         results[part] = rows

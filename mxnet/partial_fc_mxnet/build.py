@@ -78,13 +78,8 @@ class MXNetFramework:
             return  # MemoryBank checks the space on the disk
         gpu = self.collectives.local_rank
         on_gpu = settings.bank_on_gpu and rank_context(gpu).device_type == "gpu"
-        require_bank_memory(
-            settings,
-            self.collectives,
-            (lambda: mx.context.gpu_memory_info(gpu)[0]) if on_gpu else None,
-            "start more ranks, or set bank_on_gpu=False",
-            "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>",
-        )
+        free = (lambda: mx.context.gpu_memory_info(gpu)[0]) if on_gpu else None
+        require_bank_memory(settings, self.collectives, free)
 
     def build_data(self, settings) -> FaceImageIter | DummyIter:
         """Builds the training iterator of this rank: FaceImageIter, or DummyIter if ``debug`` is set.

@@ -61,7 +61,8 @@ class Layer(NamedTuple):
         tile: T.
         tiles: number of tiles.
         computes, bank: where the rank computes and where its bank is stored: device, host or file.
-        elsewhere: the bank is not on the GPU that computes, so centers are copied to it.
+        elsewhere: the bank is not on the GPU that computes, so centers are copied to it: by tile, in PyTorch all of a
+            step, with their momentum.
         gathered: the rows of a tile are gathered from the bank, as classes are sampled.
         keeps: logits, and copied centers, are kept from the forward pass for the backward pass.
     """
@@ -91,7 +92,8 @@ def lay_out(case: Case) -> Layer:
     computes = "device" if case.device == "gpu" else "host"
     bank = computes if case.bank == "gpu" else case.bank
     elsewhere, gathered = computes == "device" and bank != "device", sampled < classes
-    numbers_of_class = batch + (case.embedding if elsewhere or gathered else 0)
+    copied = gathered and not elsewhere if case.trainer == "torch" else gathered or elsewhere
+    numbers_of_class = batch + (case.embedding if copied else 0)
     keeps = FLOAT * numbers_of_class * sampled <= case.logits_cache_mb << 20
     return Layer(batch, classes, sampled, tile, -(-sampled // tile), computes, bank, elsewhere, gathered, keeps)
 
@@ -115,8 +117,6 @@ def _check(case: Case) -> None:
             raise ValueError(
                 f"{case.network} is planned for the mxnet trainer only: choose one of {', '.join(TORCH_SAVED)}"
             )
-        if case.device == "gpu" and case.bank != "gpu":
-            raise ValueError(f"bank is {case.bank!r}, but only the mxnet trainer keeps centers outside of its GPUs")
 
 
 def gradient_bytes(case: Case) -> int:

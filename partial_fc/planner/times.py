@@ -87,8 +87,15 @@ def _compute_times(planned: Plan, machine: Machine) -> Iterator[Time]:
     passes = LOGIT_PASSES[case.trainer] + RECOMPUTE_PASSES[case.trainer] * (not layer.keeps)
     yield Time("layer: passes over its logits", FLOAT * passes * layer.batch * layer.sampled / machine.memory_bandwidth)
     bandwidth = machine.bus_bandwidth if layer.elsewhere else machine.memory_bandwidth
-    yield Time("layer: centers and momentum", _moved(planned, "bank") / bandwidth)
-    yield Time("between host and GPU", _moved(planned, "bus") / machine.bus_bandwidth)
+    # PyTorch's thread for centers on the host works while the backbone computes.
+    free = forward + backward if case.trainer == "torch" and layer.elsewhere else 0.0
+    for name, moved in (
+        ("layer: centers and momentum", _moved(planned, "bank") / bandwidth),
+        ("between host and GPU", _moved(planned, "bus") / machine.bus_bandwidth),
+    ):
+        hidden = min(moved, free)
+        free -= hidden
+        yield Time(name, moved, hidden)
     yield Time("layer: sampling", layer.gathered * layer.sampled * machine.draw_seconds)
 
 

@@ -38,7 +38,11 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
     columns = layer.sampled if layer.keeps else layer.tile
     logits = "logits, kept for the backward pass" if layer.keeps else "logits of a tile"
     yield layer_part(logits, layer.computes, (layer.batch + 1) * columns)  # with 1 / |center| of each column
-    if layer.gathered:
+    staged = 2 * case.embedding * layer.sampled  # with momentum
+    if layer.elsewhere:
+        yield layer_part("sampled centers and momentum, of this step and the next", "device", 2 * staged)
+        yield layer_part("the same on their way, in pinned memory", "host", staged)
+    elif layer.gathered:
         yield layer_part("sampled centers", layer.computes, case.embedding * columns)
     yield layer_part("gradient of a tile's centers", layer.computes, center_rows)
     if layer.computes == "device":  # one after the other; a CPU updates some rows at a time

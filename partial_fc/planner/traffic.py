@@ -57,6 +57,10 @@ def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
 
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
     rows = FLOAT * case.embedding * layer.sampled
+    if case.trainer == "torch" and layer.elsewhere:
+        yield Transfer("bank", "class centers", rows, rows)
+        yield Transfer("bank", "momentum", rows, rows)
+        return
     copied = layer.gathered or layer.elsewhere
     # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
     reads = (1 if copied and layer.keeps else 2) + layer.elsewhere
@@ -68,8 +72,10 @@ def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
 def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
     if layer.computes == "host":
         return
-    if layer.elsewhere:
-        rows = FLOAT * case.embedding * layer.sampled
+    rows = FLOAT * case.embedding * layer.sampled
+    if layer.elsewhere and case.trainer == "torch":
+        yield Transfer("bus", "centers and momentum", 2 * rows, 2 * rows)
+    elif layer.elsewhere:
         yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
     if case.network:
         number = 1 if case.trainer == "torch" else FLOAT  # PyTorch converts pixels on the GPU

@@ -65,5 +65,5 @@ def _changes(case: Case) -> list[tuple[str, Iterable[Any]]]:
         ("ratio", (percent / 100 for percent in range(99, 0, -1) if percent / 100 < case.ratio)),
         ("logits_cache_mb", (0,) if case.logits_cache_mb else ()),
         ("fp16", () if case.fp16 or not case.network else (True,)),
-        ("bank", ("host",) if case.bank == "gpu" and case.trainer == "mxnet" else ()),
+        ("bank", ("host",) if case.bank == "gpu" else ()),
     ]

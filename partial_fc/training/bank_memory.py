@@ -10,16 +10,13 @@ from partial_fc.utils import memory
 from partial_fc.utils.text import plural
 
 
-def require_bank_memory(
-    settings, collectives: Collectives, free_gpu_bytes: Callable[[], int] | None, gpu_hint: str, host_hint: str
-) -> None:
+def require_bank_memory(settings, collectives: Collectives, free_gpu_bytes: Callable[[], int] | None) -> None:
     """Checks that the bank of this rank, in float32, fits on its GPU or with those of the other ranks on the host.
 
     Args:
         settings: of default.py.
         collectives: of this process.
         free_gpu_bytes: returns the free memory of this rank's GPU; None keeps the bank on the host.
-        gpu_hint, host_hint: what to do where it does not fit.
 
     Raises:
         ValueError: It does not fit.
@@ -27,8 +24,10 @@ def require_bank_memory(
     shard = shard_of(settings.num_classes, collectives.rank, collectives.size)
     needed = 8 * shard.size * settings.embedding_size
     if free_gpu_bytes is not None:
-        memory.require_memory(needed, free_gpu_bytes(), f"on GPU {collectives.local_rank}", gpu_hint)
+        hint = "start more ranks, or set bank_on_gpu=False"
+        memory.require_memory(needed, free_gpu_bytes(), f"on GPU {collectives.local_rank}", hint)
         return
     local_size = collectives.local_size
     place = f"for the {plural(local_size, 'rank')} of this host"
-    memory.require_memory(local_size * needed, memory.free_memory(), place, host_hint)
+    hint = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
+    memory.require_memory(local_size * needed, memory.free_memory(), place, hint)

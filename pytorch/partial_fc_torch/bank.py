@@ -41,6 +41,7 @@ class TorchBank:
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
         """Returns the rows of "weight" or "weight_mom" on the host, see CenterBank.host_rows."""
+        self._layer.synchronize()
         rows: torch.Tensor = getattr(self._layer, field).detach()
         return [rows.to("cpu", copy=copied).numpy()]
 

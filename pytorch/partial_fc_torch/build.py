@@ -96,9 +96,9 @@ class TorchFramework:
         if settings.bank_folder:
             return  # the layer checks the space on the disk
         device = self.device
-        free = None if device.type == "cpu" else lambda: torch.cuda.mem_get_info(device)[0]
-        on_host = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
-        require_bank_memory(settings, self.collectives, free, "start more ranks", on_host)
+        on_gpu = settings.bank_on_gpu and device.type == "cuda"
+        free = (lambda: torch.cuda.mem_get_info(device)[0]) if on_gpu else None
+        require_bank_memory(settings, self.collectives, free)
 
     def build_data(self, settings) -> FaceData[ImageBatch] | DummyImages:
         """Builds the training data of this rank, dummy images if ``debug`` is set.
@@ -180,6 +180,7 @@ class TorchFramework:
             logits_cache_mb=settings.logits_cache_mb,
             layer_dtype=getattr(torch, settings.layer_dtype),
             folder=settings.bank_folder,
+            on_host=not settings.bank_on_gpu and self.device.type == "cuda",
             device=self.device,
         )
 

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import torch
+from torch.autograd.graph import increment_version
 
 from partial_fc.distributed.env import rank_info
+from partial_fc.layer.sampling import label_columns
 from partial_fc.layer.sgd import SGDParams
 
 from .layer.center_files import load_rows, save_rows
 from .layer.center_gradients import DenseGradient, SGDUpdate
-from .layer.class_layer import Step
+from .layer.class_layer import Step, StepCenters
+from .layer.device import to_device
 from .layer.margin_losses import CombinedMarginLoss
 from .layer.sharded_centers import ShardedCenters
+from .layer.staging import Staging
 
 
 class PartialFC_V2(ShardedCenters):
@@ -27,7 +32,8 @@ class PartialFC_V2(ShardedCenters):
 
     Args:
         fp16: accepted; the layer computes in the type of ``weight``, also under autocast.
-        margin_loss, embedding_size, num_classes, sample_rate, arguments: see ShardedCenters; there is no ``folder``.
+        margin_loss, embedding_size, num_classes, sample_rate, arguments: see ShardedCenters; there is no ``folder`` and
+            no ``on_host``.
     """
 
     def __init__(
@@ -39,8 +45,8 @@ class PartialFC_V2(ShardedCenters):
         fp16: bool = False,
         **arguments,
     ):
-        if arguments.get("folder"):
-            raise ValueError("PartialFC_V2 has a dense gradient in memory: use PartialFC for centers in files")
+        if arguments.get("folder") or arguments.get("on_host"):
+            raise ValueError("PartialFC_V2 has a dense gradient: use PartialFC for centers on the host or in files")
         super().__init__(margin_loss, embedding_size, num_classes, sample_rate, **arguments)
 
     def _center_gradient(self, step: Step) -> DenseGradient:
@@ -63,7 +69,7 @@ class PartialFC(ShardedCenters):
         resume: reads the files of :meth:`save_params`.
         prefix: folder of the files.
         momentum, weight_decay: of the update.
-        device: of the centers; None is the GPU ``local_rank`` if there are GPUs, otherwise the CPU.
+        device: see ShardedCenters; None is the GPU ``local_rank`` if there are GPUs, otherwise the CPU.
 
     Attributes:
         weight_mom: (L, E) float32 in the convention of torch.optim.SGD, a sum of gradients.
@@ -104,6 +110,8 @@ class PartialFC(ShardedCenters):
         self.weight.requires_grad_(False)
         self.register_buffer("weight_mom", self._allocate("weight_mom", device))
         self._prefix = prefix
+        if self._staging_device and self.num_local:
+            self._staging = Staging(self.weight.detach(), self.weight_mom, self._staging_device)
         if resume:
             self.load_params()
 
@@ -123,7 +131,7 @@ class PartialFC(ShardedCenters):
             ValueError, TypeError, MissingPositiveError, FloatingPointError: on every rank, see ClassLayer.forward; no
                 center has changed.
         """
-        step = self._forward_step(features.detach().to(self.weight), labels)
+        step = self._forward_step(self._on_device(features.detach()), labels)
         gradient = self._backward_step(step)[0].to(features.device)
         return gradient, torch.tensor(step.loss, dtype=gradient.dtype)  # on the host, which nobody has to wait for
 
@@ -162,6 +170,7 @@ class PartialFC(ShardedCenters):
             OSError: a file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self._prefix, exist_ok=True)
+        self.synchronize()
         for path, rows in self._files().items():
             save_rows(path, rows)
 
@@ -172,6 +181,7 @@ class PartialFC(ShardedCenters):
             OSError: a file is missing or cannot be read.
             ValueError: a file holds no tensor (L, E).
         """
+        self.synchronize()
         loaded = [(rows, load_rows(path, rows.shape)) for path, rows in self._files().items()]
         for rows, saved in loaded:
             rows.copy_(saved)
@@ -180,7 +190,28 @@ class PartialFC(ShardedCenters):
         if self.learning_rate is None:
             raise ValueError("PartialFC has no learning rate: set its attribute learning_rate before the first update")
         params = SGDParams(self.learning_rate, self.momentum, self.weight_decay, step.gradient_scale, True)
-        return SGDUpdate(self.weight, self.weight_mom, params)
+        staged = step.centers.staged
+        return SGDUpdate(*(staged[1:] if staged else (self.weight, self.weight_mom)), params)
+
+    def _select(self, labels: torch.Tensor) -> StepCenters:
+        if self._staging is None:
+            return super()._select(labels)
+        on_host = labels.cpu()
+        rows = self._staging.take(self.sample(on_host).numpy())
+        order = np.argsort(rows.classes)
+        column = label_columns(on_host.numpy(), rows.classes[order], self.class_start)
+        columns = to_device(np.where(column < 0, -1, order[column]), labels.device)
+        return StepCenters(rows.weight, None, columns, rows)
+
+    def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
+        gradients = super()._backward_step(step)
+        if self._staging and step.centers.staged:
+            increment_version(self.weight)  # an earlier forward pass has copies of rows that change now
+            self._staging.put(step.centers.staged)
+            if self.files:
+                self.files.prefetch(self.sampler.draw_ahead())
+            self._staging.fetch_ahead(self.sampler.draw_ahead())
+        return gradients
 
     def _files(self) -> dict[str, torch.Tensor]:
         name = os.path.join(self._prefix, f"rank_{self.collectives.rank}_softmax_weight")

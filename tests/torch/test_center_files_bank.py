@@ -43,7 +43,7 @@ def test_sampled_rows_are_read_ahead(tmp_path):
     files = layer.files.pieces[0]
     for file in files:
         file.drop_pages()
-    index = layer._sample_ahead(torch.arange(0, CLASSES, 500)).numpy()
+    index = layer._select(torch.arange(0, CLASSES, 500)).rows.numpy()
     expected = set((index // 2).tolist())
     deadline = time.monotonic() + 10
     while [in_memory(file) for file in files] != [expected] * 2 and time.monotonic() < deadline:
@@ -51,11 +51,7 @@ def test_sampled_rows_are_read_ahead(tmp_path):
     assert [in_memory(file) for file in files] == [expected] * 2
 
 
-def test_files_are_for_the_cpu(tmp_path):
-    with pytest.raises(ValueError, match=r"\(bank_folder\) is .*, but only layers on the CPU read them from files"):
-        PartialFC(margin_softmax=CosFace(), num_classes=5, folder=str(tmp_path), device="meta")
-
-
 def test_files_are_for_updates_in_place(tmp_path):
-    with pytest.raises(ValueError, match="use PartialFC for centers in files"):
-        PartialFC_V2(CosFace(), E, 5, folder=str(tmp_path))
+    for arguments in ({"folder": str(tmp_path)}, {"on_host": True}):
+        with pytest.raises(ValueError, match="use PartialFC for centers on the host or in files"):
+            PartialFC_V2(CosFace(), E, 5, **arguments)

@@ -1,7 +1,7 @@
 """The classification layer over the centers of all ranks: loss and gradients of a step.
 
-Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of this rank, S centers of the step on this
-rank, E embedding.
+Shapes: B local batch, R ranks, G = B*R global batch, C classes, S centers of the step on this rank, N rows from which
+they are taken, E embedding.
 """
 
 from __future__ import annotations
@@ -9,20 +9,37 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.layer.nonfinite import nonfinite_source
-from partial_fc.layer.sampling import label_columns
 from partial_fc.layer.softmax import combine_statistics
 
 from .center_gradients import DenseGradient, SGDUpdate
 from .device import to_device
 from .exchange import GlobalBatch, LayerExchange
 from .margin_losses import CombinedMarginLoss
+from .staging import StagedRows
 from .tiled_softmax import StepState, TiledMarginSoftmax
+
+
+class StepCenters(NamedTuple):
+    """The centers of a step on this rank.
+
+    Attributes:
+        weight: (N, E), from which they are taken.
+        rows: (S,) int64, which of them; None for all.
+        columns: (G,) int64, column of each row's target among the S, -1 if it is not among them.
+        staged: the rows that ``weight`` is a part of, if they are copies of rows on the host.
+    """
+
+    weight: torch.Tensor
+    rows: torch.Tensor | None
+    columns: torch.Tensor
+    staged: StagedRows | None = None
 
 
 @dataclass
@@ -34,6 +51,7 @@ class Step:
         log_sum_exp: (G,) float64 over the logits of all ranks.
         rank_flags: (R,) int64, the RankFlags of all ranks.
         features: (G, E) of all ranks.
+        centers: of the step.
         state: of this rank's centers; None if it has none.
     """
 
@@ -41,6 +59,7 @@ class Step:
     log_sum_exp: np.ndarray
     rank_flags: np.ndarray
     features: torch.Tensor
+    centers: StepCenters
     state: StepState | None
 
     @property
@@ -57,7 +76,6 @@ class ClassLayer:
         collectives: of this process.
         num_classes: C.
         embedding_size: E.
-        class_start: first class of this rank.
         tile_classes, logits_cache_mb, dtype: see TiledMarginSoftmax; the cache in MiB.
     """
 
@@ -67,13 +85,11 @@ class ClassLayer:
         collectives: Collectives,
         num_classes: int,
         embedding_size: int,
-        class_start: int,
         tile_classes: int,
         logits_cache_mb: int,
         dtype: torch.dtype,
     ):
         self._size = collectives.size
-        self._class_start = class_start
         self._exchange = LayerExchange(collectives, num_classes, embedding_size)
         self._softmax = TiledMarginSoftmax(margin_loss, tile_classes, logits_cache_mb << 20, dtype)
 
@@ -82,10 +98,9 @@ class ClassLayer:
         self,
         features: torch.Tensor,
         labels,
-        weight: torch.Tensor,
         flags: int,
         num_update: int,
-        sample: Callable[[torch.Tensor], torch.Tensor],
+        select: Callable[[torch.Tensor], StepCenters],
     ) -> Step | None:
         """Computes the loss over the centers of all ranks.
 
@@ -94,11 +109,9 @@ class ClassLayer:
         Args:
             features: (B, E) of this rank, in the type and on the device of the centers.
             labels: (B,) or (B, 1) integers in 0..C-1.
-            weight: (L, E) centers.
             flags: RankFlags of this rank.
             num_update: of this step, for the error message.
-            sample: returns for the labels (G,) of the global batch the local indices (S,) of the centers of the step,
-                both int64 on the device of the centers.
+            select: returns the centers of the step for the labels (G,) int64 of the global batch.
 
         Returns:
             None, on every rank, if the ranks have agreed on another batch size: then the call has to be repeated.
@@ -109,7 +122,8 @@ class ClassLayer:
             FloatingPointError: on every rank, if the loss is infinite or NaN.
         """
         batch = self._exchange.gather_batch(features, labels, flags)
-        state, statistics = self._own_statistics(batch, weight, sample(batch.labels))
+        centers = select(batch.labels)
+        state, statistics = self._own_statistics(batch, centers)
         gathered = self._exchange.gather_statistics(statistics, batch)
         if gathered is None:
             self._exchange.agree(features, labels)
@@ -121,17 +135,16 @@ class ClassLayer:
                 f"the loss is {softmax.loss} at update {num_update} ({source}): lower the learning rate, warm it up, "
                 "clip the gradients, or check the images"
             )
-        return Step(softmax.loss, softmax.log_sum_exp, gathered.rank_flags, batch.features, state)
+        return Step(softmax.loss, softmax.log_sum_exp, gathered.rank_flags, batch.features, centers, state)
 
     @torch.no_grad()
-    def backward(self, step: Step, weight: torch.Tensor, center_gradient: SGDUpdate | DenseGradient) -> torch.Tensor:
+    def backward(self, step: Step, center_gradient: SGDUpdate | DenseGradient) -> torch.Tensor:
         """Computes the gradients of a step.
 
         Collectives: reduce-scatter ``feature_gradient``.
 
         Args:
             step: from :meth:`forward`.
-            weight: (L, E) centers, as in the forward pass.
             center_gradient: is called with the gradient of the centers.
 
         Returns:
@@ -141,19 +154,20 @@ class ClassLayer:
         if step.state is None:
             gradient = torch.zeros_like(step.features)
         else:
+            weight = step.centers.weight
             with _full_precision(weight):
                 log_sum_exp = to_device(step.log_sum_exp, weight.device)
                 gradient = self._softmax.backward(step.state, weight, log_sum_exp, center_gradient)
         return self._exchange.sum_gradient(gradient).mul_(self._size * step.gradient_scale)
 
-    def _own_statistics(self, batch: GlobalBatch, weight, index) -> tuple[StepState | None, torch.Tensor]:
+    def _own_statistics(self, batch: GlobalBatch, centers: StepCenters) -> tuple[StepState | None, torch.Tensor]:
         """The softmax statistics (3, G) of this rank's centers, and the state for the backward pass."""
-        if not len(index):
+        weight, rows, columns, _ = centers
+        if not len(weight if rows is None else rows):
             empty = torch.tensor([[-np.inf], [0.0], [-np.inf]], device=weight.device)
             return None, empty.expand(3, len(batch.labels))
-        columns = label_columns(batch.labels, index, self._class_start, torch)
         with _full_precision(weight):
-            return self._softmax.forward(batch.features, weight, columns, index)
+            return self._softmax.forward(batch.features, weight, columns, rows)
 
 
 def _full_precision(weight: torch.Tensor):

@@ -17,15 +17,16 @@ from partial_fc.distributed.env import rank_info
 from partial_fc.layer.bank_files import BankFiles, Blocks, paced
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
-from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
+from partial_fc.layer.sampling import WeightIndexSampler, insert_positives, label_columns
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
 from ..collectives import OF_PROCESS
 from .center_gradients import DenseGradient, SGDUpdate
-from .class_layer import ClassLayer, Step
+from .class_layer import ClassLayer, Step, StepCenters
 from .device import to_device
 from .margin_losses import CombinedMarginLoss
+from .staging import Staging
 
 
 class ShardedCenters(torch.nn.Module):
@@ -48,11 +49,15 @@ class ShardedCenters(torch.nn.Module):
         layer_dtype: of the operands of the layer's products: float32, bfloat16, or float16, which is fast on GPUs
             only. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
         folder: keeps centers and momentum in files in this folder, see BankFiles, for a bank that does not fit into
-            memory and a small sample_rate; None or empty keeps them on ``device``.
-        device: of the centers; None is PyTorch's default.
+            memory and a small sample_rate.
+        on_host: keeps centers and momentum in the memory of the host. From there, and from files, a step on a GPU
+            copies the rows of its sample, see layer/staging.py.
+        device: where the layer computes, and keeps the centers without ``folder`` and ``on_host``; None is PyTorch's
+            default.
 
     Attributes:
-        weight: (L, E) float32 parameter, drawn from N(0, 0.01); it depends on seed and class, not on R.
+        weight: (L, E) float32 parameter on the device, the host or in a file, drawn from N(0, 0.01); it depends on
+            seed and class, not on R.
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.
         files: BankFiles; None without ``folder``.
@@ -63,8 +68,7 @@ class ShardedCenters(torch.nn.Module):
 
     Raises:
         TypeError: ``margin_loss`` has no margins and scale.
-        ValueError: an argument is out of its range, or the launcher started several processes without a process group;
-            ``folder`` with another device than the CPU.
+        ValueError: an argument is out of its range, or the launcher started several processes without a process group.
         OSError: ``folder`` is not writable, or has too little space for centers and momentum.
     """
 
@@ -81,6 +85,7 @@ class ShardedCenters(torch.nn.Module):
         logits_cache_mb: int = LOGITS_CACHE_MB,
         layer_dtype: torch.dtype = torch.float32,
         folder: str | None = None,
+        on_host: bool = False,
         device: torch.device | str | None = None,
     ):
         super().__init__()
@@ -102,18 +107,17 @@ class ShardedCenters(torch.nn.Module):
         self.num_update = 0
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(size, np.int64)
-        self.files = self._open_files(folder, device) if folder and shard.size else None
+        self.files = self._open_files(folder) if folder and shard.size else None
+        device = torch.empty(0, device=device).device
+        self._staging: Staging | None = None
+        self._staging_device = device if on_host or (self.files and device.type != "cpu") else None
         weight = self._allocate("weight", device)
         self.fill("weight", weight, center_blocks(shard.start, shard.stop, embedding_size, seed))
         self.weight = torch.nn.Parameter(weight)
         tiling = tile_classes, logits_cache_mb, layer_dtype
-        self._layer = ClassLayer(margin_loss, self.collectives, num_classes, embedding_size, shard.start, *tiling)
+        self._layer = ClassLayer(margin_loss, self.collectives, num_classes, embedding_size, *tiling)
 
-    def _open_files(self, folder: str, device) -> BankFiles:
-        if torch.empty(0, device=device).device.type != "cpu":
-            raise ValueError(
-                f"the folder of the centers (bank_folder) is {folder}, but only layers on the CPU read them from files"
-            )
+    def _open_files(self, folder: str) -> BankFiles:
         sizes = self.num_local, self.embedding_size, self.num_local
         files = BankFiles(folder, *sizes, self.collectives.local_size)
         if self.sampler.num_sample >= self.num_local:
@@ -122,13 +126,22 @@ class ShardedCenters(torch.nn.Module):
         return files
 
     def _allocate(self, field: str, device) -> torch.Tensor:
-        """Zeros (L, E) float32: in a file, or on a device."""
+        """Zeros (L, E) float32: in a file, on the host, or on a device."""
         if self.files:
             return torch.from_numpy(self.files.file(0, field).rows)
-        return torch.zeros(self.num_local, self.embedding_size, device=device)
+        return torch.zeros(self.num_local, self.embedding_size, device="cpu" if self._staging_device else device)
+
+    def synchronize(self) -> None:
+        """Waits until ``weight`` and its momentum hold the last update.
+
+        With ``on_host``, and with ``folder`` and a GPU, call it before they are read or written outside of a step.
+        """
+        if self._staging:
+            self._staging.synchronize()
 
     def fill(self, field: str, rows: torch.Tensor, blocks: Blocks) -> None:
         """Writes consecutive rows of "weight" or "weight_mom", see paced."""
+        self.synchronize()
         flush = self.files.file(0, field).flush if self.files else lambda: None
         for row, values in paced(blocks, field, self.num_local, flush, self.collectives.report_progress):
             rows[row : row + len(values)] = torch.from_numpy(values)
@@ -168,11 +181,14 @@ class ShardedCenters(torch.nn.Module):
         Raises:
             ValueError, TypeError, MissingPositiveError, FloatingPointError: on every rank, see ClassLayer.forward.
         """
-        return _MeanLoss.apply(local_embeddings.to(self.weight), self.weight, local_labels, self)
+        return _MeanLoss.apply(self._on_device(local_embeddings), self.weight, local_labels, self)
+
+    def _on_device(self, features: torch.Tensor) -> torch.Tensor:
+        return features.to(self._staging_device or self.weight.device, self.weight.dtype)
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
         before = self.sampler.state()
-        arguments = features, labels, self.weight, self.rank_flags, self.num_update + 1, self._sample_ahead
+        arguments = features, labels, self.rank_flags, self.num_update + 1, self._select
         step = self._layer.forward(*arguments)
         if step is None:
             self.sampler.restore(before)  # a training that resumes with this step draws the same classes
@@ -181,17 +197,18 @@ class ShardedCenters(torch.nn.Module):
         self.all_rank_flags = step.rank_flags
         return step
 
-    def _sample_ahead(self, labels: torch.Tensor) -> torch.Tensor:
-        """As sample; starts to read the rows from the files."""
+    def _select(self, labels: torch.Tensor) -> StepCenters:
+        """The centers of a step; starts to read their rows from the files."""
         index = self.sample(labels)
         if self.files:
             self.files.prefetch(index.numpy())
-        return index
+        columns = label_columns(labels, index, self.class_start, torch) if len(index) else torch.full_like(labels, -1)
+        return StepCenters(self.weight.detach(), None if len(index) == self.num_local else index, columns)
 
     def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None)."""
         center_gradient = self._center_gradient(step)
-        d_features = self._layer.backward(step, self.weight.detach(), center_gradient)
+        d_features = self._layer.backward(step, center_gradient)
         self.num_update += 1
         return d_features, center_gradient.grad
 

@@ -12,7 +12,7 @@ of a center is dW = (g - (g.w) w) / |W|. The gradient of a feature has the same 
 
 No operation here waits for the device, and no shape depends on values there.
 
-Shapes: G global batch, L classes of this rank, S centers of the step, T centers of a tile, E embedding.
+Shapes: G global batch, N rows that centers are taken from, S centers of the step, T centers of a tile, E embedding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CenterGradient(Protocol):
         """Takes one tile.
 
         Args:
-            rows: the local indices of its centers, a slice or (T,) int64.
+            rows: those of its centers among the N, a slice or (T,) int64.
             weight: (T, E) its centers; a view of the layer's if ``rows`` is a slice, otherwise a copy.
             gradient: (T, E) of the summed loss, by the centers but for the component along each of them, which has to
                 be removed; may be overwritten.
@@ -68,7 +68,7 @@ class StepState:
     """The state of a step between its forward and its backward pass.
 
     Attributes:
-        tiles: for each tile the local indices of its centers, a slice or (T,) int64.
+        tiles: for each tile the rows of its centers, a slice or (T,) int64.
         targets: for each tile those of the batch.
         unit: (G, E) unit rows x of the features.
         inverse_norm: (G,) 1 / |X|.
@@ -113,22 +113,22 @@ class TiledMarginSoftmax:
         self.logits_cache_bytes = logits_cache_bytes
 
     def forward(
-        self, features: torch.Tensor, weight: torch.Tensor, columns: torch.Tensor, index: torch.Tensor
+        self, features: torch.Tensor, weight: torch.Tensor, columns: torch.Tensor, index: torch.Tensor | None
     ) -> tuple[StepState, torch.Tensor]:
         """Computes the softmax statistics of this rank's centers.
 
         Args:
             features: (G, E) floating point.
-            weight: (L, E) centers, of the same type and device.
+            weight: (N, E) centers, of the same type and device; N at least 1.
             columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
-            index: (S,) int64, sorted local indices of these centers, S at least 1.
+            index: (S,) int64, rows of these centers, S at least 1; None for all rows.
 
         Returns:
             (state for :meth:`backward`, (3, G) float64: maximum logit of each row, sum of exp(logit - maximum), target
             logit or -inf).
         """
         state = self._prepare(features, weight, columns, index)
-        caching = self._fits_cache(len(columns), weight, len(index))
+        caching = self._fits_cache(len(columns), weight, index)
         maxima, sums = zip(*(self._forward_tile(state, weight, number, caching) for number in range(len(state.tiles))))
         state.maxima, totals = torch.stack(maxima).double(), torch.stack(sums).double()
         return state, torch.stack([*combine_tiles(state.maxima, totals, torch), state.target_logits])
@@ -140,7 +140,7 @@ class TiledMarginSoftmax:
 
         Args:
             state: from :meth:`forward`. A second call with the same state computes the logits again.
-            weight: (L, E), as in the forward pass.
+            weight: (N, E), as in the forward pass.
             log_sum_exp: (G,) float64 over the logits of all ranks.
             center_gradient: is called with the gradient of each tile's centers.
 
@@ -164,7 +164,7 @@ class TiledMarginSoftmax:
         target_logits, target_slope = self._compute_targets(unit, weight, columns, index)
         return StepState(
             tiles=_tiles(index, len(weight), size),
-            targets=_targets_by_tile(columns, len(index), size),
+            targets=_targets_by_tile(columns, len(weight if index is None else index), size),
             unit=unit,
             inverse_norm=inverse_norm,
             features=self.products.features(unit),
@@ -174,7 +174,8 @@ class TiledMarginSoftmax:
 
     def _compute_targets(self, unit, weight, columns, index) -> tuple[torch.Tensor, torch.Tensor]:
         """Target logits and slopes; -inf and 0 for the rows whose target another rank holds."""
-        centers = weight[index[columns.clamp(min=0)]]
+        places = columns.clamp(min=0)
+        centers = weight[places if index is None else index[places]]
         cosine = dot_rows(unit, centers).double() * inverse_norms(centers)
         value, slope = self.margin_loss.target(cosine)
         held = columns >= 0
@@ -206,9 +207,9 @@ class TiledMarginSoftmax:
         gradient = self.products.gradients(tile.logits, *operands, d_unit)
         center_gradient(state.tiles[number], tile.weight, gradient, tile.inverse_norm)
 
-    def _fits_cache(self, batch: int, weight: torch.Tensor, sampled: int) -> bool:
-        numbers_per_class = batch + (weight.shape[1] if sampled < len(weight) else 0)
-        return weight.element_size() * numbers_per_class * sampled <= self.logits_cache_bytes
+    def _fits_cache(self, batch: int, weight: torch.Tensor, index: torch.Tensor | None) -> bool:
+        numbers = len(weight) * batch if index is None else len(index) * (batch + weight.shape[1])
+        return weight.element_size() * numbers <= self.logits_cache_bytes
 
     def _compute_logits(self, state: StepState, weight: torch.Tensor, number: int) -> _TileLogits:
         """The logits of a tile with the margin."""
@@ -231,11 +232,11 @@ class TiledMarginSoftmax:
         return tile
 
 
-def _tiles(index: torch.Tensor, num_local: int, size: int) -> list[slice] | list[torch.Tensor]:
-    """The local indices of the centers of each tile: slices if the step has all centers."""
-    if len(index) < num_local:
+def _tiles(index: torch.Tensor | None, rows: int, size: int) -> list[slice] | list[torch.Tensor]:
+    """The rows of the centers of each tile: slices if the step has all rows."""
+    if index is not None:
         return list(index.split(size))
-    return [slice(start, min(start + size, num_local)) for start in range(0, num_local, size)]
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def _targets_by_tile(columns: torch.Tensor, sampled: int, size: int) -> list[TileTargets]:

@@ -200,7 +200,6 @@ def test_no_remedies():
             {"trainer": "torch", "network": "rx50"},
             "rx50 is planned for the mxnet trainer only: choose one of r18, .*small",
         ),
-        ({"trainer": "torch", "bank": "host"}, "bank is 'host', but only the mxnet trainer keeps centers outside"),
     ],
 )
 def test_invalid_cases_are_refused(changes, message):

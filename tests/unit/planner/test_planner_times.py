@@ -55,6 +55,21 @@ def test_the_layer():
     assert part(case, "layer: sampling").seconds == pytest.approx(50 * 1e-4)
 
 
+def test_pytorch_copies_centers_on_the_host_while_the_backbone_computes():
+    """50 of 500 rows of 8 numbers, and their momentum: to the GPU and back."""
+    case = Case(1000, ranks=2, batch=4, embedding=8, ratio=0.1, trainer="torch", bank="host")
+    staged = {part.name: part.nbytes for part in plan(case).parts if "way" in part.name or "this step" in part.name}
+    assert sorted(staged.values()) == [2 * 50 * 8 * 4, 4 * 50 * 8 * 4]
+    bank, bus = (part(case, name) for name in ("layer: centers", "between host"))
+    assert bank.seconds == bus.seconds == pytest.approx(4 * 50 * 8 * 4 / 1e5) and not bank.hidden + bus.hidden
+    slow = MACHINE._replace(backbone_flops=3e10, operator_seconds=0.0)
+    with_backbone = case._replace(network="small")
+    times = [
+        part(with_backbone, name, slow) for name in ("backbone, f", "backbone, b", "layer: centers", "between host")
+    ]
+    assert 0 < times[2].hidden + times[3].hidden == pytest.approx(times[0].seconds + times[1].seconds)
+
+
 def test_logits_that_are_not_kept_take_a_fourth_product():
     kept, recomputed = (Case(1000, 2, 4, 8, logits_cache_mb=cache) for cache in (256, 0))
     assert part(recomputed, "layer: 4 products").seconds == pytest.approx(

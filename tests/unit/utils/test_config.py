@@ -163,7 +163,6 @@ def test_settings_that_are_refused(changes, message):
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError: "),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0, but must be at least 0"),
         ({"net_se": True}, "net_se is True, but only the mxnet trainer has this setting: remove it"),
-        ({"bank_on_gpu": False}, "bank_on_gpu is False, but only the mxnet trainer has this setting"),
         (
             {"network": "rx50"},
             "network is 'rx50', which only the mxnet trainer has: choose one of r18, r34, .*, small$",

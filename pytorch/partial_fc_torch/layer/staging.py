@@ -1,0 +1,108 @@
+"""Centers in host memory or files for a layer on a GPU: the rows of a step are copied there, the next step's ahead.
+
+One thread does both: after a step it writes the updated rows back, then it gathers the rows that have been drawn for
+the next step and copies them to the device, while the backbone computes. Only the positives that have not been drawn
+are fetched when the labels are known.
+
+Shapes: L classes of this rank, S centers of a step, E embedding.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+
+class StagedRows(NamedTuple):
+    """The rows of a step on the device.
+
+    Attributes:
+        classes: (S,) int64, their local indices, not sorted; on the host.
+        weight, weight_mom: (S, E).
+    """
+
+    classes: np.ndarray
+    weight: torch.Tensor
+    weight_mom: torch.Tensor
+
+
+class Staging:
+    """Copies rows between the host and a device.
+
+    Args:
+        weight, weight_mom: (L, E) on the host.
+        device: of the step.
+    """
+
+    def __init__(self, weight: torch.Tensor, weight_mom: torch.Tensor, device: torch.device):
+        self.device = device
+        self._host = weight, weight_mom
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="staging")
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._ahead: Future[StagedRows] | None = None
+        self._written: Future[None] | None = None
+
+    def fetch_ahead(self, index: np.ndarray) -> None:
+        """Starts to copy the rows of an index (S,) to the device."""
+        self._ahead = self._thread.submit(self._fetch, index)
+
+    def take(self, index: np.ndarray) -> StagedRows:
+        """Returns the rows of an index (S,) without repetitions; those that were fetched ahead are not copied again."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or len(ahead.result().classes) != len(index):
+            ahead = self._thread.submit(self._fetch, index)
+        rows = ahead.result()
+        if self._stream:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+        places = np.flatnonzero(~np.isin(rows.classes, index, assume_unique=True))
+        missing = np.setdiff1d(index, rows.classes, assume_unique=True)
+        for staged, host in zip(rows[1:], self._host):
+            staged[torch.from_numpy(places).to(self.device)] = self._gather(host, missing)
+        rows.classes[places] = missing
+        return rows
+
+    def put(self, rows: StagedRows) -> None:
+        """Starts to write updated rows back, after the work that is queued on the device."""
+        updated = torch.cuda.current_stream(self.device).record_event() if self._stream else None
+        self._finish_writing()
+        self._written = self._thread.submit(self._write, rows, updated)
+
+    def synchronize(self) -> None:
+        """Waits until the host has all updates, and drops rows that were fetched ahead."""
+        self._ahead = None
+        self._finish_writing()
+
+    def _finish_writing(self) -> None:
+        if self._written is not None:
+            self._written.result()
+
+    def _fetch(self, index: np.ndarray) -> StagedRows:
+        with self._copying():
+            return StagedRows(index.copy(), *(self._gather(rows, index) for rows in self._host))
+
+    def _gather(self, rows: torch.Tensor, index: np.ndarray) -> torch.Tensor:
+        """Copies rows to the device, through pinned memory, in the order of the current stream."""
+        gathered = torch.empty(len(index), rows.shape[1], dtype=rows.dtype, pin_memory=self._stream is not None)
+        torch.index_select(rows, 0, torch.from_numpy(index), out=gathered)
+        return gathered.to(self.device, non_blocking=True)
+
+    def _write(self, rows: StagedRows, updated: torch.cuda.Event | None) -> None:
+        index = torch.from_numpy(rows.classes)
+        for staged, host in zip(rows[1:], self._host):
+            host.index_copy_(0, index, self._to_host(staged, updated))
+
+    def _to_host(self, rows: torch.Tensor, updated: torch.cuda.Event | None) -> torch.Tensor:
+        if updated is None or self._stream is None:
+            return rows
+        with self._copying():
+            self._stream.wait_event(updated)
+            on_host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
+            self._stream.synchronize()
+        return on_host
+
+    def _copying(self) -> AbstractContextManager:
+        return torch.cuda.stream(self._stream) if self._stream else nullcontext()

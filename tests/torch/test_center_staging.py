@@ -1,0 +1,113 @@
+"""Centers on the host whose rows are copied to the device of a step: the same training, rows fetched ahead, files."""
+
+import numpy as np
+import pytest
+import torch
+
+from partial_fc_torch import CosFace, PartialFC
+from partial_fc_torch.bank import TorchBank
+
+CLASSES, E, B = 500, 16, 8
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}  # the order of the centers differs, and with it that of float32 sums
+
+
+def build(on_host, ratio=0.2, **arguments):
+    sizes = {"num_classes": CLASSES, "sample_rate": ratio, "embedding_size": E, "tile_classes": 64}
+    layer = PartialFC(margin_softmax=CosFace(), device="cpu", on_host=on_host, **sizes, **arguments)
+    layer.learning_rate = 0.1
+    return layer
+
+
+def batches(steps, seed=0, batch=B):
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        yield torch.from_numpy(rng.standard_normal((batch, E), np.float32)), rng.integers(0, CLASSES, batch)
+
+
+def assert_same(first, second, steps=6, **tolerance):
+    for features, labels in batches(steps):
+        for one, other in zip(first.step(features, labels), second.step(features, labels)):
+            torch.testing.assert_close(one, other, **tolerance)
+    for layer in (first, second):
+        layer.synchronize()
+    torch.testing.assert_close(first.weight, second.weight, **tolerance)
+    torch.testing.assert_close(first.weight_mom, second.weight_mom, **tolerance)
+
+
+@pytest.mark.parametrize("ratio", [0.2, 0.7])
+def test_training_equals_centers_on_the_device(ratio):
+    assert_same(build(False, ratio), build(True, ratio), **TOLERANCE)
+
+
+def test_without_sampling_every_bit_is_the_same():
+    assert_same(build(False, 1.0), build(True, 1.0), rtol=0, atol=0)
+
+
+def test_from_files(tmp_path):
+    assert_same(build(True), build(True, folder=str(tmp_path)), rtol=0, atol=0)
+
+
+def test_only_positives_that_were_not_drawn_are_fetched_in_a_step():
+    layer, fetched = build(True), []
+    gather = layer._staging._gather
+    layer._staging._gather = lambda rows, index: fetched.append(len(index)) or gather(rows, index)
+    for number, (features, labels) in enumerate(batches(5)):
+        layer.step(features, labels)
+        layer._staging._ahead.result()
+        step, ahead = fetched[:-2], fetched[-2:]
+        assert ahead == [100, 100]  # weight and momentum of the next step
+        assert step[-1] <= B and (number == 0 or len(step) == 2)
+        fetched.clear()
+
+
+def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
+    plain, staged = build(False), build(True)
+    for layer in (plain, staged):
+        next(iter([layer.step(*batch) for batch in batches(1)]))
+        layer.sample = lambda labels: torch.arange(0, CLASSES)
+    assert_same(plain, staged, 2, **TOLERANCE)
+    plain, staged = build(False, 0.01), build(True, 0.01)
+    assert_same(plain, staged, **TOLERANCE)
+
+
+def test_loss_backward_and_a_step_that_comes_too_late():
+    plain, staged = build(False), build(True)
+    (features, labels), (later, _) = batches(2)
+    for layer in (plain, staged):
+        layer(features.clone().requires_grad_(), labels).backward()
+    first, second = (layer(later.requires_grad_(), labels) for layer in (plain, staged))
+    torch.testing.assert_close(first, second, **TOLERANCE)
+    staged.step(features, labels)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        second.backward()
+
+
+def test_an_error_leaves_the_centers_as_they_are():
+    layer = build(True)
+    features, labels = next(batches(1))
+    before = layer.weight.clone()
+    with pytest.raises(FloatingPointError):
+        layer.step(features * np.nan, labels)
+    with pytest.raises(ValueError, match="label 500 is not one of the 500 classes"):
+        layer.step(features, np.full(B, CLASSES))
+    layer.synchronize()
+    assert torch.equal(layer.weight, before)
+    assert layer.step(features, labels)[1].isfinite()
+
+
+def test_saving_and_loading_use_the_last_update(tmp_path):
+    layer = build(True, prefix=str(tmp_path))
+    for batch in batches(3):
+        layer.step(*batch)
+    layer.save_params()
+    resumed = build(True, prefix=str(tmp_path), resume=True)
+    resumed.sampler.restore(layer.sampler.state())
+    assert_same(layer, resumed, 2, rtol=0, atol=0)
+    rows = [TorchBank(layer).host_rows(field, copied=True)[0] for field in ("weight", "weight_mom")]
+    assert np.array_equal(rows[0], layer.weight.detach())
+    for batch in batches(1):
+        layer.step(*batch)
+    layer.load_params()  # rows that were fetched ahead are those before the load
+    again = build(True, prefix=str(tmp_path), resume=True)
+    again.sampler.restore(layer.sampler.state())
+    assert_same(layer, again, 2, rtol=0, atol=0)
