@@ -127,9 +127,13 @@ def waits(device) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
-        layer.step(features, labels)
-        torch.cuda.set_sync_debug_mode("default")
-    return [f"{warning.filename}:{warning.lineno}" for warning in caught if "synchroniz" in str(warning.message)]
+        try:
+            layer.step(features, labels)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return [
+        f"{warning.filename}:{warning.lineno}" for warning in caught if "called a synchronizing" in str(warning.message)
+    ]
 
 
 # The layer -----------------------------------------------------------------------------------------

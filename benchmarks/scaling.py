@@ -3,8 +3,7 @@
     python benchmarks/scaling.py                     # 1, 2 and 4 ranks of 50,000 classes each; writes docs/scaling.png
     python benchmarks/scaling.py --classes 20000 --ratio 0.1 --chart /tmp/scaling.png
 
-The bytes are those of the arrays that Horovod's timeline and PyTorch's profiler name. PyTorch's Gloo computes a
-reduce-scatter by an all-reduce, of which a rank receives twice as much.
+The bytes are those of the arrays that Horovod's timeline and PyTorch's profiler name.
 """
 
 from __future__ import annotations
@@ -84,9 +83,8 @@ def received_torch(events, size: int) -> list[int]:
     """Bytes that a rank receives in the float32 collectives of the layer, in their order."""
     received = []
     for event in events:
-        if event.name in ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_"):
-            result, own = (4 * math.prod(shape) for shape in event.input_shapes[:2])
-            received.append(result - own if result > own else 2 * own * (size - 1) // size)
+        if event.name in ("c10d::_allgather_base_", "c10d::alltoall_base_"):
+            received.append(4 * math.prod(event.input_shapes[0]) * (size - 1) // size)
     return received
 
 

@@ -83,9 +83,10 @@ def draw_classes(num_local: int, count: int, rng: np.random.Generator) -> np.nda
 def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, xp: ModuleType = np) -> Array:
     """Puts the positives of a batch that have not been drawn into the places of negatives that have.
 
-    The classes are drawn before the labels are known, so this is all that depends on them, and no result has a size
-    that does. All sets of S - P negatives are equally likely: both the drawn classes and the places are symmetric in
-    the negatives. Of the first G places in random order at most G less the missing positives hold positives.
+    Only this function needs the labels, and the size of its result does not depend on their values. All sets of S - P
+    negatives are equally likely: both the drawn classes and the places are symmetric in the negatives. At least as many
+    of these places hold negatives as positives are missing: there are at most G positives, and those that are missing
+    hold no place.
 
     Args:
         drawn: (S,) int64 sorted, from :func:`draw_classes`, S at least P; overwritten.

@@ -41,7 +41,8 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
     staged = 2 * case.embedding * layer.sampled  # with momentum
     if layer.elsewhere:
         yield layer_part("sampled centers and momentum, of this step and the next", "device", 2 * staged)
-        yield layer_part("the same on their way, in pinned memory", "host", staged)
+        # PyTorch rounds pinned memory up to powers of two.
+        yield layer_part("the same on their way, in pinned memory (at least)", "host", staged)
     elif layer.gathered:
         yield layer_part("sampled centers", layer.computes, case.embedding * columns)
     yield layer_part("gradient of a tile's centers", layer.computes, center_rows)

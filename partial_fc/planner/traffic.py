@@ -44,12 +44,10 @@ def moved_bytes(case: Case, layer: Layer) -> list[Transfer]:
 
 def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
     others = case.ranks - 1
-    # PyTorch's Gloo sums by an all-reduce, and leaves each rank its rows.
-    ways = 2 if case.trainer == "torch" and case.device == "cpu" else 1
     for name, nbytes in (
         ("all-gather of features and labels (features)", others * case.batch * (case.embedding + DIGITS) * FLOAT),
         ("all-gather of statistics (softmax_statistics)", others * _STATISTICS * layer.batch * FLOAT),
-        ("reduce-scatter of their gradient (feature_gradient)", ways * others * case.batch * case.embedding * FLOAT),
+        ("reduce-scatter of their gradient (feature_gradient)", others * case.batch * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradient_bytes(case) // case.ranks),
     ):
         yield Transfer("network", name, nbytes, nbytes)

@@ -147,9 +147,17 @@ def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def reduce_scatter_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
-    """Sums rows (size * n, W) over the ranks; returns the n rows of this rank, on the same device."""
+    """Sums rows (size * n, W) over the ranks; returns the n rows of this rank, on the same device.
+
+    Gloo would run an all-reduce and move twice the bytes, so on the CPU each rank receives its rows of all ranks, and
+    sums them.
+    """
     if size == 1:
         return rows
+    if rows.device.type == "cpu":
+        received = torch.empty_like(rows)
+        dist.all_to_all_single(received, rows.contiguous(), group=_group_of(rows))
+        return received.view(size, -1, *rows.shape[1:]).sum(dim=0)
     own = rows.new_empty(rows.shape[0] // size, *rows.shape[1:])
     _reduce_scatter(own, rows.contiguous(), group=_group_of(rows))
     return own

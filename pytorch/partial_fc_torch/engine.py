@@ -82,7 +82,7 @@ class TorchEngine:
         self.num_epoch = 0
         self.data_state: dict[str, Any] | None = None
         self.waited_for_data = 0.0
-        self.device = layer.weight.device
+        self.device = layer.device
         self._trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
         self._optimizer = torch.optim.SGD(self._trained, lr=0.0, momentum=momentum, weight_decay=weight_decay)
         if momentum:  # from the beginning, as a checkpoint has it also where float16 has skipped all updates so far

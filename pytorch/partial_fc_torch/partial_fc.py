@@ -181,7 +181,7 @@ class PartialFC(ShardedCenters):
             OSError: a file is missing or cannot be read.
             ValueError: a file holds no tensor (L, E).
         """
-        self.synchronize()
+        self._forget_copies()
         loaded = [(rows, load_rows(path, rows.shape)) for path, rows in self._files().items()]
         for rows, saved in loaded:
             rows.copy_(saved)
@@ -196,7 +196,9 @@ class PartialFC(ShardedCenters):
     def _select(self, labels: torch.Tensor) -> StepCenters:
         if self._staging is None:
             return super()._select(labels)
-        on_host = labels.cpu()
+        if not self._staging.is_ahead:
+            self._fetch_ahead(self._staging)
+        on_host = self._on_host(labels)
         rows = self._staging.take(self.sample(on_host).numpy())
         order = np.argsort(rows.classes)
         column = label_columns(on_host.numpy(), rows.classes[order], self.class_start)
@@ -208,10 +210,14 @@ class PartialFC(ShardedCenters):
         if self._staging and step.centers.staged:
             increment_version(self.weight)  # an earlier forward pass has copies of rows that change now
             self._staging.put(step.centers.staged)
-            if self.files:
-                self.files.prefetch(self.sampler.draw_ahead())
-            self._staging.fetch_ahead(self.sampler.draw_ahead())
+            self._fetch_ahead(self._staging)
         return gradients
+
+    def _fetch_ahead(self, staging: Staging) -> None:
+        drawn = self.sampler.draw_ahead().copy()  # the sampler changes its array with the labels
+        if self.files:
+            self.files.prefetch(drawn)
+        staging.fetch_ahead(drawn)
 
     def _files(self) -> dict[str, torch.Tensor]:
         name = os.path.join(self._prefix, f"rank_{self.collectives.rank}_softmax_weight")

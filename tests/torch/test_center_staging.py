@@ -82,6 +82,23 @@ def test_loss_backward_and_a_step_that_comes_too_late():
         second.backward()
 
 
+def test_waiting_for_updates_changes_no_bit():
+    plain, waiting = build(True), build(True)
+    for features, labels in batches(4):
+        plain.step(features, labels)
+        waiting.step(features, labels)
+        waiting.synchronize()
+    plain.synchronize()
+    assert torch.equal(plain.weight, waiting.weight) and torch.equal(plain.weight_mom, waiting.weight_mom)
+
+
+def test_the_layer_computes_on_its_device_and_cannot_move():
+    layer = PartialFC(margin_softmax=CosFace(), num_classes=5, embedding_size=E, on_host=True, device="meta")
+    assert (layer.device.type, layer.weight.device.type) == ("meta", "cpu")
+    with pytest.raises(ValueError, match="the centers are on the host: the layer cannot move"):
+        layer.double()
+
+
 def test_an_error_leaves_the_centers_as_they_are():
     layer = build(True)
     features, labels = next(batches(1))

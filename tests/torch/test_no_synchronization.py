@@ -13,7 +13,8 @@ from partial_fc.layer.sgd import SGDParams
 from partial_fc_torch import ArcFace, PartialFC
 from partial_fc_torch.collectives import OF_PROCESS
 from partial_fc_torch.layer.center_gradients import DenseGradient, SGDUpdate
-from partial_fc_torch.layer.exchange import LayerExchange
+from partial_fc_torch.layer.class_layer import StepCenters
+from partial_fc_torch.layer.exchange import GlobalBatch, LayerExchange
 from partial_fc_torch.layer.tiled_softmax import TiledMarginSoftmax
 
 G, E, CLASSES = 16, 8, 300
@@ -42,6 +43,13 @@ def test_the_sample_of_a_step():
     index = layer.sample(labels)
     assert index.shape == (30,) and index.device.type == "meta"
     assert label_columns(labels, index, 0, torch).shape == (G,)
+
+
+def test_a_rank_without_classes():
+    layer = PartialFC(margin_softmax=ArcFace(), num_classes=CLASSES, embedding_size=E, device="meta")._layer
+    batch = GlobalBatch(meta(G, E), meta(G, 2), meta(G, dtype=torch.int64))
+    state, statistics = layer._own_statistics(batch, StepCenters(torch.empty(0, E), None, batch.labels))
+    assert state is None and (statistics.shape, statistics.device.type) == ((3, G), "meta")
 
 
 def test_only_the_exchange_of_statistics_waits():

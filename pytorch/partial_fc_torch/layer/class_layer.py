@@ -164,8 +164,9 @@ class ClassLayer:
         """The softmax statistics (3, G) of this rank's centers, and the state for the backward pass."""
         weight, rows, columns, _ = centers
         if not len(weight if rows is None else rows):
-            empty = torch.tensor([[-np.inf], [0.0], [-np.inf]], device=weight.device)
-            return None, empty.expand(3, len(batch.labels))
+            empty = batch.features.new_zeros(3, len(batch.labels))
+            empty[0::2] = -np.inf  # maxima and targets
+            return None, empty
         with _full_precision(weight):
             return self._softmax.forward(batch.features, weight, columns, rows)
 

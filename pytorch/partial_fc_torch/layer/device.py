@@ -11,4 +11,4 @@ def to_device(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.
     tensor = torch.as_tensor(values)
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()  # from pageable memory the copy would wait
-    return tensor.to(device, non_blocking=True)
+    return tensor.to(device, non_blocking=device.type == "cuda")  # to the CPU it would return before the end

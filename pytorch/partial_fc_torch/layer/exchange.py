@@ -153,7 +153,10 @@ class LayerExchange:
 
     def _misfit(self, features: torch.Tensor, labels) -> Exception | None:
         """The error of shapes or types, which the host knows without waiting for the device; None if there is none."""
-        labels = torch.as_tensor(labels)
+        try:
+            labels = torch.as_tensor(labels)
+        except (TypeError, ValueError, RuntimeError) as error:
+            return TypeError(f"the labels cannot become a tensor: {error}")
         if features.ndim != 2 or features.shape[1] != self.embedding_size or not len(features):
             return ValueError(
                 f"the embeddings have shape {tuple(features.shape)}, expected (B, {self.embedding_size}) with B above "

@@ -60,6 +60,7 @@ class ShardedCenters(torch.nn.Module):
             seed and class, not on R.
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.
+        device: where the layer computes.
         files: BankFiles; None without ``folder``.
         sampler: WeightIndexSampler of this rank.
         num_update: backward passes done, for error messages; a training that resumes sets it.
@@ -131,17 +132,27 @@ class ShardedCenters(torch.nn.Module):
             return torch.from_numpy(self.files.file(0, field).rows)
         return torch.zeros(self.num_local, self.embedding_size, device="cpu" if self._staging_device else device)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the layer computes."""
+        return self._staging_device or self.weight.device
+
     def synchronize(self) -> None:
         """Waits until ``weight`` and its momentum hold the last update.
 
-        With ``on_host``, and with ``folder`` and a GPU, call it before they are read or written outside of a step.
+        With ``on_host``, and with ``folder`` and a GPU, call it before they are read outside of a step.
         """
         if self._staging:
             self._staging.synchronize()
 
+    def _apply(self, *arguments, **options):
+        if self._staging:
+            raise ValueError("the centers are on the host: the layer cannot move to another device or type")
+        return super()._apply(*arguments, **options)
+
     def fill(self, field: str, rows: torch.Tensor, blocks: Blocks) -> None:
         """Writes consecutive rows of "weight" or "weight_mom", see paced."""
-        self.synchronize()
+        self._forget_copies()
         flush = self.files.file(0, field).flush if self.files else lambda: None
         for row, values in paced(blocks, field, self.num_local, flush, self.collectives.report_progress):
             rows[row : row + len(values)] = torch.from_numpy(values)
@@ -160,7 +171,7 @@ class ShardedCenters(torch.nn.Module):
         if sampler.num_sample >= self.num_local:
             return torch.arange(self.num_local, device=device)
         if len(global_label) > sampler.num_sample:  # more positives than num_sample are possible, as the host can see
-            return to_device(sampler(global_label.cpu().numpy())[0], device)
+            return to_device(sampler(self._on_host(global_label).numpy())[0], device)
         drawn, order = (to_device(places, device) for places in sampler.draw(len(global_label)))
         index = insert_positives(drawn, order, global_label - self.class_start, self.num_local, torch)
         return index.sort().values
@@ -184,7 +195,18 @@ class ShardedCenters(torch.nn.Module):
         return _MeanLoss.apply(self._on_device(local_embeddings), self.weight, local_labels, self)
 
     def _on_device(self, features: torch.Tensor) -> torch.Tensor:
-        return features.to(self._staging_device or self.weight.device, self.weight.dtype)
+        return features.to(self.device, self.weight.dtype)
+
+    def _on_host(self, global_label: torch.Tensor) -> torch.Tensor:
+        """The labels (G,) on the host, which waits for the GPU, and so for the ranks that it gathers them from."""
+        if global_label.device.type == "cpu":
+            return global_label
+        with self.collectives.waiting("all-gather features"):
+            return global_label.cpu()
+
+    def _forget_copies(self) -> None:
+        if self._staging:
+            self._staging.forget()
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
         before = self.sampler.state()
@@ -224,7 +246,7 @@ class _MeanLoss(torch.autograd.Function):
     def forward(ctx, features, weight, labels, layer):
         ctx.layer, ctx.step = layer, layer._forward_step(features, labels)
         ctx.save_for_backward(weight)
-        return features.new_tensor(ctx.step.loss)
+        return features.new_full((), ctx.step.loss)
 
     @staticmethod
     @once_differentiable

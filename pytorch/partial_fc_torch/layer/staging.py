@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from .device import to_device
+
 
 class StagedRows(NamedTuple):
     """The rows of a step on the device.
@@ -41,13 +43,21 @@ class Staging:
     def __init__(self, weight: torch.Tensor, weight_mom: torch.Tensor, device: torch.device):
         self.device = device
         self._host = weight, weight_mom
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="staging")
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        on_gpu = device.type == "cuda"
+        # A new thread is on GPU 0, where it would create a context.
+        on_device = {"initializer": torch.cuda.set_device, "initargs": (device,)} if on_gpu else {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="staging", **on_device)
+        self._stream = torch.cuda.Stream(device) if on_gpu else None
         self._ahead: Future[StagedRows] | None = None
         self._written: Future[None] | None = None
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether rows have been fetched ahead."""
+        return self._ahead is not None
+
     def fetch_ahead(self, index: np.ndarray) -> None:
-        """Starts to copy the rows of an index (S,) to the device."""
+        """Starts to copy the rows of an index (S,), which becomes part of the result of :meth:`take`, to the device."""
         self._ahead = self._thread.submit(self._fetch, index)
 
     def take(self, index: np.ndarray) -> StagedRows:
@@ -58,35 +68,40 @@ class Staging:
         rows = ahead.result()
         if self._stream:
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
-        places = np.flatnonzero(~np.isin(rows.classes, index, assume_unique=True))
+        replaced = np.flatnonzero(~np.isin(rows.classes, index, assume_unique=True))
         missing = np.setdiff1d(index, rows.classes, assume_unique=True)
+        places = to_device(replaced, self.device)
         for staged, host in zip(rows[1:], self._host):
-            staged[torch.from_numpy(places).to(self.device)] = self._gather(host, missing)
-        rows.classes[places] = missing
+            staged[places] = self._gather(host, missing)
+        rows.classes[replaced] = missing
         return rows
 
     def put(self, rows: StagedRows) -> None:
         """Starts to write updated rows back, after the work that is queued on the device."""
         updated = torch.cuda.current_stream(self.device).record_event() if self._stream else None
-        self._finish_writing()
+        self.synchronize()
         self._written = self._thread.submit(self._write, rows, updated)
 
-    def synchronize(self) -> None:
-        """Waits until the host has all updates, and drops rows that were fetched ahead."""
+    def forget(self) -> None:
+        """Drops the rows that were fetched ahead: those on the host are going to change."""
+        self.synchronize()
+        if self._ahead is not None:
+            self._ahead.result()
         self._ahead = None
-        self._finish_writing()
 
-    def _finish_writing(self) -> None:
+    def synchronize(self) -> None:
+        """Waits until the host has all updates."""
         if self._written is not None:
             self._written.result()
 
     def _fetch(self, index: np.ndarray) -> StagedRows:
         with self._copying():
-            return StagedRows(index.copy(), *(self._gather(rows, index) for rows in self._host))
+            return StagedRows(index, *(self._gather(rows, index) for rows in self._host))
 
     def _gather(self, rows: torch.Tensor, index: np.ndarray) -> torch.Tensor:
         """Copies rows to the device, through pinned memory, in the order of the current stream."""
-        gathered = torch.empty(len(index), rows.shape[1], dtype=rows.dtype, pin_memory=self._stream is not None)
+        pinned = self._stream is not None
+        gathered = torch.empty(len(index), rows.shape[1], dtype=rows.dtype, device="cpu", pin_memory=pinned)
         torch.index_select(rows, 0, torch.from_numpy(index), out=gathered)
         return gathered.to(self.device, non_blocking=True)
 
@@ -100,7 +115,8 @@ class Staging:
             return rows
         with self._copying():
             self._stream.wait_event(updated)
-            on_host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
+            on_host = torch.empty(rows.shape, dtype=rows.dtype, device="cpu", pin_memory=True)
+            on_host.copy_(rows, non_blocking=True)
             self._stream.synchronize()
         return on_host
 

@@ -45,7 +45,7 @@ def test_the_layer_runs_three_collectives_a_step(ratio):
     assert calls == 3 * [
         ("c10d::_allgather_base_", [[G, E + 2], [B, E + 2]]),
         ("c10d::_allgather_base_", [[3 * SIZE, G], [3, G]]),
-        ("c10d::_reduce_scatter_base_", [[B, E], [G, E]]),
+        ("c10d::alltoall_base_", [[G, E], [G, E]]),  # the reduce-scatter on a CPU
     ]
 
 
@@ -94,6 +94,7 @@ def test_a_label_outside_the_classes_is_refused_on_all_ranks(label, first):
     "labels, error, message",
     [
         (torch.zeros(B), TypeError, r"labels are of type torch.float32, expected integers"),
+        (np.arange(B)[::-1], TypeError, "the labels cannot become a tensor: .* negative"),
         (torch.zeros(B, dtype=torch.bool), TypeError, r"labels are of type torch.bool, expected integers"),
         (torch.zeros(B + 1, dtype=torch.int64), JobError, rf"labels have shape \({B + 1},\), expected \({B},\)"),
         (torch.zeros(B, B + 1, dtype=torch.int64), JobError, rf"labels have shape \({B}, {B + 1}\), expected"),

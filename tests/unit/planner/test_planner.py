@@ -217,8 +217,6 @@ def test_sums_of_the_pytorch_trainer_by_hand():
     assert nbytes(planned, "indices", "device") == 8 * 50
     assert nbytes(planned, "features and their gradients") == (4 * 8 + 4 * 4) * 8 * 4
     assert moved(planned, "reduce-scatter")[0] == 4 * 8 * 4
-    # Gloo sums by an all-reduce of all rows, in two ways around the ring.
-    assert moved(plan(case._replace(device="cpu")), "reduce-scatter")[0] == 2 * 4 * 8 * 4
 
 
 def test_a_backbone_of_the_pytorch_trainer():
