@@ -38,8 +38,6 @@ class SGDUpdate:
             self._update_on_host(rows, weight, gradient, inverse_norm)
         else:
             self._update_on_device(rows, weight, gradient, inverse_norm)
-        if not isinstance(rows, slice):
-            self.weight[rows] = weight
 
     def _update_on_host(self, rows, weight, gradient, inverse_norm) -> None:
         whole = isinstance(rows, slice)
@@ -52,6 +50,8 @@ class SGDUpdate:
             inverse_norm.numpy(),
             None if whole else rows.numpy(),
         )
+        if not whole:
+            self.weight.numpy()[rows.numpy()] = weight.numpy()  # three times as fast as index_copy_
         # PyTorch has not seen NumPy's writes; a backward pass that needs the earlier centers then raises an error.
         increment_version(self.weight)
 
@@ -62,7 +62,7 @@ class SGDUpdate:
         momentum.add_(weight, alpha=self.params.wd)
         weight.sub_(momentum, alpha=self.params.learning_rate)
         if not isinstance(rows, slice):
-            self.weight_mom[rows] = momentum
+            self.weight[rows], self.weight_mom[rows] = weight, momentum
 
 
 class DenseGradient:

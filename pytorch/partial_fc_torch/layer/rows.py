@@ -13,7 +13,7 @@ NORM_EPSILON = 1e-10
 
 def inverse_norms(rows: torch.Tensor) -> torch.Tensor:
     """Returns 1 / Euclidean norm of every row (T, E): (T,)."""
-    return dot_rows(rows, rows).add_(NORM_EPSILON).rsqrt_()
+    return torch.linalg.vector_norm(rows, dim=1).square_().add_(NORM_EPSILON).rsqrt_()
 
 
 def dot_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -213,7 +213,8 @@ class TiledMarginSoftmax:
 
     def _compute_logits(self, state: StepState, weight: torch.Tensor, number: int) -> _TileLogits:
         """The logits of a tile with the margin."""
-        centers = weight[state.tiles[number]]
+        rows = state.tiles[number]
+        centers = weight[rows] if isinstance(rows, slice) else weight.index_select(0, rows)
         inverse_norm = inverse_norms(centers)
         logits = self.products.logits(state.features, centers, inverse_norm)
         state.targets[number].put(logits, state.target_logits.to(logits.dtype))
