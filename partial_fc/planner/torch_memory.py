@@ -19,7 +19,7 @@ CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the
 # Measured after the first step: Python 3.11 and the CPU build of PyTorch 2.13. CUDA's builds take more.
 PROCESS = 330 * MIB
 # Measured: what MKL keeps of a product's operands in its own order, in one thread.
-PRODUCT_WORKSPACE = 14 * MIB // 10
+PRODUCT_WORKSPACE = MIB // 2
 
 # Arrays (G, E) and (B, E) at the peak: gathered features, their unit rows, those times s, and their gradient; of the
 # local batch the features, the features with labels, and the gradient.
@@ -52,7 +52,8 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
         yield Part("layer", "workspace of the products", "host", PRODUCT_WORKSPACE)
     rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch
     yield layer_part("features and their gradients", layer.computes, case.embedding * rows)
-    yield Part("layer", "indices", "host", 8 * layer.sampled * (1 + layer.gathered))  # int64, whole and by tile
+    if layer.gathered:
+        yield Part("layer", "indices", "host", 2 * 8 * layer.sampled)  # int64, whole and by tile
     if layer.computes == "device":
         yield Part("layer", "indices on the GPU", "device", 8 * layer.sampled)
 
