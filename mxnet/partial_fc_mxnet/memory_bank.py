@@ -107,6 +107,11 @@ class MemoryBank:
         labels = global_label.asnumpy() if isinstance(global_label, mx.nd.NDArray) else global_label
         return self.sampler(labels)
 
+    def draw_ahead(self) -> None:
+        """Draws the classes of the next step, and starts to read their rows, while the backbone computes."""
+        if self.sampler.num_sample < self.num_local:
+            self.centers.prefetch(self.sampler.draw_ahead())
+
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Returns weight and momentum of the rows ``index`` (S,), each (S, E), in the bank's context.
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class BankFiles:
         self.pieces = bank_files(folder, rows, embedding_size, sharing)
         self._num_local, self._piece_rows = num_local, piece_rows
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="centers")
-        self._requests: list[Future] = []
+        self._requested = np.empty(0, np.int64)
 
     def file(self, number: int, field: str) -> RowFile:
         """Returns the file of a piece with "weight" or "weight_mom"."""
@@ -56,18 +56,15 @@ class BankFiles:
     def prefetch(self, index: np.ndarray) -> None:
         """Starts to read the rows of a sorted index (S,), in the order in which a step needs them.
 
-        Of all rows it reads none: those of a tile are read just before a step needs them.
+        Rows of the last call are not read again. Of all rows it reads none: those of a tile are read just before a step
+        needs them.
         """
         if len(index) == self._num_local:
             return
-        for request in self._requests:  # left over if the step ended with an error
-            request.cancel()
-        tiles = tiles_of(index, False, self._piece_rows, len(index))
-        self._requests = [
-            self._reader.submit(self.file(tile.piece, field).prefetch, tile.row_index)
-            for field in FIELDS
-            for tile in tiles
-        ]
+        rows, self._requested = np.setdiff1d(index, self._requested, assume_unique=True), index
+        for field in FIELDS:
+            for tile in tiles_of(rows, False, self._piece_rows, max(len(rows), 1)):
+                self._reader.submit(self.file(tile.piece, field).prefetch, tile.row_index)
 
     @contextlib.contextmanager
     def sequential_access(self) -> Iterator[None]:
@@ -77,6 +74,7 @@ class BankFiles:
                 for file in files:
                     stack.enter_context(file.sequential_access())
             yield
+        self._requested = np.empty(0, np.int64)  # no row is in memory any more
 
 
 def paced(

@@ -178,11 +178,15 @@ class WeightIndexSampler:
         self._ahead = None
 
     def draw_ahead(self) -> np.ndarray:
-        """Draws the classes of the next step, unless this is done: (S,) int64, sorted."""
+        """Draws the classes of the next step, unless this is done.
+
+        Returns:
+            (S,) int64, sorted. The labels of the step put its positives into the places of some of them.
+        """
         if self._ahead is None:
             self._state = self._rng.bit_generator.state
             self._ahead = draw_classes(self.num_local, self.num_sample, self._rng)
-        return self._ahead
+        return self._ahead.copy()
 
     def draw(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
         """Draws what a step needs besides its labels: ``drawn`` and ``order`` of insert_positives, S below L.
@@ -190,7 +194,8 @@ class WeightIndexSampler:
         Args:
             batch: G.
         """
-        drawn, self._ahead = self.draw_ahead(), None
+        drawn = self.draw_ahead()
+        self._ahead = None
         return drawn, self._rng.choice(self.num_sample, min(batch, self.num_sample), replace=False)
 
     def __call__(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

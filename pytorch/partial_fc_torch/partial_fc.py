@@ -197,7 +197,7 @@ class PartialFC(ShardedCenters):
         if self._staging is None:
             return super()._select(labels)
         if not self._staging.is_ahead:
-            self._fetch_ahead(self._staging)
+            self._staging.fetch_ahead(self._draw_ahead())
         on_host = self._on_host(labels)
         rows = self._staging.take(self.sample(on_host).numpy())
         order = np.argsort(rows.classes)
@@ -205,19 +205,12 @@ class PartialFC(ShardedCenters):
         columns = to_device(np.where(column < 0, -1, order[column]), labels.device)
         return StepCenters(rows.weight, None, columns, rows)
 
-    def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
-        gradients = super()._backward_step(step)
-        if self._staging and step.centers.staged:
-            increment_version(self.weight)  # an earlier forward pass has copies of rows that change now
-            self._staging.put(step.centers.staged)
-            self._fetch_ahead(self._staging)
-        return gradients
-
-    def _fetch_ahead(self, staging: Staging) -> None:
-        drawn = self.sampler.draw_ahead().copy()  # the sampler changes its array with the labels
-        if self.files:
-            self.files.prefetch(drawn)
-        staging.fetch_ahead(drawn)
+    def _finish(self, step: Step) -> None:
+        if self._staging is None or step.centers.staged is None:
+            return super()._finish(step)
+        increment_version(self.weight)  # an earlier forward pass has copies of rows that change now
+        self._staging.put(step.centers.staged)
+        self._staging.fetch_ahead(self._draw_ahead())
 
     def _files(self) -> dict[str, torch.Tensor]:
         name = os.path.join(self._prefix, f"rank_{self.collectives.rank}_softmax_weight")

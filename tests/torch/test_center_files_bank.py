@@ -37,18 +37,45 @@ def test_training_equals_memory(ratio, tmp_path):
     assert os.listdir(tmp_path / "bank") == []  # the files have no names
 
 
-def test_sampled_rows_are_read_ahead(tmp_path):
-    require_disk(tmp_path)
-    layer = build(tmp_path)
-    files = layer.files.pieces[0]
-    for file in files:
+def drop_pages(layer):
+    for file in layer.files.pieces[0]:
         file.drop_pages()
-    index = layer._select(torch.arange(0, CLASSES, 500)).rows.numpy()
+
+
+def require_in_memory(layer, index):
+    """Waits until the pages of the rows of an index, and no others, are in memory."""
     expected = set((index // 2).tolist())
     deadline = time.monotonic() + 10
-    while [in_memory(file) for file in files] != [expected] * 2 and time.monotonic() < deadline:
+    while [in_memory(file) for file in layer.files.pieces[0]] != [expected] * 2 and time.monotonic() < deadline:
         time.sleep(1e-3)
-    assert [in_memory(file) for file in files] == [expected] * 2
+    assert [in_memory(file) for file in layer.files.pieces[0]] == [expected] * 2
+
+
+def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
+    require_disk(tmp_path)
+    layer = build(tmp_path)
+    labels = torch.arange(0, CLASSES, 500)
+    start = layer.sampler.state()
+    drop_pages(layer)
+    first = layer._select(labels)  # nothing is drawn ahead of the first step
+    require_in_memory(layer, first.rows.numpy())
+    layer.sampler.restore(start)
+    layer.step(torch.ones(len(labels), E), labels)
+    drawn = layer.sampler.draw_ahead()
+    require_in_memory(layer, np.union1d(first.rows.numpy(), drawn))
+    drop_pages(layer)
+    require_in_memory(layer, np.setdiff1d(layer._select(labels).rows.numpy(), drawn))
+
+
+def test_after_a_pass_over_all_rows_the_next_step_reads_its_own(tmp_path):
+    require_disk(tmp_path)
+    layer = build(tmp_path)
+    labels = torch.arange(0, CLASSES, 500)
+    layer.step(torch.ones(len(labels), E), labels)
+    with layer.files.sequential_access():
+        pass
+    drop_pages(layer)
+    require_in_memory(layer, layer._select(labels).rows.numpy())
 
 
 def test_files_are_for_updates_in_place(tmp_path):

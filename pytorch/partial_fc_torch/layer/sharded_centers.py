@@ -220,7 +220,7 @@ class ShardedCenters(torch.nn.Module):
         return step
 
     def _select(self, labels: torch.Tensor) -> StepCenters:
-        """The centers of a step; starts to read their rows from the files."""
+        """The centers of a step; starts to read those rows from the files that were not drawn ahead."""
         index = self.sample(labels)
         if self.files:
             self.files.prefetch(index.numpy())
@@ -232,7 +232,19 @@ class ShardedCenters(torch.nn.Module):
         center_gradient = self._center_gradient(step)
         d_features = self._layer.backward(step, center_gradient)
         self.num_update += 1
+        self._finish(step)
         return d_features, center_gradient.grad
+
+    def _finish(self, step: Step) -> None:
+        """Draws the classes of the next step, and starts to read their rows, while the backbone computes."""
+        if self.sampler.num_sample < self.num_local:
+            self._draw_ahead()
+
+    def _draw_ahead(self) -> np.ndarray:
+        drawn = self.sampler.draw_ahead()
+        if self.files:
+            self.files.prefetch(drawn)
+        return drawn
 
     def _center_gradient(self, step: Step) -> SGDUpdate | DenseGradient:
         """Returns what receives the gradient of the centers of a step."""

@@ -113,7 +113,7 @@ class TiledMarginSoftmax:
         self.logits_cache_bytes = logits_cache_bytes
 
     def forward(
-        self, features: torch.Tensor, weight: torch.Tensor, columns: torch.Tensor, index: torch.Tensor | None
+        self, features: torch.Tensor, weight: torch.Tensor, columns: torch.Tensor, rows: torch.Tensor | None
     ) -> tuple[StepState, torch.Tensor]:
         """Computes the softmax statistics of this rank's centers.
 
@@ -121,14 +121,14 @@ class TiledMarginSoftmax:
             features: (G, E) floating point.
             weight: (N, E) centers, of the same type and device; N at least 1.
             columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
-            index: (S,) int64, rows of these centers, S at least 1; None for all rows.
+            rows: (S,) int64, the rows of these centers, S at least 1; None for all rows.
 
         Returns:
             (state for :meth:`backward`, (3, G) float64: maximum logit of each row, sum of exp(logit - maximum), target
             logit or -inf).
         """
-        state = self._prepare(features, weight, columns, index)
-        caching = self._fits_cache(len(columns), weight, index)
+        state = self._prepare(features, weight, columns, rows)
+        caching = self._fits_cache(len(columns), weight, rows)
         maxima, sums = zip(*(self._forward_tile(state, weight, number, caching) for number in range(len(state.tiles))))
         state.maxima, totals = torch.stack(maxima).double(), torch.stack(sums).double()
         return state, torch.stack([*combine_tiles(state.maxima, totals, torch), state.target_logits])
@@ -156,15 +156,15 @@ class TiledMarginSoftmax:
         remove_component(d_unit, state.unit, torch.ones_like(state.inverse_norm))
         return d_unit.mul_((self.margin_loss.scale * state.inverse_norm)[:, None])
 
-    def _prepare(self, features, weight, columns, index) -> StepState:
+    def _prepare(self, features, weight, columns, rows) -> StepState:
         batch, embedding_size = features.shape
         size = self.size or tile_classes(batch, embedding_size, "cpu" if features.device.type == "cpu" else "gpu")
         inverse_norm = inverse_norms(features)
         unit = features * inverse_norm[:, None]
-        target_logits, target_slope = self._compute_targets(unit, weight, columns, index)
+        target_logits, target_slope = self._compute_targets(unit, weight, columns, rows)
         return StepState(
-            tiles=_tiles(index, len(weight), size),
-            targets=_targets_by_tile(columns, len(weight if index is None else index), size),
+            tiles=_tiles(rows, len(weight), size),
+            targets=_targets_by_tile(columns, len(weight if rows is None else rows), size),
             unit=unit,
             inverse_norm=inverse_norm,
             features=self.products.features(unit),
@@ -172,10 +172,10 @@ class TiledMarginSoftmax:
             target_slope=target_slope,
         )
 
-    def _compute_targets(self, unit, weight, columns, index) -> tuple[torch.Tensor, torch.Tensor]:
+    def _compute_targets(self, unit, weight, columns, rows) -> tuple[torch.Tensor, torch.Tensor]:
         """Target logits and slopes; -inf and 0 for the rows whose target another rank holds."""
         places = columns.clamp(min=0)
-        centers = weight[places if index is None else index[places]]
+        centers = weight[places if rows is None else rows[places]]
         cosine = dot_rows(unit, centers).double() * inverse_norms(centers)
         value, slope = self.margin_loss.target(cosine)
         held = columns >= 0
@@ -207,8 +207,8 @@ class TiledMarginSoftmax:
         gradient = self.products.gradients(tile.logits, *operands, d_unit)
         center_gradient(state.tiles[number], tile.weight, gradient, tile.inverse_norm)
 
-    def _fits_cache(self, batch: int, weight: torch.Tensor, index: torch.Tensor | None) -> bool:
-        numbers = len(weight) * batch if index is None else len(index) * (batch + weight.shape[1])
+    def _fits_cache(self, batch: int, weight: torch.Tensor, rows: torch.Tensor | None) -> bool:
+        numbers = len(weight) * batch if rows is None else len(rows) * (batch + weight.shape[1])
         return weight.element_size() * numbers <= self.logits_cache_bytes
 
     def _compute_logits(self, state: StepState, weight: torch.Tensor, number: int) -> _TileLogits:
@@ -233,11 +233,11 @@ class TiledMarginSoftmax:
         return tile
 
 
-def _tiles(index: torch.Tensor | None, rows: int, size: int) -> list[slice] | list[torch.Tensor]:
+def _tiles(rows: torch.Tensor | None, num_rows: int, size: int) -> list[slice] | list[torch.Tensor]:
     """The rows of the centers of each tile: slices if the step has all rows."""
-    if index is not None:
-        return list(index.split(size))
-    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+    if rows is not None:
+        return list(rows.split(size))
+    return [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
 
 
 def _targets_by_tile(columns: torch.Tensor, sampled: int, size: int) -> list[TileTargets]:

@@ -3,7 +3,7 @@
 import horovod.mxnet as hvd
 import numpy as np
 import pytest
-from layer import MARGINS, Batches, E, OnlyForward, build_module, fit, random_batches
+from layer import MARGINS, Batches, E, G, OnlyForward, build_module, fit, random_batches
 
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc_mxnet import MarginLoss, MemoryBank
@@ -79,3 +79,15 @@ def test_sample_of_a_replaced_method_is_prefetched(tmp_path, monkeypatch):
     module, params = build_module(bank, LOSSES["margin"])
     fit(module, params, Batches(*random_batches(CLASSES, 1)), 1)
     assert len(prefetched) == 1 and prefetched[0] is every
+
+
+def test_the_next_step_is_prefetched_after_the_update(tmp_path, monkeypatch):
+    shard = shard_of(10 * CLASSES, hvd.rank(), hvd.size())
+    bank = MemoryBank(shard.size // 2, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=str(tmp_path))
+    prefetched, prefetch = [], bank.centers.prefetch
+    monkeypatch.setattr(bank.centers, "prefetch", lambda index: (prefetched.append(index), prefetch(index)))
+    module, params = build_module(bank, LOSSES["margin"])
+    fit(module, params, Batches(*random_batches(10 * CLASSES, 2)), 2)
+    _, drawn, sampled, following = prefetched
+    assert len(np.setdiff1d(sampled, drawn)) <= G
+    assert bank.sampler.draw_ahead().tolist() == following.tolist()
