@@ -9,12 +9,16 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+from conftest import TORCH, needs_torch
+
 from paths import ROOT, SOURCES
 
 LAUNCH = {
     "mpi": ["mpirun", "-q", "-np", "2"],
     "horovodrun over MPI": ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2"],
     "gloo": ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2"],
+    "torchrun": [TORCH / "python", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
 }
 LEAVE = 5  # seconds for the ranks to end after their launcher, on a busy machine
 LIMIT = 60  # seconds after which a group that has not ended is killed, and its test fails
@@ -31,8 +35,11 @@ class Outcome(NamedTuple):
 
 def run_with_fault(launcher, fault, rank, place, arguments, mark, **environment):
     """Runs two ranks with a fault, see with_fault.py."""
-    command = [*LAUNCH[launcher], sys.executable, "tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
-    with started([*command, "--", *arguments], PYTHONPATH=SOURCES, **environment) as group:
+    if launcher == "torchrun" and not TORCH.exists():
+        pytest.skip(needs_torch.kwargs["reason"])
+    program = ["tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
+    interpreter = [] if launcher == "torchrun" else [sys.executable]
+    with started([*LAUNCH[launcher], *interpreter, *program, "--", *arguments], PYTHONPATH=SOURCES, **environment) as group:
         output, _ = group.communicate(timeout=LIMIT)
         end = time.monotonic() + LEAVE
         while (left := processes_with(mark)) and time.monotonic() < end:

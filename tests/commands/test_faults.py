@@ -49,11 +49,20 @@ LATER = [
     ("horovodrun over MPI", 0, "save.manifest", "last seen at update", [4]),
     ("gloo", 0, "save.prune", "last seen at update", [4]),
     ("mpi", 0, "results", "last seen at update 12", [12]),
+    ("torchrun", 1, "3", "last seen at update 3", []),
+    ("torchrun", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),
+    ("torchrun", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
+    ("torchrun", 0, "save.write", "last seen at update", [4]),
+    ("torchrun", 0, "save.commit", "last seen at update", [4]),
+    ("torchrun", 0, "save.manifest", "last seen at update", [4]),
+    ("torchrun", 0, "save.prune", "last seen at update", [4]),
+    ("torchrun", 0, "results", "last seen at update 12", [12]),
 ]
 CASES = [
     # launcher, rank, place, message, complete checkpoints; before update 4 there is none
     ("mpi", 0, "3", "last seen at update 3", []),
     ("gloo", 1, "3", "last seen at update 3", []),
+    ("torchrun", 0, "3", "last seen at update 3", []),
     *(slow(*case) for case in LATER),
 ]
 
@@ -61,7 +70,7 @@ CASES = [
 @pytest.mark.parametrize("launcher, rank, place, message, complete", CASES)
 def test_a_rank_is_killed(launcher, rank, place, message, complete, arguments, tmp_path):
     outcome = run_with_fault(launcher, "kill", rank, place, arguments, tmp_path / "mark")
-    check(outcome, message, 1 if launcher == "gloo" else 137)
+    check(outcome, message, 1 if launcher in ("gloo", "torchrun") else 137)
     assert f"error: rank {rank} (process " in outcome.output
     if complete is not None:
         assert checkpoints_in(tmp_path / "models") == complete
@@ -69,7 +78,7 @@ def test_a_rank_is_killed(launcher, rank, place, message, complete, arguments, t
         check_checkpoints(tmp_path / "models")
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 1), slow("gloo", 0)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 1), slow("gloo", 0), ("torchrun", 1)])
 def test_a_bug_is_reported_with_its_traceback(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "fail", rank, "3", arguments, tmp_path / "mark")
     check(outcome, f"error on rank {rank} at update 3: unexpected error, a bug in this program or in a library:")
@@ -82,6 +91,8 @@ def test_a_bug_is_reported_with_its_traceback(launcher, rank, arguments, tmp_pat
     [
         ("gloo", "reading", "error on rank 1: [Errno 28] cannot use a file of this test", []),
         ("mpi", "save.write", "cannot use a file of this test: No space left on device (rank 1 of 2)", [4]),
+        slow("torchrun", "reading", "error on rank 1: [Errno 28] cannot use a file of this test", []),
+        ("torchrun", "save.write", "cannot use a file of this test: No space left on device (rank 1 of 2)", [4]),
     ],
 )
 def test_a_file_that_cannot_be_read_or_written(launcher, place, message, complete, arguments, tmp_path):
@@ -91,12 +102,13 @@ def test_a_file_that_cannot_be_read_or_written(launcher, place, message, complet
     assert checkpoints_in(tmp_path / "models") == complete
 
 
-def test_images_that_are_not_numbers(arguments, tmp_path):
-    outcome = run_with_fault("mpi", "nan", 1, "features", arguments, tmp_path / "mark")
+@pytest.mark.parametrize("launcher", ["mpi", slow("torchrun")])
+def test_images_that_are_not_numbers(launcher, arguments, tmp_path):
+    outcome = run_with_fault(launcher, "nan", 1, "features", arguments, tmp_path / "mark")
     check(outcome, "non-finite features on rank 1")
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 0), slow("gloo", 1)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 0), slow("gloo", 1), ("torchrun", 0)])
 def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "hang", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, f"error: rank {rank} (process ", allowed=HANG + FAST)
@@ -104,21 +116,23 @@ def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     assert waits in outcome.output and "in hang" in outcome.output
 
 
-@pytest.mark.parametrize("launcher, rank", [slow("mpi", 1), ("gloo", 0)])
+@pytest.mark.parametrize("launcher, rank", [slow("mpi", 1), ("gloo", 0), ("torchrun", 1)])
 def test_a_rank_that_is_stopped(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "stop", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, "and is stopped (SIGSTOP or a debugger): it is at update 3", allowed=HANG + FAST)
     assert f"error: rank {rank} (process " in outcome.output
 
 
-def test_a_rank_that_never_starts(arguments, tmp_path):
-    outcome = run_with_fault("gloo", "hang", 1, "start", arguments, tmp_path / "mark", PARTIAL_FC_START_SECONDS="6")
+@pytest.mark.parametrize("launcher", ["gloo", slow("torchrun")])
+def test_a_rank_that_never_starts(launcher, arguments, tmp_path):
+    outcome = run_with_fault(launcher, "hang", 1, "start", arguments, tmp_path / "mark", PARTIAL_FC_START_SECONDS="6")
     check(outcome, "rank 1 of 2 did not start within 6 s", allowed=6 + FAST)
 
 
-def test_a_rank_that_ends_before_it_has_started(arguments, tmp_path):
-    outcome = run_with_fault("mpi", "leave", 1, "start", arguments, tmp_path / "mark")
-    check(outcome, "the launcher ended the job before rank 1 of 2 started", code=3)
+@pytest.mark.parametrize("launcher, code", [("mpi", 3), slow("torchrun", 1)])
+def test_a_rank_that_ends_before_it_has_started(launcher, code, arguments, tmp_path):
+    outcome = run_with_fault(launcher, "leave", 1, "start", arguments, tmp_path / "mark")
+    check(outcome, "the launcher ended the job before rank 1 of 2 started", code)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +142,10 @@ def test_a_rank_that_ends_before_it_has_started(arguments, tmp_path):
         ("mpi", "broken_settings", 2, "error on rank 1: seed is 'many', but must be of type int"),
         ("gloo", "other_code", 1, 'code differs between ranks: "another" on rank 1, but '),
         ("gloo", "other_data", 1, 'data set differs between ranks: "another" on rank 1, but '),
+        ("torchrun", "other_seed", 1, "setting seed differs between ranks: 7 on rank 1, but 0 on rank 0"),
+        slow("torchrun", "broken_settings", 1, "error on rank 1: seed is 'many', but must be of type int"),
+        slow("torchrun", "other_code", 1, 'code differs between ranks: "another" on rank 1, but '),
+        slow("torchrun", "other_data", 1, 'data set differs between ranks: "another" on rank 1, but '),
     ],
 )
 def test_a_rank_with_settings_code_or_data_of_its_own(launcher, fault, code, message, arguments, tmp_path):
@@ -148,10 +166,11 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("free", [500_000, 2_900_000], ids=["half a file fits", "all but the tail of a file fits"])
-def test_a_full_disk(free, small_disk, arguments, tmp_path):
+@pytest.mark.parametrize("launcher", ["mpi", slow("torchrun")])
+def test_a_full_disk(launcher, free, small_disk, arguments, tmp_path):
     arguments = [argument for argument in arguments if not argument.startswith("models_root")]
     arguments += [f"models_root={small_disk}", "checkpoints_kept=2", "save_every=1000"]
-    outcome = run_with_fault("mpi", "fill", 0, "save.copy", arguments, tmp_path / "mark", FREE_BYTES=str(free))
+    outcome = run_with_fault(launcher, "fill", 0, "save.copy", arguments, tmp_path / "mark", FREE_BYTES=str(free))
     check(outcome, "No space left on device")
     assert f"{small_disk}/small-arcface-demo/checkpoints/step-0000000008.writing/" in outcome.output
     assert checkpoints_in(small_disk) == [4]

@@ -1,10 +1,11 @@
-"""Runs train_memory.py with a fault:  python with_fault.py FAULT RANK PLACE MARK -- arguments
+"""Runs a trainer with a fault:  python with_fault.py FAULT RANK PLACE MARK -- arguments
 
-RANK runs the function FAULT when it reaches PLACE, and writes the time to the file MARK. A number is the place after
+Under torchrun it is train.py, else train_memory.py. RANK runs the function FAULT when it reaches PLACE, and writes the time to the file MARK. A number is the place after
 that update; install() has the others.
 """
 
 import errno
+import importlib
 import os
 import signal
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 
 from partial_fc.distributed.env import rank_info, share_cores
 from partial_fc.distributed.signals import block_signals
+
+
+TORCH = "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def kill():
@@ -29,7 +33,7 @@ def hang():
 
 
 def leave():
-    time.sleep(1.5)  # until the other ranks have started, but not yet imported MXNet
+    time.sleep(1.5)  # until the other ranks have started, but not yet imported their framework
     os._exit(3)
 
 
@@ -75,8 +79,10 @@ def before(owner, name, fault):
 
 def after_update(number, fault):
     """Runs the fault after the first callback of an update."""
-    from partial_fc_mxnet.collectives import OF_PROCESS
-
+    if TORCH:
+        from partial_fc_torch.collectives import OF_PROCESS
+    else:
+        from partial_fc_mxnet.collectives import OF_PROCESS
     report_progress = OF_PROCESS.report_progress
 
     def changed(num_update=None):
@@ -89,15 +95,21 @@ def after_update(number, fault):
 
 def break_features(fault):
     """Makes the features of this rank NaN."""
-    from partial_fc_mxnet import SampleDistributeModule
+    if TORCH:
+        from partial_fc_torch.layer.exchange import LayerExchange as owner
 
-    gather = SampleDistributeModule._gather_batch
+        name = "gather_batch"
+    else:
+        from partial_fc_mxnet import SampleDistributeModule as owner
 
-    def changed(self, features, labels):
+        name = "_gather_batch"
+    gather = getattr(owner, name)
+
+    def changed(self, features, *others):
         fault()
-        return gather(self, features * float("nan"), labels)
+        return gather(self, features * float("nan"), *others)
 
-    SampleDistributeModule._gather_batch = changed
+    setattr(owner, name, changed)
 
 
 def use_other_code(fault):
@@ -110,17 +122,17 @@ def use_other_code(fault):
 
 def read_other_data(fault):
     """Changes the digest of the images of this rank."""
-    from partial_fc_mxnet import FaceImageIter
+    from partial_fc.data.training_data import FaceData
 
     fault()
-    FaceImageIter.digest = "another"
+    FaceData.digest = "another"
 
 
 def install(name, place, fault):
     """Installs the fault at a place, on this rank."""
     if place == "start":
         fault()
-    block_signals()  # before MXNet is imported
+    block_signals()  # before the framework is imported
     share_cores(os.environ)
     if name == "nan":
         return break_features(fault)
@@ -140,11 +152,12 @@ def function_at(place):
     """The owner and the name of the function at a place."""
     from partial_fc.checkpoint import CheckpointFolder
     from partial_fc.checkpoint import manager as folder
+    from partial_fc.data.prefetch import Prefetcher
     from partial_fc.training import checkpointing, trainer
-    from partial_fc_mxnet import Embedder, FaceImageIter
+    from partial_fc.training.embedder import Embedder
 
     return {
-        "reading": (FaceImageIter, "next"),
+        "reading": (Prefetcher, "get"),
         "evaluation": (Embedder, "_embed_share"),
         "results": (trainer.Trainer, "_write_results"),
         "save.copy": (checkpointing, "_files"),
@@ -156,7 +169,7 @@ def function_at(place):
 
 
 def main():
-    """Runs train_memory.main with the arguments, and the fault on its rank."""
+    """Runs the trainer with the arguments, and the fault on its rank."""
     name, rank, place, mark, _, *arguments = sys.argv[1:]
 
     def fault():
@@ -166,9 +179,7 @@ def main():
     if rank_info(os.environ).rank == int(rank):
         arguments += {"other_seed": ["seed=7"], "broken_settings": ["seed=many"]}.get(name, [])
         install(name, place, fault)
-    import train_memory
-
-    train_memory.main(arguments)
+    importlib.import_module("train" if TORCH else "train_memory").main(arguments)
 
 
 if __name__ == "__main__":
