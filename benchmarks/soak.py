@@ -1,10 +1,11 @@
 """Trains undisturbed once, then again and again with random ranks killed at random moments, and compares every byte.
 
 python benchmarks/soak.py                                      # 30 minutes of the demo, 2 ranks
+python benchmarks/soak.py --trainer torch                      # with PyTorch
 python benchmarks/soak.py --minutes 1 max_update=60 rec=...    # arguments of run.sh come last
 
-run.sh restarts the training from its newest checkpoint after each kill. What is compared is what the last checkpoints
-say of their files: SHA-256 of the backbone, of the running statistics, of all centers and of their momentum.
+run.sh, or pytorch/run.sh, restarts the training from its newest checkpoint after each kill. What is compared is what
+the last checkpoints say of their files: SHA-256 of the backbone, of the running statistics, of all centers and of their momentum.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ sys.path.insert(0, str(ROOT))
 from partial_fc.checkpoint import CheckpointFolder, read_manifest  # noqa: E402
 
 # Without verification and models in between: they cost time, and the last checkpoint shows more.
+SCRIPTS = {"mxnet": "run.sh", "torch": "pytorch/run.sh"}
+PROGRAMS = {b"train_memory.py", b"train.py"}
 SETTINGS = ["checkpoint_every=50", "baselines=False", "verify_every=100000", "save_every=100000"]
 
 
@@ -41,14 +44,15 @@ def ranks_of(models: Path) -> list[int]:
                 arguments = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:  # it has ended
                 continue
-            if f"models_root={models}".encode() in arguments and arguments[0].endswith(b"python"):
+            # torchrun has the program as a later argument.
+            if f"models_root={models}".encode() in arguments and PROGRAMS & set(arguments[:3]):
                 found.append(int(entry.name))
     return found
 
 
-def start(models: Path, arguments: list[str], log) -> subprocess.Popen:
-    """A training under run.sh that restarts by itself."""
-    command = ["bash", str(ROOT / "run.sh"), *SETTINGS, *arguments, f"models_root={models}"]
+def start(models: Path, script: str, arguments: list[str], log) -> subprocess.Popen:
+    """A training that restarts by itself."""
+    command = ["bash", str(ROOT / script), *SETTINGS, *arguments, f"models_root={models}"]
     return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "MAX_RESTARTS": "100000"})
 
 
@@ -70,10 +74,10 @@ def kill_a_rank(models: Path, job: subprocess.Popen) -> int:
     return 0
 
 
-def train(models: Path, arguments: list[str], waits: Iterator[float]) -> int:
+def train(models: Path, script: str, arguments: list[str], waits: Iterator[float]) -> int:
     """Trains to the end, killing a rank after each of these waits in seconds; returns the number of kills."""
     kills = 0
-    with open(f"{models}.log", "wb") as log, start(models, arguments, log) as job:
+    with open(f"{models}.log", "wb") as log, start(models, script, arguments, log) as job:
         for wait in waits:
             try:
                 job.wait(wait)
@@ -81,7 +85,7 @@ def train(models: Path, arguments: list[str], waits: Iterator[float]) -> int:
             except subprocess.TimeoutExpired:
                 kills += kill_a_rank(models, job)
     if job.returncode:
-        sys.exit(f"error: run.sh ended with {job.returncode}, see {models}.log")
+        sys.exit(f"error: {script} ended with {job.returncode}, see {models}.log")
     return kills
 
 
@@ -95,20 +99,22 @@ def outcome(models: Path) -> dict:
 def main() -> None:
     """Prints a line for each training and a last one for all; ends with 1 where a byte differed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trainer", choices=SCRIPTS, default="mxnet")
     parser.add_argument("--minutes", type=float, default=30, help="no disturbed training begins later than this")
     parser.add_argument("--longest", type=float, default=60, help="most seconds from one kill to the next")
     parser.add_argument("--kills", type=int, help="most of one training (no limit)")
     parser.add_argument("--seed", type=int, default=0, help="of ranks and moments")
     options, arguments = parser.parse_known_args()
     random.seed(options.seed)
+    script = SCRIPTS[options.trainer]
     work = Path(tempfile.mkdtemp(prefix="soak"))
-    train(work / "undisturbed", arguments, pauses(0, kills=0))
+    train(work / "undisturbed", script, arguments, pauses(0, kills=0))
     expected = outcome(work / "undisturbed")
     print(f"undisturbed: {expected['num_update']} updates", flush=True)
     begun, trainings, kills = time.monotonic(), 0, 0
     while trainings == 0 or time.monotonic() - begun < 60 * options.minutes:
         models = work / f"disturbed-{trainings}"
-        now = train(models, arguments, pauses(options.longest, options.kills))
+        now = train(models, script, arguments, pauses(options.longest, options.kills))
         trainings, kills = trainings + 1, kills + now
         same = outcome(models) == expected
         print(f"training {trainings}: {now} kills, {'every byte the same' if same else 'DIFFERENT'}", flush=True)

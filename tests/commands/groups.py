@@ -37,9 +37,9 @@ def run_with_fault(launcher, fault, rank, place, arguments, mark, **environment)
     """Runs two ranks with a fault, see with_fault.py."""
     if launcher == "torchrun" and not TORCH.exists():
         pytest.skip(needs_torch.kwargs["reason"])
-    program = ["tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
     interpreter = [] if launcher == "torchrun" else [sys.executable]
-    with started([*LAUNCH[launcher], *interpreter, *program, "--", *arguments], PYTHONPATH=SOURCES, **environment) as group:
+    program = [*interpreter, "tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
+    with started([*LAUNCH[launcher], *program, "--", *arguments], PYTHONPATH=SOURCES, **environment) as group:
         output, _ = group.communicate(timeout=LIMIT)
         end = time.monotonic() + LEAVE
         while (left := processes_with(mark)) and time.monotonic() < end:

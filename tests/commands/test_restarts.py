@@ -1,4 +1,4 @@
-"""run.sh restarts a failed training from the newest checkpoint of the same run."""
+"""run.sh, pytorch/run.sh and torchrun restart a failed training from the newest checkpoint."""
 
 import json
 import os
@@ -6,7 +6,8 @@ import re
 import signal
 
 import pytest
-from groups import checkpoints_in, ranks_with, started, wait_until
+from conftest import needs_torch
+from groups import LAUNCH, checkpoints_in, ranks_with, started, wait_until
 
 LIMIT = 60  # seconds
 
@@ -19,13 +20,14 @@ def arguments(settings):
 
 
 @pytest.mark.slow
-def test_restarts_finish_a_killed_training(arguments, tmp_path):
-    models = tmp_path / "models"
+@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
+def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
+    models, command = tmp_path / "models", ["bash", script, *arguments]
     # The checkpoints of an earlier training; the next one must not continue from them.
-    with started(["bash", "run.sh", *arguments, "max_update=6", "checkpoint_every=3", "--loss", "arcface"]) as group:
+    with started([*command, "max_update=6", "checkpoint_every=3", "--loss", "arcface"], NP="2") as group:
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0 and checkpoints_in(models) == [3, 6], output
-    with started(["bash", "run.sh", *arguments], MAX_RESTARTS="2") as group:
+    with started(command, MAX_RESTARTS="2", NP="2") as group:
         wait_until(lambda: len(ranks_with(models)) == 2)
         os.kill(ranks_with(models)[0], signal.SIGKILL)  # before training starts
         wait_until(lambda: list(models.glob("small-arcface-demo.*")))  # the earlier results have been moved aside
@@ -33,9 +35,24 @@ def test_restarts_finish_a_killed_training(arguments, tmp_path):
         os.kill(ranks_with(models)[1], signal.SIGKILL)
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0, output
-    assert re.findall(r"^run.sh: exit code \d+, restart (\d) of 2$", output, re.MULTILINE) == ["1", "2"], output
+    if script == "run.sh":
+        assert re.findall(r"^run.sh: exit code \d+, restart (\d) of 2$", output, re.MULTILINE) == ["1", "2"], output
     assert newest % 5 == 0 and re.search(r"resumes from update \d*[05],", output), output
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 50
+
+
+@needs_torch
+def test_torchrun_resumes_what_it_restarts(arguments, tmp_path):
+    models = tmp_path / "models"
+    command = [*LAUNCH["torchrun"], "--max-restarts=3", "train.py", "--resume", "auto", *arguments]
+    with started(command) as group:
+        wait_until(lambda: checkpoints_in(models), group)
+        os.kill(ranks_with(models)[0], signal.SIGKILL)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == 0, output
+    assert output.count("error: ") == 1 and re.search(r"resumes from update \d*[05], saved by 2 ranks", output), output
+    (training,) = models.glob("*/summary.json")
+    assert json.loads(training.read_text())["updates"] == 50
 
 
 def test_rejected_settings_are_not_retried(arguments, run):

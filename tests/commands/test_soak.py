@@ -3,17 +3,18 @@
 import sys
 
 import pytest
-from conftest import CLASSES
+from conftest import CLASSES, needs_torch
 
 from paths import ROOT
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_training_whose_ranks_are_killed_ends_like_an_undisturbed_one(run, faces):
+@pytest.mark.parametrize("trainer", ["mxnet", pytest.param("torch", marks=needs_torch)])
+def test_a_training_whose_ranks_are_killed_ends_like_an_undisturbed_one(trainer, run, faces):
     arguments = [f"rec={faces}", f"num_classes={CLASSES}", "batch_size=8", "max_update=60", "checkpoint_every=4"]
     soak = [sys.executable, ROOT / "benchmarks" / "soak.py", "--minutes", "0", "--longest", "3", "--kills", "2"]
-    result = run(*soak, *arguments, timeout=170)
+    result = run(*soak, "--trainer", trainer, *arguments, timeout=170, NP="2")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every byte the same" in result.stdout
     assert " with 0 kills" not in result.stdout

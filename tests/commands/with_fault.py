@@ -1,7 +1,7 @@
 """Runs a trainer with a fault:  python with_fault.py FAULT RANK PLACE MARK -- arguments
 
-Under torchrun it is train.py, else train_memory.py. RANK runs the function FAULT when it reaches PLACE, and writes the time to the file MARK. A number is the place after
-that update; install() has the others.
+Under torchrun it is train.py, else train_memory.py. RANK runs the function FAULT when it reaches PLACE, and writes the
+time to the file MARK. A number is the place after that update; install() has the others.
 """
 
 import errno
@@ -14,7 +14,6 @@ from pathlib import Path
 
 from partial_fc.distributed.env import rank_info, share_cores
 from partial_fc.distributed.signals import block_signals
-
 
 TORCH = "TORCHELASTIC_RUN_ID" in os.environ
 
