@@ -5,7 +5,8 @@ python benchmarks/soak.py --trainer torch                      # with PyTorch
 python benchmarks/soak.py --minutes 1 max_update=60 rec=...    # arguments of run.sh come last
 
 run.sh, or pytorch/run.sh, restarts the training from its newest checkpoint after each kill. What is compared is what
-the last checkpoints say of their files: SHA-256 of the backbone, of the running statistics, of all centers and of their momentum.
+the last checkpoints say of their files: SHA-256 of the backbone, of the running statistics, of all centers and of their
+momentum.
 """
 
 from __future__ import annotations
