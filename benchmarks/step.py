@@ -51,7 +51,7 @@ def main() -> None:
     framework = MXNetFramework()
     faces = framework.build_data(settings)
     _, schedule = resolve_schedule(settings, Epochs(faces.cursor.num_images, faces.cursor.global_batch))
-    module = framework.build_engine(settings, schedule, faces, settings.models_root)
+    module = framework.build_engine(settings, schedule, faces, settings.models_root, framework.conventions)
     dummies = framework.build_dummies(settings)
     for name, data in (("faces", faces), ("dummy images", dummies)):
         seconds, waited = measure(module, data)

@@ -45,7 +45,7 @@ def build_module(settings):
     framework = MXNetFramework()
     dummies = framework.build_dummies(settings)
     _, schedule = resolve_schedule(settings, Epochs(dummies.cursor.num_images, dummies.cursor.global_batch))
-    return framework.build_engine(settings, schedule, dummies, settings.models_root)
+    return framework.build_engine(settings, schedule, dummies, settings.models_root, framework.conventions)
 
 
 def peak() -> int:

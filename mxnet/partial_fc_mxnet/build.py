@@ -14,6 +14,8 @@ import horovod
 import mxnet as mx
 import numpy as np
 
+from partial_fc.checkpoint import Conventions
+from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.data.training_data import DUMMY_BATCHES
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
@@ -40,6 +42,7 @@ class MXNetFramework:
 
     collectives = collectives.OF_PROCESS
     command = "bash run.sh"
+    conventions = MXNET
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for MXNet": "model-symbol.json, model-0000.params",
@@ -115,7 +118,12 @@ class MXNetFramework:
         shape = _shape(settings)
         return DummyIter(settings.batch_size, shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size)
 
-    def build_engine(self, settings, schedule: Schedule, data, folder: str) -> SampleDistributeModule:
+    def read_pretrained(self, path: str, with_classes: bool) -> None:
+        """Returns None: partial_fc reads MXNet's files without MXNet."""
+
+    def build_engine(
+        self, settings, schedule: Schedule, data, folder: str, conventions: Conventions
+    ) -> SampleDistributeModule:
         """Builds the module, with the same initial parameters on every rank; its bank saves to ``folder``.
 
         Collectives: all-gathers ``together.memory_bank`` and ``together.module``, those of SampleDistributeModule.bind,
@@ -126,7 +134,9 @@ class MXNetFramework:
         """
         run_on_all_ranks = self.collectives.run_on_all_ranks
         bank = run_on_all_ranks("memory_bank", lambda: self.build_bank(settings, folder))
-        module, optimizer_params = run_on_all_ranks("module", lambda: self.build_module(settings, schedule, bank))
+        module, optimizer_params = run_on_all_ranks(
+            "module", lambda: self.build_module(settings, schedule, bank, conventions)
+        )
         mx.random.seed(settings.seed)  # the same weights on every rank
         module.bind(data.provide_data, for_training=True)
         initializer = mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)
@@ -151,7 +161,9 @@ class MXNetFramework:
             seed=settings.seed,
         )
 
-    def build_module(self, settings, schedule: Schedule, bank: MemoryBank) -> tuple[SampleDistributeModule, dict]:
+    def build_module(
+        self, settings, schedule: Schedule, bank: MemoryBank, conventions: Conventions
+    ) -> tuple[SampleDistributeModule, dict]:
         """Returns the module, and the ``optimizer_params`` of its backbone."""
         size = self.collectives.size
         backbone_lr, memory_bank_lr = learning_rates(settings, size)
@@ -160,6 +172,7 @@ class MXNetFramework:
             1.0 / (settings.batch_size * size),
             settings.momentum,
             settings.wd,
+            conventions.sums_gradients,
         )
         optimizer_params = {
             "learning_rate": backbone_lr,
@@ -169,13 +182,15 @@ class MXNetFramework:
             "rescale_grad": 1.0 / settings.batch_size,
         }
         module = SampleDistributeModule(
-            build_symbol(settings, settings.fp16),
+            build_symbol(settings, settings.fp16, conventions),
             MarginLoss(settings.margins, settings.loss_s, settings.embedding_size),
             bank,
             memory_optimizer,
             tile_classes=settings.tile_classes,
             logits_cache_mb=settings.logits_cache_mb,
             max_grad_norm=settings.max_grad_norm,
+            network=settings.network,
+            conventions=conventions,
         )
         return module, optimizer_params
 
@@ -188,13 +203,13 @@ class MXNetFramework:
         metadata: Callable[[int], Mapping[str, str]],
     ) -> tuple[CallBackModelSave, CallBackCenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers."""
-        symbol, prefix = build_symbol(settings, fp16=False), os.path.join(folder, "model")
+        symbol, prefix = build_symbol(settings, False, engine.conventions), os.path.join(folder, "model")
         export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
         model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)
         return model_save, CallBackCenterSave(engine.memory_bank, settings.save_every)
 
 
-def build_symbol(settings, fp16: bool) -> mx.sym.Symbol:
+def build_symbol(settings, fp16: bool, conventions: Conventions) -> mx.sym.Symbol:
     """Builds the backbone. Models are saved with fp16=False, which every device can run."""
     return get_symbol(
         settings.network,
@@ -204,6 +219,8 @@ def build_symbol(settings, fp16: bool) -> mx.sym.Symbol:
         bn_mom=settings.bn_mom,
         net_output=settings.net_output or None,
         fp16=fp16,
+        eps=conventions.eps,
+        pixel_scale=conventions.pixel_scale,
     )
 
 

@@ -11,6 +11,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
+from partial_fc.checkpoint import Conventions
+from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.layer.loss_scale import LossScale
 
 from . import collectives
@@ -20,7 +22,7 @@ from .layer.scaled_updater import ScaledUpdater
 from .ops import module_arrays
 from .ops.buffers import Buffers
 from .ops.device import rank_context
-from .optimizer import DistributedOptimizer
+from .optimizer import DistributedOptimizer, GradientSumSGD
 
 
 class DataParallelModule(EngineMethods):
@@ -33,16 +35,27 @@ class DataParallelModule(EngineMethods):
         symbol: One output, or the original's Group, see embedding_symbol.
         logger: Logger of the module.
         max_grad_norm: Maximum norm of the gradients, see ClippedUpdater; 0 disables clipping.
+        network: Name of the backbone, which determines the names of PyTorch's arrays; empty for another symbol.
+        conventions: Of the symbol and its momentum.
 
     Attributes:
         symbol: The backbone, with the embedding as its only output.
+        network, conventions: See above.
         size, rank, local_rank: Number of ranks and this rank's numbers, from Horovod.
         collectives: Those of this process.
         context: Device of this rank.
         loss_scale: LossScale of a backbone with float16 parameters, set by bind; else None.
     """
 
-    def __init__(self, symbol: mx.sym.Symbol, logger=logging, max_grad_norm: float = 0.0):
+    def __init__(
+        self,
+        symbol: mx.sym.Symbol,
+        logger=logging,
+        max_grad_norm: float = 0.0,
+        network: str = "",
+        conventions: Conventions = MXNET,
+    ):
+        self.network, self.conventions = network, conventions
         self.collectives = collectives.OF_PROCESS
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.context = rank_context(self.local_rank)
@@ -117,6 +130,8 @@ class DataParallelModule(EngineMethods):
             kvstore: Ignored, as Horovod sums the gradients.
             optimizer: Name of an MXNet optimizer, or an optimizer.
         """
+        if optimizer == "sgd" and self.conventions.sums_gradients:
+            optimizer = GradientSumSGD.__name__
         if isinstance(optimizer, str):
             names = dict(enumerate(module_arrays.parameter_names(self)))
             params = {"rescale_grad": 1.0 / self._module.data_shapes[0].shape[0], "multi_precision": True}

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import mxnet as mx
 import numpy as np
 
+from partial_fc.checkpoint.torch_names import with_mxnet_names
 from partial_fc.utils.text import some
 
 from .ops import module_arrays
@@ -29,11 +30,13 @@ class EngineMethods:
 
     Attributes:
         symbol: the backbone.
+        network: its name, see DataParallelModule.
         context: device of this rank.
         draws_random_numbers: whether the backbone has an operator that draws random numbers in training.
     """
 
     symbol: mx.sym.Symbol
+    network: str
     context: mx.Context
 
     @property
@@ -102,17 +105,15 @@ class EngineMethods:
         _, aux_params = module_arrays.export(self)
         return {f"aux:{name}": array.asnumpy() for name, array in aux_params.items()}
 
-    def read_weights(self, path: str) -> None:
-        """Returns None: partial_fc reads MXNet's files without MXNet."""
-
     def set_weights(self, arrays: Arrays) -> None:
-        """Sets all parameters and running statistics to those in ``arrays``.
+        """Sets all parameters and running statistics to those in ``arrays``, see Engine.set_weights.
 
         Raises:
             ValueError: One is missing or has another shape.
         """
         backbone = module_arrays.backbone(self)
         arg_params, aux_params = backbone.get_params()
+        arrays = self._named(arrays)
         backbone.set_params(*[_select(arrays, kind, own) for kind, own in (("arg", arg_params), ("aux", aux_params))])
 
     def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
@@ -125,7 +126,7 @@ class EngineMethods:
         Raises:
             ValueError: The states are those of another optimizer.
         """
-        backbone = module_arrays.backbone(self)
+        backbone, arrays = module_arrays.backbone(self), self._named(arrays)
         optimizer, updater = backbone._optimizer, backbone._updater
         unused = {name for name in arrays if name.startswith("state:")}
         for index, (name, weight) in enumerate(module_arrays.parameters(self).items()):
@@ -143,6 +144,9 @@ class EngineMethods:
                 f"it holds {some(sorted(unused))} of an optimizer that this training does not have: set momentum"
             )
         optimizer.num_update = num_update
+
+    def _named(self, arrays: Arrays) -> Arrays:
+        return with_mxnet_names(self.network, arrays) if self.network else arrays
 
 
 def _leaves(state, place: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:

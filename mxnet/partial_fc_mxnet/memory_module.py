@@ -17,6 +17,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
+from partial_fc.checkpoint import Conventions
+from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_source
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
@@ -51,10 +53,10 @@ class SampleDistributeModule(DataParallelModule):
         memory_optimizer: Updates the centers.
         logger: Logger of the module.
         tile_classes, logits_cache_mb: See TiledMarginSoftmax.
-        max_grad_norm: See DataParallelModule.
+        max_grad_norm, network, conventions: See DataParallelModule.
 
     Attributes:
-        symbol, size, rank, local_rank, collectives, context, loss_scale: See DataParallelModule.
+        symbol, size, rank, local_rank, collectives, context, loss_scale, network, conventions: See DataParallelModule.
         num_classes: C, the sum of the ranks' L; set by bind.
         num_update: Number of updates done.
         num_epoch: Number of the epoch of the last batch.
@@ -83,8 +85,10 @@ class SampleDistributeModule(DataParallelModule):
         tile_classes: int = 0,
         logits_cache_mb: int = LOGITS_CACHE_MB,
         max_grad_norm: float = 0.0,
+        network: str = "",
+        conventions: Conventions = MXNET,
     ):
-        super().__init__(symbol, logger, max_grad_norm)
+        super().__init__(symbol, logger, max_grad_norm, network, conventions)
         self.fc7_model = fc7_model
         self.memory_bank = memory_bank
         self.memory_optimizer = memory_optimizer

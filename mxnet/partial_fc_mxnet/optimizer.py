@@ -24,13 +24,17 @@ class MemoryBankSGDOptimizer:
         rescale_grad: 1 / (B * R), which turns the summed gradient into that of the mean loss.
         momentum: factor of the momentum.
         wd: weight decay.
+        sums_gradients: the convention of the momentum, see SGDParams.
     """
 
-    def __init__(self, lr_scheduler, rescale_grad: float, momentum: float = 0.9, wd: float = 5e-4):
+    def __init__(
+        self, lr_scheduler, rescale_grad: float, momentum: float = 0.9, wd: float = 5e-4, sums_gradients: bool = False
+    ):
         self.lr_scheduler = lr_scheduler
         self.rescale_grad = rescale_grad
         self.momentum = momentum
         self.wd = wd
+        self.sums_gradients = sums_gradients
 
     def update(
         self,
@@ -52,19 +56,45 @@ class MemoryBankSGDOptimizer:
             state_rows: (S,), on the CPU only, ``mom_rows`` of ``sgd_momentum``.
         """
         if weight.context.device_type == "cpu":
-            params = SGDParams(learning_rate, self.momentum, self.wd, self.rescale_grad)
+            params = SGDParams(learning_rate, self.momentum, self.wd, self.rescale_grad, self.sums_gradients)
             sgd_momentum(memory_of(weight), memory_of(grad), memory_of(state), params, inverse_norm, state_rows)
-        else:
-            mx.nd.sgd_mom_update(
-                weight,
-                grad,
-                state,
-                out=weight,
-                lr=learning_rate,
-                momentum=self.momentum,
-                wd=self.wd,
-                rescale_grad=self.rescale_grad,
-            )
+            return
+        update = sum_gradients_update if self.sums_gradients else mx.nd.sgd_mom_update
+        factors = {"momentum": self.momentum, "wd": self.wd, "rescale_grad": self.rescale_grad}
+        update(weight, grad, state, out=weight, lr=learning_rate, **factors)
+
+
+def sum_gradients_update(weight, grad, mom, out, lr: float, **factors) -> None:
+    """mom = momentum * mom + rescale_grad * grad + wd * weight; out = weight - lr * mom, see SGDParams.
+
+    Args:
+        weight, grad, mom, out: arrays of one shape, on any device; ``out`` may be ``weight``.
+        lr: learning rate.
+        factors: momentum, wd and rescale_grad.
+    """
+    # With the learning rate -1 the momentum sums gradients; the weights that this gives are not used.
+    mx.nd.sgd_mom_update(weight, grad, mom, out=mx.nd.empty(weight.shape, weight.context), lr=-1.0, **factors)
+    mx.nd.sgd_update(weight, mom, out=out, lr=lr, wd=0.0)
+
+
+@mx.optimizer.register
+class GradientSumSGD(mx.optimizer.SGD):
+    """MXNet's SGD with momentum that sums gradients, as that of torch.optim.SGD."""
+
+    def _update_impl(self, indices, weights, grads, states, multi_precision=False):
+        if not isinstance(indices, (tuple, list)):
+            indices, weights, grads, states = [indices], [weights], [grads], [states]
+        self._update_count(indices)
+        factors = {"momentum": self.momentum, "rescale_grad": self.rescale_grad}
+        for weight, grad, state, lr, wd in zip(weights, grads, states, self._get_lrs(indices), self._get_wds(indices)):
+            mom, master = state if multi_precision else (state, weight)
+            gradient = grad.astype(master.dtype, copy=False)
+            if mom is None:
+                mx.nd.sgd_update(master, gradient, out=master, lr=lr, wd=wd, rescale_grad=self.rescale_grad)
+            else:
+                sum_gradients_update(master, gradient, mom, out=master, lr=lr, wd=wd, **factors)
+            if master is not weight:
+                mx.nd.cast(master, dtype=weight.dtype, out=weight)
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):

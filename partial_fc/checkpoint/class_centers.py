@@ -66,11 +66,20 @@ class SavedClasses:
         weight, weight_mom = (_open_files(folder, kind) for kind in ("centers", "centers_mom"))
         if not weight:
             raise FileNotFoundError(f"{folder} has no 0_centers.param: it needs <rank>_centers.param of all ranks")
+        return cls.of_ranks(folder, weight, weight_mom)
+
+    @classmethod
+    def of_ranks(cls, folder: str, weight: Shards, weight_mom: Shards) -> SavedClasses:
+        """Returns the centers and momentum of all ranks in order, read from a folder; no momentum means zeros.
+
+        Raises:
+            ValueError: Their shapes differ; names the folder.
+        """
         if weight_mom and [len(array) for array in weight] != [len(array) for array in weight_mom]:
             raise ValueError(
                 f"{folder}: the files of centers and momentum have different numbers of rows; copy all of them again"
             )
-        if len({array.shape[1] for array in weight + weight_mom}) > 1:
+        if len({array.shape[1] for array in (*weight, *weight_mom)}) > 1:
             raise ValueError(f"{folder}: the files of centers have different embedding sizes; copy all of them again")
         return cls(weight, weight_mom or None)
 

@@ -1,14 +1,11 @@
-"""Converts the weights of a backbone between MXNet's arrays and a state_dict of PyTorch.
+"""Names of a backbone's arrays in checkpoints of MXNet and of PyTorch.
 
-MXNet names its arrays ``arg:<name>`` (parameters) and ``aux:<name>`` (running statistics). What differs besides names:
+MXNet's are ``arg:<name>`` (parameters), ``aux:<name>`` (running statistics) and ``state:<name>:<place>`` (momentum).
+PyTorch's have the key of the state_dict in place of the name. The numbers are the same, see conventions.py, except that
 
-- Pixels. MXNet's networks compute (x - 127.5) / 128 themselves, PyTorch's get (x - 127.5) / 127.5. The factor 255/256
-  goes into the first convolution, which has no bias, because a state_dict is read by programs that know only the
-  published normalization. It costs one rounding of float32, so a weight that goes there and back may change in its last
-  bit.
-- The batch norm of the embedding has the scale 1. MXNet ignores the stored one, PyTorch uses it.
-- PyTorch counts the batches of a batch norm, but does not use the number with a fixed momentum: it is 0.
-- Epsilon of the batch norms, which neither file contains: `EPS`. A network keeps the one it was trained with.
+- the batch norm of the embedding has the scale 1: MXNet ignores the stored one, PyTorch uses it;
+- PyTorch counts the batches of a batch norm, but does not use the number with a fixed momentum;
+- PyTorch has no momentum for what it does not train, such as that scale; MXNet has zeros.
 """
 
 from __future__ import annotations
@@ -21,10 +18,11 @@ from partial_fc.utils.text import some
 
 from .backbone_layers import ARRAYS, layers
 
-# Of the published models of each framework. The body of mbf has 1e-3 in both.
-EPS = {"mxnet": 2e-5, "torch": 1e-5}
-PIXELS = 255 / 256
+Arrays = dict[str, np.ndarray]
+
 COUNTER = "num_batches_tracked"
+# Scale and offset of the embedding's batch norm, which every network of MXNet has.
+SCALE, OFFSET = "arg:fc1_gamma", "arg:fc1_beta"
 
 
 def torch_names(network: str) -> dict[str, str]:
@@ -40,48 +38,55 @@ def torch_names(network: str) -> dict[str, str]:
     }
 
 
-def to_torch(network: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Converts weights of MXNet.
+def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """Renames arrays that have MXNet's names; others are returned as they are.
 
     Args:
         network: name of the backbone.
-        arrays: ``arg:<name>`` and ``aux:<name>`` -> float32.
-
-    Returns:
-        A state_dict: key -> float32, the counters int64.
+        arrays: by name; of float16 weights the float32 master copies are taken.
 
     Raises:
-        ValueError: They are not the weights of this network; the message has the first names that differ.
+        ValueError: They are not the arrays of this network; the message has the first names that differ.
     """
+    if OFFSET not in arrays:
+        return dict(arrays)
     names = torch_names(network)
-    require_same_names(names, arrays)
-    state: dict[str, np.ndarray] = {}
-    for layer in layers(network):
-        for mxnet, torch in ARRAYS[layer.kind].items():
-            state[torch.format(layer.torch)] = np.asarray(arrays[mxnet.format(layer.mxnet)], np.float32)
-        if layer.kind == "batch_norm":
-            state[f"{layer.torch}.{COUNTER}"] = np.zeros((), np.int64)
-    first, last = _ends(names)
-    state[names[first]] = _scaled(state[names[first]], PIXELS)
-    state[names[last]] = np.ones_like(state[names[last]])
-    return state
+    require_same_names(names, [name for name in arrays if not name.startswith("state:")])
+    renamed: Arrays = {}
+    for mxnet, key in names.items():
+        kind, _, name = mxnet.partition(":")
+        renamed[f"{kind}:{key}"] = _master_copy(arrays, mxnet)
+        momentum = arrays.get(f"state:{name}:", arrays.get(f"state:{name}:0"))
+        if momentum is not None:
+            renamed[f"state:{key}:"] = momentum
+    scale = f"arg:{names[SCALE]}"
+    renamed[scale] = np.ones_like(renamed[scale])
+    return renamed
 
 
-def to_mxnet(network: str, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Converts a state_dict to ``arg:<name>`` and ``aux:<name>`` -> float32, see `to_torch`.
+def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """Renames arrays that have PyTorch's names; others are returned as they are.
 
     Raises:
-        ValueError: It is not a state_dict of this network; the message has the first names that differ. Or the scale of
-            the embedding's batch norm is not 1, which MXNet's network cannot compute.
+        ValueError: They are not the arrays of this network; the message has the first names that differ. Or the scale
+            of the embedding's batch norm is not 1, which MXNet's network cannot compute.
     """
-    names = torch_names(network)
-    require_same_names(list(names.values()), [key for key in state if not key.endswith(COUNTER)])
-    arrays = {mxnet: np.asarray(state[torch], np.float32) for mxnet, torch in names.items()}
-    first, last = _ends(names)
-    if (arrays[last] != 1).any():
-        raise ValueError(f"{names[last]} is not 1 everywhere, but MXNet's {network} has no such scale")
-    arrays[first] = _scaled(arrays[first], 1 / PIXELS)
-    return arrays
+    names = {} if OFFSET in arrays else torch_names(network)
+    if f"arg:{names.get(OFFSET)}" not in arrays:
+        return dict(arrays)
+    keys = {mxnet: f"{mxnet.partition(':')[0]}:{key}" for mxnet, key in names.items()}
+    require_same_names(
+        list(keys.values()), [name for name in arrays if not (name.startswith("state:") or name.endswith(COUNTER))]
+    )
+    if (arrays[keys[SCALE]] != 1).any():
+        raise ValueError(f"{names[SCALE]} is not 1 everywhere, but MXNet's {network} has no such scale")
+    renamed = {mxnet: arrays[key] for mxnet, key in keys.items()}
+    if any(name.startswith("state:") for name in arrays):
+        for mxnet, key in names.items():
+            kind, _, name = mxnet.partition(":")
+            if kind == "arg":
+                renamed[f"state:{name}:"] = arrays.get(f"state:{key}:", np.zeros_like(renamed[mxnet]))
+    return renamed
 
 
 def require_same_names(expected: Collection[str], names: Collection[str]) -> None:
@@ -98,10 +103,11 @@ def require_same_names(expected: Collection[str], names: Collection[str]) -> Non
         raise ValueError(f"it {' and '.join(problems)}: these are weights of another network")
 
 
-def _ends(names: Mapping[str, str]) -> tuple[str, str]:
-    """Returns MXNet's names of the convolution of the pixels and of the scale of the embedding."""
-    return next(iter(names)), "arg:fc1_gamma"
-
-
-def _scaled(array: np.ndarray, factor: float) -> np.ndarray:
-    return (array.astype(np.float64) * factor).astype(np.float32)
+def _master_copy(arrays: Mapping[str, np.ndarray], mxnet: str) -> np.ndarray:
+    """The float32 weights of which ``arrays`` has float16 ones, or those in ``arrays``."""
+    array, master = arrays[mxnet], arrays.get(f"state:{mxnet.partition(':')[2]}:1")
+    if master is None:
+        return array
+    if not np.array_equal(master.astype(np.float16), array.astype(np.float16)):
+        raise ValueError("it holds the state of another optimizer than SGD: to take the weights, use --pretrained")
+    return master

@@ -195,12 +195,13 @@ class _Save:
 
 
 def progress(engine: Engine) -> dict[str, Any]:
-    """Returns counters, position in the data and loss scale as JSON."""
+    """Returns counters, position in the data, loss scale and conventions as JSON."""
     return {
         "num_update": engine.num_update,
         "num_epoch": engine.num_epoch,
         "data": engine.data_state,
         "loss_scale": engine.loss_scale and engine.loss_scale.state(),
+        "conventions": engine.conventions._asdict(),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from partial_fc.checkpoint import SavedClasses
+from partial_fc.checkpoint import Conventions, SavedClasses
 from partial_fc.data.batch_loader import ReadCounters
 from partial_fc.data.cursor import Cursor
 from partial_fc.distributed.collectives import Collectives
@@ -21,6 +21,7 @@ from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.sampling import WeightIndexSampler
 
+from .pretrained import Pretrained
 from .run_folder import ScalarWriter
 from .schedule import Schedule
 
@@ -90,6 +91,7 @@ class Engine(Protocol):
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         loss_scale: of a backbone in float16, else None.
         draws_random_numbers: whether a training step draws random numbers, such as those of dropout.
+        conventions: of weights and momentum.
     """
 
     num_classes: int | None
@@ -112,6 +114,9 @@ class Engine(Protocol):
 
     @property
     def on_gpu(self) -> bool: ...
+
+    @property
+    def conventions(self) -> Conventions: ...
 
     @property
     def draws_random_numbers(self) -> bool: ...
@@ -163,21 +168,11 @@ class Engine(Protocol):
     def statistics(self) -> Arrays:
         """Returns copies of this rank's running statistics on the host: ``aux:<name>`` -> float32 array."""
 
-    def read_weights(self, path: str) -> tuple[str, Arrays] | None:
-        """Reads weights from a file in a format that only the framework can read.
-
-        Args:
-            path: of the file, or of its folder.
-
-        Returns:
-            (path of the file, arrays for set_weights); None if there is no such file, or no such format.
-
-        Raises:
-            OSError, ValueError: the file cannot be read or is damaged; the message names it.
-        """
-
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics.
+
+        Args:
+            arrays: with the names of either trainer, see partial_fc.checkpoint.torch_names.
 
         Raises:
             ValueError: one is missing or has another shape.
@@ -274,9 +269,13 @@ class Framework(Protocol):
         source_folders: of the framework's part of this program.
         files: what a training writes in the framework's own formats: description -> names.
         command: that trains on this host.
+        conventions: of a new training.
     """
 
     command: str
+
+    @property
+    def conventions(self) -> Conventions: ...
 
     @property
     def collectives(self) -> Collectives: ...
@@ -317,7 +316,23 @@ class Framework(Protocol):
     def build_dummies(self, settings: Any) -> TrainingData:
         """Builds dummy batches of the same shapes as the training data, which cost nothing to read."""
 
-    def build_engine(self, settings: Any, schedule: Schedule, data: TrainingData, folder: str) -> Engine:
+    def read_pretrained(self, path: str, with_classes: bool) -> Pretrained | None:
+        """Reads weights from files in a format that only the framework can read.
+
+        Args:
+            path: of the file, or of its folder.
+            with_classes: whether to read the class centers.
+
+        Returns:
+            The weights; None if there is no such file, or no such format.
+
+        Raises:
+            OSError, ValueError: a file cannot be read or is damaged; the message names it.
+        """
+
+    def build_engine(
+        self, settings: Any, schedule: Schedule, data: TrainingData, folder: str, conventions: Conventions
+    ) -> Engine:
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
@@ -325,6 +340,7 @@ class Framework(Protocol):
             schedule: of the learning rates.
             data: of this rank.
             folder: where the centers are saved.
+            conventions: of what the training starts from.
 
         Raises:
             JobError: on every rank, if one fails.

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoint import Manifest, SavedClasses
+from partial_fc.checkpoint import Conventions, Manifest, SavedClasses
 from partial_fc.checkpoint.backbone import read_backbone
+from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.checkpoint.mxnet_params import named_arrays
 
 
@@ -19,12 +20,14 @@ class Pretrained(NamedTuple):
     Attributes:
         source: their path, for messages.
         weights: ``arg:<name>`` and ``aux:<name>`` -> float32 array.
+        conventions: of the weights.
         classes: centers and momentum by class; None if not requested.
     """
 
     source: str
     weights: dict[str, np.ndarray]
-    classes: SavedClasses | None
+    conventions: Conventions
+    classes: SavedClasses | None = None
 
 
 def pretrained_from_checkpoint(path: str, manifest: Manifest, with_classes: bool, rank: int, size: int) -> Pretrained:
@@ -34,36 +37,36 @@ def pretrained_from_checkpoint(path: str, manifest: Manifest, with_classes: bool
         OSError, ValueError: A file cannot be read; the message names it.
     """
     classes = SavedClasses.of_checkpoint(path, manifest) if with_classes else None
-    return Pretrained(path, read_backbone(path, manifest, rank, size), classes)
+    return Pretrained(path, read_backbone(path, manifest, rank, size), Conventions.of(manifest), classes)
 
 
-# Path -> (path of the file, weights as Engine.set_weights takes them), or None if there is no file of the framework.
-ReadWeights = Callable[[str], tuple[str, dict[str, np.ndarray]] | None]
+# See Framework.read_pretrained.
+ReadFiles = Callable[[str, bool], Pretrained | None]
 
 
-def pretrained_from_files(path: str, with_classes: bool, read_weights: ReadWeights = lambda path: None) -> Pretrained:
+def pretrained_from_files(
+    path: str, with_classes: bool, read_files: ReadFiles = lambda path, with_classes: None
+) -> Pretrained:
     """Reads a file of the framework, or a ``.params`` file and the ``<rank>_centers.param`` of all ranks beside it.
 
     Args:
         path: of the file, or of the folder that contains it and no other ``.params`` file.
         with_classes: whether to read the class centers.
-        read_weights: see Engine.read_weights.
+        read_files: see Framework.read_pretrained.
 
     Raises:
         OSError, ValueError: A file is missing or damaged; the message names it.
     """
-    own = read_weights(path)
+    own = read_files(path, with_classes)
     if own is not None:
-        if with_classes:
-            raise ValueError(f"{own[0]} has no class centers: give a checkpoint, or leave class_map empty")
-        return Pretrained(*own, classes=None)
+        return own
     path = _params_file(path)
     try:
         arrays = named_arrays(path)
     except ValueError as error:
         raise ValueError(f"cannot read the parameters in {path}: {error}") from None
     weights = {name: array.astype(np.float32) for name, array in arrays.items()}
-    return Pretrained(path, weights, SavedClasses.of_original(os.path.dirname(path)) if with_classes else None)
+    return Pretrained(path, weights, MXNET, SavedClasses.of_original(os.path.dirname(path)) if with_classes else None)
 
 
 def _params_file(path: str) -> str:

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoint import CheckpointFolder, read_class_map
+from partial_fc.checkpoint import CheckpointFolder, Conventions, read_class_map
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.data.cursor import Place
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
 
-from .engine import Engine
-from .pretrained import Pretrained, ReadWeights, pretrained_from_checkpoint, pretrained_from_files
+from .engine import Engine, Framework
+from .pretrained import Pretrained, ReadFiles, pretrained_from_checkpoint, pretrained_from_files
 from .run_folder import begin_run, begun_by
 from .saved_training import SavedTraining
 
@@ -30,12 +30,14 @@ class ResumePlan(NamedTuple):
         in_folder: whether it is in this training's output folder.
         keep_folder: whether the training continues in the output folder as it is.
         messages: to log once the log file is open.
+        pretrained: weights to start from; None for none.
     """
 
     checkpoint: SavedTraining | None
     in_folder: bool
     keep_folder: bool
     messages: list[str]
+    pretrained: Pretrained | None = None
 
     @property
     def num_update(self) -> int:
@@ -51,6 +53,12 @@ class ResumePlan(NamedTuple):
     def resumed_update(self) -> int | None:
         """Update of the checkpoint in the output folder that the training resumes from; None for none."""
         return self.num_update if self.in_folder else None
+
+    def conventions(self, own: Conventions) -> Conventions:
+        """Returns those of what the training starts from; ``own`` are those of a new training."""
+        if self.checkpoint:
+            return self.checkpoint.conventions
+        return self.pretrained.conventions._replace(sums_gradients=own.sums_gradients) if self.pretrained else own
 
 
 def run_name() -> str:
@@ -147,7 +155,10 @@ def same_path(first: str, second: str) -> bool:
 
 
 def read_pretrained(
-    path: str, with_classes: bool, collectives: Collectives, read_weights: ReadWeights = lambda path: None
+    path: str,
+    with_classes: bool,
+    collectives: Collectives,
+    read_files: ReadFiles = lambda path, with_classes: None,
 ) -> Pretrained:
     """Reads the weights of a backbone and, if requested, class centers.
 
@@ -155,18 +166,16 @@ def read_pretrained(
 
     Args:
         path: of a checkpoint's folder, a ``.params`` file, or the folder of one, which also has the
-            ``<rank>_centers.param`` of all ranks; or what ``read_weights`` reads.
+            ``<rank>_centers.param`` of all ranks; or what ``read_files`` reads.
         with_classes: whether to read the class centers.
         collectives: between the ranks.
-        read_weights: see Engine.read_weights.
+        read_files: see Framework.read_pretrained.
 
     Raises:
         JobError: On every rank, if a file is missing or damaged; the message names it.
     """
     if not os.path.exists(os.path.join(path, MANIFEST)):
-        return collectives.run_on_all_ranks(
-            "pretrained", lambda: pretrained_from_files(path, with_classes, read_weights)
-        )
+        return collectives.run_on_all_ranks("pretrained", lambda: pretrained_from_files(path, with_classes, read_files))
     manifest = SavedTraining.open(path, collectives).manifest
     return collectives.run_on_all_ranks(
         "pretrained",
@@ -174,15 +183,24 @@ def read_pretrained(
     )
 
 
-def load_pretrained(settings, engine: Engine) -> None:
-    """Sets an engine's parameters to those of ``settings.pretrained``, and its centers by ``settings.class_map``.
+def with_pretrained(plan: ResumePlan, settings, framework: Framework) -> ResumePlan:
+    """Adds the weights of ``settings.pretrained`` to a plan without a checkpoint, see read_pretrained."""
+    if plan.checkpoint or not settings.pretrained:
+        return plan
+    with_classes, read_files = bool(settings.class_map), framework.read_pretrained
+    return plan._replace(
+        pretrained=read_pretrained(settings.pretrained, with_classes, framework.collectives, read_files)
+    )
 
-    Collectives: those of read_pretrained, all-gathers ``agree`` and ``together.take_pretrained``.
+
+def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> None:
+    """Sets an engine's parameters to those of ``pretrained``, and its centers by ``settings.class_map``.
+
+    Collectives: all-gathers ``agree`` and ``together.take_pretrained``.
 
     Raises:
-        JobError: On every rank, if the weights cannot be read or do not fit.
+        JobError: On every rank, if the weights do not fit.
     """
-    pretrained = read_pretrained(settings.pretrained, bool(settings.class_map), engine.collectives, engine.read_weights)
     # Each rank reads the file of its own host; the running statistics of a checkpoint differ between ranks.
     same = {name: array for name, array in pretrained.weights.items() if not name.startswith("aux:")}
     engine.collectives.assert_same_on_all_ranks({"pretrained weights": arrays_digest(same)})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from partial_fc.checkpoint import CheckpointFolder, Manifest, SavedClasses, verify_share
+from partial_fc.checkpoint import CheckpointFolder, Conventions, Manifest, SavedClasses, verify_share
 from partial_fc.checkpoint.backbone import read_backbone
 from partial_fc.data.cursor import Place
 from partial_fc.distributed.collectives import Collectives
@@ -22,11 +22,12 @@ class SavedTraining:
     Attributes:
         path: its folder.
         manifest: see Manifest.
+        conventions: see Conventions.
         class_map: (C,) int64 or None, see CenterBank.take; set it before ``restore`` to resume with other classes.
     """
 
     def __init__(self, path: str, manifest: Manifest):
-        self.path, self.manifest = path, manifest
+        self.path, self.manifest, self.conventions = path, manifest, Conventions.of(manifest)
         self.class_map: np.ndarray | None = None
 
     @property
@@ -48,10 +49,9 @@ class SavedTraining:
             JobError: On every rank, if a file is missing or damaged, or if this is no checkpoint; names the file.
         """
         rank, size = collectives.rank, collectives.size
-        manifest = collectives.run_on_all_ranks(
-            "checkpoint.verify", lambda: verify_share(path, rank, size, collectives.report_progress)
+        return collectives.run_on_all_ranks(
+            "checkpoint.verify", lambda: cls(path, verify_share(path, rank, size, collectives.report_progress))
         )
-        return cls(path, manifest)
 
     @classmethod
     def newest(
@@ -118,6 +118,8 @@ class SavedTraining:
             raise ValueError(f"cannot resume from {self.path}: {error}") from None
 
     def _check_sizes(self, engine: Engine) -> None:
+        if engine.conventions != self.conventions:
+            raise ValueError(f"it has {self.conventions}, but the engine was built with {engine.conventions}")
         manifest, own = self.manifest, engine.memory_bank.embedding_size
         if manifest.embedding_size != own:
             raise ValueError(

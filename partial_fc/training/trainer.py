@@ -105,7 +105,9 @@ def train(settings, framework: Framework) -> None:
     collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
     _require_shared_folder(settings, folder, collectives)
     with RunFolder(folder, collectives.rank, settings.max_update, plan.num_update, framework.open_writer) as run_folder:
-        engine = framework.build_engine(settings, schedule, data, folder)
+        plan = resume.with_pretrained(plan, settings, framework)
+        conventions = plan.conventions(framework.conventions)
+        engine = framework.build_engine(settings, schedule, data, folder, conventions)
         trainer = Trainer(settings, framework, engine, data, run_folder, plan, facts)
         trainer.set_up()
         trainer.load_checkpoint()
@@ -212,8 +214,8 @@ class Trainer:
         """
         checkpoint = self.plan.checkpoint
         if checkpoint is None:
-            if self.settings.pretrained:
-                resume.load_pretrained(self.settings, self.engine)
+            if self.plan.pretrained:
+                resume.take_pretrained(self.plan.pretrained, self.settings, self.engine)
             if self.settings.baselines:
                 self.baselines = self.verification.measure_baselines(self.settings.image_size)
         else:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from partial_fc.checkpoint import Conventions
+from partial_fc.checkpoint.conventions import TORCH
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.training_data import DUMMY_BATCHES, FaceData
 from partial_fc.data.transforms import Augmentation
@@ -22,13 +24,14 @@ from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.schedule import Schedule
 from partial_fc.utils.text import plural
 
-from .backbones import get_model
+from .backbones import Backbone, get_model
 from .collectives import OF_PROCESS, uses_gpu
 from .engine import TorchEngine
 from .image_data import DummyImages, ImageBatch, face_data
 from .layer.margin_losses import CombinedMarginLoss
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
+from .published_files import read_pretrained
 from .saving import TorchCenterSave, TorchModelSave
 
 
@@ -46,6 +49,7 @@ class TorchFramework:
 
     collectives = OF_PROCESS
     command = "bash pytorch/run.sh"
+    read_pretrained = staticmethod(read_pretrained)
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",
@@ -65,6 +69,12 @@ class TorchFramework:
     def device(self) -> torch.device:
         """The GPU of this rank, or the CPU."""
         return torch.device("cuda", self.collectives.local_rank) if self._uses_gpu else torch.device("cpu")
+
+    @property
+    def conventions(self) -> Conventions:
+        """Those of a new training."""
+        own = self.backbone
+        return TORCH._replace(eps=own.eps, pixel_scale=own.pixel_scale) if isinstance(own, Backbone) else TORCH
 
     def versions(self) -> dict[str, str]:
         """Returns the version of PyTorch."""
@@ -135,7 +145,7 @@ class TorchFramework:
         pinned = self.device.type == "cuda"
         return DummyImages(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size, pinned)
 
-    def build_engine(self, settings, schedule: Schedule, data, folder: str) -> TorchEngine:
+    def build_engine(self, settings, schedule: Schedule, data, folder: str, conventions: Conventions) -> TorchEngine:
         """Builds the engine, with the same initial parameters on every rank; its centers are saved to ``folder``.
 
         Collectives: all-gathers ``together.memory_bank`` and ``together.module``; the broadcasts of
@@ -145,8 +155,8 @@ class TorchFramework:
             JobError: On every rank, if one fails.
         """
         job = self.collectives
-        layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder))
-        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings))
+        layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, conventions))
+        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, conventions))
         backbone_lr, center_lr = learning_rates(settings, job.size)
 
         def rates(num_update: int) -> tuple[float, float]:
@@ -164,7 +174,7 @@ class TorchFramework:
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
         )
 
-    def build_layer(self, settings, folder: str) -> PartialFC:
+    def build_layer(self, settings, folder: str, conventions: Conventions) -> PartialFC:
         """Builds the layer of this rank, which saves its centers in ``folder``."""
         return PartialFC(
             margin_softmax=CombinedMarginLoss(settings.loss_s, *settings.margins),
@@ -174,6 +184,7 @@ class TorchFramework:
             prefix=folder,
             momentum=settings.momentum,
             weight_decay=settings.wd,
+            sums_gradients=conventions.sums_gradients,
             seed=settings.seed,
             collectives=self.collectives,
             tile_classes=settings.tile_classes,
@@ -184,7 +195,7 @@ class TorchFramework:
             device=self.device,
         )
 
-    def build_backbone(self, settings) -> nn.Module:
+    def build_backbone(self, settings, conventions: Conventions) -> nn.Module:
         """Returns the user's backbone, or builds the network of the settings, on the device of this rank.
 
         Raises:
@@ -202,6 +213,8 @@ class TorchFramework:
             num_features=settings.embedding_size,
             image_size=settings.image_size,
         )
+        if isinstance(backbone, Backbone):
+            backbone.eps, backbone.pixel_scale = conventions.eps, conventions.pixel_scale
         # Convolutions read the pixels as they lie: a fifth to a third faster on CPUs, and what tensor cores take.
         return backbone.to(self.device, memory_format=torch.channels_last)
 

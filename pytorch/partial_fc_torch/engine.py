@@ -16,11 +16,15 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from partial_fc.checkpoint import Conventions
+from partial_fc.checkpoint.conventions import TORCH
+from partial_fc.checkpoint.torch_names import with_torch_names
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.utils.text import some
 
 from . import weights
+from .backbones import Backbone
 from .bank import TorchBank
 from .collectives import average_gradients_one_by_one, average_tensors
 from .image_data import ImageBatch
@@ -30,7 +34,7 @@ from .pixels import normalized, to_images
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
-STATE = "state:{}:"  # the momentum of a parameter, in the convention of torch.optim.SGD
+STATE = "state:{}:"  # the momentum of a parameter
 # Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
@@ -46,7 +50,7 @@ class TorchEngine:
         backbone: any module from normalized images (B, 3, H, W) to embeddings (B, E), on its device.
         layer: PartialFC on the same device.
         rates: number of an update, from 1 -> learning rates of (backbone, centers).
-        network: name of the backbone, see weights.set_weights.
+        network: name of the backbone, which determines the names of MXNet's arrays.
         momentum, weight_decay: of the backbone's SGD; the decay acts on all parameters.
         max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
@@ -77,7 +81,7 @@ class TorchEngine:
         self.collectives = layer.collectives
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
-        self.max_grad_norm, self.autocast = max_grad_norm, autocast
+        self.max_grad_norm, self.autocast, self._weight_decay = max_grad_norm, autocast, weight_decay
         self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
         self.num_epoch = 0
         self.data_state: dict[str, Any] | None = None
@@ -97,6 +101,18 @@ class TorchEngine:
         if self.collectives.size > 2 and not self.on_gpu:
             parallel.register_comm_hook(None, average_gradients_one_by_one)
         return parallel
+
+    @property
+    def conventions(self) -> Conventions:
+        """Of weights and momentum."""
+        if not isinstance(self.backbone, Backbone):
+            return TORCH._replace(sums_gradients=self.layer.sums_gradients)
+        return Conventions(self.backbone.eps, self.backbone.pixel_scale, self.layer.sums_gradients)
+
+    @property
+    def _sign(self) -> np.float32:
+        """Of saved momentum, beside the optimizer's: torch.optim.SGD subtracts steps that MXNet adds."""
+        return np.float32(1 if self.layer.sums_gradients else -1)
 
     @property
     def on_gpu(self) -> bool:
@@ -145,18 +161,26 @@ class TorchEngine:
         self._optimizer.zero_grad()
         scale = self.loss_scale.scale if self.loss_scale else 1.0
         features.backward((gradient * scale).to(features.dtype))
-        self._optimizer.param_groups[0]["lr"] = learning_rate
         if self._clip(scale):
-            self._optimizer.step()
+            self._update(learning_rate)
         return loss
+
+    def _update(self, learning_rate: float) -> None:
+        """Updates the backbone; momentum that sums steps gets the gradients of this step times its learning rate."""
+        group = self._optimizer.param_groups[0]
+        if self.layer.sums_gradients:
+            group["lr"], group["weight_decay"] = learning_rate, self._weight_decay
+        else:
+            group["lr"], group["weight_decay"] = 1.0, learning_rate * self._weight_decay
+            torch._foreach_mul_(self._gradients(), learning_rate)
+        self._optimizer.step()
 
     def _clip(self, scale: float) -> bool:
         """Divides the gradients by the loss scale and clips them; returns whether they are finite, as on all ranks."""
         if self.loss_scale is None and not self.max_grad_norm:
             return True
-        gradients = [parameter.grad for parameter in self._trained if parameter.grad is not None]
         if scale != 1:
-            torch._foreach_div_(gradients, scale)
+            torch._foreach_div_(self._gradients(), scale)
         norm = nn.utils.clip_grad_norm_(self._trained, self.max_grad_norm or float("inf"))
         if self.loss_scale is None:
             return True
@@ -165,6 +189,9 @@ class TorchEngine:
             return False
         self.loss_scale.passed()
         return True
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [parameter.grad for parameter in self._trained if parameter.grad is not None]
 
     def wait_for_update(self) -> None:
         """Returns when the last update is complete."""
@@ -208,11 +235,11 @@ class TorchEngine:
 
     def parameters(self) -> Arrays:
         """Returns copies of parameters and momentum on the host; they are the same on every rank."""
-        arrays = weights.parameter_arrays(self.backbone)
-        return {**arrays, **{name: tensor.to("cpu", copy=True).numpy() for name, tensor in self._momentum().items()}}
+        momentum = {name: self._sign * tensor.cpu().numpy() for name, tensor in self._momentum().items()}
+        return {**weights.parameter_arrays(self.backbone), **momentum}
 
     def _momentum(self) -> dict[str, torch.Tensor]:
-        """Returns the momentum by its name in a checkpoint; {} if the optimizer has none."""
+        """Returns the optimizer's momentum by its name in a checkpoint; {} if it has none."""
         state = self._optimizer.state
         buffers = {
             STATE.format(name): state.get(parameter, {}).get("momentum_buffer")
@@ -224,10 +251,6 @@ class TorchEngine:
         """Returns copies of the running statistics on the host; every rank has those of its own images."""
         return weights.statistic_arrays(self.backbone)
 
-    def read_weights(self, path: str) -> tuple[str, Arrays] | None:
-        """Reads a state_dict, see Engine.read_weights."""
-        return weights.read_weights(path)
-
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics to those in ``arrays``, see weights.set_weights."""
         weights.set_weights(self.backbone, arrays, self.network)
@@ -238,7 +261,10 @@ class TorchEngine:
         Raises:
             ValueError: Momentum is missing, or that of another optimizer or framework.
         """
-        saved, own = {name: array for name, array in arrays.items() if name.startswith("state:")}, self._momentum()
+        named, own = with_torch_names(self.network, arrays), self._momentum()
+        # MXNet has momentum, all zeros, for parameters that are not trained.
+        frozen = {STATE.format(name) for name, value in self.backbone.named_parameters() if not value.requires_grad}
+        saved = {name: array for name, array in named.items() if name.startswith("state:") and name not in frozen}
         names = {STATE.format(name) for name, _ in self.backbone.named_parameters()}
         unknown = sorted(saved.keys() - names)
         if unknown:
@@ -250,4 +276,4 @@ class TorchEngine:
             content = "momentum" if saved else "no momentum"
             raise ValueError(f"it holds {content} of the backbone, this training has another optimizer: set momentum")
         for name, array in saved.items():
-            own[name].copy_(torch.from_numpy(np.array(array)).reshape(own[name].shape))
+            own[name].copy_(torch.from_numpy(self._sign * array).reshape(own[name].shape))

@@ -69,10 +69,11 @@ class PartialFC(ShardedCenters):
         resume: reads the files of :meth:`save_params`.
         prefix: folder of the files.
         momentum, weight_decay: of the update.
+        sums_gradients: the convention of the momentum, see SGDParams.
         device: see ShardedCenters; None is the GPU ``local_rank`` if there are GPUs, otherwise the CPU.
 
     Attributes:
-        weight_mom: (L, E) float32 in the convention of torch.optim.SGD, a sum of gradients.
+        weight_mom: (L, E) float32, a sum of gradients as in torch.optim.SGD, or of steps.
         learning_rate: of the next update; has to be set before it.
 
     Raises:
@@ -97,6 +98,7 @@ class PartialFC(ShardedCenters):
         prefix: str = "./",
         momentum: float = 0.9,
         weight_decay: float = 5e-4,
+        sums_gradients: bool = True,
         device: torch.device | str | None = None,
         **arguments,
     ):
@@ -106,6 +108,7 @@ class PartialFC(ShardedCenters):
         self._require_rank(rank, world_size)
         self.momentum = momentum
         self.weight_decay = weight_decay
+        self.sums_gradients = sums_gradients
         self.learning_rate: float | None = None
         self.weight.requires_grad_(False)
         self.register_buffer("weight_mom", self._allocate("weight_mom", device))
@@ -189,7 +192,8 @@ class PartialFC(ShardedCenters):
     def _center_gradient(self, step: Step) -> SGDUpdate:
         if self.learning_rate is None:
             raise ValueError("PartialFC has no learning rate: set its attribute learning_rate before the first update")
-        params = SGDParams(self.learning_rate, self.momentum, self.weight_decay, step.gradient_scale, True)
+        rates = self.learning_rate, self.momentum, self.weight_decay
+        params = SGDParams(*rates, step.gradient_scale, self.sums_gradients)
         staged = step.centers.staged
         return SGDUpdate(*(staged[1:] if staged else (self.weight, self.weight_mom)), params)
 

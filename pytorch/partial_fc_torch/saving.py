@@ -12,9 +12,10 @@ from partial_fc.utils.atomic_io import replace_file
 
 from .engine import TorchEngine
 from .onnx_export import OnnxExport
-from .weights import FILES
+from .published_files import STATE_DICTS
+from .weights import published_state
 
-BACKBONE = FILES[0]
+BACKBONE = STATE_DICTS[0]
 
 
 class TorchModelSave(SaveCallback):
@@ -46,13 +47,8 @@ class TorchModelSave(SaveCallback):
         self.engine.collectives.on_rank_zero("save_model", self._write, num_update)
 
     def _write(self, num_update: int) -> None:
-        state = {
-            # contiguous: another program need not know channels_last
-            name: tensor.detach().cpu().contiguous()
-            for name, tensor in self.engine.backbone.state_dict().items()
-        }
         content = io.BytesIO()
-        torch.save(state, content)
+        torch.save(published_state(self.engine.backbone), content)
         replace_file(os.path.join(self.folder, BACKBONE), [content.getbuffer()])
         # Last: if the export fails, the state_dict is written and the previous ONNX file stays.
         replace_file(os.path.join(self.folder, ONNX_NAME), [self.export(num_update)])

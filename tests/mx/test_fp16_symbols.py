@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import default
+from partial_fc.checkpoint.conventions import MXNET
 from partial_fc_mxnet import build
 from partial_fc_mxnet.ops.module_arrays import all_finite
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
@@ -68,7 +69,7 @@ def test_pixels_are_exact_in_float16():
 
 def test_saved_symbol_is_float32():
     config = default.generate_config(network_name="r18", changes={"fp16": True})
-    saved = build.build_symbol(config, fp16=False)
+    saved = build.build_symbol(config, False, MXNET)
     assert saved.tojson() == get_symbol("r18", config.embedding_size).tojson()
     assert "float16" not in saved.tojson()
 

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from drawn_weights import mxnet_weights
-from partial_fc.checkpoint.torch_names import EPS, to_torch, torch_names
+from partial_fc.checkpoint.conventions import MXNET, TORCH
+from partial_fc.checkpoint.torch_names import torch_names
 from partial_fc.inference.parity import random_faces
 from partial_fc_torch.backbones import NETWORKS, get_model
+from partial_fc_torch.weights import set_weights
 from paths import ROOT
 
 RECORDED = json.loads((ROOT / "tests" / "assets" / "mxnet_embeddings.json").read_text())
@@ -26,18 +28,18 @@ def embed(model):
 def build(network, eps):
     """The network with MXNet's weights."""
     model = get_model(network, num_features=len(RECORDED[network][0]), eps=eps)
-    state = to_torch(network, mxnet_weights(network, model.state_dict()))
-    model.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
+    model.pixel_scale = MXNET.pixel_scale
+    set_weights(model, mxnet_weights(network, model.state_dict()), network)
     return model
 
 
 @pytest.mark.parametrize("network", sorted(RECORDED))
 def test_embeddings_are_those_of_mxnet(network):
-    np.testing.assert_allclose(embed(build(network, EPS["mxnet"])), RECORDED[network], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(embed(build(network, MXNET.eps)), RECORDED[network], rtol=0, atol=1e-5)
 
 
 def test_another_epsilon_gives_other_embeddings():
-    assert np.abs(embed(build("r18", EPS["torch"])) - RECORDED["r18"]).max() > 2e-5
+    assert np.abs(embed(build("r18", TORCH.eps)) - RECORDED["r18"]).max() > 2e-5
 
 
 @pytest.mark.parametrize("network", NETWORKS)

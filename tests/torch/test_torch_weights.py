@@ -7,11 +7,13 @@ from test_mxnet_weights import RECORDED, embed
 from torch import nn
 
 from drawn_weights import mxnet_weights
+from partial_fc.checkpoint.conventions import MXNET, TORCH
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.training.pretrained import pretrained_from_files
 from partial_fc.utils.atomic_io import replace_file
-from partial_fc_torch.backbones import get_model
-from partial_fc_torch.weights import parameter_arrays, read_weights, set_weights, statistic_arrays
+from partial_fc_torch.backbones import NETWORKS, get_model
+from partial_fc_torch.published_files import read_pretrained
+from partial_fc_torch.weights import parameter_arrays, published_state, set_weights, statistic_arrays
 
 
 def small(seed=0, **options):
@@ -30,24 +32,76 @@ def same(model, other):
 @pytest.mark.parametrize("name", ["backbone.pth", "model.pt"])
 @pytest.mark.parametrize("of_folder", [False, True])
 def test_a_state_dict_of_pytorch(tmp_path, name, of_folder):
-    saved, model = small(), small(seed=1, eps=2e-5)
+    saved, model = small(), small(seed=1)
     torch.save(saved.state_dict(), tmp_path / name)
-    torch.save(torch.zeros(3, 8), tmp_path / "rank_0_softmax_weight.pt")  # which lies beside it
     path = str(tmp_path if of_folder else tmp_path / name)
-    pretrained = pretrained_from_files(path, with_classes=False, read_weights=read_weights)
-    assert (pretrained.source, pretrained.classes) == (str(tmp_path / name), None)
+    pretrained = pretrained_from_files(path, False, read_pretrained)
+    assert pretrained._replace(weights=None) == (str(tmp_path / name), None, TORCH, None)
     assert not same(model, saved)
     set_weights(model, pretrained.weights, "small")
-    assert same(model, saved) and model.eps == 1e-5
-    with pytest.raises(ValueError, match=f"{name} has no class centers: give a checkpoint, or leave class_map empty"):
-        pretrained_from_files(path, with_classes=True, read_weights=read_weights)
+    assert same(model, saved)
+    with pytest.raises(ValueError, match=f"{tmp_path} has no class centers, rank_0_softmax_weight.pt or checkpoint_g"):
+        pretrained_from_files(path, True, read_pretrained)
+
+
+def centers_of_ranks(*ranks):
+    """Centers (L, 3) of as many ranks as there are L."""
+    return [torch.randn(rows, 3) for rows in ranks]
+
+
+@pytest.mark.parametrize("with_momentum", [False, True])
+def test_centers_beside_a_state_dict(tmp_path, with_momentum):
+    torch.save(small().state_dict(), tmp_path / "backbone.pth")
+    weight, momentum = centers_of_ranks(3, 3, 2), centers_of_ranks(3, 3, 2)
+    for rank in range(3):
+        torch.save(weight[rank], tmp_path / f"rank_{rank}_softmax_weight.pt")
+        if with_momentum:
+            torch.save(momentum[rank], tmp_path / f"rank_{rank}_softmax_weight_mom.pt")
+    classes = read_pretrained(str(tmp_path), True).classes
+    assert classes.num_classes == 8
+    some = np.array([7, 0, 3])
+    np.testing.assert_array_equal(classes.rows("weight", some), torch.cat(weight)[some])
+    expected = torch.cat(momentum)[some] if with_momentum else np.zeros((3, 3))
+    np.testing.assert_array_equal(classes.rows("weight_mom", some), expected)
+
+
+def test_checkpoints_of_arcface_torch(tmp_path):
+    saved, model, weight = small(), small(seed=1), centers_of_ranks(3, 2)
+    for rank in range(2):
+        fc = {"weight": weight[rank]}
+        optimizer = {"state": {}, "param_groups": [{"lr": 0.1}]}
+        content = {"epoch": 3, "state_dict_backbone": saved.state_dict(), "state_dict_softmax_fc": fc}
+        torch.save({**content, "state_optimizer": optimizer}, tmp_path / f"checkpoint_gpu_{rank}.pt")
+    pretrained = read_pretrained(str(tmp_path), True)
+    assert pretrained.source == str(tmp_path / "checkpoint_gpu_0.pt")
+    np.testing.assert_array_equal(pretrained.classes.rows("weight", np.arange(5)), torch.cat(weight))
+    set_weights(model, pretrained.weights, "small")
+    assert same(model, saved)
+
+
+@pytest.mark.parametrize("name", ["rank_1_softmax_weight.pt", "rank_1_softmax_weight_mom.pt", "checkpoint_gpu_1.pt"])
+@pytest.mark.parametrize("content", ["pickle", "of another rank", "no centers"])
+def test_damaged_centers_are_named_and_no_code_is_run(tmp_path, name, content, capsys):
+    torch.save(small().state_dict(), tmp_path / "backbone.pth")
+    of_rank = {"state_dict_softmax_fc": {"weight": torch.zeros(3, 2)}} if "gpu" in name else torch.zeros(3, 2)
+    for rank in range(2):
+        torch.save(of_rank, tmp_path / name.replace("1", str(rank)))
+        if "mom" in name:
+            torch.save(of_rank, tmp_path / f"rank_{rank}_softmax_weight.pt")
+    wrong = {"pickle": Pickled(), "of another rank": torch.zeros(3, 4), "no centers": {"weight": 3}}[content]
+    if "gpu" in name:
+        wrong = {"state_dict_softmax_fc": wrong if content == "no centers" else {"weight": wrong}}
+    torch.save(wrong, tmp_path / name)
+    with pytest.raises(ValueError, match=str(tmp_path if content == "of another rank" else tmp_path / name)):
+        read_pretrained(str(tmp_path / "backbone.pth"), True)
+    assert "must not run" not in capsys.readouterr().out
 
 
 def test_a_state_dict_without_counters_and_in_float16(tmp_path):
     saved, model = small(), small(seed=1)
     state = {key: value.half() for key, value in saved.state_dict().items() if not key.endswith("num_batches_tracked")}
     torch.save(state, tmp_path / "backbone.pth")
-    set_weights(model, read_weights(str(tmp_path))[1], "small")
+    set_weights(model, read_pretrained(str(tmp_path), False).weights, "small")
     assert torch.equal(model.fc.weight, state["fc.weight"].float()) and model.fc.weight.dtype == torch.float32
 
 
@@ -56,21 +110,39 @@ def test_params_of_mxnet(tmp_path, of_folder):
     model = small()
     path = tmp_path / "model-0000.params"
     replace_file(str(path), array_file_chunks(mxnet_weights("small", model.state_dict())))
-    pretrained = pretrained_from_files(str(tmp_path if of_folder else path), False, read_weights)
+    pretrained = pretrained_from_files(str(tmp_path if of_folder else path), False, read_pretrained)
+    assert pretrained.conventions == MXNET
+    model.eps, model.pixel_scale, _ = MXNET
     set_weights(model, {**pretrained.weights, "state:conv0_weight:": np.zeros(1)}, "small")
     np.testing.assert_allclose(embed(model), RECORDED["small"], rtol=0, atol=1e-5)
-    assert model.eps == 2e-5
+
+
+def test_a_published_state_dict_needs_no_scale_of_the_pixels():
+    saved, model = small(), small(seed=1)
+    saved.pixel_scale = MXNET.pixel_scale
+    assert np.abs(embed(model) - embed(saved)).max() > 1e-2
+    model.load_state_dict(published_state(saved))
+    np.testing.assert_allclose(embed(model), embed(saved), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_scale_of_the_pixels_goes_into_the_first_convolution(network):
+    model = get_model(network, num_features=8)
+    model.pixel_scale = MXNET.pixel_scale
+    state = model.state_dict()
+    (changed,) = [key for key, value in published_state(model).items() if not torch.equal(value, state[key])]
+    assert state[changed].shape[1] == 3
 
 
 def test_arrays_of_a_checkpoint():
-    saved, model = small(eps=2e-5), small(seed=1)
+    saved, model = small(), small(seed=1)
     parameters, statistics = parameter_arrays(saved), statistic_arrays(saved)
     assert {name.rpartition(".")[2] for name in statistics} == {"running_mean", "running_var"}
-    assert parameters["arg:bn1.num_batches_tracked"] == 1 and parameters["eps"] == 2e-5
+    assert parameters["arg:bn1.num_batches_tracked"] == 1
     kept = saved.conv1.weight.clone()
     nn.init.zeros_(saved.conv1.weight)
     set_weights(model, {**parameters, **statistics, "state:fc.weight:": np.zeros(1)}, "small")
-    assert torch.equal(model.conv1.weight, kept) and model.eps == 2e-5
+    assert torch.equal(model.conv1.weight, kept)
     nn.init.zeros_(model.conv1.weight)
     assert same(model, saved)
 
@@ -125,14 +197,14 @@ class Pickled:
     [
         (Pickled(), "is damaged, or contains other objects than tensors"),
         (torch.zeros(3), "is not a state_dict, which has a tensor for every key"),
-        ({"epoch": 3, "state_dict_backbone": {}}, "is not a state_dict, which has a tensor for every key"),
+        ({"epoch": 3, "state_dict_backbone": 7}, "is not a state_dict, which has a tensor for every key"),
     ],
 )
 def test_files_without_a_state_dict_are_refused(tmp_path, content, message, capsys):
     path = tmp_path / "model.pt"
     torch.save(content, path)
     with pytest.raises(ValueError, match=f"{path} {message}"):
-        read_weights(str(path))
+        read_pretrained(str(path), False)
     assert "must not run" not in capsys.readouterr().out
 
 
@@ -141,9 +213,9 @@ def test_damaged_and_missing_files_are_named(tmp_path):
     torch.save(small().state_dict(), path)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(ValueError, match=f"{path} is damaged"):
-        read_weights(str(path))
+        read_pretrained(str(path), False)
     with pytest.raises(FileNotFoundError, match="absent.pth"):
-        read_weights(str(tmp_path / "absent.pth"))
+        read_pretrained(str(tmp_path / "absent.pth"), False)
     (tmp_path / "model.pt").touch()
     with pytest.raises(ValueError, match="contains backbone.pth and model.pt: give the path of one"):
-        read_weights(str(tmp_path))
+        read_pretrained(str(tmp_path), False)

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import mxnet as mx
 
 from partial_fc.checkpoint.backbone_layers import UNITS
+from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.utils.config import choose
 
 from . import mobilefacenet, resnet, small
-from .blocks import ACTIVATIONS, BN_MOMENTUM, Style
+from .blocks import ACTIVATIONS, BN_EPS, BN_MOMENTUM, Style
 from .head import HEADS, FeatureMap, embedding
 
 __all__ = ["NETWORKS", "Network", "get_symbol"]
@@ -65,6 +66,8 @@ def get_symbol(
     net_output: str | None = None,
     bn_mom: float = BN_MOMENTUM,
     fp16: bool = False,
+    eps: float = BN_EPS,
+    pixel_scale: float = MXNET.pixel_scale,
 ) -> mx.sym.Symbol:
     """Builds a backbone: `data` (B, 3, H, W) -> `fc1_output` (B, E).
 
@@ -81,6 +84,7 @@ def get_symbol(
         bn_mom: momentum of the moving statistics of the batch norms.
         fp16: computes in float16 up to the head. Input, output, names and shapes are unchanged, so that parameters
             saved as float32 fit both. Only for GPUs: MXNet has no float16 convolutions on the CPU.
+        eps, pixel_scale: see partial_fc.checkpoint.Conventions; weights of PyTorch need 1e-5 and 127.5.
 
     Raises:
         ValueError: a name is unknown (the message has the nearest known one) or a number is out of range.
@@ -95,7 +99,7 @@ def get_symbol(
         raise ValueError(f"embedding_size is {embedding_size}, expected a positive number of dimensions, usually 512")
     if not 0.0 <= bn_mom < 1.0:
         raise ValueError(f"bn_mom is {bn_mom}, expected a number in [0, 1)")
-    style = Style(net_se, net_act, bn_mom, fp16)
+    style = Style(net_se, net_act, bn_mom, fp16, eps, pixel_scale)
     # A new counter for unnamed nodes, so that the same call always produces the same model-symbol.json.
     with mx.name.NameManager():
         return embedding(entry.body(style, **entry.arguments), net_output, embedding_size, style, entry.centered)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import mxnet as mx
 
-from partial_fc.checkpoint.torch_names import EPS
+from partial_fc.checkpoint.conventions import MXNET
 
 # The published face recognition models were trained with these values; their moving statistics require both.
-BN_EPS = EPS["mxnet"]
+BN_EPS = MXNET.eps
 BN_MOMENTUM = 0.9
 
 ACTIVATIONS = ("prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
@@ -30,12 +30,15 @@ class Style(NamedTuple):
         bn_mom: weight of the old moving statistics in each step, in [0, 1).
         fp16: float16 between the input and the head. Then the weights of convolutions and the slopes of PReLU are
             float16 too; scales, offsets and statistics of batch norms stay float32.
+        eps, pixel_scale: see partial_fc.checkpoint.Conventions.
     """
 
     net_se: bool = False
     net_act: str = "prelu"
     bn_mom: float = BN_MOMENTUM
     fp16: bool = False
+    eps: float = BN_EPS
+    pixel_scale: float = MXNET.pixel_scale
 
 
 def normalized_input(style: Style) -> mx.sym.Symbol:
@@ -43,7 +46,7 @@ def normalized_input(style: Style) -> mx.sym.Symbol:
 
     Normalization inside the network lets a saved model take decoded pixels directly.
     """
-    data = (mx.sym.Variable("data") - 127.5) * 0.0078125
+    data = (mx.sym.Variable("data") - 127.5) * (1 / style.pixel_scale)
     # The cast follows the normalization, because float16 is most precise around 0 (integer pixels are exact anyway).
     return mx.sym.Cast(data, dtype="float16", name="data_fp16") if style.fp16 else data
 
@@ -63,8 +66,9 @@ def conv(data, filters: int, name: str, kernel: int = 3, stride: int = 1, groups
     )
 
 
-def batch_norm(data, name: str, style: Style, eps: float = BN_EPS, fix_gamma: bool = False, **variables):
+def batch_norm(data, name: str, style: Style, eps: float | None = None, fix_gamma: bool = False, **variables):
     """Batch norm with a learned scale, or scale 1 with `fix_gamma`; `variables` replace its own parameters."""
+    eps = style.eps if eps is None else eps
     return mx.sym.BatchNorm(data, fix_gamma=fix_gamma, eps=eps, momentum=style.bn_mom, name=name, **variables)
 
 

@@ -51,9 +51,10 @@ def embedding(
     body = HEADS[net_output](features, style)
     # flatten=True is the default, but without it the ONNX exporter writes a wrong Gemm.
     body = mx.sym.FullyConnected(body, num_hidden=embedding_size, flatten=True, name="pre_fc1")
-    # A cosine loss does not depend on the scale of an embedding, so the last gamma stays 1.
+    # A cosine loss does not depend on the scale of an embedding, so the last gamma stays 1, also in what is saved.
+    scale = {"gamma": mx.sym.Variable("fc1_gamma", lr_mult=0.0, wd_mult=0.0)}
     offset = {"beta": mx.sym.Variable("fc1_beta", lr_mult=0.0)} if centered else {}
-    return batch_norm(body, "fc1", style, fix_gamma=True, **offset)
+    return batch_norm(body, "fc1", style, fix_gamma=True, **scale, **offset)
 
 
 def _full(features: FeatureMap, style: Style):

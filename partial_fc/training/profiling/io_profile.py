@@ -48,7 +48,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     data, files = collectives.run_on_all_ranks("data", lambda: (framework.build_data(settings), _files(settings)))
     dummies = framework.build_dummies(settings)
     _, schedule = resolve_schedule(settings, Epochs(data.cursor.num_images, data.cursor.global_batch))
-    engine = framework.build_engine(settings, schedule, data, folder)
+    engine = framework.build_engine(settings, schedule, data, folder, framework.conventions)
     measured = _measure(settings, seconds, data, dummies, engine)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))

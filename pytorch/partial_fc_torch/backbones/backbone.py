@@ -1,4 +1,4 @@
-"""The frame of every backbone: check of the input, precision of body and head, epsilon of the batch norms.
+"""The frame of every backbone: check and scale of the input, precision of body and head, epsilon of the batch norms.
 
 Legend: B images in a batch, E embedding size, S image size, C channels, (H, W) size of a feature map.
 """
@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from partial_fc.checkpoint import torch_names
+from partial_fc.checkpoint.conventions import TORCH
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-EPS = torch_names.EPS["torch"]  # PyTorch's default, too
+EPS = TORCH.eps  # PyTorch's default, too
 
 
 class Options(NamedTuple):
@@ -40,13 +40,22 @@ class Backbone(nn.Module):
     head computes in the dtype of the images, float32: it sums over tens of thousands of numbers, and the loss needs
     precise angles.
 
+    Attributes:
+        pixel_scale: see partial_fc.checkpoint.Conventions. Weights of MXNet need 128, which a state_dict does not
+            contain: multiply its first convolution by ``input_gain``.
+
     A subclass has ``body``, from images to a feature map (B, C, H, W), and ``head``, from that map to the embedding.
     """
 
     def __init__(self, options: Options):
         super().__init__()
         self.image_size, self.fp16 = options.image_size, options.fp16
-        self._eps = EPS
+        self.pixel_scale, self._eps = TORCH.pixel_scale, EPS
+
+    @property
+    def input_gain(self) -> float:
+        """Factor of the normalized images before the first convolution."""
+        return TORCH.pixel_scale / self.pixel_scale
 
     @property
     def eps(self) -> float:
@@ -73,6 +82,8 @@ class Backbone(nn.Module):
                 f"the images have the shape {tuple(images.shape)}, expected (B, 3, {self.image_size}, "
                 f"{self.image_size}): build the network with the image_size of the images"
             )
+        if self.input_gain != 1:
+            images = images * self.input_gain
         with torch.autocast(images.device.type, torch.float16) if self.fp16 else nullcontext():
             maps = self.body(images)
         if maps.dtype != images.dtype:  # else an exported graph would have a cast

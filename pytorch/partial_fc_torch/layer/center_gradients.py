@@ -14,12 +14,12 @@ from .rows import remove_component
 
 
 class SGDUpdate:
-    """Updates the centers of the step in place, as torch.optim.SGD; all other rows stay as they are.
+    """Updates the centers of the step in place by SGD; all other rows stay as they are.
 
     Args:
         weight: (L, E) centers.
-        weight_mom: (L, E) their momentum in the convention of torch.optim.SGD.
-        params: the hyperparameters, with ``sums_gradients``.
+        weight_mom: (L, E) their momentum.
+        params: the hyperparameters.
 
     Attributes:
         grad: None; no dense gradient exists.
@@ -57,10 +57,10 @@ class SGDUpdate:
 
     def _update_on_device(self, rows, weight, gradient, inverse_norm) -> None:
         remove_component(gradient, weight, inverse_norm)
-        momentum = self.weight_mom[rows]
-        momentum.mul_(self.params.momentum).add_(gradient, alpha=self.params.rescale_grad)
-        momentum.add_(weight, alpha=self.params.wd)
-        weight.sub_(momentum, alpha=self.params.learning_rate)
+        momentum, params = self.weight_mom[rows], self.params
+        momentum.mul_(params.momentum).add_(gradient, alpha=params.gain * params.rescale_grad)
+        momentum.add_(weight, alpha=params.gain * params.wd)
+        weight.add_(momentum, alpha=-params.learning_rate if params.sums_gradients else 1.0)
         if not isinstance(rows, slice):
             self.weight[rows], self.weight_mom[rows] = weight, momentum
 

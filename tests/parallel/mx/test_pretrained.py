@@ -47,8 +47,8 @@ def write_original(folder, rows_of_ranks, **params):
 def start_from(path, classes=CLASSES, class_map=""):
     """Starts from `path` and returns the parameters, and the centers of all ranks."""
     module = module_of(classes)
-    settings = SimpleNamespace(pretrained=path, class_map=class_map, num_classes=classes)
-    resume.load_pretrained(settings, module)
+    settings = SimpleNamespace(class_map=class_map, num_classes=classes)
+    resume.take_pretrained(read_pretrained(path, bool(class_map), collectives.OF_PROCESS), settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
         module.memory_bank.weight.asnumpy(), "found"

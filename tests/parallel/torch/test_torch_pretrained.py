@@ -12,8 +12,9 @@ from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.distributed.errors import JobError
 from partial_fc.inference.parity import random_faces
-from partial_fc.training.resume import load_pretrained
+from partial_fc.training.resume import read_pretrained, take_pretrained
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc_torch import published_files
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.collectives import OF_PROCESS
 from paths import ROOT
@@ -41,9 +42,11 @@ def engine():
 
 def start_from(path):
     """The engine with the weights of the file."""
+    pretrained = read_pretrained(path, False, OF_PROCESS, published_files.read_pretrained)
     own = engine()
+    own.backbone.eps, own.backbone.pixel_scale, _ = pretrained.conventions
     centers = own.layer.weight.clone()
-    load_pretrained(SimpleNamespace(pretrained=path, class_map="", num_classes=own.num_classes), own)
+    take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=own.num_classes), own)
     assert torch.equal(own.layer.weight, centers) and own.num_update == 0
     return own
 

@@ -1,62 +1,80 @@
-"""Conversion of weights between MXNet and PyTorch; tests/torch and tests/mx compare the names with the networks."""
+"""Names of arrays in MXNet and PyTorch; tests/torch and tests/mx compare them with the networks."""
 
 import numpy as np
 import pytest
 
 from partial_fc.checkpoint.backbone_layers import UNITS
-from partial_fc.checkpoint.torch_names import to_mxnet, to_torch, torch_names
+from partial_fc.checkpoint.torch_names import torch_names, with_mxnet_names, with_torch_names
 
 NETWORKS = [*UNITS, "mbf", "small"]
 
 
-def weights(network):
-    """An array of 5 numbers for every name."""
+def arrays_of(network, momentum=True):
+    """An array of 5 numbers for every name of MXNet."""
     rng = np.random.default_rng(0)
     arrays = {name: rng.standard_normal(5, np.float32) for name in torch_names(network)}
+    if momentum:
+        parameters = [name[4:] for name in arrays if name.startswith("arg:")]
+        arrays.update({f"state:{name}:": rng.standard_normal(5, np.float32) for name in parameters})
     return {**arrays, "arg:fc1_gamma": np.ones(5, np.float32)}
 
 
+@pytest.mark.parametrize("momentum", [True, False])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_weights_that_go_there_and_back_are_the_same(network):
-    arrays = weights(network)
-    state = to_torch(network, arrays)
-    assert len(state) == len(arrays) + sum(name.endswith("_moving_var") for name in arrays)
-    back = to_mxnet(network, state)
-    first, *others = arrays
-    assert list(back) == [first, *others]
-    for name in others:
-        np.testing.assert_array_equal(back[name], arrays[name])
-    np.testing.assert_array_max_ulp(back[first], arrays[first], 1)
-    assert all(array.dtype == np.float32 for array in back.values())
+def test_renaming_there_and_back_changes_nothing(network, momentum):
+    arrays = arrays_of(network, momentum)
+    renamed = with_torch_names(network, arrays)
+    assert len(renamed) == len(arrays) and not renamed.keys() & arrays.keys()
+    back = with_mxnet_names(network, {**renamed, "arg:bn1.num_batches_tracked": np.int64(3)})
+    assert back.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert back[name].tobytes() == array.tobytes()
 
 
-def test_the_first_convolution_has_the_factor_of_the_pixels():
-    """MXNet divides pixels by 128, PyTorch by 127.5."""
-    arrays = weights("r18")
-    state = to_torch("r18", arrays)
-    np.testing.assert_allclose(state["conv1.weight"] / 127.5, arrays["arg:conv0_weight"] / 128, rtol=1e-6)
+@pytest.mark.parametrize("rename", [with_torch_names, with_mxnet_names])
+def test_arrays_with_the_right_names_stay(rename):
+    arrays = arrays_of("small")
+    own = with_torch_names("small", arrays) if rename is with_torch_names else arrays
+    assert rename("small", own) == own
+    assert rename("r50", {"arg:weight": arrays["arg:fc1_gamma"]}).keys() == {"arg:weight"}  # a user's own network
+
+
+def test_what_pytorch_does_not_train_has_no_momentum_in_mxnet():
+    own = with_torch_names("small", arrays_of("small"))
+    del own["state:features.weight:"], own["state:features.bias:"]
+    back = with_mxnet_names("small", own)
+    assert not back["state:fc1_gamma:"].any() and not back["state:fc1_beta:"].any()
+
+
+def test_float16_weights_come_from_their_master_copies():
+    arrays = arrays_of("small")
+    momentum, master = arrays.pop("state:conv0_weight:"), np.float32([1 / 3] * 5)
+    arrays.update({"state:conv0_weight:0": momentum, "state:conv0_weight:1": master})
+    arrays["arg:conv0_weight"] = master.astype(np.float16).astype(np.float32)
+    renamed = with_torch_names("small", arrays)
+    assert renamed["arg:conv1.weight"] is master and renamed["state:conv1.weight:"] is momentum
+    with pytest.raises(ValueError, match="the state of another optimizer than SGD"):
+        with_torch_names("small", {**arrays, "state:conv0_weight:1": momentum})
 
 
 def test_the_scale_of_the_embedding_is_1():
-    arrays = {**weights("small"), "arg:fc1_gamma": np.full(5, 0.5, np.float32)}  # MXNet does not use it
-    state = to_torch("small", arrays)
-    assert (state["features.weight"] == 1).all() and state["features.num_batches_tracked"] == 0
+    half = np.full(5, 0.5, np.float32)
+    renamed = with_torch_names("small", {**arrays_of("small"), "arg:fc1_gamma": half})  # MXNet does not use it
+    assert (renamed["arg:features.weight"] == 1).all()
     with pytest.raises(ValueError, match="features.weight is not 1 everywhere, but MXNet's small has no such scale"):
-        to_mxnet("small", {**state, "features.weight": arrays["arg:fc1_gamma"]})
+        with_mxnet_names("small", {**renamed, "arg:features.weight": half})
 
 
-def test_weights_of_another_network_are_refused_with_the_first_names():
-    with pytest.raises(
-        ValueError, match="it lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: these are weights of ano"
-    ):
-        to_torch("r34", weights("r18"))
-    with pytest.raises(
-        ValueError, match="it has the unexpected arg:stage1_unit3_bn1_gamma, .*: these are weights of ano"
-    ):
-        to_torch("r18", weights("r34"))
-    both = "it lacks conv1.weight, bn1.weight, bn1.bias and .* others and has the unexpected layers.0.layers.0.weight, "
+def test_arrays_of_another_network_are_refused_with_the_first_names():
+    lacks = "it lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: these are weights of ano"
+    with pytest.raises(ValueError, match=lacks):
+        with_torch_names("r34", arrays_of("r18"))
+    surplus = "it has the unexpected arg:stage1_unit3_bn1_gamma, .*: these are weights of ano"
+    with pytest.raises(ValueError, match=surplus):
+        with_torch_names("r18", arrays_of("r34"))
+    both = "it lacks arg:layer1.2.bn1.weight, .*: these are weights of another network"
     with pytest.raises(ValueError, match=both):
-        to_mxnet("r18", to_torch("mbf", weights("mbf")))
+        with_mxnet_names("r34", with_torch_names("r18", arrays_of("r18")))
 
 
 def test_a_network_of_one_trainer_is_refused():

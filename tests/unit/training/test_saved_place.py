@@ -17,6 +17,6 @@ from partial_fc.training.saved_training import SavedTraining
     ],
 )
 def test_the_place_in_the_data(state, class_map, place):
-    saved = SavedTraining("step-0000000035", SimpleNamespace(state=state))
+    saved = SavedTraining("step-0000000035", SimpleNamespace(state=state, origin={}))
     saved.class_map = class_map
     assert saved.place == place

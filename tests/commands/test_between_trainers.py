@@ -1,0 +1,70 @@
+"""Checkpoints of one trainer go on in the other: the same numbers, the same losses, and back without a changed bit."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import needs_torch
+from groups import LAUNCH
+
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+
+pytestmark = [pytest.mark.slow, needs_torch]
+
+COMMANDS = {
+    "mxnet": [*LAUNCH["mpi"], "bash", "config.sh"],
+    "torch": [*LAUNCH["torchrun"], "train.py"],
+}
+LOSS = re.compile(r"Loss (\d+\.\d{4})   Epoch: \d+   Global Step: (\d+) ")
+SAVED = 4  # updates of the first training
+
+
+@pytest.fixture
+def train(run, settings, tmp_path):
+    def train_until(update, trainer, name, *more):
+        """Returns the newest checkpoint of a training, and the loss of each update."""
+        own = ["sample_ratio=0.5", "frequent=1", f"output={tmp_path / name}", f"max_update={update}", "save_every=100"]
+        result = run(*COMMANDS[trainer], *settings, *own, *more, timeout=120, OMP_NUM_THREADS="1")
+        assert result.returncode == 0, result.stdout + result.stderr
+        ((_, path), *_) = CheckpointFolder(str(tmp_path / name / "checkpoints"), 2).complete()
+        log = (tmp_path / name / "training.log").read_text()
+        return path, {int(step): float(loss) for loss, step in LOSS.findall(log)}
+
+    return train_until
+
+
+def contents(path):
+    """Every array of a checkpoint by name, and its manifest."""
+    manifest = read_manifest(path)
+    classes = SavedClasses.of_checkpoint(path, manifest)
+    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
+    for file in manifest.files:
+        if file.endswith(".npz"):
+            numbers.update({f"{file} {name}": array for name, array in read_arrays(f"{path}/{file}").items()})
+    return numbers, manifest
+
+
+@pytest.mark.parametrize("first, second", [("mxnet", "torch"), ("torch", "mxnet")])
+def test_a_training_goes_on_in_the_other_trainer(first, second, train):
+    saved, _ = train(SAVED, first, "first")
+    arrays, manifest = contents(saved)
+    assert arrays["weight_mom"].any()
+
+    # There and back without a step.
+    there, _ = train(SAVED, second, "there", "--resume", saved)
+    back, _ = train(SAVED, first, "back", "--resume", there)
+    found, returned = contents(back)
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        if array.dtype == np.float32:
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert returned.rank_states == manifest.rank_states
+    for key in ("data", "conventions", "num_update"):
+        assert returned.state[key] == manifest.state[key]
+
+    # The learning rate changes after update 5, which shows in momentum of the wrong convention.
+    _, expected = train(SAVED + 3, first, "first again", "--resume", saved)
+    _, losses = train(SAVED + 3, second, "second", "--resume", there)
+    assert losses.keys() == expected.keys() == {5, 6, 7}
+    for step, bound in ((5, 1e-4), (6, 1e-3), (7, 1e-3)):
+        assert abs(losses[step] - expected[step]) < bound + 5e-5, (step, losses, expected)
