@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import default
+from partial_fc.checkpoint.conventions import TORCH
 from partial_fc.data.synthetic import write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.inference.model import FaceModel
@@ -68,4 +69,4 @@ def test_float16_without_gpus_is_refused_and_writes_nothing(tmp_path):
 def test_one_image_per_rank_is_refused():
     settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
     with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 images or more"):
-        TorchFramework().build_backbone(settings)
+        TorchFramework().build_backbone(settings, TORCH)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from partial_fc_mxnet import DistributedOptimizer, MemoryBankSGDOptimizer, get_scheduler
+from partial_fc_mxnet.optimizer import GradientSumSGD
 
 
 def symbol():
@@ -68,6 +69,32 @@ def test_memory_bank_sgd():
     MemoryBankSGDOptimizer(None, rescale_grad=0.25, momentum=0.9, wd=0.1).update(weight, grad, mom, learning_rate=0.2)
     np.testing.assert_allclose(mom.asnumpy(), 0.9 * 0.5 - 0.2 * (1 + 0.1), rtol=1e-6)
     np.testing.assert_allclose(weight.asnumpy(), 1 + 0.45 - 0.22, rtol=1e-6)
+
+
+def test_memory_bank_sgd_whose_momentum_sums_gradients():
+    weight, grad, mom = mx.nd.ones((2, 3)), mx.nd.full((2, 3), 4), mx.nd.full((2, 3), 0.5)
+    optimizer = MemoryBankSGDOptimizer(None, rescale_grad=0.25, momentum=0.9, wd=0.1, sums_gradients=True)
+    optimizer.update(weight, grad, mom, learning_rate=0.2)
+    np.testing.assert_allclose(mom.asnumpy(), 0.9 * 0.5 + 1 + 0.1, rtol=1e-6)
+    np.testing.assert_allclose(weight.asnumpy(), 1 - 0.2 * 1.55, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype, error", [("float32", 1e-6), ("float16", 1e-3)])
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_the_backbones_sgd_whose_momentum_sums_gradients(momentum, dtype, error):
+    optimizer = GradientSumSGD(momentum, wd=0.1, rescale_grad=0.25, multi_precision=True)
+    updater = mx.optimizer.get_updater(optimizer)
+    weights, expected, sums = [mx.nd.ones((3,), dtype=dtype), mx.nd.ones((2, 2), dtype=dtype)], np.ones(2), np.zeros(2)
+    for lr in (0.2, 0.02):  # a momentum that sums steps would take larger ones after the change
+        optimizer.set_learning_rate(lr)
+        gradients = np.array([4.0, 8.0])
+        arrays = [mx.nd.full(weight.shape, value, dtype=dtype) for weight, value in zip(weights, gradients)]
+        updater([0, 1], arrays, weights)
+        sums = momentum * sums + gradients / 4 + 0.1 * expected
+        expected = expected - lr * sums
+    for weight, value in zip(weights, expected):
+        np.testing.assert_allclose(weight.asnumpy(), value, rtol=error)
+        assert weight.dtype == np.dtype(dtype)
 
 
 def test_both_schedulers_change_at_the_same_update():

@@ -7,7 +7,7 @@ from torch import nn
 from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training, undivided
 from torch_training import MARGINS, SCALE, Training, build_engine, rates
 
-from checkpoint_cases import CLASSES, SHAPE, STEPS, equal
+from checkpoint_cases import CLASSES, RATES_CHANGE, SHAPE, STEPS, equal
 from partial_fc.training.callbacks import BatchEndParam, CallBackFinite
 from partial_fc_torch import CombinedMarginLoss
 from partial_fc_torch.collectives import OF_PROCESS
@@ -45,6 +45,26 @@ def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
     expected = undivided(backbone(), start, inputs, margin_loss, rates, max_norm=max_norm)
     losses = [float(engine.step(batch)) for batch in local_batches()]
     assert_same_training((losses, engine.backbone, all_ranks(engine.layer.weight)), expected)
+
+
+def test_momentum_that_sums_steps_as_mxnets():
+    """With a momentum that sums gradients, the sums are divided by the rate at its change: the steps stay the same."""
+    steps, gradients = build_engine(backbone()), build_engine(backbone())
+    steps.layer.sums_gradients = False
+    for update, batch in enumerate(local_batches(STEPS), start=1):
+        assert float(steps.step(batch)) == pytest.approx(float(gradients.step(batch)), rel=1e-5)
+        following, current = np.array(rates(update + 1)), np.array(rates(update))
+        for tensor in gradients._momentum().values():
+            tensor.mul_((current / following)[0])
+        gradients.layer.weight_mom.mul_((current / following)[1])
+    assert STEPS > RATES_CHANGE + 1 and not steps.conventions.sums_gradients
+    ours, others = steps.parameters(), gradients.parameters()
+    for name, array in others.items():
+        factor = -following[0] if name.startswith("state:") else 1
+        np.testing.assert_allclose(ours[name], factor * array, rtol=1e-4, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(
+        steps.layer.weight_mom, -following[1] * gradients.layer.weight_mom.numpy(), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_statistics_are_those_of_each_rank_until_they_are_averaged():
