@@ -12,6 +12,7 @@ import os
 import sys
 
 from partial_fc.distributed.env import rank_info
+from partial_fc.distributed.interfaces import name_interface_to
 from partial_fc.training.program import OPTIONS, TrainingProgram
 
 DESCRIPTION = __doc__  # in the body of a class, __doc__ is that of the class
@@ -42,6 +43,12 @@ class TorchTraining(TrainingProgram):
         args.resume = RESUME.get(args.resume, args.resume)
         return super().load_settings(args)
 
+    def prepare_host(self, settings):
+        """Chooses the network between the hosts, if there are several."""
+        ranks = rank_info(os.environ)
+        if ranks.size > ranks.local_size:
+            name_interface_to(os.environ, os.environ["MASTER_ADDR"])
+
     def load_framework(self, settings):
         """Imports PyTorch and checks that it has what the settings ask for."""
         from partial_fc_torch.build import TorchFramework
@@ -50,7 +57,7 @@ class TorchTraining(TrainingProgram):
 
     def connect(self, settings):
         """Starts the process group, if a launcher started several processes."""
-        from partial_fc_torch.collectives import start_process_group
+        from partial_fc_torch.process_group import start_process_group
 
         if rank_info(os.environ).size > 1:
             start_process_group(settings.backend, settings.step_timeout)
@@ -60,7 +67,7 @@ class TorchTraining(TrainingProgram):
 
         At exit, PyTorch 2.13 with Gloo sometimes aborts, also after the process group has ended.
         """
-        from partial_fc_torch.collectives import end_process_group
+        from partial_fc_torch.process_group import end_process_group
 
         if rank_info(os.environ).size > 1:
             end_process_group()

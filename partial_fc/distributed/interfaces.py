@@ -54,6 +54,25 @@ def name_interfaces(environment: MutableMapping[str, str]) -> None:
         environment["NCCL_SOCKET_IFNAME"] = "=" + ",".join(addresses_in(chosen))
 
 
+def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
+    """Sets GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, unless they are set, to the interface that leads to a host.
+
+    Without it Gloo takes the address of this host's own name, which is 127.0.1.1 on many, and NCCL the first interface,
+    which may be a bridge of containers. If the name of ``host`` has no address, or one of the loopback interface,
+    the choice is left to them.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # sends nothing, but selects the route
+            source = probe.getsockname()[0]
+    except OSError:
+        return
+    for name, addresses in addresses_in([]).items():
+        if source in addresses:
+            environment.setdefault("GLOO_SOCKET_IFNAME", name)
+            environment.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
+
+
 def _interfaces() -> dict[str, list[str]]:
     """The IPv4 addresses of each interface of this host."""
     import psutil

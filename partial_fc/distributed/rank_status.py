@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from .errors import FAILED
-from .processes import has_ended, process_state
+from .processes import has_ended, process_state, started_at
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends; holds its exit code
@@ -55,12 +55,14 @@ class Record(NamedTuple):
 def job_key(environment: Mapping[str, str], pid: int) -> str:
     """Returns a name that only the processes of this job share, on all its hosts; a restart by torchrun is another job.
 
+    The hosts of an elastic job may count its restarts differently. Then each sees its own ranks only.
+
     Args:
         environment: as set by the launcher.
         pid: of this process, which is a job by itself if no launcher started it.
     """
     if "TORCHELASTIC_RUN_ID" in environment:  # first, as in env.rank_info; it is "none" with a fixed address and port
-        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")
         return _as_name("-".join(environment.get(name, "") for name in names))
     # mpirun draws 128 random bits for each job.
     key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE")
@@ -103,7 +105,8 @@ class RankStatusStore:
             remove_dead(self._root, self.host, keep=self.path)
             os.makedirs(self.path, exist_ok=True)
             with suppress(FileNotFoundError):
-                if os.path.getmtime(self._path_of(REPORTED)) < self._oldest:
+                # An elastic job may have the same key when it grows again.
+                if os.path.getmtime(self._path_of(REPORTED)) < started_at(self.pid):
                     os.remove(self._path_of(REPORTED))
             self._file = os.open(
                 self._path_of(f"{self.rank}@{self.host}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666

@@ -6,7 +6,6 @@ process group is rank 0 of 1.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
 from typing import Any
@@ -38,12 +37,12 @@ class TorchBackend:
     @property
     def rank(self) -> int:
         """The rank of this process in the job."""
-        return dist.get_rank() if _has_group() else 0
+        return dist.get_rank() if has_group() else 0
 
     @property
     def size(self) -> int:
         """The number of ranks of the job."""
-        return dist.get_world_size() if _has_group() else 1
+        return dist.get_world_size() if has_group() else 1
 
     @property
     def local_rank(self) -> int:
@@ -103,40 +102,6 @@ def uses_gpu(backend: str) -> bool:
     return backend != "gloo" and torch.cuda.is_available()
 
 
-def start_process_group(backend: str, timeout: float) -> None:
-    """Connects the processes that a launcher such as torchrun started.
-
-    Args:
-        backend: see uses_gpu.
-        timeout: seconds without a step that end the job. A collective gets longer, because the watchdog, which can name
-            the rank that does not take part, has to be first.
-
-    Raises:
-        ValueError: A variable of the launcher is missing.
-        OSError: The ranks cannot reach each other, or rank 0 cannot listen at the address of the launcher.
-    """
-    on_gpu = uses_gpu(backend)
-    if on_gpu:
-        torch.cuda.set_device(rank_info(os.environ).local_rank)
-    limit = datetime.timedelta(seconds=2 * timeout + 60)
-    try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
-        # After a restart by torchrun the store has the addresses of processes that have ended, where Gloo would wait.
-        attempt = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-        kind = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=limit)
-    except dist.DistError as error:
-        address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
-        raise OSError(f"cannot connect the ranks at {address}: {error_message(error)}") from error
-
-
-def end_process_group() -> None:
-    """Ends the process group, if there is one."""
-    if _has_group():
-        dist.destroy_process_group()
-        _gloo_beside.cache_clear()  # a group that is still referenced is not ended
-
-
 def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
     """Gathers rows (n, W) of all ranks in rank order: (size * n, W) on the same device. n must be the same on all."""
     if size == 1:
@@ -178,7 +143,8 @@ def average_gradients_one_by_one(_, bucket):
     return torch.futures.collect_all(reduced).then(lambda _: bucket.buffer().div_(dist.get_world_size()))
 
 
-def _has_group() -> bool:
+def has_group() -> bool:
+    """Returns whether this process has a process group."""
     return dist.is_available() and dist.is_initialized()
 
 
@@ -189,11 +155,12 @@ def _group_of(tensor: torch.Tensor):
 def _cpu_group():
     """A process group for the CPU; all ranks create it at the same collective if the job's own has only NCCL."""
     world = dist.group.WORLD
-    return world if "cpu:" in dist.get_backend_config(world) else _gloo_beside(world)
+    return world if "cpu:" in dist.get_backend_config(world) else gloo_beside(world)
 
 
 @functools.lru_cache(maxsize=1)
-def _gloo_beside(world):
+def gloo_beside(world):
+    """A process group over Gloo beside one that has only NCCL."""
     return dist.new_group(backend="gloo")
 
 

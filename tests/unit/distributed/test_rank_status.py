@@ -18,9 +18,9 @@ def test_all_ranks_of_a_job_have_the_same_key():
     gloo = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "fd00::2/64", "HOROVOD_GLOO_RENDEZVOUS_PORT": "4711"}
     assert job_key(gloo, 1) == "fd00--2-64-4711"
     assert job_key({}, 1) != job_key({}, 2)
-    torchrun = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "fd00::2", "MASTER_PORT": "1234"}
+    torchrun = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "fd00::2", "MASTER_PORT": "1234", "WORLD_SIZE": "2"}
     keys = [job_key({**mpi, **torchrun, "TORCHELASTIC_RESTART_COUNT": count}, 1) for count in "01"]
-    assert keys == ["none-fd00--2-1234-0", "none-fd00--2-1234-1"]
+    assert keys == ["none-fd00--2-1234-0-2", "none-fd00--2-1234-1-2"]
 
 
 def test_records_are_read_as_they_were_last_written(tmp_path):

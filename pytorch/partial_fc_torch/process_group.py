@@ -1,0 +1,79 @@
+"""Connects the processes that a launcher such as torchrun has started, and disconnects them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import secrets
+import time
+
+import torch
+import torch.distributed as dist
+
+from partial_fc.distributed.env import rank_info
+
+from .collectives import gloo_beside, has_group, uses_gpu
+from .errors import error_message
+
+POLL = 0.2  # seconds between two looks at what rank 0 has written
+
+
+def start_process_group(backend: str, timeout: float) -> None:
+    """Connects the ranks.
+
+    Args:
+        backend: see uses_gpu.
+        timeout: seconds without a step that end the job. A collective gets longer, because the watchdog, which can name
+            the rank that does not take part, has to be first.
+
+    Raises:
+        ValueError: A variable of the launcher is missing.
+        OSError: The ranks cannot reach each other, or rank 0 cannot listen at the address of the launcher.
+    """
+    on_gpu = uses_gpu(backend)
+    if on_gpu:
+        torch.cuda.set_device(rank_info(os.environ).local_rank)
+    limit = datetime.timedelta(seconds=2 * timeout + 60)
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        attempt = _store_of_attempt(store, rank, size, limit.total_seconds())
+        kind = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=limit)
+    except dist.DistError as error:
+        address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
+        raise OSError(f"cannot connect the ranks at {address}: {error_message(error)}") from error
+
+
+def end_process_group() -> None:
+    """Ends the process group, if there is one."""
+    if has_group():
+        dist.destroy_process_group()
+        gloo_beside.cache_clear()  # a group that is still referenced is not ended
+
+
+def _store_of_attempt(store: dist.Store, rank: int, size: int, seconds: float) -> dist.Store:
+    """Returns a part of the store that only the processes of this attempt use.
+
+    torchrun may keep its store when it starts the processes again, with the addresses of processes that have ended,
+    where Gloo would wait. Its numbers of restarts differ between the hosts of an elastic job. So rank 0 draws a name,
+    and a rank accepts the name once rank 0 has answered it.
+
+    Raises:
+        DistError: Not all ranks have come within these seconds.
+    """
+    own = secrets.token_hex(8)
+    if rank == 0:
+        store.set("attempt", own)
+        greetings = [f"{own}/{other}" for other in range(1, size)]
+        store.wait(greetings, datetime.timedelta(seconds=seconds))
+        store.set(f"{own}/answer", json.dumps([store.get(name).decode() for name in greetings]))
+        return dist.PrefixStore(own, store)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        name = store.get("attempt").decode()  # perhaps that of an earlier attempt
+        store.set(f"{name}/{rank}", own)
+        if store.check([f"{name}/answer"]) and own in json.loads(store.get(f"{name}/answer")):
+            return dist.PrefixStore(name, store)
+        time.sleep(POLL)
+    raise dist.DistNetworkError(f"rank 0 has not answered within {seconds:.0f} s")
