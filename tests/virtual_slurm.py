@@ -12,7 +12,7 @@ from pathlib import Path
 from virtual_hosts import Hosts, _which
 
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch")
-# A job that is requeued waits until its credential has expired.
+# A job that is requeued waits until its credential has expired. The spool folder is short, because it has sockets.
 CONF = """\
 ClusterName=test
 SlurmctldHost={first}
@@ -22,7 +22,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir=/run/slurmd
 SlurmctldPidFile=/run/slurmctld.pid
 SlurmdPidFile=/run/slurmd.pid
 SlurmctldLogFile={folder}/slurmctld.log
