@@ -5,7 +5,7 @@
 #   MAX_RESTARTS=3 bash pytorch/run.sh   torchrun restarts all processes after a failure, from the newest checkpoint (0)
 #   OMP_NUM_THREADS=4                    threads of a process (cores of the host / its processes)
 #
-# For several hosts run setup-utils/install-torch.sh and .venv-torch/bin/torchrun --nnodes=... train.py on each.
+# For several hosts see docs/hosts.md.
 #
 # TERM and USR1 save a checkpoint and stop. Exit codes: 0; 75: stopped by a signal; 130: Ctrl-C; 1: failed. torchrun ends
 # with 1 whatever the code of a process was, 2 for rejected settings among them: its report shows that as "exitcode".
@@ -20,8 +20,6 @@ cd "$root"
 
 # torchrun kills processes that have not ended this many seconds after the stop signal (30). Saving may take a minute.
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-75}
-# Otherwise all attempts share one store, and after a restart Gloo waits at the addresses of processes that have ended.
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 NP=${NP:-$(PYTHONPATH=setup-utils "$python" -c 'import cuda; print(len(cuda.probe_gpus()[0]) or 2)')}
 # torchrun would set one thread.
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-$("$python" -c \

@@ -55,6 +55,8 @@ def start(clone):
     def start_run(*arguments, **variables):
         drop = ("OMP_NUM_THREADS", "NP", "PARTIAL_FC_RUN")
         environment = {**{k: v for k, v in os.environ.items() if k not in drop}, **variables}
+        # The program, unlike train.py, would find the addresses of the first attempt.
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
         command = ["bash", str(clone / "pytorch" / "run.sh"), *arguments]
         return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
