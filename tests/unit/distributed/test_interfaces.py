@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from partial_fc.distributed.interfaces import addresses_in, name_interfaces
+from partial_fc.distributed.interfaces import addresses_in, name_interface_to, name_interfaces
 from paths import ROOT
 
 
@@ -44,3 +44,21 @@ def test_the_command_checks_networks(networks, code, error):
     command = [sys.executable, "-m", "partial_fc.distributed.interfaces", networks]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (result.returncode, result.stderr[: len(error)]) == (code, error) and bool(error) == bool(result.stderr)
+
+
+@pytest.mark.skipif(not addresses_in([]), reason="this host has only the loopback interface")
+def test_the_interface_that_leads_to_a_host():
+    (name, (address, *_)), *_ = addresses_in([]).items()
+    environment = {}
+    name_interface_to(environment, address)
+    assert environment == {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
+    given = {"GLOO_SOCKET_IFNAME": "eth7"}
+    name_interface_to(given, address)
+    assert given == {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": f"={name}"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_a_host_without_a_route_leaves_the_choice_to_the_libraries(host):
+    environment = {}
+    name_interface_to(environment, host)
+    assert environment == {}

@@ -1,0 +1,45 @@
+"""Attempts of a job in one store: no process uses what those of an earlier attempt have left there."""
+
+import datetime
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch.distributed as dist
+
+from partial_fc_torch import process_group
+from partial_fc_torch.process_group import _store_of_attempt
+
+
+@pytest.fixture
+def connect():
+    """A function that returns another client of one store, as each process has its own."""
+    limit = datetime.timedelta(seconds=20)
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=limit)
+    yield lambda: dist.TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False, timeout=limit)
+
+
+def meet(connect, ranks, late=()):
+    """The parts of the store that as many processes get; those of ``late`` come first, and wait for rank 0."""
+    with ThreadPoolExecutor(ranks) as threads:
+        order = [*late, *(rank for rank in range(ranks) if rank not in late)]
+        parts = {rank: threads.submit(_store_of_attempt, connect(), rank, ranks, 20) for rank in order}
+        return [parts[rank].result() for rank in range(ranks)]
+
+
+def test_the_processes_of_an_attempt_share_a_part_of_their_own(connect):
+    first = meet(connect, 3)
+    for part in first:
+        part.set("address", "of the first attempt")
+    # Another number of processes, some of which are there before rank 0 and see the name of the first attempt.
+    second = meet(connect, 2, late=[1])
+    assert not second[0].check(["address"])
+    second[0].set("address", "of the second attempt")
+    assert [part.get("address").decode() for part in second] == ["of the second attempt"] * 2
+    assert first[2].get("address").decode() == "of the first attempt"
+
+
+def test_a_process_that_does_not_come_is_an_error(connect, monkeypatch):
+    monkeypatch.setattr(process_group, "POLL", 0.01)
+    for rank in (0, 1):
+        with pytest.raises(dist.DistError):
+            _store_of_attempt(connect(), rank, 2, seconds=0.2)
