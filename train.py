@@ -46,7 +46,7 @@ class TorchTraining(TrainingProgram):
     def prepare_host(self, settings):
         """Chooses the network between the hosts, if there are several."""
         ranks = rank_info(os.environ)
-        if ranks.size > ranks.local_size:
+        if ranks.size > ranks.local_size and "MASTER_ADDR" in os.environ:
             name_interface_to(os.environ, os.environ["MASTER_ADDR"])
 
     def load_framework(self, settings):

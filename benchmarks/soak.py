@@ -30,9 +30,9 @@ sys.path.insert(0, str(ROOT))
 
 from partial_fc.checkpoint import CheckpointFolder, read_manifest  # noqa: E402
 
-# Without verification and models in between: they cost time, and the last checkpoint shows more.
 SCRIPTS = {"mxnet": "run.sh", "torch": "pytorch/run.sh"}
 PROGRAMS = {b"train_memory.py", b"train.py"}
+# Without verification and models in between: they cost time, and the last checkpoint shows more.
 SETTINGS = ["checkpoint_every=50", "baselines=False", "verify_every=100000", "save_every=100000"]
 
 

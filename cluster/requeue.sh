@@ -10,11 +10,15 @@ run_until_signal() {
     job=$!
     while :; do
         code=0
-        wait "$job" || code=$?
-        if [ -z "$asked" ] || [ -n "$stopped" ]; then break; fi
-        stopped=1    # wait has ended because of the signal, and the training is still running
-        stop_training "$job"
+        wait "$job" || code=$?    # also ends when a signal arrives
+        kill -0 "$job" 2>/dev/null || break
+        if [ -n "$asked" ] && [ -z "$stopped" ]; then
+            stopped=1
+            # The first step of the job may not have begun.
+            until stop_training "$job" || ! kill -0 "$job" 2>/dev/null; do sleep 1; done
+        fi
     done
+    if [ "$code" -eq 0 ]; then exit 0; fi
     if [ -z "$asked" ] && [ "$code" -ne 75 ]; then exit "$code"; fi
     printf 'stopped by a signal: job %s goes back to the queue\n' "$SLURM_JOB_ID"
     scontrol requeue "$SLURM_JOB_ID"

@@ -206,7 +206,8 @@ class MXNetFramework:
         symbol, prefix = build_symbol(settings, False, engine.conventions), os.path.join(folder, "model")
         export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
         model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)
-        return model_save, CallBackCenterSave(engine.memory_bank, settings.save_every)
+        with_momentum = not engine.conventions.sums_gradients
+        return model_save, CallBackCenterSave(engine.memory_bank, settings.save_every, with_momentum)
 
 
 def build_symbol(settings, fp16: bool, conventions: Conventions) -> mx.sym.Symbol:

@@ -136,6 +136,10 @@ class EngineMethods:
             state = optimizer.create_state_multi_precision(index, weight)
             for place, array in _leaves(state):
                 key = f"state:{name}:{place}"
+                if place == "1" and f"state:{name}:" in arrays:  # float32 weights, from a training in float32
+                    key = f"arg:{name}"
+                elif key not in arrays:
+                    key = f"state:{name}:"
                 _copy(key, arrays, array)
                 unused.discard(key)
             updater.states[index], updater.states_synced[index] = state, True

@@ -156,15 +156,18 @@ class MemoryBank:
         with empty_arrays(self.num_local):
             return [read(getattr(piece, field)) for piece in self.centers.pieces]
 
-    def save(self) -> None:
+    def save(self, with_momentum: bool = True) -> None:
         """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` in the format of the original trainer.
+
+        Args:
+            with_momentum: False writes the first only, for a momentum that sums gradients, which the second does not.
 
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self.prefix, exist_ok=True)
         with self.sequential_access():
-            for path, field in zip(self._files(), Piece._fields):
+            for path, field in list(zip(self._files(), Piece._fields))[: 1 + with_momentum]:
                 content = array_file_chunks(self.host_rows(field, copied=False))
                 replace_file(path, content, collectives.report_progress)
 

@@ -70,7 +70,7 @@ def sum_gradients_update(weight, grad, mom, out, lr: float, **factors) -> None:
     Args:
         weight, grad, mom, out: arrays of one shape, on any device; ``out`` may be ``weight``.
         lr: learning rate.
-        factors: momentum, wd and rescale_grad.
+        factors: momentum, wd, rescale_grad and others of ``sgd_mom_update``.
     """
     # With the learning rate -1 the momentum sums gradients; the weights that this gives are not used.
     mx.nd.sgd_mom_update(weight, grad, mom, out=mx.nd.empty(weight.shape, weight.context), lr=-1.0, **factors)
@@ -85,14 +85,18 @@ class GradientSumSGD(mx.optimizer.SGD):
         if not isinstance(indices, (tuple, list)):
             indices, weights, grads, states = [indices], [weights], [grads], [states]
         self._update_count(indices)
-        factors = {"momentum": self.momentum, "rescale_grad": self.rescale_grad}
+        factors = {"rescale_grad": self.rescale_grad}
+        if self.clip_gradient:
+            factors["clip_gradient"] = self.clip_gradient
         for weight, grad, state, lr, wd in zip(weights, grads, states, self._get_lrs(indices), self._get_wds(indices)):
+            if lr == 0 != self.learning_rate:  # not trained, by lr_mult: a sum of gradients would have no meaning
+                continue
             mom, master = state if multi_precision else (state, weight)
             gradient = grad.astype(master.dtype, copy=False)
             if mom is None:
-                mx.nd.sgd_update(master, gradient, out=master, lr=lr, wd=wd, rescale_grad=self.rescale_grad)
+                mx.nd.sgd_update(master, gradient, out=master, lr=lr, wd=wd, **factors)
             else:
-                sum_gradients_update(master, gradient, mom, out=master, lr=lr, wd=wd, **factors)
+                sum_gradients_update(master, gradient, mom, out=master, lr=lr, wd=wd, momentum=self.momentum, **factors)
             if master is not weight:
                 mx.nd.cast(master, dtype=weight.dtype, out=weight)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import mxnet as mx
 
@@ -74,8 +75,9 @@ class CallBackCenterSave(SaveCallback):
     Args:
         memory_bank: MemoryBank of this rank.
         frequent: updates between saves.
+        with_momentum: see MemoryBank.save.
     """
 
-    def __init__(self, memory_bank, frequent: int = 10000):
-        save = memory_bank.save
+    def __init__(self, memory_bank, frequent: int = 10000, with_momentum: bool = True):
+        save = partial(memory_bank.save, with_momentum)
         super().__init__(frequent, lambda num_update: collectives.run_on_all_ranks("save_centers", save))

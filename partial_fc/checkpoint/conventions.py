@@ -24,8 +24,12 @@ class Conventions(NamedTuple):
     sums_gradients: bool
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Conventions:
+    def of(cls, path: str, manifest: Manifest) -> Conventions:
         """Returns those of a checkpoint.
+
+        Args:
+            path: of the checkpoint, for the message.
+            manifest: of the checkpoint.
 
         Raises:
             ValueError: The manifest has others than known ones.
@@ -36,7 +40,8 @@ class Conventions(NamedTuple):
         try:
             return cls(float(saved["eps"]), float(saved["pixel_scale"]), bool(saved["sums_gradients"]))
         except (TypeError, KeyError, ValueError):
-            raise ValueError(f"its conventions are {str(saved)[:100]}, expected {', '.join(cls._fields)}") from None
+            expected = ", ".join(cls._fields)
+            raise ValueError(f"{path}: its conventions are {str(saved)[:100]}, expected {expected}") from None
 
 
 # Those of new trainings, which are also those of the published models of each framework.

@@ -75,9 +75,8 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     if f"arg:{names.get(OFFSET)}" not in arrays:
         return dict(arrays)
     keys = {mxnet: f"{mxnet.partition(':')[0]}:{key}" for mxnet, key in names.items()}
-    require_same_names(
-        list(keys.values()), [name for name in arrays if not (name.startswith("state:") or name.endswith(COUNTER))]
-    )
+    weights = [name for name in arrays if name.startswith(("arg:", "aux:")) and not name.endswith(COUNTER)]
+    require_same_names(list(keys.values()), weights)
     if (arrays[keys[SCALE]] != 1).any():
         raise ValueError(f"{names[SCALE]} is not 1 everywhere, but MXNet's {network} has no such scale")
     renamed = {mxnet: arrays[key] for mxnet, key in keys.items()}

@@ -61,7 +61,7 @@ class BankFiles:
         """
         if len(index) == self._num_local:
             return
-        rows, self._requested = np.setdiff1d(index, self._requested, assume_unique=True), index
+        rows, self._requested = np.setdiff1d(index, self._requested, assume_unique=True), index.copy()
         for field in FIELDS:
             for tile in tiles_of(rows, False, self._piece_rows, max(len(rows), 1)):
                 self._reader.submit(self.file(tile.piece, field).prefetch, tile.row_index)
@@ -69,12 +69,12 @@ class BankFiles:
     @contextlib.contextmanager
     def sequential_access(self) -> Iterator[None]:
         """A context in which all rows are read from the first to the last."""
+        self._requested = np.empty(0, np.int64)  # no row is in memory after that
         with contextlib.ExitStack() as stack:
             for files in self.pieces:
                 for file in files:
                     stack.enter_context(file.sequential_access())
             yield
-        self._requested = np.empty(0, np.int64)  # no row is in memory any more
 
 
 def paced(

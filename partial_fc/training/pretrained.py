@@ -20,13 +20,13 @@ class Pretrained(NamedTuple):
     Attributes:
         source: their path, for messages.
         weights: ``arg:<name>`` and ``aux:<name>`` -> float32 array.
-        conventions: of the weights.
+        conventions: of the weights; None if the file does not say, and the network keeps its own.
         classes: centers and momentum by class; None if not requested.
     """
 
     source: str
     weights: dict[str, np.ndarray]
-    conventions: Conventions
+    conventions: Conventions | None
     classes: SavedClasses | None = None
 
 
@@ -37,7 +37,7 @@ def pretrained_from_checkpoint(path: str, manifest: Manifest, with_classes: bool
         OSError, ValueError: A file cannot be read; the message names it.
     """
     classes = SavedClasses.of_checkpoint(path, manifest) if with_classes else None
-    return Pretrained(path, read_backbone(path, manifest, rank, size), Conventions.of(manifest), classes)
+    return Pretrained(path, read_backbone(path, manifest, rank, size), Conventions.of(path, manifest), classes)
 
 
 # See Framework.read_pretrained.

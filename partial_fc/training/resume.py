@@ -58,7 +58,8 @@ class ResumePlan(NamedTuple):
         """Returns those of what the training starts from; ``own`` are those of a new training."""
         if self.checkpoint:
             return self.checkpoint.conventions
-        return self.pretrained.conventions._replace(sums_gradients=own.sums_gradients) if self.pretrained else own
+        given = self.pretrained and self.pretrained.conventions
+        return given._replace(sums_gradients=own.sums_gradients) if given else own
 
 
 def run_name() -> str:
@@ -209,7 +210,10 @@ def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> None:
 
 def _set_pretrained(settings, engine: Engine, pretrained: Pretrained) -> None:
     classes = pretrained.classes
+    given, own = pretrained.conventions, engine.conventions
     try:
+        if given and given._replace(sums_gradients=own.sums_gradients) != own:
+            raise ValueError(f"it has {given}, but this backbone {own}: build it with get_model")
         engine.set_weights(pretrained.weights)
         if classes is not None:
             engine.memory_bank.take(classes.without_momentum(), load_class_map(settings, classes.num_classes))

@@ -27,7 +27,7 @@ class SavedTraining:
     """
 
     def __init__(self, path: str, manifest: Manifest):
-        self.path, self.manifest, self.conventions = path, manifest, Conventions.of(manifest)
+        self.path, self.manifest, self.conventions = path, manifest, Conventions.of(path, manifest)
         self.class_map: np.ndarray | None = None
 
     @property

@@ -109,6 +109,7 @@ def train(settings, framework: Framework) -> None:
         conventions = plan.conventions(framework.conventions)
         engine = framework.build_engine(settings, schedule, data, folder, conventions)
         trainer = Trainer(settings, framework, engine, data, run_folder, plan, facts)
+        del plan  # with the arrays of pretrained weights
         trainer.set_up()
         trainer.load_checkpoint()
         trainer.fit()
@@ -216,6 +217,7 @@ class Trainer:
         if checkpoint is None:
             if self.plan.pretrained:
                 resume.take_pretrained(self.plan.pretrained, self.settings, self.engine)
+                self.plan = self.plan._replace(pretrained=None)  # its arrays are not needed any more
             if self.settings.baselines:
                 self.baselines = self.verification.measure_baselines(self.settings.image_size)
         else:

@@ -259,7 +259,7 @@ class TorchEngine:
         """Sets the momentum of the parameters to that in ``arrays``; call set_weights first.
 
         Raises:
-            ValueError: Momentum is missing, or that of another optimizer or framework.
+            ValueError: Momentum is missing, or that of another optimizer.
         """
         named, own = with_torch_names(self.network, arrays), self._momentum()
         # MXNet has momentum, all zeros, for parameters that are not trained.
@@ -276,4 +276,4 @@ class TorchEngine:
             content = "momentum" if saved else "no momentum"
             raise ValueError(f"it holds {content} of the backbone, this training has another optimizer: set momentum")
         for name, array in saved.items():
-            own[name].copy_(torch.from_numpy(self._sign * array).reshape(own[name].shape))
+            own[name].copy_(torch.from_numpy(np.asarray(self._sign * array)).reshape(own[name].shape))

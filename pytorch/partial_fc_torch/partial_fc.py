@@ -169,6 +169,8 @@ class PartialFC(ShardedCenters):
     def save_params(self) -> None:
         """Writes ``rank_<rank>_softmax_weight.pt`` and ``rank_<rank>_softmax_weight_mom.pt``, tensors (L, E) float32.
 
+        Without ``sums_gradients`` only the first: the second means a sum of gradients.
+
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.
         """
@@ -218,7 +220,7 @@ class PartialFC(ShardedCenters):
 
     def _files(self) -> dict[str, torch.Tensor]:
         name = os.path.join(self._prefix, f"rank_{self.collectives.rank}_softmax_weight")
-        return {f"{name}.pt": self.weight, f"{name}_mom.pt": self.weight_mom}
+        return {f"{name}.pt": self.weight, **({f"{name}_mom.pt": self.weight_mom} if self.sums_gradients else {})}
 
     def _require_rank(self, rank: int | None, world_size: int | None) -> None:
         own = (self.collectives.rank, self.collectives.size)

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 from partial_fc.checkpoint import SavedClasses
-from partial_fc.checkpoint.conventions import TORCH
 from partial_fc.training.pretrained import Pretrained
 
 from .errors import error_message
@@ -57,7 +56,7 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise ValueError(f"{path} is not a state_dict, which has a tensor for every key: save model.state_dict()")
     weights = {f"arg:{key}": to_array(value) for key, value in state.items()}
-    return Pretrained(path, weights, TORCH, _read_classes(os.path.dirname(path) or ".") if with_classes else None)
+    return Pretrained(path, weights, None, _read_classes(os.path.dirname(path) or ".") if with_classes else None)
 
 
 def _read_classes(folder: str) -> SavedClasses:

@@ -45,7 +45,7 @@ def contents(path):
 
 
 @pytest.mark.parametrize("first, second", [("mxnet", "torch"), ("torch", "mxnet")])
-def test_a_training_goes_on_in_the_other_trainer(first, second, train):
+def test_a_training_goes_on_in_the_other_trainer(first, second, train, tmp_path):
     saved, _ = train(SAVED, first, "first")
     arrays, manifest = contents(saved)
     assert arrays["weight_mom"].any()
@@ -61,6 +61,10 @@ def test_a_training_goes_on_in_the_other_trainer(first, second, train):
     assert returned.rank_states == manifest.rank_states
     for key in ("data", "conventions", "num_update"):
         assert returned.state[key] == manifest.state[key]
+    # The other trainer's own format has no place for this momentum.
+    momentum = ("*_softmax_weight_mom.pt", "*_centers_mom.param")
+    assert not any(list((tmp_path / "there").glob(pattern)) for pattern in momentum)
+    assert any(list((tmp_path / "back").glob(pattern)) for pattern in momentum)
 
     # The learning rate changes after update 5, which shows in momentum of the wrong convention.
     _, expected = train(SAVED + 3, first, "first again", "--resume", saved)

@@ -6,10 +6,13 @@ import pwd
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from conftest import needs_torch
 
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
@@ -63,6 +66,18 @@ def replaced(hosts, path, other=None):
         yield
     finally:
         hosts.run("hostb", ["umount", path])
+
+
+@contextlib.contextmanager
+def listening(hosts, host, port):
+    """Another program listens on a port of a host."""
+    program = (
+        f"import socket, time; s = socket.create_server(('', {port})); print('listens', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(hosts.command(host, [sys.executable, "-c", program]), stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"listens\n"
+        yield
+        subprocess.run(["pkill", "-KILL", "-P", str(other.pid)], check=True)
 
 
 def has(block, mark, what, found, fix=""):
@@ -146,6 +161,18 @@ def test_no_venv(hosts, check, arguments):
     with replaced(hosts, ROOT / ".venv"):
         code, blocks, text = check(*arguments)
     assert code == 1 and has(blocks["hostb"], "bad", "versions", ".venv: missing", "install.sh"), text
+
+
+@needs_torch
+def test_the_environment_and_the_port_of_pytorch(hosts, check, arguments, tmp_path):
+    options = ("--hosts", "hosta:1,hostb:1", "--trainer", "torch", "--port", "1234")
+    code, blocks, text = check(*arguments, "output=models/own", options=options)
+    assert code == 0 and has(blocks["hosta"], "ok", "port", "1234 is free"), text
+    assert has(blocks["hostb"], "ok", "versions", "torch [0-9.]+.*, as here"), text
+    with replaced(hosts, ROOT / ".venv-torch"), listening(hosts, "hosta", 1234):
+        code, blocks, text = check(*arguments, options=options)
+    assert code == 1 and has(blocks["hosta"], "bad", "port", "1234: Address already in use", "--master_port"), text
+    assert has(blocks["hostb"], "bad", "versions", ".venv-torch: missing", "install-torch.sh"), text
 
 
 def test_other_code_settings_and_versions(hosts, check, arguments, tmp_path):

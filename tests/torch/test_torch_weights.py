@@ -7,7 +7,7 @@ from test_mxnet_weights import RECORDED, embed
 from torch import nn
 
 from drawn_weights import mxnet_weights
-from partial_fc.checkpoint.conventions import MXNET, TORCH
+from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.training.pretrained import pretrained_from_files
 from partial_fc.utils.atomic_io import replace_file
@@ -36,7 +36,7 @@ def test_a_state_dict_of_pytorch(tmp_path, name, of_folder):
     torch.save(saved.state_dict(), tmp_path / name)
     path = str(tmp_path if of_folder else tmp_path / name)
     pretrained = pretrained_from_files(path, False, read_pretrained)
-    assert pretrained._replace(weights=None) == (str(tmp_path / name), None, TORCH, None)
+    assert pretrained._replace(weights=None) == (str(tmp_path / name), None, None, None)
     assert not same(model, saved)
     set_weights(model, pretrained.weights, "small")
     assert same(model, saved)

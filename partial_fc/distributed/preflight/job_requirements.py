@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .software import Software
+
 
 class Training(NamedTuple):
     """The requirements of a training.
@@ -29,19 +31,19 @@ class Training(NamedTuple):
     checkpoints: bool
 
 
-def read(clone: str, arguments: Sequence[str], seconds: float = 8) -> Training | None:
-    """Derives the requirements from the arguments of a training, with ``train_memory.py --print-config``.
+def read(clone: str, software: Software, arguments: Sequence[str], seconds: float = 8) -> Training | None:
+    """Derives the requirements from the arguments of a training, by its program with ``--print-config``.
 
     Returns:
-        None if .venv is missing, or if the arguments only ask for help.
+        None if the environment is missing, or if the arguments only ask for help.
 
     Raises:
         ValueError: The training would refuse the arguments, with its message.
     """
-    python = os.path.join(clone, ".venv", "bin", "python")
+    python = os.path.join(clone, software.venv, "bin", "python")
     if not os.path.exists(python):
         return None
-    command = [python, os.path.join(clone, "train_memory.py"), *arguments, "--print-config"]
+    command = [python, os.path.join(clone, software.program), *arguments, "--print-config"]
     try:
         done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:

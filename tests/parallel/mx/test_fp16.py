@@ -284,6 +284,21 @@ def test_fit_starts_with_equal_parameters_and_adapts_the_scale(tmp_path):
     assert_same_on_all_ranks(values(module))
 
 
+def test_float16_goes_on_from_a_float32_training(tmp_path):
+    single, half = build(tmp_path, "float32"), build(tmp_path, "float16")
+    for batch in batches(3):
+        step(single, batch)
+    arrays = single.parameters()
+    half.set_weights({**arrays, **single.statistics()})
+    half.set_optimizer(arrays, 3)
+    found = half.parameters()
+    halved = [name for name in arrays if name.startswith("state:") and f"{name}0" in found]
+    assert len(halved) == 2  # the weights of dense and relu are float16
+    for name in halved:
+        np.testing.assert_array_equal(found[f"{name}0"], arrays[name])
+        np.testing.assert_array_equal(found[f"{name}1"], arrays[f"arg:{name.split(':')[1]}"])
+
+
 def test_a_training_continues_from_its_state(tmp_path):
     first, second, data = build(tmp_path), build(tmp_path), batches(8)
     for batch in data[:7]:  # some are skipped

@@ -67,6 +67,28 @@ def test_momentum_that_sums_steps_as_mxnets():
     )
 
 
+def test_a_parameter_without_dimensions_is_restored():
+    def network():
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.scale = backbone(), nn.Parameter(torch.tensor(1.5))
+
+            def forward(self, images):
+                return self.net(images) * self.scale
+
+        return Scaled()
+
+    engine, other = build_engine(network()), build_engine(network())
+    for batch in local_batches(2):
+        engine.step(batch)
+    arrays = {**engine.parameters(), **engine.statistics()}
+    assert arrays["state:scale:"].shape == () and arrays["state:scale:"] != 0
+    other.set_weights(arrays)
+    other.set_optimizer(arrays, 2)
+    equal(other.parameters(), engine.parameters())
+
+
 def test_statistics_are_those_of_each_rank_until_they_are_averaged():
     engine = Training().fit(3).engine
     parameters, of_ranks = engine.parameters(), OF_PROCESS.gather_object("statistics", engine.statistics())

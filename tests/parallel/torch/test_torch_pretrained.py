@@ -12,7 +12,7 @@ from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.distributed.errors import JobError
 from partial_fc.inference.parity import random_faces
-from partial_fc.training.resume import read_pretrained, take_pretrained
+from partial_fc.training.resume import ResumePlan, read_pretrained, take_pretrained
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc_torch import published_files
 from partial_fc_torch.backbones import get_model
@@ -44,7 +44,8 @@ def start_from(path):
     """The engine with the weights of the file."""
     pretrained = read_pretrained(path, False, OF_PROCESS, published_files.read_pretrained)
     own = engine()
-    own.backbone.eps, own.backbone.pixel_scale, _ = pretrained.conventions
+    plan = ResumePlan(None, False, False, [], pretrained)
+    own.backbone.eps, own.backbone.pixel_scale, own.layer.sums_gradients = plan.conventions(own.conventions)
     centers = own.layer.weight.clone()
     take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=own.num_classes), own)
     assert torch.equal(own.layer.weight, centers) and own.num_update == 0
@@ -70,6 +71,14 @@ def test_params_of_mxnet(folder):
     embeddings = start_from(folder).embed(FACES)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     np.testing.assert_allclose(embeddings, RECORDED, rtol=0, atol=1e-5)
+
+
+def test_a_backbone_without_the_conventions_of_the_weights_is_refused(folder):
+    chunks = array_file_chunks(mxnet_weights("small", small().state_dict()))
+    OF_PROCESS.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
+    pretrained = read_pretrained(folder, False, OF_PROCESS, published_files.read_pretrained)
+    with pytest.raises(JobError, match=r"it has Conventions\(eps=2e-05, pixel_scale=128.0, .* but this backbone "):
+        take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=3), engine())
 
 
 def test_weights_of_another_shape_are_refused_on_all_ranks(folder):

@@ -8,6 +8,7 @@ from partial_fc.distributed.preflight import compare
 from partial_fc.distributed.preflight.compare import Reference, format_size
 from partial_fc.distributed.preflight.job_requirements import Training
 from partial_fc.distributed.preflight.row import Row, failed_checks, format_row
+from partial_fc.distributed.preflight.software import TRAINERS
 
 GIB = 2**30
 TRAINING = Training("faces", ["/data/train.rec", "/data/train.idx"], ["/data/property"], False, "/models", True)
@@ -30,9 +31,9 @@ FACTS = {
 }
 
 
-def rows(slots=2, training=TRAINING, **changes):
+def rows(slots=2, training=TRAINING, trainer="mxnet", **changes):
     """{what: row} of a host that differs from this machine in these facts."""
-    reference = Reference("/clone", FACTS, FACTS["data"], "hosta", training)
+    reference = Reference("/clone", FACTS, FACTS["data"], "hosta", training, TRAINERS[trainer])
     found = compare.rows("hostb", slots, {**copy.deepcopy(FACTS), **changes}, reference)
     return {row.what: row for row in found}
 
@@ -40,6 +41,23 @@ def rows(slots=2, training=TRAINING, **changes):
 def test_equal_hosts():
     assert {row.mark for row in rows().values()} == {"ok"}
     assert "2.0 GiB" in rows()["data"].found and "no GPU, 8 CPUs, for 2 ranks" in rows()["processors"].found
+
+
+@pytest.mark.parametrize("gpus, slots, mark", [(2, 2, "ok"), (2, 3, "bad"), (0, 3, "ok"), (0, 9, "warn")])
+def test_pytorch_trains_on_the_cpu_of_a_host_without_gpus(gpus, slots, mark):
+    found = rows(slots, trainer="torch", gpus=["H"] * gpus, versions={**FACTS["versions"], "wheel": "torch"})
+    assert found["processors"].mark == mark
+
+
+def test_the_environment_and_the_code_are_those_of_the_trainer():
+    assert ".venv-torch: missing" in rows(trainer="torch", venv="missing")["versions"].found
+    assert "setup-utils/install-torch.sh" in rows(trainer="torch", venv="missing")["versions"].fix
+
+
+def test_the_port_of_the_first_host():
+    assert compare.port_row(1234, FACTS) == Row("ok", "port", "1234 is free")
+    used = compare.port_row(1234, {"failed": {"port": "Address already in use"}})
+    assert used.mark == "bad" and "1234: Address already in use" in used.found and "--master_port" in used.fix
 
 
 GPUS = {"gpus": ["H"] * 4, "versions": {**FACTS["versions"], "wheel": "mxnet-cu112"}}

@@ -76,7 +76,7 @@ def test_a_job_that_fails_or_hangs_does_not_affect_the_others():
 
 
 def test_connections():
-    port = facts.listen("token")
+    port = facts.listen("token", 0)
     assert facts.connection_error("127.0.0.1", port, "token") == ""
     assert facts.connection_error("127.0.0.1", port, "other") == "another machine answers"
     with socket.socket() as free:

@@ -1,0 +1,28 @@
+"""The conventions of a checkpoint, as its manifest has them."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from partial_fc.checkpoint import Conventions
+from partial_fc.checkpoint.conventions import MXNET, TORCH
+
+
+def of(state, origin=()):
+    return Conventions.of("models/step-7", SimpleNamespace(state=state, origin=origin))
+
+
+def test_saved_conventions():
+    saved = Conventions(1e-3, 127.5, False)
+    assert of({"conventions": saved._asdict()}) == saved
+
+
+def test_those_of_the_trainer_without_saved_ones():
+    assert of({}, {"version of mxnet": "1.9.1"}) == MXNET
+    assert of({}, {"version of torch": "2.13"}) == TORCH
+
+
+@pytest.mark.parametrize("saved", [{}, 3, {"eps": None, "pixel_scale": 1, "sums_gradients": True}, {"eps": 1e-5}])
+def test_others_are_refused_with_the_checkpoint(saved):
+    with pytest.raises(ValueError, match="models/step-7: its conventions are .*, expected eps, pixel_scale, sums_grad"):
+        of({"conventions": saved})
