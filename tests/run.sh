@@ -36,7 +36,7 @@ pytest=(-m pytest -q --durations=10 --durations-min=1 -m "$speed")
 mxnet=(python "${pytest[@]}")
 torch=$here/.venv-torch/bin/python
 if [ "$speed" = slow ]; then
-    group slow 1500 "${mxnet[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/commands
+    group slow 1500 "${mxnet[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/commands
     group 'oldest and newest PyTorch' 1800 bash tests/torch_versions.sh
 else
     group 'one process' 400 "${mxnet[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel/mx
