@@ -63,7 +63,7 @@ def unavailable() -> str:
     """Returns why this machine cannot run virtual hosts; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    absent = [tool for tool in TOOLS if not _which(tool)]
+    absent = [tool for tool in TOOLS if not which(tool)]
     if absent:
         return f"not installed: {', '.join(absent)} (Debian: openssh-server openssh-client iproute2 util-linux)"
     trial = "ip link add pfc0 type veth peer name pfc1 && ip link add pfc2 type bridge"
@@ -157,7 +157,7 @@ class Hosts:
         """Starts an sshd on a host."""
         config = self.folder / name / f"sshd_config_{port}"
         config.write_text(SSHD.format(port=port, folder=self.folder / name))
-        done = self.run(name, [_which("sshd"), "-f", config, "-E", self.folder / name / "sshd.log"])
+        done = self.run(name, [which("sshd"), "-f", config, "-E", self.folder / name / "sshd.log"])
         if done.returncode:
             raise RuntimeError(f"cannot start sshd on {name}: {done.stderr}")
 
@@ -231,7 +231,8 @@ class Hosts:
         self._stack.callback(_end, process)
 
 
-def _which(tool: str) -> str | None:
+def which(tool: str) -> str | None:
+    """Returns the path of a program, also of one for administrators; None without it."""
     return shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/local/sbin")
 
 

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from virtual_hosts import Hosts, _which
+from virtual_hosts import Hosts, which
 
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch")
 # A job that is requeued waits until its credential has expired. The spool folder is short, because it has sockets.
@@ -35,7 +35,7 @@ PartitionName=main Nodes=ALL Default=YES
 
 def unavailable() -> str:
     """Returns why this machine cannot run Slurm; empty if it can."""
-    absent = [tool for tool in TOOLS if not _which(tool)]
+    absent = [tool for tool in TOOLS if not which(tool)]
     return f"not installed: {', '.join(absent)} (Debian: slurm-wlm munge)" if absent else ""
 
 

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from conftest import TORCH, needs_torch
 
+from partial_fc.checkpoint import SavedClasses, read_arrays, read_manifest
 from paths import ROOT, SOURCES
 
 LAUNCH = {
@@ -97,6 +99,14 @@ def checkpoints_in(models, training="*"):
     """Returns the updates of the complete checkpoints in a folder of outputs."""
     found = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
     return sorted(int(path.parent.name[5:]) for path in found)
+
+
+def checkpoint_contents(path):
+    """Returns backbone, momentum and class centers of a checkpoint by name, and its manifest."""
+    manifest = read_manifest(path)
+    classes = SavedClasses.of_checkpoint(path, manifest)
+    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
+    return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
 
 
 def wait_until(happened, group=None, seconds=60):

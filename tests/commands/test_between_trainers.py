@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pytest
 from conftest import needs_torch
-from groups import LAUNCH
+from groups import LAUNCH, checkpoint_contents
 
-from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+from partial_fc.checkpoint import CheckpointFolder, read_arrays
+from partial_fc.checkpoint.layout import statistics_file
 
 pytestmark = [pytest.mark.slow, needs_torch]
 
@@ -34,14 +35,12 @@ def train(run, settings, tmp_path):
 
 
 def contents(path):
-    """Every array of a checkpoint by name, and its manifest."""
-    manifest = read_manifest(path)
-    classes = SavedClasses.of_checkpoint(path, manifest)
-    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
-    for file in manifest.files:
-        if file.endswith(".npz"):
-            numbers.update({f"{file} {name}": array for name, array in read_arrays(f"{path}/{file}").items()})
-    return numbers, manifest
+    """Every array of a checkpoint by name, also the statistics of each rank, and its manifest."""
+    arrays, manifest = checkpoint_contents(path)
+    for rank in range(manifest.ranks):
+        statistics = read_arrays(f"{path}/{statistics_file(rank)}")
+        arrays.update({f"rank {rank} {name}": array for name, array in statistics.items()})
+    return arrays, manifest
 
 
 @pytest.mark.parametrize("first, second", [("mxnet", "torch"), ("torch", "mxnet")])

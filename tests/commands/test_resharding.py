@@ -4,18 +4,16 @@ import sys
 
 import numpy as np
 import pytest
+from groups import checkpoint_contents
 
-from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+from partial_fc.checkpoint import CheckpointFolder, read_manifest
 from paths import ROOT, SOURCES
 
 
 def contents(folder):
     """Returns the arrays of the newest checkpoint by name, and its manifest."""
     ((_, path),) = CheckpointFolder(str(folder), 1).complete()
-    manifest = read_manifest(path)
-    classes = SavedClasses.of_checkpoint(path, manifest)
-    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
-    return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
+    return checkpoint_contents(path)
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import socket
 import numpy as np
 import pytest
 from conftest import CLASSES, TORCH, needs_torch
-from groups import processes_with, ranks_with, started, wait_until
+from groups import checkpoint_contents, processes_with, ranks_with, started, wait_until
 
-from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_arrays, read_manifest
+from partial_fc.checkpoint import CheckpointFolder
 
 pytestmark = needs_torch
 
@@ -126,10 +126,7 @@ def test_a_killed_process_and_a_request_to_stop(arguments, output):
 def contents(folder):
     """Arrays of the newest checkpoint, without the statistics, by name, and its manifest."""
     ((_, path), *_) = CheckpointFolder(str(folder / "checkpoints"), 2).complete()
-    manifest = read_manifest(path)
-    classes = SavedClasses.of_checkpoint(path, manifest)
-    rows = {field: classes.rows(field, np.arange(CLASSES)) for field in ("weight", "weight_mom")}
-    return {**read_arrays(f"{path}/backbone.npz"), **rows}, manifest
+    return checkpoint_contents(path)
 
 
 @pytest.mark.slow
