@@ -2,10 +2,13 @@
 # Keeps a container ready for a training on several hosts: an sshd that only the job's other containers can log in to,
 # without prompts. Each container has the job's key, made once, in the folder /ssh:
 #   ssh-keygen -q -t ed25519 -N '' -f ssh/id_ed25519
-#   docker run ... -v "$PWD/ssh:/ssh:ro" partial_fc bash docker/start-sshd.sh [PORT]      (12345)
+#   docker run ... -v "$PWD/ssh:/ssh:ro" partial_fc bash docker/start-sshd.sh [PORT [COMMAND...]]      (12345)
+# With a command, that is the container's process, and the sshd runs in the background.
 set -euo pipefail
 port=${1:-12345}
+command=("${@:2}")
 key=/ssh/id_ed25519
+[ -e "$key" ] || key=/ssh/id_rsa    # so Kubernetes' MPI operator calls it, whatever its type
 mark="# made by docker/start-sshd.sh"
 
 die() {
@@ -33,7 +36,7 @@ Host *
 CONFIG
 )
 
-[ -r "$key" ] || die "$key does not exist, or user $(id -u) cannot read it: create it with" \
+[ -r "$key" ] || die "/ssh/id_ed25519 does not exist, or user $(id -u) cannot read it: create it with" \
     "ssh-keygen -q -t ed25519 -N '' -f ssh/id_ed25519  and start the container with  -v \"\$PWD/ssh:/ssh:ro\""
 # ssh reads the configuration in the account's home and ignores HOME.
 home=$(getent passwd "$(id -u)" | cut -d : -f 6) || true
@@ -44,6 +47,13 @@ if [ -e "$folder" ] && ! grep -qsxF "$mark" "$folder/config"; then
 fi
 write_ssh_folder
 if [ "$(id -u)" = 0 ]; then mkdir -p /run/sshd; fi
-# In the foreground (-D), as the container's process. Without the system's configuration: PAM would need root.
-exec /usr/sbin/sshd -D -e -f /dev/null -p "$port" -h "$folder/id_ed25519" -o PidFile=none \
-    -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no
+# Without the system's configuration: PAM would need root.
+sshd=(/usr/sbin/sshd -D -e -f /dev/null -p "$port" -h "$folder/id_ed25519" -o PidFile=none
+    -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no)
+if [ "${#command[@]}" -eq 0 ]; then exec "${sshd[@]}"; fi
+"${sshd[@]}" &
+until (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+    kill -0 $! 2>/dev/null || die "sshd has ended, its message is above."
+    sleep 0.1
+done
+exec "${command[@]}"

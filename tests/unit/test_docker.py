@@ -14,7 +14,9 @@ import pytest
 
 from paths import ROOT
 
-RECIPES = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
+MXNET = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
+TORCH = ROOT / "docker" / "Dockerfile.torch"
+RECIPES = [*MXNET, TORCH]
 # A separate root for a script: all files of this machine, but changes are kept in memory.
 BOX = """\
 set -e
@@ -104,18 +106,21 @@ def test_copied_and_started_files_exist(recipe):
     found = instructions(recipe)
     copied = [rest.split()[0] for word, rest in found if word == "COPY"]
     started = [name for _, rest in found for name in re.findall(r"[\w./-]+\.sh\b", rest)]
-    assert (copied, started) == (["setup-utils", "."], ["setup-utils/install.sh", "run.sh"])
+    expected = (["setup-utils", "."], ["setup-utils/install.sh", "run.sh"])
+    if recipe == TORCH:
+        expected = (["requirement.txt", "setup-utils", "."], ["setup-utils/install-torch.sh", "pytorch/run.sh"])
+    assert (copied, started) == expected
     assert all((ROOT / name).exists() and not is_left_out(name) for name in copied + started)
 
 
-def test_both_recipes_are_alike():
+def test_both_recipes_of_mxnet_are_alike():
     """The packages, and everything from the sources on: the CPU recipe can be tried without NVIDIA's images."""
     install = r"install -y --no-install-recommends ([\w .+-]+?) &&"
     packages = [
-        re.findall(install, rest) for found in map(instructions, RECIPES) for _, rest in found if "apt-get" in rest
+        re.findall(install, rest) for found in map(instructions, MXNET) for _, rest in found if "apt-get" in rest
     ]
     assert packages[0] == packages[1] and "openssh-server" in packages[0][0].split()
-    cpu, cuda = ([*found[found.index(("COPY", ". .")) :]] for found in map(instructions, RECIPES))
+    cpu, cuda = ([*found[found.index(("COPY", ". .")) :]] for found in map(instructions, MXNET))
     assert cpu == cuda
     assert cpu[-1] == ("CMD", '["bash", "run.sh"]')
 
@@ -141,7 +146,7 @@ def test_no_source_is_left_out():
 def test_files_that_the_page_names_exist():
     page = (ROOT / "docs" / "containers.md").read_text()
     named = set(re.findall(r"(?:docker|setup-utils)/[\w.-]*\w", page))
-    assert {"docker/Dockerfile", "docker/Dockerfile.cuda", "docker/start-sshd.sh"} < named
+    assert {str(path.relative_to(ROOT)) for path in RECIPES} | {"docker/start-sshd.sh"} < named
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
@@ -152,6 +157,12 @@ def test_containers_of_a_job_log_in_to_each_other_without_prompts(user, name):
     umask, *seen = done.stdout.split()[:3]
     assert seen == [name, umask]  # others must be able to read what a training writes
     assert done.stdout.count(f"Accepted publickey for {name} from 127.0.0.1") == 2
+
+
+def test_a_command_runs_beside_the_sshd_with_the_key_of_kubernetes():
+    key = "rm /ssh/id_ed25519; ssh-keygen -q -t ecdsa -m PEM -N '' -f /ssh/id_rsa;"
+    done = in_box(f"{key} bash /ssh/start-sshd.sh 12345 bash -c 'ssh 127.0.0.1 echo inside; exit 3'")
+    assert (done.returncode, done.stdout) == (3, "inside\n"), done.stderr
 
 
 def test_another_key_is_rejected():
