@@ -64,6 +64,20 @@ dataset = edict(
         val_targets=["demo_val"],
         baselines=True,
     ),
+    # Characters in the typefaces of Debian's packages, written by `python -m examples.glyphs`; see docs/claim.md.
+    glyphs=edict(
+        data_root="data",
+        data_name="glyphs",
+        num_classes=20000,
+        image_size=64,
+        rand_mirror=False,
+        embedding_size=128,
+        warmup_steps=1000,
+        max_grad_norm=5.0,
+        lr_epochs=[4],
+        num_epoch=4,
+        val_targets=["unseen_characters", "unseen_typefaces"],
+    ),
     webface=_real("webface", 10575, lr_steps=[20000, 28000], max_update=32000),
     emore=_real("emore", 85742, lr_steps=[100000, 160000], max_update=180000),
     # The original has no schedule for ms1mv3: this is that of emore, which is of nearly the same size.
@@ -153,7 +167,7 @@ SETTINGS = Schema(
     Setting("num_classes", 0, "identities, set by dataset", at_least=1, at_most=2**45),  # two float32 digits of a label
     Setting("image_size", 112, "side of an image in pixels", at_least=16, at_most=1024, multiple_of=16),
     Setting("shuffle", True, "draw a new order of the images in every epoch"),
-    Setting("rand_mirror", True, "mirror every second image"),
+    Setting("rand_mirror", True, "mirror every second image; add the mirror image's embedding in verification"),
     Setting("cutoff", 0, "side in pixels of a square erased from every second image", at_least=0),
     Setting("color_jittering", 0.0, "share by which brightness, contrast, color vary", at_least=0, at_most=1),
     Setting("jpeg_compression", 0, "lowest JPEG quality of every second image; 0: as it is", at_least=0, at_most=100),

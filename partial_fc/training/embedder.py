@@ -24,16 +24,18 @@ class Embedder:
     Args:
         engine: in training.
         batch_size, image_size: B and H = W of its batches.
+        mirrored: add the embedding of the mirror image, as for faces.
 
     Attributes:
         pairs: name -> PairsOfRank of the sets read so far.
     """
 
-    def __init__(self, engine: Engine, batch_size: int, image_size: int):
+    def __init__(self, engine: Engine, batch_size: int, image_size: int, mirrored: bool = True):
         self.engine = engine
         self.collectives = engine.collectives
         self.batch_size = batch_size
         self.image_size = image_size
+        self.mirrored = mirrored
         self.pairs: dict[str, PairsOfRank] = {}
 
     def __call__(self, name: str, path: str) -> PairFigures:
@@ -80,7 +82,7 @@ class Embedder:
         return pairs
 
     def _embed_share(self, pairs: PairsOfRank) -> np.ndarray:
-        """Returns (n, 2) float64: squared distance, and mean norm of the four embeddings, of each pair of this rank."""
+        """Returns (n, 2) float64: squared distance, and mean norm of the embeddings, of each pair of this rank."""
         starts = range(0, len(pairs.images), self._step())
         figures = [np.empty((0, 2))]  # for a rank without pairs
         with ThreadPoolExecutor(1) as thread:  # decodes while the network computes
@@ -109,9 +111,10 @@ class Embedder:
 
     def _figures(self, pixels: np.ndarray) -> np.ndarray:
         self.collectives.report_progress()
-        plain, mirrored = self._embed(pixels), self._embed(pixels[:, :, ::-1])
-        lengths = (np.linalg.norm(plain, axis=1) + np.linalg.norm(mirrored, axis=1)) / 2
-        return np.stack([squared_distances(plain + mirrored), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
+        views = [pixels, pixels[:, :, ::-1]] if self.mirrored else [pixels]
+        embeddings = np.stack([self._embed(view) for view in views])
+        lengths = np.linalg.norm(embeddings, axis=2).mean(axis=0)
+        return np.stack([squared_distances(embeddings.sum(axis=0)), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
 
     def _embed(self, pixels: np.ndarray) -> np.ndarray:
         """Returns (N, E) float64 for pixels (N, H, W, 3)."""

@@ -172,7 +172,7 @@ class Trainer:
             settings.max_update,
         )
         self.verification = CallBackVerification(
-            Embedder(engine, batch_size, settings.image_size),
+            Embedder(engine, batch_size, settings.image_size, mirrored=settings.rand_mirror),
             inputs.validation_sets(settings),
             settings.verify_every,
             self.rank,

@@ -65,8 +65,12 @@ class Roc:
         """Returns the largest TAR of the thresholds that accept at most ``accepted`` impostor pairs."""
         if accepted >= len(self.impostor):
             return 1.0
-        refused = self.impostor[len(self.impostor) - 1 - accepted]  # the highest score that must be refused
+        refused = self.highest_refused(accepted)
         return (len(self.genuine) - int(np.searchsorted(self.genuine, refused, side="right"))) / len(self.genuine)
+
+    def highest_refused(self, accepted: int) -> float:
+        """Returns the lowest threshold, itself refused, that accepts at most ``accepted`` impostor pairs, not all."""
+        return float(self.impostor[len(self.impostor) - 1 - accepted])
 
     def at_most(self, far: float) -> float:
         """Returns the TAR at a FAR of at most ``far``."""

@@ -1,0 +1,192 @@
+"""Writes the set: a character is a class, its renderings in different typefaces are its images.
+
+root/train.rec, train.idx, property   CLASSES characters, IMAGES of each, in typefaces of training
+root/characters.txt                   the character of each class, one per line
+root/unseen_characters.bin            pairs of UNSEEN other characters in typefaces of training, in ten folds
+root/unseen_typefaces.bin             pairs of these characters in other typefaces
+root/unseen/                          their images as a set, with images.tsv: one line per image
+root/typefaces.tsv                    the typefaces with their packages
+root/glyphs.json                      the parameters
+
+Shapes: C characters, F typefaces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from partial_fc.data.face_records import write_face_set
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.synthetic.identity import random_stream
+from partial_fc.data.tools.pairs_draw import draw_pairs
+from partial_fc.utils.process_pool import in_chunks, ordered_map
+from partial_fc.utils.staging import staged_folder
+
+from .drawing import SIZE, Drawing, draw_all
+from .library import Library
+from .typefaces import CHARACTERS
+
+VERSION = 1  # increase it with every change of pixels
+CHUNK = 256  # drawings of a task
+CHOICE, SPLIT = 101, 102  # streams of random numbers
+GALLERY, TRAINED, NEW = "gallery", "trained", "new"  # kinds of images of unseen characters
+REFERENCE = "Noto Sans CJK JP"  # the typeface of the gallery
+PAIR_SETS = {TRAINED: "unseen_characters.bin", NEW: "unseen_typefaces.bin"}
+
+
+class Size(NamedTuple):
+    """The size of a set: characters of training and others, images of each in each kind of typeface, pairs."""
+
+    classes: int = 20000
+    unseen: int = 2000
+    images: int = 20
+    unseen_images: int = 8
+    pairs: int = 6000
+
+
+class Split(NamedTuple):
+    """Columns of a Library: the characters of training, and the others."""
+
+    classes: np.ndarray
+    unseen: np.ndarray
+
+
+def split_characters(library: Library, size: Size, seed: int) -> Split:
+    """Chooses the characters that most typefaces of training draw, and which of them are not trained on.
+
+    Raises:
+        ValueError: There are too few characters with enough typefaces of training, and two new ones.
+    """
+    is_new = np.array([typeface.is_new for typeface in library.typefaces])
+    trained, new = library.draws[~is_new].sum(axis=0), library.draws[is_new].sum(axis=0)
+    usable = (trained >= size.images) & (new >= 2) & library.draws[_reference(library)]
+    total = size.classes + size.unseen
+    if usable.sum() < total:
+        raise ValueError(
+            f"{usable.sum()} characters have {size.images} outlines in the typefaces at hand, {total} are needed: "
+            "name fewer --classes or --images"
+        )
+    columns = np.sort(np.argsort(np.where(usable, -trained, 1), kind="stable")[:total])
+    order = random_stream(seed, SPLIT).random(total).argsort(kind="stable")
+    return Split(np.sort(columns[order[size.unseen :]]), np.sort(columns[order[: size.unseen]]))
+
+
+def choose_typefaces(library: Library, rows: np.ndarray, column: int, count: int, seed: int) -> list[int]:
+    """Returns up to `count` of the typefaces `rows` that draw a character: one of each package, then a second, ..."""
+    drawing = rows[library.draws[rows, column]]
+    order = random_stream(seed, CHOICE, CHARACTERS[column]).random(len(drawing)).argsort(kind="stable")
+    waiting: dict[str, list[int]] = {}
+    for row in drawing[order].tolist():
+        waiting.setdefault(library.typefaces[row].package, []).append(row)
+    turns = max(map(len, waiting.values()), default=0)
+    in_turn = (rows[turn] for turn in range(turns) for rows in waiting.values() if turn < len(rows))
+    return list(islice(in_turn, count))
+
+
+def plan_training(library: Library, split: Split, size: Size, seed: int) -> Iterator[Drawing]:
+    """Yields the drawings of the training images, class by class."""
+    rows = np.flatnonzero([not typeface.is_new for typeface in library.typefaces])
+    for column in split.classes.tolist():
+        chosen = choose_typefaces(library, rows, column, size.images, seed)
+        for number, row in enumerate(chosen):
+            yield Drawing(CHARACTERS[column], library.typefaces[row], number)
+
+
+def plan_unseen(library: Library, split: Split, size: Size, seed: int) -> list[list[tuple[str, Drawing]]]:
+    """Returns the (kind, drawing) of the images of each unseen character: first that of the gallery."""
+    is_new = np.array([typeface.is_new for typeface in library.typefaces])
+    reference = library.typefaces[_reference(library)]
+    plan = []
+    for column in split.unseen.tolist():
+        images = [(GALLERY, Drawing(CHARACTERS[column], reference, -1))]
+        for kind, rows in ((TRAINED, np.flatnonzero(~is_new)), (NEW, np.flatnonzero(is_new))):
+            for row in choose_typefaces(library, rows, column, size.unseen_images, seed):
+                images.append((kind, Drawing(CHARACTERS[column], library.typefaces[row], len(images))))
+        plan.append(images)
+    return plan
+
+
+def write_glyphs(root: Path, library: Library, size: Size, seed: int, workers: int, bar: Any) -> None:
+    """Draws and writes the set; the folder appears when it is complete, and replaces an older one.
+
+    Args:
+        root: Folder of the set.
+        library: Typefaces.
+        size: Numbers of characters and images.
+        seed: Of everything random.
+        workers: Number of processes.
+        bar: Progress bar, updated by the number of drawn images.
+
+    Raises:
+        ValueError: There are too few characters or pairs.
+        OSError: The set cannot be written.
+    """
+    split = split_characters(library, size, seed)
+    unseen = plan_unseen(library, split, size, seed)
+    with staged_folder(root, force=True) as stage:
+        folder = Path(stage)
+        pictures = _drawn(plan_training(library, split, size, seed), seed, workers, bar)
+        write_face_set(folder, (islice(pictures, size.images) for _ in split.classes), (SIZE, SIZE))
+        flat = [drawing for images in unseen for _, drawing in images]
+        drawn = _drawn(flat, seed, workers, bar)
+        by_character = [[next(drawn) for _ in images] for images in unseen]
+        write_face_set(folder / "unseen", by_character, (SIZE, SIZE))
+        for kind, name in PAIR_SETS.items():
+            _write_pairs(folder / name, kind, unseen, by_character, size.pairs, seed)
+        _write_lists(folder, library, split, unseen)
+        (folder / "glyphs.json").write_text(json.dumps(parameters(library, size, seed), indent=1) + "\n")
+
+
+def parameters(library: Library, size: Size, seed: int) -> dict:
+    """Returns what determines the set."""
+    packages = sorted({typeface.package for typeface in library.typefaces})
+    return {"version": VERSION, "seed": seed, **size._asdict(), "packages": packages}
+
+
+def is_current(root: Path, library: Library, size: Size, seed: int) -> bool:
+    """Returns whether `root` has a complete set with these parameters."""
+    try:
+        return json.loads((root / "glyphs.json").read_text()) == parameters(library, size, seed)
+    except (OSError, ValueError):
+        return False
+
+
+def _reference(library: Library) -> int:
+    names = [typeface.name for typeface in library.typefaces]
+    if REFERENCE not in names:
+        raise ValueError(f"the typeface of the gallery, {REFERENCE}, is missing: fetch fonts-noto-cjk")
+    return names.index(REFERENCE)
+
+
+def _drawn(plan: Iterable[Drawing], seed: int, workers: int, bar: Any) -> Iterator[bytes]:
+    for _, images in ordered_map(partial(draw_all, seed), in_chunks(plan, CHUNK), workers):
+        bar.update(len(images))
+        yield from images
+
+
+def _write_pairs(path: Path, kind: str, plan: list, pictures: Sequence[Sequence[bytes]], pairs: int, seed: int) -> None:
+    chosen = [[image for (own, _), image in zip(images, drawn) if own == kind] for images, drawn in zip(plan, pictures)]
+    drawn, issame = draw_pairs([len(images) for images in chosen], pairs, seed)
+    write_pairs(path, [chosen[identity][image] for identity, image in chain(*drawn)], issame)
+
+
+def _write_lists(folder: Path, library: Library, split: Split, unseen: list) -> None:
+    characters = "".join(f"{chr(CHARACTERS[column])}\n" for column in split.classes.tolist())
+    (folder / "characters.txt").write_text(characters, encoding="utf-8")
+    lines = [f"{t.name}\t{t.package}\t{NEW if t.is_new else TRAINED}\n" for t in library.typefaces]
+    (folder / "typefaces.tsv").write_text("name\tpackage\tuse\n" + "".join(lines), encoding="utf-8")
+    rows = [
+        f"{label}\t{chr(drawing.code)}\t{kind}\t{drawing.typeface.name}\n"
+        for label, images in enumerate(unseen)
+        for kind, drawing in images
+    ]
+    (folder / "unseen" / "images.tsv").write_text(
+        "label\tcharacter\tkind\ttypeface\n" + "".join(rows), encoding="utf-8"
+    )

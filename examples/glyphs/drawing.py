@@ -1,0 +1,105 @@
+"""Draws a character in a typeface as a small image, varied a little."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from PIL import ImageFont
+
+from partial_fc.data.synthetic.identity import random_stream
+
+from .typefaces import CHARACTERS, Typeface
+
+SIZE = 64  # side of an image in pixels
+EM = 52  # pixels of an em
+OPEN_TYPEFACES = 512  # all of the set
+
+
+class Drawing(NamedTuple):
+    """A character (code point) in a typeface; `number` among its images selects the variation, -1: none."""
+
+    code: int
+    typeface: Typeface
+    number: int
+
+
+class Variation(NamedTuple):
+    """What differs between two images of one outline: a map of the plane, gray levels, and what a camera adds."""
+
+    linear: np.ndarray
+    shift: np.ndarray
+    ink: float
+    paper: float
+    blur: float
+    noise: float
+    quality: int
+
+
+PLAIN = Variation(np.eye(2), np.zeros(2), 0, 255, 0, 0, 95)
+
+
+def draw_variation(random: np.random.Generator) -> Variation:
+    """Draws a variation."""
+    scale, turn, slant = np.array([0.85, -0.1, -0.12]) + random.random(3) * [0.23, 0.2, 0.24]
+    linear = scale * np.array([[np.cos(turn), slant - np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    shift = 6 * random.random(2) - 3
+    ink, paper, blur, noise, quality = np.array([0, 160, 0.2, 0, 60]) + random.random(5) * [90, 95, 0.8, 15, 36]
+    return Variation(linear, shift, ink, paper, blur, noise, int(quality))
+
+
+def draw(seed: int, drawing: Drawing) -> bytes:
+    """Returns the JPEG file of an image of SIZE x SIZE pixels, three equal channels but for the compression.
+
+    Raises:
+        ValueError: The typeface draws nothing.
+    """
+    random = random_stream(seed, drawing.code, drawing.number + 1)
+    variation = PLAIN if drawing.number < 0 else draw_variation(random)
+    mask = _mask(drawing.typeface, chr(drawing.code))
+    # The middle of the ink comes to the middle of the image.
+    middle = (np.array(mask.shape[::-1]) - 1) / 2
+    target = (SIZE - 1) / 2 + variation.shift
+    matrix = np.column_stack([variation.linear, target - variation.linear @ middle])
+    drawn = cv2.warpAffine(mask, matrix, (SIZE, SIZE), flags=cv2.INTER_LINEAR)
+    ink: np.ndarray = drawn.astype(np.float64) / 255
+    if variation.blur:
+        ink = cv2.GaussianBlur(ink, (0, 0), variation.blur)
+    noise = variation.noise * (2 * random.random(ink.shape) - 1)
+    image = variation.paper + (variation.ink - variation.paper) * ink + noise
+    gray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    options = [cv2.IMWRITE_JPEG_QUALITY, variation.quality]
+    return cv2.imencode(".jpg", cv2.cvtColor(gray, cv2.COLOR_GRAY2BGR), options)[1].tobytes()
+
+
+def can_draw(typeface: Typeface, outlines: np.ndarray) -> bool:
+    """Returns whether FreeType draws the first of a typeface's characters: (C,) uint64, see read_typefaces."""
+    try:
+        _mask(typeface, chr(CHARACTERS[np.flatnonzero(outlines)[0]]))
+    except ValueError:
+        return False
+    return True
+
+
+def draw_all(seed: int, drawings: list[Drawing]) -> list[bytes]:
+    """Draws several images."""
+    return [draw(seed, drawing) for drawing in drawings]
+
+
+def _mask(typeface: Typeface, character: str) -> np.ndarray:
+    """Returns the ink of a character, (h, w) uint8, without margins."""
+    try:
+        mask = _opened(typeface).getmask(character, mode="L")
+    except OSError as error:
+        raise ValueError(f"{typeface.path}: FreeType cannot draw U+{ord(character):04X}: {error}") from None
+    width, height = mask.size
+    if not width * height:
+        raise ValueError(f"{typeface.path} draws nothing for U+{ord(character):04X}")
+    return np.asarray(mask, np.uint8).reshape(height, width)
+
+
+@lru_cache(OPEN_TYPEFACES)
+def _opened(typeface: Typeface) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(typeface.path), EM, index=typeface.number, layout_engine=ImageFont.Layout.BASIC)

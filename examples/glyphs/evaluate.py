@@ -1,0 +1,143 @@
+"""Verifies a model on characters and typefaces that it was not trained on.
+
+For the typefaces of training and for new ones: the accuracy of verification in ten folds (insightface's measure); and
+of a search in a gallery with one plain image of each unseen character, rank-1 and the TAR of all pairs of an image and
+an entry at a FAR of 1e-4. Each with the half-width of its 95 % confidence interval: Student's t of the folds, or
+characters drawn with replacement.
+
+Shapes: N images, M characters, Q probes, E embedding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.evaluation.ijb.identification import search
+from partial_fc.evaluation.ijb.verification import Roc, max_accepted
+from partial_fc.evaluation.validation_set import decode_faces
+from partial_fc.evaluation.verification import verify
+from partial_fc.inference.index import Recipe, embed_faces
+from partial_fc.inference.model import FaceModel
+from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.progress import progress
+from partial_fc.utils.tables import markdown_table
+
+from .dataset import GALLERY, PAIR_SETS
+from .drawing import SIZE
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "glyphs"
+FAR = 1e-4
+RECIPE = Recipe(mirrored=False, batch_size=256)  # a mirrored character is another one
+STUDENT_9 = 2.262  # the 97.5 % quantile of Student's t with 9 degrees of freedom
+DRAWS = 1000  # of the characters, for an interval
+
+
+class Figure(NamedTuple):
+    """A share and the half-width of its 95 % confidence interval."""
+
+    value: float
+    margin: float
+
+
+def evaluate(model_path: Path, root: Path) -> dict[str, dict[str, Figure]]:
+    """Returns accuracy, rank1 and tar by kind of typefaces ("trained", "new").
+
+    Raises:
+        OSError, ValueError: The model or the set cannot be read.
+    """
+    model = FaceModel.open(model_path)
+    with open(root / "unseen" / "images.tsv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    kinds = np.array([row["kind"] for row in rows])
+    labels = np.array([int(row["label"]) for row in rows])
+    records = FaceRecords(root / "unseen" / "train.rec")
+    embeddings = embed(model, [records.read_image(place)[0] for place in range(len(rows))], "unseen")
+    gallery = embeddings[kinds == GALLERY]
+    figures = {}
+    for kind, name in PAIR_SETS.items():
+        images, issame = read_pairs(root / name)
+        result = verify(embed(model, images, name), issame)
+        accuracy = Figure(result.accuracy, STUDENT_9 * result.std * np.sqrt(1 / 9))  # std is that of ten folds
+        probes = kinds == kind
+        figures[kind] = {"accuracy": accuracy, **search_figures(embeddings[probes], gallery, labels[probes])}
+    return figures
+
+
+def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
+    """Returns (N, E) float32 of length 1 of N encoded images."""
+    parts = []
+    with progress(len(images), "image", f"embedding {name}") as bar:
+        for first in range(0, len(images), RECIPE.batch_size):
+            part = images[first : first + RECIPE.batch_size]
+            names = [f"image {first + place} of {name}" for place in range(len(part))]
+            parts.append(embed_faces(model, decode_faces(part, SIZE, name, first), names, RECIPE))
+            bar.update(len(part))
+    return np.concatenate(parts)
+
+
+def search_figures(probes: np.ndarray, gallery: np.ndarray, labels: np.ndarray) -> dict[str, Figure]:
+    """Returns rank1 and tar of probes (Q, E) with rows (Q,) of their characters in the gallery (M, E)."""
+    with progress(len(probes), "probe", "searching") as bar:
+        result = search(probes, gallery, labels, bar)
+    scores = probes @ gallery.T
+    same = np.arange(len(gallery)) == labels[:, None]
+    threshold = Roc(scores.ravel(), same.ravel()).highest_refused(max_accepted(FAR, int(np.sum(~same))))
+    hits = {"rank1": result.rank == 1, "tar": result.mate > threshold}
+    return {name: with_margin(values, labels) for name, values in hits.items()}
+
+
+def with_margin(hits: np.ndarray, labels: np.ndarray) -> Figure:
+    """Returns the share of hits (Q,) bool; its interval over characters `labels` (Q,) drawn with replacement."""
+    counts, sums = np.bincount(labels), np.bincount(labels, hits)
+    sums, counts = sums[counts > 0], counts[counts > 0]
+    drawn = (np.random.Generator(np.random.PCG64(0)).random((DRAWS, len(counts))) * len(counts)).astype(np.int64)
+    shares = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    low, high = np.percentile(shares, [2.5, 97.5])
+    return Figure(float(hits.mean()), float(high - low) / 2)
+
+
+def table(figures: dict[str, dict[str, Figure]]) -> list[str]:
+    """Returns the lines of a table of the figures, in percent."""
+    names = ("accuracy", "tar", "rank1")
+    rows = [[kind, *(percent(found[name]) for name in names)] for kind, found in figures.items()]
+    return markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], rows)
+
+
+def percent(figure: Figure) -> str:
+    """Returns a figure as text."""
+    return f"{100 * figure.value:.2f} ± {100 * figure.margin:.2f}"
+
+
+def main() -> int:
+    """Runs the command; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.glyphs.evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, help="an .onnx file, or the folder of a training")
+    parser.add_argument("--root", type=Path, default=DATA, help="folder of the set (default: data/glyphs)")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    args = parser.parse_args()
+
+    def run() -> int:
+        figures = evaluate(args.model, args.root)
+        print("\n".join(table(figures)))
+        if args.json:
+            plain = {kind: {name: list(figure) for name, figure in found.items()} for kind, found in figures.items()}
+            args.json.write_text(json.dumps(plain, indent=1) + "\n")
+        return 0
+
+    return run_command(run)
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,165 @@
+"""The example's set of characters, with typefaces made here: rectangles whose sides follow from the code point."""
+
+import hashlib
+
+import cv2
+import numpy as np
+import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from fontTools.ttLib import TTFont
+from tqdm import tqdm
+
+from examples.glyphs import dataset, evaluate, fetch
+from examples.glyphs.dataset import GALLERY, NEW, TRAINED, Size, choose_typefaces, split_characters, write_glyphs
+from examples.glyphs.drawing import SIZE, Drawing, draw
+from examples.glyphs.library import Library, distinct
+from examples.glyphs.typefaces import CHARACTERS, outline_numbers, read_typefaces
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.data.transforms import decode_rgb
+
+COUNT = 1100  # characters of a typeface, from the first
+EM = 1000
+
+
+def box(width, height):
+    pen = TTGlyphPen(None)
+    if width:
+        for step, point in enumerate(((0, 0), (0, height), (width, height), (width, 0))):
+            (pen.lineTo if step else pen.moveTo)(point)
+        pen.closePath()
+    return pen.glyph()
+
+
+def make_font(path, name, weight, change=lambda glyphs: None):
+    """Writes a TrueType font with the first COUNT characters; ``change`` may replace their (width, height)."""
+    sizes = {".notdef": (EM, EM), "space": (0, 0)}
+    for place in range(COUNT):
+        sizes[f"g{place}"] = (100 + place % 40 * 20 + weight, 100 + place // 40 * 20)
+    change(sizes)
+    font = FontBuilder(EM, isTTF=True)
+    font.setupGlyphOrder(list(sizes))
+    font.setupCharacterMap({0x20: "space", **{CHARACTERS[place]: f"g{place}" for place in range(COUNT)}})
+    font.setupGlyf({glyph: box(*size) for glyph, size in sizes.items()})
+    font.setupHorizontalMetrics(dict.fromkeys(sizes, (EM, 0)))
+    font.setupHorizontalHeader(ascent=EM, descent=0)
+    font.setupNameTable({"familyName": name, "styleName": "Regular", "fullName": name})
+    font.setupOS2()
+    font.setupPost()
+    font.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """Four typefaces of two packages for training, two new ones."""
+    folder = tmp_path_factory.mktemp("fonts")
+    read = []
+    for number, (name, package, is_new) in enumerate(
+        [(dataset.REFERENCE, "a", False), ("A2", "a", False), ("A3", "a", False), ("B", "b", False)]
+        + [("N1", "n", True), ("N2", "n", True)]
+    ):
+        read += read_typefaces(package, is_new, make_font(folder / f"{number}.ttf", name, 2 * number + 1))
+    return Library([typeface for typeface, _ in read], distinct(np.stack([outlines for _, outlines in read])))
+
+
+def test_characters_that_a_typeface_does_not_draw_itself_are_left_out(tmp_path):
+    def change(sizes):
+        sizes["g0"] = (EM, EM)  # the box of .notdef
+        sizes["g1"] = (0, 0)
+        sizes["g2"] = sizes["g3"]
+
+    with TTFont(make_font(tmp_path / "font.ttf", "F", 1, change)) as font:
+        numbers = outline_numbers(font)
+    assert not numbers[:4].any() and numbers[4:COUNT].all() and not numbers[COUNT:].any()
+    assert len(set(numbers[4:COUNT].tolist())) == COUNT - 4
+
+
+def test_a_typeface_with_few_characters_is_left_out(tmp_path):
+    def change(sizes):
+        sizes.update({f"g{place}": (0, 0) for place in range(200)})
+
+    assert read_typefaces("p", False, make_font(tmp_path / "font.ttf", "F", 1, change)) == []
+
+
+def test_an_outline_counts_once():
+    outlines = np.array([[5, 0, 7], [5, 6, 8], [9, 6, 7]], np.uint64)
+    assert distinct(outlines).tolist() == [[True, False, True], [False, True, True], [True, False, False]]
+
+
+def test_typefaces_are_chosen_from_each_package_in_turn(library):
+    rows = np.arange(4)
+    for column in range(20):
+        chosen = choose_typefaces(library, rows, column, 3, seed=0)
+        packages = [library.typefaces[row].package for row in chosen]
+        assert len(set(chosen)) == 3 and sorted(packages[:2]) == ["a", "b"] and packages[2] == "a"
+    assert len(choose_typefaces(library, rows, 0, 9, seed=0)) == 4
+
+
+def test_characters_are_split(library):
+    split = split_characters(library, Size(1000, 100, 4), seed=0)
+    assert sorted([*split.classes, *split.unseen]) == list(range(COUNT))
+    assert len(split.unseen) == 100 and split.unseen.max() > COUNT / 2
+    with pytest.raises(ValueError, match="1100 characters have 4 outlines in the typefaces at hand, 1101 are needed"):
+        split_characters(library, Size(1001, 100, 4), seed=0)
+
+
+def test_images_show_the_outline(library):
+    column = 39 + 5 * 40  # 880 + 1 wide, 200 high, of an em of 1000
+    plain = decode_rgb(draw(0, Drawing(CHARACTERS[column], library.typefaces[0], -1)), (SIZE, SIZE))
+    ink = plain[:, :, 0] < 128
+    assert (ink.any(axis=0).sum(), ink.any(axis=1).sum()) == pytest.approx((45.8, 10.4), abs=1.5)
+    first, second = (draw(0, Drawing(CHARACTERS[column], library.typefaces[0], number)) for number in (0, 1))
+    assert (
+        first
+        != second
+        == draw(0, Drawing(CHARACTERS[column], library.typefaces[0], 1))
+        != draw(1, Drawing(CHARACTERS[column], library.typefaces[0], 1))
+    )
+    assert cv2.imdecode(np.frombuffer(first, np.uint8), cv2.IMREAD_COLOR).shape == (SIZE, SIZE, 3)
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_set_is_complete_and_the_same_with_any_number_of_processes(library, tmp_path):
+    size = Size(classes=40, unseen=20, images=4, unseen_images=3, pairs=20)
+    for workers, name in ((1, "one"), (2, "two")):
+        with tqdm(disable=True) as bar:
+            write_glyphs(tmp_path / name, library, size, 0, workers, bar)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    root = tmp_path / "one"
+    assert dataset.is_current(root, library, size, 0) and not dataset.is_current(root, library, size, 1)
+    records = FaceRecords(root / "train.rec")
+    assert (records.num_images, records.num_identities, records.image_size) == (160, 40, (SIZE, SIZE))
+    rows = [line.split("\t") for line in (root / "unseen" / "images.tsv").read_text().splitlines()[1:]]
+    unseen = FaceRecords(root / "unseen" / "train.rec")
+    assert [int(row[0]) for row in rows] == unseen.labels(np.arange(unseen.num_images)).tolist()
+    assert [row[2] for row in rows] == [GALLERY, *[TRAINED] * 3, *[NEW] * 2] * 20
+    assert {row[3] for row in rows if row[2] == NEW} == {"N1", "N2"}
+    trained = set((root / "characters.txt").read_text().split())
+    assert len(trained) == 40 and not trained & {row[1] for row in rows}
+    for name in dataset.PAIR_SETS.values():
+        images, issame = read_pairs(root / name)
+        assert len(images) == 40 and issame.sum() == 10
+
+
+def test_figures_of_a_search():
+    gallery = np.eye(4, dtype=np.float32)
+    probes = np.float32([[0.8, 0.6, 0, 0], [0.6, 0.8, 0, 0], [0, 0, 0.6, 0.8], [0, 0, 0, 1]])
+    labels = np.array([0, 0, 2, 3])
+    found = evaluate.search_figures(probes, gallery, labels)
+    # Of the 12 impostor pairs none may be accepted at FAR 1e-4, the highest has 0.8: only a score of 1 is above.
+    assert found["rank1"].value == 0.5 and found["tar"].value == 0.25
+    assert 0.2 < found["rank1"].margin <= 0.5
+
+
+def test_packages_are_listed_once_with_a_licence():
+    every = fetch.packages()
+    assert len({package.name for package in every}) == len(every) > 50
+    assert all(package.licence for package in every) and {package.is_new for package in every} == {True, False}
+    assert [package.name for package in fetch.packages(["fonts-klee"])] == ["fonts-klee"]
+    with pytest.raises(ValueError, match="fonts-none: not in .*packages.txt"):
+        fetch.packages(["fonts-none"])
