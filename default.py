@@ -133,6 +133,9 @@ SETTINGS = Schema(
     Setting("layer_dtype", "float32", "type of the layer's products", choices=LAYER_DTYPES, trainer="torch"),
     Setting("loss_s", 64.0, "scale s of the logits", above=0),
     Setting("margins", (1.0, 0.5, 0.0), "(m1, m2, m3) of the target logit, set by loss", item=float, length=3),
+    Setting(
+        "interclass_filtering_threshold", 0.0, "leave out negatives of a higher cosine; 0: none", at_least=0, below=1
+    ),
     "Training",
     Setting("batch_size", 64, "images of one rank in a step", at_least=1, at_most=65536),
     Setting("lr", 0.1, "learning rate for a global batch of 512; proportional for others", at_least=0),

@@ -14,8 +14,11 @@ def psi(angle):
     return (-1) ** turns * math.cos(angle) - 2 * turns
 
 
-def mean_loss(features, centers, labels, classes, margins, scale):
-    """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other."""
+def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0):
+    """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other.
+
+    With a threshold, other centers than the label's count only up to this cosine.
+    """
     m1, m2, m3 = margins
     total = 0.0
     for feature, label in zip(features, labels):
@@ -24,6 +27,8 @@ def mean_loss(features, centers, labels, classes, margins, scale):
             cosine = float(feature @ centers[c] / (np.linalg.norm(feature) * np.linalg.norm(centers[c])))
             if c == label:
                 cosine = psi(m1 * math.acos(max(-1.0, min(1.0, cosine))) + m2) - m3
+            elif threshold and cosine > threshold:
+                continue
             logits[c] = scale * cosine
         top = max(logits.values())
         total += top + math.log(sum(math.exp(z - top) for z in logits.values())) - logits[label]

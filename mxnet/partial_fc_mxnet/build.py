@@ -183,7 +183,9 @@ class MXNetFramework:
         }
         module = SampleDistributeModule(
             build_symbol(settings, settings.fp16, conventions),
-            MarginLoss(settings.margins, settings.loss_s, settings.embedding_size),
+            MarginLoss(
+                settings.margins, settings.loss_s, settings.embedding_size, settings.interclass_filtering_threshold
+            ),
             bank,
             memory_optimizer,
             tile_classes=settings.tile_classes,

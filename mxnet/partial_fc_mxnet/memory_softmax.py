@@ -6,8 +6,11 @@ Shapes: G global batch, S sampled classes of this rank, E embedding.
 from __future__ import annotations
 
 import mxnet as mx
+import numpy as np
 
 from partial_fc.layer.margins import target_logit
+
+LOWEST = float(np.finfo(np.float32).min)  # a logit that is left out: its exponential is 0 beside any other
 
 
 class MarginLoss:
@@ -19,12 +22,21 @@ class MarginLoss:
         margins: (m1, m2, m3) of the target logit.
         loss_s: the scale s.
         embedding_size: E.
+        interclass_filtering_threshold: leaves out the negatives of a row whose cosine is higher, which may be of the
+            same class under another label; 0: none.
     """
 
-    def __init__(self, margins=(1.0, 0.5, 0.0), loss_s: float = 64, embedding_size: int = 512):
+    def __init__(
+        self,
+        margins=(1.0, 0.5, 0.0),
+        loss_s: float = 64,
+        embedding_size: int = 512,
+        interclass_filtering_threshold: float = 0.0,
+    ):
         self.margins = tuple(margins)
         self.loss_s = loss_s
         self.embedding_size = embedding_size
+        self.interclass_filtering_threshold = interclass_filtering_threshold
 
     def forward(
         self, data: mx.nd.NDArray, weight: mx.nd.NDArray, mapping_label: mx.nd.NDArray, depth: int
@@ -45,7 +57,11 @@ class MarginLoss:
         cosine = mx.nd.dot(data, weight, transpose_b=True)
         target = mx.nd.sum(cosine * one_hot, axis=1, keepdims=True)
         margin_target = _Margin(self.margins)(target)
-        return self.loss_s * (cosine + one_hot * (margin_target - target)), one_hot
+        logits = self.loss_s * (cosine + one_hot * (margin_target - target))
+        if self.interclass_filtering_threshold:
+            left_out = (cosine > self.interclass_filtering_threshold) * (1 - one_hot)
+            logits = mx.nd.where(left_out, mx.nd.full(logits.shape, LOWEST, ctx=logits.context), logits)
+        return logits, one_hot
 
 
 class _Margin(mx.autograd.Function):

@@ -176,8 +176,9 @@ class TorchFramework:
 
     def build_layer(self, settings, folder: str, conventions: Conventions) -> PartialFC:
         """Builds the layer of this rank, which saves its centers in ``folder``."""
+        m1, m2, m3 = settings.margins
         return PartialFC(
-            margin_softmax=CombinedMarginLoss(settings.loss_s, *settings.margins),
+            margin_softmax=CombinedMarginLoss(settings.loss_s, m1, m2, m3, settings.interclass_filtering_threshold),
             num_classes=settings.num_classes,
             sample_rate=settings.sample_ratio,
             embedding_size=settings.embedding_size,

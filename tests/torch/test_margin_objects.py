@@ -57,6 +57,16 @@ def test_gradients_are_finite_where_feature_and_center_coincide(dtype):
     assert logits.dtype == dtype and torch.isfinite(cosines.grad).all()
 
 
-def test_filtering_of_negatives_is_not_supported():
-    with pytest.raises(ValueError, match="interclass_filtering_threshold=0.2 is not supported yet: set it to 0"):
-        CombinedMarginLoss(64, 1.0, 0.5, 0.0, 0.2)
+def test_negatives_above_the_threshold_are_left_out():
+    cosines = torch.tensor([[0.9, 0.3, 0.6], [0.7, 0.2, 0.1]], dtype=torch.float64, requires_grad=True)
+    logits = CombinedMarginLoss(4.0, 1.0, 0.0, 0.4, 0.5)(cosines, torch.tensor([0, -1]))
+    torch.nn.functional.cross_entropy(logits[:1], torch.tensor([0])).backward()
+    lowest = torch.finfo(torch.float64).min
+    torch.testing.assert_close(logits, torch.tensor([[2.0, 1.2, lowest], [lowest, 0.8, 0.4]], dtype=torch.float64))
+    assert cosines.grad[0, 0] == -cosines.grad[0, 1] != 0 and cosines.grad[0, 2] == 0
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0])
+def test_thresholds_that_are_no_cosines_are_refused(threshold):
+    with pytest.raises(ValueError, match=f"interclass_filtering_threshold={threshold}: expected a cosine from 0"):
+        CombinedMarginLoss(64, 1.0, 0.5, 0.0, threshold)

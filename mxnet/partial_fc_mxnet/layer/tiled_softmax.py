@@ -26,7 +26,7 @@ from partial_fc.layer.margins import target_logit
 from partial_fc.layer.softmax import combine_tiles
 from partial_fc.layer.tiling import Tile, targets_by_tile, tile_classes, tiles_of
 from partial_fc_mxnet.memory_bank import MemoryBank
-from partial_fc_mxnet.memory_softmax import MarginLoss
+from partial_fc_mxnet.memory_softmax import LOWEST, MarginLoss
 from partial_fc_mxnet.ops.arithmetic import Vector, arithmetic_on, product
 from partial_fc_mxnet.ops.buffers import Buffers
 from partial_fc_mxnet.optimizer import MemoryBankSGDOptimizer
@@ -197,6 +197,9 @@ class TiledMarginSoftmax:
         inverse_norm = self._arithmetic.inverse_norms(weight)
         logits = product(state.scaled, weight, (state.d_scaled, d_weight) if differentiable else None)
         self._arithmetic.scale_columns(logits, inverse_norm)
+        if self.loss.interclass_filtering_threshold:
+            highest = self.loss.loss_s * self.loss.interclass_filtering_threshold
+            self._arithmetic.replace_above(logits, highest, LOWEST)
         rows, columns = state.tile_targets[number]
         self._arithmetic.put_entries(logits, rows, columns, state.target_logits[rows])
         return _TileLogits(weight, d_weight, inverse_norm, logits)

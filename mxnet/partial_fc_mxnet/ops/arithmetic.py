@@ -61,6 +61,11 @@ class HostArithmetic:
         """Writes values (n,) to the entries (rows[i], columns[i]) of logits."""
         memory_of(logits)[rows, columns] = values
 
+    def replace_above(self, logits: mx.nd.NDArray, highest: float, value: float) -> None:
+        """Replaces the logits (G, T) above ``highest`` by ``value``, in place."""
+        memory = memory_of(logits)
+        memory[memory > highest] = value
+
     def inverse_norms(self, rows: mx.nd.NDArray) -> Vector:
         """1 / Euclidean norm of every row: (T,)."""
         memory = memory_of(rows)
@@ -129,6 +134,9 @@ class DeviceArithmetic:
     def put_entries(self, logits, rows, columns, values):
         if len(rows):
             logits[self._index(rows), self._index(columns)] = self.vector(values)
+
+    def replace_above(self, logits, highest, value):
+        mx.nd.where(logits > highest, mx.nd.full(logits.shape, value, ctx=self.context), logits, out=logits)
 
     def inverse_norms(self, rows):
         return mx.nd.rsqrt(mx.nd.sum(mx.nd.square(rows), axis=1) + NORM_EPSILON)

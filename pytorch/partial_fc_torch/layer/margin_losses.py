@@ -19,12 +19,13 @@ class CombinedMarginLoss(torch.nn.Module):
     Args:
         s: the scale.
         m1, m2, m3: the margins; all of them act.
-        interclass_filtering_threshold: 0; negatives are not filtered.
+        interclass_filtering_threshold: leaves out the negatives of a row whose cosine is higher, which may be of the
+            same class under another label; 0: none. (arcface_torch takes 0 for their logits instead.)
         straight_through: takes the derivative of the target logit / s by the cosine as 1, as arcface_torch does since
             December 2022, instead of the exact one.
 
     Raises:
-        ValueError: ``interclass_filtering_threshold`` is not 0.
+        ValueError: ``interclass_filtering_threshold`` is not in [0, 1).
     """
 
     def __init__(
@@ -38,18 +39,30 @@ class CombinedMarginLoss(torch.nn.Module):
         straight_through: bool = False,
     ):
         super().__init__()
-        if interclass_filtering_threshold:
+        if not 0 <= interclass_filtering_threshold < 1:
             raise ValueError(
-                f"interclass_filtering_threshold={interclass_filtering_threshold} is not supported yet: set it to 0"
+                f"interclass_filtering_threshold={interclass_filtering_threshold}: expected a cosine from 0, which "
+                "filters nothing, to less than 1"
             )
         self.margins = (m1, m2, m3)
         self.scale = s
+        self.interclass_filtering_threshold = interclass_filtering_threshold
         self.straight_through = straight_through
 
     def target(self, cosine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns target logit / s and its derivative by the cosine, both float64, see margins.target_logit."""
         value, slope = target_logit(cosine.double(), self.margins, torch)
         return value, torch.ones_like(slope) if self.straight_through else slope
+
+    def filter_negatives(self, logits: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        """Replaces logits, ``scale`` times cosines, above the threshold by the lowest number of their type, in place.
+
+        Their exponentials are then 0 beside any other logit. The caller sets the target logits afterwards.
+        """
+        if self.interclass_filtering_threshold:
+            above = logits > scale * self.interclass_filtering_threshold
+            logits.masked_fill_(above, torch.finfo(logits.dtype).min)
+        return logits
 
     def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the logits with margin and scale.
@@ -65,7 +78,8 @@ class CombinedMarginLoss(torch.nn.Module):
         rows = torch.where(labels != -1)[0]
         columns = labels[rows].long()
         targets = _TargetLogit.apply(logits[rows, columns], self)
-        return self.scale * logits.index_put((rows, columns), targets)
+        negatives = self.filter_negatives(self.scale * logits, self.scale)
+        return negatives.index_put((rows, columns), self.scale * targets)
 
 
 class ArcFace(CombinedMarginLoss):

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from torch_layer import LOCAL, LR, MARGINS, RANK, SIZE, all_ranks, build, build_v2, random_batch
+from torch_layer import LOCAL, LR, MARGINS, RANK, SIZE, E, all_ranks, build, build_v2, random_batch
 
 import oracle
 from partial_fc.layer.initializer import center_blocks
@@ -34,9 +34,10 @@ def record_samples(layer):
 class Expected:
     """The oracle's numbers of a step: mean loss and gradients by features and centers."""
 
-    def __init__(self, features, centers, labels, classes, margins):
+    def __init__(self, features, centers, labels, classes, margins, threshold=0.0):
         features, centers = features.astype(np.float64), centers.astype(np.float64)
-        loss = functools.partial(oracle.mean_loss, features, centers, labels, classes.tolist(), margins, SCALE)
+        arguments = features, centers, labels, classes.tolist(), margins, SCALE, threshold
+        loss = functools.partial(oracle.mean_loss, *arguments)
         self.centers, self.loss = centers, loss()
         self.d_features = oracle.gradient(loss, features)
         self.d_centers = oracle.gradient(loss, centers)
@@ -68,8 +69,9 @@ def test_partial_fc_matches_the_oracle(name, classes, ratio, tiling):
 
 @pytest.mark.parametrize("name", MARGINS)
 @pytest.mark.parametrize("classes, ratio", SHARDS)
-def test_partial_fc_v2_matches_the_oracle(name, classes, ratio):
-    layer = build_v2(classes, ratio, MARGINS[name], SCALE, tile_classes=3)
+@pytest.mark.parametrize("threshold", [0.0, 0.3])
+def test_partial_fc_v2_matches_the_oracle(name, classes, ratio, threshold):
+    layer = build_v2(classes, ratio, MARGINS[name], SCALE, threshold=threshold, tile_classes=3)
     samples = record_samples(layer)
     features, labels = random_batch(classes)
     local = torch.from_numpy(features[LOCAL]).requires_grad_()
@@ -78,11 +80,21 @@ def test_partial_fc_v2_matches_the_oracle(name, classes, ratio):
     before, gradient, d_centers = all_ranks(layer.weight), all_ranks(local.grad / SIZE), all_ranks(layer.weight.grad)
     if RANK != 0:
         return
-    expected = Expected(features, before, labels, samples[0], MARGINS[name])
+    expected = Expected(features, before, labels, samples[0], MARGINS[name], threshold)
     np.testing.assert_allclose(loss.item(), expected.loss, rtol=1e-5)
     np.testing.assert_allclose(gradient / 2, expected.d_features, **TOLERANCE)
     np.testing.assert_allclose(d_centers / 2, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
     assert not d_centers[~np.isin(np.arange(classes), samples[0])].any()
+
+
+def test_all_negatives_may_be_left_out():
+    """Of some tiles, and of all ranks for rows that equal their centers: the loss of these is 0."""
+    layer = build_v2(6, 1.0, (1.0, 0.0, 0.0), SCALE, threshold=0.5, tile_classes=1)
+    layer.weight.data.copy_(torch.ones(layer.weight.shape))
+    local = torch.ones(len(range(6)[LOCAL]), E, requires_grad=True)
+    loss = layer(local, torch.arange(6)[LOCAL])
+    loss.backward()
+    assert abs(loss.item()) < 1e-6 and local.grad.abs().max() < 1e-6 and layer.weight.grad.abs().max() < 1e-6
 
 
 def half_errors(dtype, classes, ratio, **tiling):

@@ -39,9 +39,9 @@ def build(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_s
     return layer
 
 
-def build_v2(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, **arguments):
+def build_v2(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, threshold=0.0, **arguments):
     """Returns a PartialFC_V2."""
-    return PartialFC_V2(CombinedMarginLoss(scale, *margins), embedding_size, classes, ratio, **arguments)
+    return PartialFC_V2(CombinedMarginLoss(scale, *margins, threshold), embedding_size, classes, ratio, **arguments)
 
 
 def all_ranks(rows):
