@@ -10,7 +10,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib import TTFont
 from tqdm import tqdm
 
-from examples.glyphs import dataset, evaluate, fetch
+from examples.glyphs import dataset, evaluate, fetch, noise
 from examples.glyphs.dataset import GALLERY, NEW, TRAINED, Size, choose_typefaces, split_characters, write_glyphs
 from examples.glyphs.drawing import SIZE, Drawing, draw
 from examples.glyphs.library import Library, distinct
@@ -163,3 +163,37 @@ def test_packages_are_listed_once_with_a_licence():
     assert [package.name for package in fetch.packages(["fonts-klee"])] == ["fonts-klee"]
     with pytest.raises(ValueError, match="fonts-none: not in .*packages.txt"):
         fetch.packages(["fonts-none"])
+
+
+def test_flipped_labels_are_other_labels():
+    labels = np.repeat(np.arange(50), 20)
+    changed = noise.flipped(labels, 0.2, seed=0)
+    assert np.sum(changed != labels) == 200 and set(changed) <= set(labels)
+    assert np.array_equal(changed, noise.flipped(labels, 0.2, seed=0))
+    assert not np.array_equal(changed, noise.flipped(labels, 0.2, seed=1))
+
+
+def test_split_classes_have_two_or_three_labels():
+    labels = np.repeat(np.arange(50), 20)
+    changed = noise.split(labels, 0.2, seed=0)
+    parts = [len(set(changed[labels == label])) for label in range(50)]
+    assert sorted(parts) == [1] * 40 + [2] * 5 + [3] * 5 and changed.max() == 50 + 5 + 10 - 1
+    assert np.bincount(changed).min() == 6
+
+
+def test_a_noisy_set_has_the_images_under_their_new_labels(library, tmp_path):
+    with tqdm(disable=True) as bar:
+        write_glyphs(tmp_path / "clean", library, Size(20, 20, 4, 3, 20), 0, 1, bar)
+    clean = FaceRecords(tmp_path / "clean" / "train.rec")
+    labels = clean.labels(np.arange(80))
+    for kind, of_images in noise.KINDS.items():
+        images, classes = noise.write_noisy(tmp_path / "clean", tmp_path / kind, kind, 0.2, 0)
+        noisy = FaceRecords(tmp_path / kind / "train.rec")
+        expected = of_images(labels, 0.2, 0)
+        assert (images, classes) == (80, expected.max() + 1) == (noisy.num_images, noisy.num_identities)
+        assert sorted(map(noisy.read_image, range(80))) == sorted(
+            (clean.read_image(place)[0], expected[place]) for place in range(80)
+        )
+        assert (tmp_path / kind / "unseen_typefaces.bin").exists()
+    with pytest.raises(FileExistsError, match="already exists"):
+        noise.write_noisy(tmp_path / "clean", tmp_path / "flip", "flip", 0.2, 0)

@@ -1,0 +1,108 @@
+"""Writes the set of characters again with wrong labels, to see what they cost: see docs/claim.md.
+
+flip: a share of the images gets the label of another character, drawn uniformly. split: a share of the characters is
+split into two or three classes in turn, as one person under several names. The validation sets stay as they are.
+
+Shapes: N images, C classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.synthetic.identity import random_stream
+from partial_fc.utils.cli import add_force, number_above_0, run_command, start, whole_number
+from partial_fc.utils.progress import progress
+from partial_fc.utils.staging import staged_folder
+
+from .dataset import PAIR_SETS
+from .drawing import SIZE
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "glyphs"
+NOISE = 103  # stream of random numbers
+
+
+def flipped(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Returns labels (N,) of which a share has changed to other labels, drawn uniformly."""
+    draws = random_stream(seed, NOISE).random((2, len(labels)))
+    classes = int(labels.max()) + 1
+    chosen = draws[0].argsort(kind="stable")[: round(share * len(labels))]
+    result = labels.copy()
+    result[chosen] = (labels[chosen] + 1 + (draws[1, chosen] * (classes - 1)).astype(labels.dtype)) % classes
+    return result
+
+
+def split(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Returns labels (N,) where a share of the C classes is split, in turn into two and three; new classes follow."""
+    classes = int(labels.max()) + 1
+    result, unused = labels.copy(), classes
+    chosen = random_stream(seed, NOISE).random(classes).argsort(kind="stable")[: round(share * classes)]
+    for number, label in enumerate(chosen.tolist()):
+        images = np.flatnonzero(labels == label)
+        parts = 2 + number % 2
+        for part in range(1, parts):
+            result[images[part::parts]] = unused
+            unused += 1
+    return result
+
+
+KINDS = {"flip": flipped, "split": split}
+
+
+def write_noisy(source: Path, target: Path, kind: str, share: float, seed: int, force: bool = False) -> tuple[int, int]:
+    """Writes the set `source` with noisy labels to `target`, with its validation sets; returns (N, C).
+
+    Raises:
+        OSError, ValueError: The set cannot be read, or `target` not be written.
+    """
+    records = FaceRecords(source / "train.rec")
+    labels = KINDS[kind](records.labels(np.arange(records.num_images)), share, seed)
+    order = labels.argsort(kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(labels[order])) + 1, len(order))
+
+    def images(begin: int, end: int) -> Iterator[bytes]:
+        for place in order[begin:end].tolist():
+            bar.update(1)
+            yield records.read_image(place)[0]
+
+    with staged_folder(target, force) as stage, progress(len(labels), "image", "writing") as bar:
+        written = write_face_set(stage, map(images, np.append(0, ends[:-1]), ends), (SIZE, SIZE))
+        for name in PAIR_SETS.values():
+            os.link(source / name, Path(stage) / name)
+        parameters = {"of": str(source.resolve()), "kind": kind, "share": share, "seed": seed}
+        (Path(stage) / "noise.json").write_text(json.dumps(parameters, indent=1) + "\n")
+    return written
+
+
+def main() -> int:
+    """Runs the command; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.glyphs.noise",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("target", type=Path, help="folder of the new set")
+    parser.add_argument("--source", type=Path, default=DATA, help="folder of the set (default: data/glyphs)")
+    parser.add_argument("--share", type=number_above_0("the share", 1), default=0.2, help="default: 0.2")
+    parser.add_argument("--seed", type=whole_number(0), default=0)
+    add_force(parser)
+    args = parser.parse_args()
+
+    def run() -> int:
+        images, classes = write_noisy(args.source, args.target, args.kind, args.share, args.seed, args.force)
+        print(f"{args.target}: {images:,} images of {classes:,} classes; train with num_classes={classes}")
+        return 0
+
+    return run_command(run)
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,53 @@
+"""The example's commands on the typefaces of a few real packages, and both trainers on what they write."""
+
+import shutil
+import subprocess
+
+import pytest
+from conftest import TORCH, needs_torch
+
+from paths import ROOT
+
+# Some 90 MB; one of Han and Hangul for the gallery, two of training, two new ones.
+PACKAGES = ["fonts-noto-cjk", "fonts-wqy-microhei", "fonts-unfonts-core", "fonts-lxgw-wenkai", "fonts-baekmuk"]
+SIZE = ["--classes", "60", "--unseen", "40", "--images", "5", "--unseen-images", "3", "--pairs", "100"]
+
+
+def are_at_hand():
+    if not shutil.which("apt-get"):
+        return False
+    shown = subprocess.run(["apt-cache", "show", *PACKAGES], capture_output=True, text=True)
+    return shown.returncode == 0
+
+
+pytestmark = [pytest.mark.slow, needs_torch]
+
+
+@pytest.mark.skipif(not are_at_hand(), reason="apt-get does not know the packages of typefaces (apt-get update)")
+def test_the_commands_of_the_page(run, tmp_path):
+    data = tmp_path / "glyphs"
+    commands = [
+        ["-m", "examples.glyphs", "--root", data, "--fonts", tmp_path / "fonts", *SIZE, "--packages", *PACKAGES],
+        ["-m", "examples.glyphs.noise", "flip", tmp_path / "glyphs-flip", "--source", data],
+        ["-m", "partial_fc.data.tools", "check", data],
+    ]
+    for command in commands:
+        done = run(TORCH / "python", *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    claim = [TORCH / "python", "benchmarks/claim.py", "--quick", "--data", data, "--folder", tmp_path / "claim"]
+    cases = ["--trainer", "torch", "mxnet", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4"]
+    done = run(*claim, *cases, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| flip | 0.1 | 0.4 | 1 |") == 4  # two trainers, two kinds of typefaces
+    done = run(*claim, "--ratios", "1", "0.1", "--chart", tmp_path / "claim.png", timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "claim.png").stat().st_size > 10000
+    (model,) = (tmp_path / "claim" / "torch-r1-seed0").glob("*/backbone.onnx")
+    done = run(TORCH / "python", "-m", "examples.glyphs.evaluate", model, "--root", data)
+    assert done.returncode == 0 and "| trained |" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_set_names_what_is_missing(run, tmp_path):
+    done = run(TORCH / "python", "-m", "examples.glyphs", "--root", tmp_path / "set", "--packages", "fonts-none")
+    assert done.returncode == 2
+    assert done.stderr == f"error: fonts-none: not in {ROOT}/examples/glyphs/packages.txt\n"
