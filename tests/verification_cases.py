@@ -41,6 +41,10 @@ def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, 
     np.testing.assert_array_equal(figures.issame, issame)
     lengths = [np.linalg.norm(embeddings, axis=1).mean() for embeddings in (plain, mirrored)]
     assert figures.xnorm == pytest.approx(np.mean(lengths), rel=1e-5)
+    alone = Embedder(engine, batch, SIDE, mirrored=False)("set", f"{folder}/set.bin")
+    unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    np.testing.assert_allclose(alone.distance, np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), atol=1e-5)
+    assert alone.xnorm == pytest.approx(lengths[0], rel=1e-5)
     # Each rank keeps the encoded images of its own pairs, and no pixels.
     kept = collectives.gather_object("kept", [len(part.images) for part in embedder.pairs.values()])
     assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // collectives.size)

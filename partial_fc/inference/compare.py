@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     threshold = threshold_of(model) if args.threshold is None else Threshold(args.threshold, "from --threshold")
     paths = [args.first, args.second]
     faces = np.stack([read_face(path, model.input.image_size, args.resize) for path in paths])
-    distance = float(squared_distances(embed_faces(model, faces, paths, recipe_of(args)))[0])
+    distance = float(squared_distances(embed_faces(model, faces, paths, recipe_of(args, model)))[0])
     print(f"similarity        {1 - distance / 2:.4f}")
     print(f"squared distance  {distance:.4f}")
     if threshold is not None:

@@ -35,18 +35,21 @@ def run(args: argparse.Namespace) -> int:
     from .model import FaceModel
 
     skipped: list[str] = []
+    flip = ""
 
     def compute() -> Index:
+        nonlocal flip
         names = face_names(args.images)
         model = FaceModel.open(args.model)
+        recipe = recipe_of(args, model)
+        flip = "with" if recipe.mirrored else "without"
         with progress(len(names), "image", "embedding") as bar:
-            index, unusable = embed_files(model, args.images, names, recipe_of(args), bar.update)
+            index, unusable = embed_files(model, args.images, names, recipe, bar.update)
         skipped.extend(unusable)
         return index
 
     embeddings, _ = write_index(args.out, compute, args.force)
     array, text = index_paths(args.out)
-    flip = "without" if args.no_flip else "with"
     print(
         f"{array}: {plural(len(embeddings), 'embedding')} of dimension {embeddings.shape[1]} and length 1, {flip} "
         f"mirror images; {text}: names of the images"

@@ -45,6 +45,8 @@ class FaceModel:
         name: As given.
         session: Session of onnxruntime.
         input: The model's input.
+        mirrored: Whether the embedding of the mirror image is added: not if the model's metadata say that it was
+            trained with ``rand_mirror=False``.
 
     Raises:
         ValueError: The file is not an ONNX model, or the model does not take such images.
@@ -65,6 +67,7 @@ class FaceModel:
                 f"{name}: onnxruntime {onnxruntime.__version__} cannot load this as an ONNX model: {first_line(error)}"
             ) from None
         self.input = _input_of(self.session, graph, name)
+        self.mirrored = self.session.get_modelmeta().custom_metadata_map.get("rand_mirror") != "False"
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> FaceModel:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help is fast
     from .index import Recipe
+    from .model import FaceModel
 
 
 def make_parser(command: str, description: str | None, example: str) -> argparse.ArgumentParser:
@@ -25,11 +26,11 @@ def make_parser(command: str, description: str | None, example: str) -> argparse
     return parser
 
 
-def recipe_of(args: argparse.Namespace) -> Recipe:
-    """Returns the Recipe of parsed arguments."""
+def recipe_of(args: argparse.Namespace, model: FaceModel) -> Recipe:
+    """Returns the Recipe of parsed arguments for a model."""
     from .index import Recipe
 
-    return Recipe(not args.no_flip, args.resize, getattr(args, "batch_size", 1))
+    return Recipe(model.mirrored and not args.no_flip, args.resize, getattr(args, "batch_size", 1))
 
 
 def report_skipped(skipped: list[str]) -> int:

@@ -53,7 +53,7 @@ def index_of(args: argparse.Namespace, model: FaceModel) -> tuple[Index, list[st
         return read_index(args.index), []
     names = face_names(args.images)
     with progress(len(names), "image", "embedding") as bar:
-        return embed_files(model, args.images, names, recipe_of(args), bar.update)
+        return embed_files(model, args.images, names, recipe_of(args, model), bar.update)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
     model = FaceModel.open(args.model)
     face = read_face(args.query, model.input.image_size, args.resize)
-    query = embed_faces(model, face[None], [args.query], recipe_of(args))[0]
+    query = embed_faces(model, face[None], [args.query], recipe_of(args, model))[0]
     index, skipped = index_of(args, model)
     if index.embeddings.shape[1] != len(query):
         raise ValueError(

@@ -65,7 +65,8 @@ def onnx_metadata(
         history: name of a validation set -> points of its verifications; the threshold is that of the first set.
         num_update: update after which the weights are saved.
     """
-    metadata = {name: str(settings[name]) for name in ("network", "dataset", "loss", "num_classes", "sample_ratio")}
+    names = ("network", "dataset", "loss", "num_classes", "sample_ratio", "rand_mirror")
+    metadata = {name: str(settings[name]) for name in names}
     metadata["num_update"] = str(num_update)
     for name, points in history.items():
         if points and points[-1].num_update == num_update > 0:

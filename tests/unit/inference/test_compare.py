@@ -59,6 +59,13 @@ def test_without_mirror_images(place, capsys):
     assert abs(distance - slow_distance()[0]) > 1e-3
 
 
+def test_a_model_trained_without_mirror_images_takes_none(place, capsys):
+    with_metadata(place, rand_mirror="False")
+    assert run("a.png", "b.png") == 0
+    distance, similarity = slow_distance(mirrored=False)
+    assert capsys.readouterr().out == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
+
+
 def test_an_image_equals_itself(place, capsys):
     assert run("a.png", "a.png", "--threshold", "0.01") == 0
     lines = capsys.readouterr().out.splitlines()
