@@ -19,6 +19,9 @@
 # a signal; 130: Ctrl-C; others: failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=setup-utils/help.sh
+. "$here/setup-utils/help.sh"
+PYTHON=$here/.venv/bin/python PROGRAM=$here/train_memory.py help_if_asked "$here/run.sh" "$@"
 bash "$here/setup-utils/install.sh"
 # shellcheck source=setup-utils/env.sh
 . "$here/setup-utils/env.sh"

@@ -11,6 +11,9 @@
 # with 1 whatever the code of a process was, 2 for rejected settings among them: its report shows that as "exitcode".
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../setup-utils/help.sh
+. "$root/setup-utils/help.sh"
+PYTHON=$root/.venv-torch/bin/python PROGRAM=$root/train.py help_if_asked "$root/pytorch/run.sh" "$@"
 bash "$root/setup-utils/install-torch.sh"
 python=$root/.venv-torch/bin/python
 stop_signal=TERM    # torchrun sends it to its processes, and does not restart them

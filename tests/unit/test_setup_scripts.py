@@ -269,3 +269,18 @@ def test_packages_of_pyproject_are_those_on_disk():
         files = (root / package).rglob("__init__.py")
         found |= {".".join(file.parent.relative_to(root).parts) for file in files}
     assert stated == found
+
+
+@pytest.mark.parametrize("script", ["run.sh", "pytorch/run.sh", "tests/run.sh"])
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_explains_and_installs_nothing(script, option, tmp_path):
+    for name in (script, "setup-utils/help.sh"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    before = sorted(tmp_path.rglob("*"))
+    words = [] if script == "tests/run.sh" else ["--dataset", "demo"]
+    done = subprocess.run(["bash", script, *words, option], cwd=tmp_path, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "") and sorted(tmp_path.rglob("*")) == before
+    assert f"bash {script}" in done.stdout and "#" not in done.stdout.splitlines()[0]
+    if script != "tests/run.sh":
+        assert done.stdout.endswith("\n\nThe first call installs what is needed; all settings are in default.py.\n")
