@@ -3,6 +3,7 @@
     python -m examples.glyphs                       # writes the set, once
     python benchmarks/claim.py                      # the PyTorch trainer, three seeds, all ratios
     python benchmarks/claim.py --trainer mxnet --ratios 1 0.1 --seeds 0
+    python benchmarks/claim.py --trainer random --ratios 0.1       # positives not always in the sample
     python -m examples.glyphs.noise flip data/glyphs-flip
     python benchmarks/claim.py --noise flip --ratios 1 0.1 --filters 0 0.4
     python benchmarks/claim.py --quick              # a few updates on the set at hand
@@ -33,8 +34,13 @@ from examples.glyphs.noise import KINDS as NOISES  # noqa: E402
 from partial_fc.data.face_records import read_property  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
-SCRIPTS = {"torch": "pytorch/run.sh", "mxnet": "run.sh"}
 RANKS = 2
+LAUNCH = [".venv-torch/bin/torchrun", "--standalone", f"--nproc_per_node={RANKS}"]
+COMMANDS = {
+    "torch": ["bash", "pytorch/run.sh"],
+    "mxnet": ["bash", "run.sh"],
+    "random": [*LAUNCH, "benchmarks/random_positives.py"],  # PyTorch, positives not always in
+}
 MEASURES = {"accuracy": "accuracy", "tar": "TAR at FAR 1e-4", "rank1": "rank-1"}
 COSTS = {"images_per_second": "images/s", "peak_mb": "MB of a rank"}
 KINDS = {"trained": "typefaces of training", "new": "new typefaces"}
@@ -73,7 +79,7 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
             "seed": seed,
             "models_root": models,
         }
-        command = ["bash", SCRIPTS[case.trainer], "--dataset", "glyphs", "--loss", "cosface"]
+        command = [*COMMANDS[case.trainer], "--dataset", "glyphs", "--loss", "cosface"]
         command += [f"{name}={value}" for name, value in settings.items()] + arguments
         begin = time.monotonic()
         peak = run_with_peak_memory(command, {**os.environ, "NP": str(RANKS), "OMP_NUM_THREADS": "1"})
@@ -147,7 +153,7 @@ def draw_chart(path: Path, results: dict[Case, list[dict]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trainer", nargs="+", choices=SCRIPTS, default=["torch"])
+    parser.add_argument("--trainer", nargs="+", choices=COMMANDS, default=["torch"])
     parser.add_argument("--noise", nargs="+", choices=["none", *NOISES], default=["none"])
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.3, 0.1, 0.05])
     parser.add_argument("--filters", nargs="+", type=float, default=[0.0], help="interclass_filtering_threshold")

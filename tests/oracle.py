@@ -17,11 +17,14 @@ def psi(angle):
 def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0):
     """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other.
 
-    With a threshold, other centers than the label's count only up to this cosine.
+    With a threshold, other centers than the label's count only up to this cosine. A row whose label is not among the
+    classes has no loss.
     """
     m1, m2, m3 = margins
     total = 0.0
     for feature, label in zip(features, labels):
+        if label not in classes:
+            continue
         logits = {}
         for c in classes:
             cosine = float(feature @ centers[c] / (np.linalg.norm(feature) * np.linalg.norm(centers[c])))

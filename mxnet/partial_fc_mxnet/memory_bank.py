@@ -81,6 +81,7 @@ class MemoryBank:
         self.context = rank_context(local_rank) if gpu and not folder else mx.cpu()
         self.class_start = _gather_class_start(num_local, rank) if class_start is None else class_start
         self.sampler = WeightIndexSampler(num_sample, num_local, rank, self.class_start, seed)
+        self.requires_positives = True
         local_size = hvd.local_size() if hvd.is_initialized() else 1
         self.centers = CenterStorage(num_local, embedding_size, self.context, folder, local_size)
         self.centers.initialize(self.class_start, seed)
@@ -96,7 +97,10 @@ class MemoryBank:
         return self._only_piece().weight_mom
 
     def sample(self, global_label: np.ndarray | mx.nd.NDArray) -> tuple[np.ndarray, np.ndarray]:
-        """Samples the centers of a step. Users may replace this method; the sample must contain every positive.
+        """Samples the centers of a step. Users may replace this method.
+
+        The sample must contain every positive, unless ``requires_positives`` is set to False: rows without theirs then
+        have no loss and no gradient.
 
         Args:
             global_label: (G,) integers.

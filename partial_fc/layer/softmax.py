@@ -24,8 +24,9 @@ class GlobalSoftmax(NamedTuple):
     """The global statistics that every rank needs to compute its probabilities.
 
     Attributes:
-        log_sum_exp: (G,) float64, log of the sum of exp(logit) over the columns of all ranks.
-        loss: mean of log_sum_exp - target logit over the global batch.
+        log_sum_exp: (G,) float64, log of the sum of exp(logit) over the columns of all ranks; infinite in a row that is
+            left out, so that its probabilities and gradients are 0.
+        loss: mean of log_sum_exp - target logit over the global batch, 0 in a row that is left out.
     """
 
     log_sum_exp: np.ndarray
@@ -47,7 +48,7 @@ def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Arra
     return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
 
 
-def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoftmax:
+def combine_statistics(statistics: np.ndarray, labels: np.ndarray, requires_positives: bool = True) -> GlobalSoftmax:
     """Combines the softmax statistics of all ranks.
 
     Args:
@@ -55,22 +56,25 @@ def combine_statistics(statistics: np.ndarray, labels: np.ndarray) -> GlobalSoft
             target logits. The target is -inf on ranks whose columns do not include the label's center; a rank
             without columns has -inf, 0 and -inf.
         labels: (G,) integers, for the error message.
+        requires_positives: False leaves out the rows whose target no rank has.
 
     Returns:
         The log-sum-exp of each row and the loss, in float64 and with the same bits on every rank.
 
     Raises:
-        MissingPositiveError: no rank has the target of a row. (An epsilon inside the logarithm would hide this as a
-            loss that stays at 69.0776.)
+        MissingPositiveError: no rank has the target of a row, and `requires_positives`. (An epsilon inside the
+            logarithm would hide this as a loss that stays at 69.0776.)
     """
     maxima, sums, target = statistics.astype(np.float64).transpose(1, 0, 2)
     target = target.max(axis=0)
     missing = np.flatnonzero(np.isneginf(target))
-    if len(missing):
+    if len(missing) and requires_positives:
         raise MissingPositiveError(
             f"{len(missing)} of {len(labels)} labels have no center among the sampled ones, the first is label "
             f"{labels[missing[0]]} at row {missing[0]} of the global batch: sample() must return every positive"
         )
     maximum, total = combine_tiles(maxima, sums)
     log_sum_exp = maximum + np.log(total)
-    return GlobalSoftmax(log_sum_exp, float(np.mean(log_sum_exp - target)))
+    losses = log_sum_exp - target
+    losses[missing], log_sum_exp[missing] = 0, np.inf
+    return GlobalSoftmax(log_sum_exp, float(np.mean(losses)))

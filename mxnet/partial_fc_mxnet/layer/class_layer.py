@@ -75,7 +75,8 @@ class ClassLayer:
         else:
             columns = label_columns(labels, local_index, self.bank.class_start)
             statistics = self._loss.forward(features, columns, local_index)
-        return combine_statistics(exchange(statistics).reshape(-1, 3, len(labels)), labels)
+        gathered = exchange(statistics).reshape(-1, 3, len(labels))
+        return combine_statistics(gathered, labels, self.bank.requires_positives)
 
     def backward(self, softmax: GlobalSoftmax, optimizer, learning_rate: float) -> mx.nd.NDArray | None:
         """Updates the centers of the last forward pass.

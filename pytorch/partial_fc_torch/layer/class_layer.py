@@ -77,6 +77,9 @@ class ClassLayer:
         num_classes: C.
         embedding_size: E.
         tile_classes, logits_cache_mb, dtype: see TiledMarginSoftmax; the cache in MiB.
+
+    Attributes:
+        requires_positives: False leaves out the rows whose center is not among those of the step, instead of an error.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class ClassLayer:
     ):
         self._size = collectives.size
         self._exchange = LayerExchange(collectives, num_classes, embedding_size)
+        self.requires_positives = True
         self._softmax = TiledMarginSoftmax(margin_loss, tile_classes, logits_cache_mb << 20, dtype)
 
     @torch.no_grad()
@@ -128,7 +132,7 @@ class ClassLayer:
         if gathered is None:
             self._exchange.agree(features, labels)
             return None
-        softmax = combine_statistics(gathered.softmax, gathered.labels)
+        softmax = combine_statistics(gathered.softmax, gathered.labels, self.requires_positives)
         if not math.isfinite(softmax.loss):
             source = nonfinite_source(batch.features.cpu().numpy(), gathered.softmax, self._size)
             raise FloatingPointError(

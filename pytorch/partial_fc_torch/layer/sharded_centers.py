@@ -137,6 +137,15 @@ class ShardedCenters(torch.nn.Module):
         """Where the layer computes."""
         return self._staging_device or self.weight.device
 
+    @property
+    def requires_positives(self) -> bool:
+        """Whether every label's center must be among those of the step, see :meth:`sample`; True."""
+        return self._layer.requires_positives
+
+    @requires_positives.setter
+    def requires_positives(self, value: bool) -> None:
+        self._layer.requires_positives = value
+
     def synchronize(self) -> None:
         """Waits until ``weight`` and its momentum hold the last update.
 
@@ -158,7 +167,10 @@ class ShardedCenters(torch.nn.Module):
             rows[row : row + len(values)] = torch.from_numpy(values)
 
     def sample(self, global_label: torch.Tensor) -> torch.Tensor:
-        """Samples the centers of a step. Users may replace this method; the sample must contain every positive.
+        """Samples the centers of a step. Users may replace this method.
+
+        The sample must contain every positive, unless ``requires_positives`` is set to False: rows without theirs then
+        have no loss and no gradient.
 
         Args:
             global_label: (G,) int64 on the device of the centers. A batch with an invalid label or of another size than

@@ -7,7 +7,7 @@ import pytest
 from layer import MARGINS, E, G, OnlyForward, all_ranks, build_bank, build_module
 
 import oracle
-from partial_fc_mxnet import MarginLoss
+from partial_fc_mxnet import MarginLoss, MemoryBank
 
 SCALE = 8.0  # small enough that the oracle's central differences keep eight digits
 
@@ -73,6 +73,17 @@ def test_textbook_form_matches_the_oracle(threshold, tmp_path):
         forward = staticmethod(MarginLoss(MARGINS["arcface"], SCALE, E, threshold).forward)
 
     check(one_step(18, 0.5, Textbook(), tmp_path), MARGINS["arcface"], threshold)
+
+
+def test_rows_without_their_positive_are_left_out(tmp_path, monkeypatch):
+    def sample(bank, label):
+        return np.arange(0, bank.num_local, 2), np.unique(label)
+
+    monkeypatch.setattr(MemoryBank, "sample", sample)
+    monkeypatch.setattr(MemoryBank, "requires_positives", property(lambda bank: False, lambda bank, value: None), False)
+    result = one_step(31, 0.4, MarginLoss(MARGINS["arcface"], SCALE, E), tmp_path)
+    assert 0 < np.isin(result["labels"], result["classes"]).sum() < G
+    check(result, MARGINS["arcface"])
 
 
 @pytest.mark.parametrize("name", MARGINS)

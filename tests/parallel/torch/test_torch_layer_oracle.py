@@ -87,6 +87,26 @@ def test_partial_fc_v2_matches_the_oracle(name, classes, ratio, threshold):
     assert not d_centers[~np.isin(np.arange(classes), samples[0])].any()
 
 
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_rows_without_their_positive_are_left_out(tiling):
+    layer = build_v2(31, 0.3, MARGINS["arcface"], SCALE, **tiling)
+    layer.requires_positives = False
+    layer.sample = lambda labels: torch.arange(0, layer.num_local, 2)
+    samples = record_samples(layer)
+    features, labels = random_batch(31)
+    local = torch.from_numpy(features[LOCAL]).requires_grad_()
+    loss = layer(local, torch.from_numpy(labels[LOCAL]))
+    loss.backward()
+    before, gradient, d_centers = all_ranks(layer.weight), all_ranks(local.grad / SIZE), all_ranks(layer.weight.grad)
+    assert 0 < np.isin(labels, samples[0]).sum() < len(labels)
+    if RANK != 0:
+        return
+    expected = Expected(features, before, labels, samples[0], MARGINS["arcface"])
+    np.testing.assert_allclose(loss.item(), expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected.d_features, **TOLERANCE)
+    np.testing.assert_allclose(d_centers, expected.d_centers, rtol=2e-4, atol=2e-4)
+
+
 def test_all_negatives_may_be_left_out():
     """Of some tiles, and of all ranks for rows that equal their centers: the loss of these is 0."""
     layer = build_v2(6, 1.0, (1.0, 0.0, 0.0), SCALE, threshold=0.5, tile_classes=1)

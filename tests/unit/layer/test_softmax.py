@@ -40,3 +40,6 @@ def test_missing_positives_raise_with_count_and_label():
     incomplete[:, 2, 1:] = -np.inf
     with pytest.raises(MissingPositiveError, match="2 of 3 labels .* label 2 at row 1"):
         combine_statistics(incomplete, np.array([1, 2, 3]))
+    result = combine_statistics(incomplete, np.array([1, 2, 3]), requires_positives=False)
+    np.testing.assert_allclose(result.log_sum_exp, [np.log(4), np.inf, np.inf])
+    assert result.loss == pytest.approx(np.log(4) / 3)
