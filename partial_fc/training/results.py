@@ -1,4 +1,4 @@
-"""The results of a finished training: ``report.html`` and ``curves.png`` for people, ``summary.json`` for programs."""
+"""The results of a training so far: ``report.html`` and ``curves.png`` for people, ``summary.json`` for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HARDEST = 8  # pairs of each kind that the report shows per set
 
 
 class TrainingResult(NamedTuple):
-    """A finished training, on rank 0.
+    """A training, finished or not, on rank 0.
 
     Attributes:
         folder: output folder.
@@ -64,23 +64,31 @@ def write_results(result: TrainingResult) -> None:
     Raises:
         OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
     """
-    summary = summarize(result)
-    write_summary(os.path.join(result.folder, "summary.json"), summary)
-    title = f"{os.path.basename(result.folder)}, {plural(result.ranks, 'rank')}"
+    write_summary(os.path.join(result.folder, "summary.json"), summarize(result))
     losses = [(point.num_update, point.loss) for point in result.losses]
     accuracies = {
         name: [(point.num_update, point.accuracy) for point in points] for name, points in result.history.items()
     }
     draw_curves(
-        os.path.join(result.folder, "curves.png"), title, losses, accuracies, result.baselines.get("raw_pixels")
+        os.path.join(result.folder, "curves.png"),
+        _title(result),
+        losses,
+        accuracies,
+        result.baselines.get("raw_pixels"),
     )
-    write_page(os.path.join(result.folder, "report.html"), _page(result, title, summary))
+    write_report(result)
+
+
+def write_report(result: TrainingResult) -> None:
+    """Writes ``report.html``, also of a training that has not finished. Raises what :func:`write_results` raises."""
+    write_page(os.path.join(result.folder, "report.html"), _page(result))
 
 
 def summarize(result: TrainingResult) -> dict[str, Any]:
     """Returns the content of ``summary.json``."""
     settings = result.settings
-    images = result.updates * settings["batch_size"] * result.ranks
+    timed = result.losses[-1].num_update if result.losses else 0  # of training_seconds
+    images = timed * settings["batch_size"] * result.ranks
     return {
         "dataset": settings["dataset"],
         "network": settings["network"],
@@ -104,10 +112,14 @@ def summarize(result: TrainingResult) -> dict[str, Any]:
     }
 
 
-def _page(result: TrainingResult, title: str, summary: dict[str, Any]) -> Results:
+def _title(result: TrainingResult) -> str:
+    return f"{os.path.basename(result.folder)}, {plural(result.ranks, 'rank')}"
+
+
+def _page(result: TrainingResult) -> Results:
     return Results(
-        title=title,
-        summary=summary,
+        title=_title(result),
+        summary=summarize(result),
         settings=dict(result.settings),
         losses=[(point.num_update, point.loss) for point in result.losses],
         speeds=[(point.num_update, point.samples_per_second) for point in result.losses],

@@ -30,7 +30,7 @@ from .epochs import iterate_epochs
 from .job_facts import job_facts, versions
 from .learning_rate import learning_rates
 from .log_lines import log_resume, log_start, log_summary, warn_missing
-from .results import TrainingResult, write_results
+from .results import TrainingResult, write_report, write_results
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, check_writable, output_folder, prepare_folder
 from .saving import onnx_metadata
@@ -246,9 +246,8 @@ class Trainer:
             self._save_models(num_update)
             raise
         self._save_models(num_update)
-        seconds = self._seconds()
-        skipped = sum(self.collectives.gather_object("skipped_images", self.data.skipped))
-        self.collectives.on_rank_zero("results", self._write_results, seconds, skipped)
+        result = self._result()
+        self.collectives.on_rank_zero("results", self._write_results, result)
 
     def _take_ownership(self) -> None:
         folder = self.run_folder.path
@@ -260,7 +259,10 @@ class Trainer:
             lambda param: self.collectives.report_progress(param.num_update),
             self.log,
             CallBackFinite(self.engine, self.settings.frequent),
-            Timed(self.log, [self.verification, self.model_save, self.center_save, self.checkpoint]),
+            Timed(
+                self.log,
+                [self.verification, self._update_report, self.model_save, self.center_save, self.checkpoint],
+            ),
         ]
         if self.engine.draws_random_numbers:
             # From here on each rank draws its own numbers. Last, because the verification draws too.
@@ -273,14 +275,25 @@ class Trainer:
         self.model_save.save(num_update)
         self.center_save.save(num_update)
 
-    def _write_results(self, seconds: float, skipped: int) -> None:
+    def _update_report(self, param) -> None:
+        """Writes the report after each verification but the last, so that a training that is killed leaves one."""
+        if param.num_update % self.settings.verify_every == 0 and param.num_update < self.settings.max_update:
+            self.collectives.on_rank_zero("report", write_report, self._result())
+
+    def _write_results(self, result: TrainingResult) -> None:
+        write_results(result)
+        warn_missing(result.missing)
+        log_summary(result, self.framework.files, self.framework.command)
+
+    def _result(self) -> TrainingResult:
+        """Returns the results so far. Collectives: all-gather ``skipped_images``."""
         verification = self.verification
-        result = TrainingResult(
+        return TrainingResult(
             folder=self.run_folder.path,
             settings=self.settings,
             ranks=self.collectives.size,
             updates=self.engine.num_update,
-            seconds=seconds,
+            seconds=self._seconds(),
             training_seconds=self.log.seconds,
             losses=self.log.points,
             waiting=self.log.waiting,
@@ -290,13 +303,10 @@ class Trainer:
             problems={name: self._find_problems(name, points[-1]) for name, points in verification.history.items()},
             suggestion=verification.suggestion,
             baselines=self.baselines,
-            skipped=skipped,
+            skipped=sum(self.collectives.gather_object("skipped_images", self.data.skipped)),
             missing=verification.missing,
             versions=versions(self.framework),
         )
-        write_results(result)
-        warn_missing(result.missing)
-        log_summary(result, self.framework.files, self.framework.command)
 
     def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
         """Returns the problems that a verification of this set shows; none for an untrained network."""

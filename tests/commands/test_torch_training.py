@@ -104,7 +104,7 @@ def test_io_profile(run, arguments, tmp_path):
 def test_a_killed_process_and_a_request_to_stop(arguments, output):
     """One training is stopped and saves; another resumes from that, and one of its processes is killed."""
     launcher = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    endless = ["max_update=1000000", "verify_every=1000000", "save_every=1000000", "--resume", "auto"]
+    endless = ["max_update=1000000", "verify_every=2", "save_every=1000000", "--resume", "auto"]
     log = output / "training.log"
 
     def train_until(line, fault):
@@ -121,6 +121,7 @@ def test_a_killed_process_and_a_request_to_stop(arguments, output):
     text = train_until(line, lambda group: os.kill(ranks_with(output)[-1], signal.SIGKILL))
     assert f"resumes from update {update}, saved by 2 ranks" in text
     assert text.count("error: ") == 1 and "exited without reporting an error (killed?)" in text
+    assert " of 1,000,000 updates so far, " in (output / "report.html").read_text()  # since the last verification
 
 
 def contents(folder):

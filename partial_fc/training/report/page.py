@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Any
 
 from partial_fc.checkpoint import replace_file
 from partial_fc.utils.text import plural
@@ -57,7 +58,7 @@ def _header(results: Results, sections: list[tuple[str, str, Markup]]) -> Markup
     summary = results.summary
     facts = [
         f"{summary.get('network')} trained with {summary.get('loss')} on {summary.get('dataset')}",
-        f"{formatting.number(summary.get('updates'))} updates",
+        _progress(summary.get("updates"), results.settings.get("max_update")),
         f"{formatting.number(summary.get('ranks'))} ranks" if summary.get("ranks") != 1 else "1 rank",
         f"sample ratio {summary.get('sample_ratio')}",
         formatting.duration(summary.get("seconds")),
@@ -70,6 +71,13 @@ def _header(results: Results, sections: list[tuple[str, str, Markup]]) -> Markup
         tag("p", ", ".join(facts), ".", class_="lead"),
         tag("nav", links, aria_label="Sections"),
     )
+
+
+def _progress(updates: Any, planned: Any) -> str:
+    """Returns the number of updates, and how many there were to be if the training has not finished."""
+    if updates is None or planned is None or updates >= planned:
+        return f"{formatting.number(updates)} updates"
+    return f"{formatting.number(updates)} of {formatting.number(planned)} updates so far"
 
 
 def _notices(results: Results) -> Markup:

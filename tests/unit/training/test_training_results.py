@@ -11,7 +11,7 @@ from partial_fc.data.synthetic import encode_face
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.log_lines import log_resume, log_summary
 from partial_fc.training.loss_point import LossPoint
-from partial_fc.training.results import TrainingResult, summarize, write_results
+from partial_fc.training.results import TrainingResult, summarize, write_report, write_results
 from partial_fc.training.verification_history import PairFigures
 
 POINTS = [VerificationPoint(n, a, 0.01, 1.2, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0) for n, a in ((10, 0.8), (20, 0.7))]
@@ -89,3 +89,11 @@ def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog)
         "setting lr was 0.1, now it is 0.2",
         "code was abc, now it is abd",
     ]
+
+
+def test_a_report_of_an_unfinished_training_says_how_far_it_is(tmp_path):
+    for updates, text in ((20, ", 20 of 50 updates so far,"), (50, ", 50 updates,")):
+        settings = {**SETTINGS, "max_update": 50}
+        write_report(result(tmp_path, settings=settings, updates=updates))
+        assert text in (tmp_path / "report.html").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -49,9 +49,12 @@ def test_every_metric_is_written():
 
 @pytest.mark.parametrize("num_update, has_threshold", [(5, False), (10, True), (0, False)])
 def test_the_onnx_file_has_the_threshold_of_a_verification_at_the_same_update(num_update, has_threshold):
-    settings = dict(network="r18", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, lr=0.1)
+    origin = dict(network="r18", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, rand_mirror=True)
     history = {"empty": [], "first": [point(5), point(10)], "second": [point(10)]}
-    metadata = onnx_metadata(settings, history if num_update else {"first": [point(0)]}, num_update)
+    metadata = onnx_metadata({**origin, "lr": 0.1}, history if num_update else {"first": [point(0)]}, num_update)
     threshold = {"verification_set": "first", "verification_threshold": "1.25"} if has_threshold else {}
-    origin = {"network": "r18", "dataset": "demo", "loss": "arcface", "num_classes": "7", "sample_ratio": "0.5"}
-    assert metadata == {**origin, "num_update": str(num_update), **threshold}
+    assert metadata == {
+        **{name: str(value) for name, value in origin.items()},
+        "num_update": str(num_update),
+        **threshold,
+    }
