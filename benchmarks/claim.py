@@ -3,13 +3,13 @@
     python -m examples.glyphs                       # writes the set, once
     python benchmarks/claim.py                      # the PyTorch trainer, three seeds, all ratios
     python benchmarks/claim.py --trainer mxnet --ratios 1 0.1 --seeds 0
-    python benchmarks/claim.py --trainer random --ratios 0.1       # positives not always in the sample
+    python benchmarks/claim.py --trainer random --ratios 0.1       # positives may be missing from the sample
     python -m examples.glyphs.noise flip data/glyphs-flip
     python benchmarks/claim.py --noise flip --ratios 1 0.1 --filters 0 0.4
     python benchmarks/claim.py --quick              # a few updates on the set at hand
 
-Two ranks of one thread. Runs whose claim.json is in models/claim are taken from there: remove the folder after a change
-of the code. --chart draws accuracy over the sample ratio.
+Two ranks of one thread. A run that is in models/claim is taken from there, if it had the same set and settings: remove
+the folder after a change of the code. --chart draws the figures over the sample ratio.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import math
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from benchmarks.host import cpu_name  # noqa: E402
-from examples.glyphs.evaluate import Figure, evaluate, percent  # noqa: E402
+from examples.glyphs.evaluate import STUDENT, Figure, percent, with_margin  # noqa: E402
 from examples.glyphs.noise import KINDS as NOISES  # noqa: E402
 from partial_fc.data.face_records import read_property  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
@@ -39,13 +40,12 @@ LAUNCH = [".venv-torch/bin/torchrun", "--standalone", f"--nproc_per_node={RANKS}
 COMMANDS = {
     "torch": ["bash", "pytorch/run.sh"],
     "mxnet": ["bash", "run.sh"],
-    "random": [*LAUNCH, "benchmarks/random_positives.py"],  # PyTorch, positives not always in
+    "random": [*LAUNCH, "benchmarks/random_positives.py"],
 }
+QUICK = ["num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"]
 MEASURES = {"accuracy": "accuracy", "tar": "TAR at FAR 1e-4", "rank1": "rank-1"}
 COSTS = {"images_per_second": "images/s", "peak_mb": "MB of a rank"}
 KINDS = {"trained": "typefaces of training", "new": "new typefaces"}
-# 97.5 % quantiles of Student's t by the number of seeds.
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
 
 class Case(NamedTuple):
@@ -56,48 +56,63 @@ class Case(NamedTuple):
     ratio: float
     threshold: float
 
-    def folder(self, seed: int) -> str:
-        """The name of its output folder."""
+    @property
+    def name(self) -> str:
         noise = "" if self.noise == "none" else f"-{self.noise}"
         threshold = f"-filter{self.threshold:g}" if self.threshold else ""
-        return f"{self.trainer}{noise}-r{self.ratio:g}{threshold}-seed{seed}"
+        return f"{self.trainer}{noise}-r{self.ratio:g}{threshold}"
 
+    def set_folder(self, data: Path) -> Path:
+        return data if self.noise == "none" else data.with_name(f"{data.name}-{self.noise}")
 
-def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[str]) -> dict:
-    """The figures of a training, or those of an earlier one in ``folder``."""
-    models = folder / case.folder(seed)
-    path = models / "claim.json"
-    if not path.exists():
-        trained_on = data if case.noise == "none" else data.with_name(f"{data.name}-{case.noise}")
-        properties = read_property(trained_on / "train.rec")
-        assert properties is not None
-        settings = {
-            "rec": trained_on,
+    def settings(self, seed: int, data: Path) -> dict[str, object]:
+        """The settings that differ between runs, and what identifies the set."""
+        folder = self.set_folder(data)
+        properties = read_property(folder / "train.rec")
+        if properties is None:
+            raise SystemExit(f"{folder} is not there: see the commands at the head of benchmarks/claim.py")
+        return {
+            "rec": str(folder),
             "num_classes": properties[0],
-            "sample_ratio": case.ratio,
-            "interclass_filtering_threshold": case.threshold,
+            "sample_ratio": self.ratio,
+            "interclass_filtering_threshold": self.threshold,
             "seed": seed,
-            "models_root": models,
         }
-        command = [*COMMANDS[case.trainer], "--dataset", "glyphs", "--loss", "cosface"]
+
+
+class Result(NamedTuple):
+    """The content of claim.json, and of claim.npz: the hits of the probes."""
+
+    content: dict
+    hits: dict[str, np.ndarray]
+
+
+def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[str]) -> Result:
+    """The figures of a training, or those of an earlier one in ``folder`` with the same set and settings."""
+    models = folder / f"{case.name}-seed{seed}"
+    path = models / "claim.json"
+    settings = case.settings(seed, data)
+    key = {"settings": settings, "arguments": arguments, "set": json.loads((data / "glyphs.json").read_text())}
+    if not path.exists() or json.loads(path.read_text())["key"] != key:
+        command = [*COMMANDS[case.trainer], "--dataset", "glyphs", "--loss", "cosface", f"output={models}"]
         command += [f"{name}={value}" for name, value in settings.items()] + arguments
-        begin = time.monotonic()
         peak = run_with_peak_memory(command, {**os.environ, "NP": str(RANKS), "OMP_NUM_THREADS": "1"})
-        seconds = time.monotonic() - begin
-        (summary,) = models.glob("*/summary.json")
-        found = evaluate(summary.parent, data)
-        content = {
-            "seconds": seconds,
-            "images_per_second": json.loads(summary.read_text())["samples_per_second"],
-            "peak_mb": peak,
-            "figures": {kind: {name: figure._asdict() for name, figure in by.items()} for kind, by in found.items()},
-        }
-        path.write_text(json.dumps(content, indent=1) + "\n")
-    return json.loads(path.read_text())
+        # In a process of its own, because its memory would count as that of the trainings after it.
+        evaluation = ["-m", "examples.glyphs.evaluate", models, "--root", data, "--out", models / "evaluation"]
+        subprocess.run([sys.executable, *evaluation], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        summary = json.loads((models / "summary.json").read_text())
+        figures = json.loads((models / "evaluation.json").read_text())
+        costs = {"images_per_second": summary["samples_per_second"], "peak_mb": peak}
+        path.write_text(json.dumps({"key": key, **costs, "figures": figures}, indent=1) + "\n")
+    with np.load(models / "evaluation.npz") as hits:
+        return Result(json.loads(path.read_text()), dict(hits))
 
 
 def run_with_peak_memory(command: list[str], environment: dict[str, str]) -> float:
-    """Runs a command; the most memory in MB that one of its processes had at a time."""
+    """Runs a command; the most memory in MB that one of its processes had at a time.
+
+    Linux counts what this process has had as the least of any child.
+    """
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -106,28 +121,46 @@ def run_with_peak_memory(command: list[str], environment: dict[str, str]) -> flo
     return usage.ru_maxrss / 1024
 
 
-def mean_of(figures: list[dict]) -> Figure:
-    """The mean over seeds and the half-width of its 95 % interval: of the seeds, or that of a single one."""
-    if len(figures) == 1:
-        return Figure(**figures[0])
-    values = [figure["value"] for figure in figures]
+def mean_of(figures: list[Figure]) -> Figure:
+    """The mean over seeds; the 95 % interval is that of three seeds or more, else the widest of the runs'."""
+    values = [figure.value for figure in figures]
     mean = sum(values) / len(values)
+    if len(values) not in STUDENT:
+        return Figure(mean, max(figure.margin for figure in figures))
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return Figure(mean, STUDENT[len(values)] * deviation / math.sqrt(len(values)))
 
 
-def rows_of(kind: str, results: dict[Case, list[dict]]) -> list[list[str]]:
+def means_of(kind: str, runs: list[Result]) -> dict[str, Figure]:
+    return {name: mean_of([Figure(*run.content["figures"][kind][name]) for run in runs]) for name in MEASURES}
+
+
+def rows_of(kind: str, results: dict[Case, list[Result]]) -> list[list[str]]:
     """A row for each case."""
     rows = []
     for case, runs in results.items():
-        means = [mean_of([run["figures"][kind][name] for run in runs]) for name in MEASURES]
-        costs = [sum(run[name] for run in runs) / len(runs) for name in COSTS]
+        costs = [sum(run.content[name] for run in runs) / len(runs) for name in COSTS]
         settings = [case.trainer, case.noise, f"{case.ratio:g}", f"{case.threshold:g}", str(len(runs))]
-        rows.append([*settings, *map(percent, means), *(f"{cost:.0f}" for cost in costs)])
+        rows.append([*settings, *map(percent, means_of(kind, runs).values()), *(f"{cost:.0f}" for cost in costs)])
     return rows
 
 
-def draw_chart(path: Path, results: dict[Case, list[dict]]) -> None:
+def differences(results: dict[Case, list[Result]]) -> list[list[str]]:
+    """A row for each case beside its r = 1: the differences of the same probes, seeds averaged."""
+    rows = []
+    for case, runs in results.items():
+        full = results.get(case._replace(ratio=1.0), [])[: len(runs)]
+        if case.ratio == 1 or not full:
+            continue
+        cells = []
+        for kind, name in itertools.product(KINDS, ("tar", "rank1")):
+            hits = [np.mean([run.hits[f"{kind}_{name}"] for run in side], axis=0) for side in (runs[: len(full)], full)]
+            cells.append(percent(with_margin(full[0].hits[f"{kind}_labels"], hits[0] - hits[1])))
+        rows.append([case.trainer, case.noise, f"{case.ratio:g}", f"{case.threshold:g}", str(len(full)), *cells])
+    return rows
+
+
+def draw_chart(path: Path, results: dict[Case, list[Result]]) -> None:
     """Each measure over the sample ratio, in both kinds of typefaces; without noise and filter."""
     import matplotlib
 
@@ -139,7 +172,7 @@ def draw_chart(path: Path, results: dict[Case, list[dict]]) -> None:
     for axis, (name, title) in zip(axes, MEASURES.items()):
         for trainer, kind in itertools.product(dict.fromkeys(case.trainer for case in plain), KINDS):
             cases = [case for case in plain if case.trainer == trainer]
-            points = [mean_of([run["figures"][kind][name] for run in results[case]]) for case in cases]
+            points = [means_of(kind, results[case])[name] for case in cases]
             means, margins = zip(*((100 * point.value, 100 * point.margin) for point in points))
             ratios = [case.ratio for case in cases]
             axis.errorbar(ratios, means, margins, marker="o", capsize=3, label=f"{trainer}, {KINDS[kind]}")
@@ -151,7 +184,7 @@ def draw_chart(path: Path, results: dict[Case, list[dict]]) -> None:
     figure.savefig(path, dpi=120)
 
 
-def main() -> None:
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trainer", nargs="+", choices=COMMANDS, default=["torch"])
     parser.add_argument("--noise", nargs="+", choices=["none", *NOISES], default=["none"])
@@ -160,20 +193,41 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "glyphs", help="folder of the set (data/glyphs)")
     parser.add_argument("--folder", type=Path, default=ROOT / "models" / "claim", help="of the runs (models/claim)")
-    parser.add_argument("--chart", type=Path, help="PNG to write")
-    parser.add_argument("--quick", action="store_true", help="20 updates of one seed")
+    parser.add_argument("--chart", type=Path, help="PNG to write, of cases without noise and filter")
+    parser.add_argument("--quick", action="store_true", help="20 updates of one seed, in FOLDER-quick")
     args = parser.parse_args()
-    arguments = ["num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"] if args.quick else []
+    if len(set(args.seeds)) < len(args.seeds) or len(args.seeds) > max(STUDENT):
+        parser.error(f"--seeds: give up to {max(STUDENT)} different ones")
+    if args.chart and ("none" not in args.noise or 0 not in args.filters):
+        parser.error("--chart needs --noise none and --filters 0")
+    args.data, args.folder = args.data.resolve(), args.folder.resolve()
+    if args.quick:
+        args.seeds, args.folder = args.seeds[:1], args.folder.with_name(f"{args.folder.name}-quick")
+    return args
+
+
+def main() -> None:
+    args = parse_args()
     cases = list(itertools.starmap(Case, itertools.product(args.trainer, args.noise, args.ratios, args.filters)))
+    for case in cases:
+        case.settings(0, args.data)  # a missing set is reported before hours of training
     print(f"{cpu_name()}, {RANKS} ranks of one thread", flush=True)
-    results: dict[Case, list[dict]] = {}
-    for seed, case in itertools.product(args.seeds[:1] if args.quick else args.seeds, cases):
-        found = measured(case, seed, args.data, args.folder, arguments)
+    results: dict[Case, list[Result]] = {}
+    for seed, case in itertools.product(args.seeds, cases):
+        found = measured(case, seed, args.data, args.folder, QUICK if args.quick else [])
         results.setdefault(case, []).append(found)
-        print(f"{case.folder(seed)}: rank-1 {found['figures']['new']['rank1']['value']:.4f}", flush=True)
-    heading = ["trainer", "noise", "r", "filter", "seeds", *MEASURES.values(), *COSTS.values()]
+        rank1 = Figure(*found.content["figures"]["new"]["rank1"])
+        print(f"{case.name} seed {seed}: rank-1 {percent(rank1)}", flush=True)
+    heading = ["trainer", "noise", "r", "filter", "seeds"]
     for kind, title in KINDS.items():
-        print("\n".join(["", f"Unseen characters, {title}:", "", *markdown_table(heading, rows_of(kind, results))]))
+        table = markdown_table([*heading, *MEASURES.values(), *COSTS.values()], rows_of(kind, results))
+        print("\n".join(["", f"Unseen characters, {title}:", "", *table]))
+    rows = differences(results)
+    if rows:
+        columns = [f"{MEASURES[name]}, {kind}" for kind, name in itertools.product(KINDS, ("tar", "rank1"))]
+        print(
+            "\n".join(["", "Difference to r = 1, of the same images:", "", *markdown_table([*heading, *columns], rows)])
+        )
     if args.chart:
         draw_chart(args.chart, results)
 

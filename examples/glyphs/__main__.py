@@ -1,6 +1,6 @@
 """Fetches the typefaces and writes the set of characters, data/glyphs. Does nothing if it is there.
 
-Needs apt-get and dpkg-deb (Debian, Ubuntu), but not root: 800 MB to fetch, 3 GB of disk, 10 minutes on two cores.
+Needs apt-get and dpkg-deb (Debian, Ubuntu), but not root: 800 MB to fetch, 3 GB of disk, and a few minutes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from partial_fc.utils.cli import add_workers, run_command, start, whole_number
 from partial_fc.utils.progress import progress
 
 from .dataset import Size, is_current, write_glyphs
+from .fetch import packages
 from .library import read_library
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -41,10 +42,11 @@ def build_parser() -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     size = Size(args.classes, args.unseen, args.images, args.unseen_images, args.pairs)
-    library = read_library(args.fonts, args.workers, args.packages)
-    if not is_current(args.root, library, size, args.seed):
+    wanted = packages(args.packages)
+    if not is_current(args.root, wanted, size, args.seed):
+        library = read_library(args.fonts, args.workers, wanted)
         with progress(size.classes * size.images, "image", "drawing") as bar:
-            write_glyphs(args.root, library, size, args.seed, args.workers, bar)
+            write_glyphs(args.root, wanted, library, size, args.seed, args.workers, bar)
     print(args.root)
     return 0
 

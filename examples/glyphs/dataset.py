@@ -30,10 +30,11 @@ from partial_fc.utils.process_pool import in_chunks, ordered_map
 from partial_fc.utils.staging import staged_folder
 
 from .drawing import SIZE, Drawing, draw_all
+from .fetch import Package
 from .library import Library
 from .typefaces import CHARACTERS
 
-VERSION = 1  # increase it with every change of pixels
+VERSION = 2  # increase it with every change of pixels
 CHUNK = 256  # drawings of a task
 CHOICE, SPLIT = 101, 102  # streams of random numbers
 GALLERY, TRAINED, NEW = "gallery", "trained", "new"  # kinds of images of unseen characters
@@ -62,7 +63,7 @@ def split_characters(library: Library, size: Size, seed: int) -> Split:
     """Chooses the characters that most typefaces of training draw, and which of them are not trained on.
 
     Raises:
-        ValueError: There are too few characters with enough typefaces of training, and two new ones.
+        ValueError: Too few characters are drawn by enough typefaces.
     """
     is_new = np.array([typeface.is_new for typeface in library.typefaces])
     trained, new = library.draws[~is_new].sum(axis=0), library.draws[is_new].sum(axis=0)
@@ -70,8 +71,8 @@ def split_characters(library: Library, size: Size, seed: int) -> Split:
     total = size.classes + size.unseen
     if usable.sum() < total:
         raise ValueError(
-            f"{usable.sum()} characters have {size.images} outlines in the typefaces at hand, {total} are needed: "
-            "name fewer --classes or --images"
+            f"{usable.sum()} characters are drawn by {REFERENCE}, {size.images} typefaces of training and 2 new ones, "
+            f"{total} are needed: name more --packages, or fewer --classes or --images"
         )
     columns = np.sort(np.argsort(np.where(usable, -trained, 1), kind="stable")[:total])
     order = random_stream(seed, SPLIT).random(total).argsort(kind="stable")
@@ -86,7 +87,7 @@ def choose_typefaces(library: Library, rows: np.ndarray, column: int, count: int
     for row in drawing[order].tolist():
         waiting.setdefault(library.typefaces[row].package, []).append(row)
     turns = max(map(len, waiting.values()), default=0)
-    in_turn = (rows[turn] for turn in range(turns) for rows in waiting.values() if turn < len(rows))
+    in_turn = (own[turn] for turn in range(turns) for own in waiting.values() if turn < len(own))
     return list(islice(in_turn, count))
 
 
@@ -103,26 +104,30 @@ def plan_unseen(library: Library, split: Split, size: Size, seed: int) -> list[l
     """Returns the (kind, drawing) of the images of each unseen character: first that of the gallery."""
     is_new = np.array([typeface.is_new for typeface in library.typefaces])
     reference = library.typefaces[_reference(library)]
+    trained = np.setdiff1d(np.flatnonzero(~is_new), [_reference(library)])  # the gallery shows this one
     plan = []
     for column in split.unseen.tolist():
         images = [(GALLERY, Drawing(CHARACTERS[column], reference, -1))]
-        for kind, rows in ((TRAINED, np.flatnonzero(~is_new)), (NEW, np.flatnonzero(is_new))):
+        for kind, rows in ((TRAINED, trained), (NEW, np.flatnonzero(is_new))):
             for row in choose_typefaces(library, rows, column, size.unseen_images, seed):
                 images.append((kind, Drawing(CHARACTERS[column], library.typefaces[row], len(images))))
         plan.append(images)
     return plan
 
 
-def write_glyphs(root: Path, library: Library, size: Size, seed: int, workers: int, bar: Any) -> None:
+def write_glyphs(
+    root: Path, packages: Sequence[Package], library: Library, size: Size, seed: int, workers: int, bar: Any
+) -> None:
     """Draws and writes the set; the folder appears when it is complete, and replaces an older one.
 
     Args:
         root: Folder of the set.
-        library: Typefaces.
+        packages: That were asked for.
+        library: Their typefaces.
         size: Numbers of characters and images.
         seed: Of everything random.
         workers: Number of processes.
-        bar: Progress bar, updated by the number of drawn images.
+        bar: Progress bar, updated by the number of images drawn for training.
 
     Raises:
         ValueError: There are too few characters or pairs.
@@ -135,25 +140,25 @@ def write_glyphs(root: Path, library: Library, size: Size, seed: int, workers: i
         pictures = _drawn(plan_training(library, split, size, seed), seed, workers, bar)
         write_face_set(folder, (islice(pictures, size.images) for _ in split.classes), (SIZE, SIZE))
         flat = [drawing for images in unseen for _, drawing in images]
-        drawn = _drawn(flat, seed, workers, bar)
+        drawn = _drawn(flat, seed, workers)
         by_character = [[next(drawn) for _ in images] for images in unseen]
         write_face_set(folder / "unseen", by_character, (SIZE, SIZE))
         for kind, name in PAIR_SETS.items():
             _write_pairs(folder / name, kind, unseen, by_character, size.pairs, seed)
         _write_lists(folder, library, split, unseen)
-        (folder / "glyphs.json").write_text(json.dumps(parameters(library, size, seed), indent=1) + "\n")
+        (folder / "glyphs.json").write_text(json.dumps(parameters(packages, size, seed), indent=1) + "\n")
 
 
-def parameters(library: Library, size: Size, seed: int) -> dict:
-    """Returns what determines the set."""
-    packages = sorted({typeface.package for typeface in library.typefaces})
-    return {"version": VERSION, "seed": seed, **size._asdict(), "packages": packages}
+def parameters(packages: Sequence[Package], size: Size, seed: int) -> dict:
+    """Returns what was asked for; together with the versions of the packages it determines the set."""
+    names = {package.name: "new" if package.is_new else "train" for package in packages}
+    return {"version": VERSION, "seed": seed, **size._asdict(), "packages": names}
 
 
-def is_current(root: Path, library: Library, size: Size, seed: int) -> bool:
+def is_current(root: Path, packages: Sequence[Package], size: Size, seed: int) -> bool:
     """Returns whether `root` has a complete set with these parameters."""
     try:
-        return json.loads((root / "glyphs.json").read_text()) == parameters(library, size, seed)
+        return json.loads((root / "glyphs.json").read_text()) == parameters(packages, size, seed)
     except (OSError, ValueError):
         return False
 
@@ -165,9 +170,10 @@ def _reference(library: Library) -> int:
     return names.index(REFERENCE)
 
 
-def _drawn(plan: Iterable[Drawing], seed: int, workers: int, bar: Any) -> Iterator[bytes]:
+def _drawn(plan: Iterable[Drawing], seed: int, workers: int, bar: Any = None) -> Iterator[bytes]:
     for _, images in ordered_map(partial(draw_all, seed), in_chunks(plan, CHUNK), workers):
-        bar.update(len(images))
+        if bar is not None:
+            bar.update(len(images))
         yield from images
 
 

@@ -89,15 +89,20 @@ def draw_all(seed: int, drawings: list[Drawing]) -> list[bytes]:
 
 
 def _mask(typeface: Typeface, character: str) -> np.ndarray:
-    """Returns the ink of a character, (h, w) uint8, without margins."""
+    """Returns the ink of a character, (h, w) uint8, without margins.
+
+    Raises:
+        ValueError: FreeType cannot draw it, or draws nothing.
+    """
     try:
         mask = _opened(typeface).getmask(character, mode="L")
     except OSError as error:
         raise ValueError(f"{typeface.path}: FreeType cannot draw U+{ord(character):04X}: {error}") from None
-    width, height = mask.size
-    if not width * height:
+    box = mask.getbbox()
+    if box is None:
         raise ValueError(f"{typeface.path} draws nothing for U+{ord(character):04X}")
-    return np.asarray(mask, np.uint8).reshape(height, width)
+    left, top, right, bottom = box
+    return np.asarray(mask, np.uint8).reshape(mask.size[::-1])[top:bottom, left:right]
 
 
 @lru_cache(OPEN_TYPEFACES)

@@ -3,7 +3,7 @@
 For the typefaces of training and for new ones: the accuracy of verification in ten folds (insightface's measure); and
 of a search in a gallery with one plain image of each unseen character, rank-1 and the TAR of all pairs of an image and
 an entry at a FAR of 1e-4. Each with the half-width of its 95 % confidence interval: Student's t of the folds, or
-characters drawn with replacement.
+characters drawn with replacement (at the same threshold).
 
 Shapes: N images, M characters, Q probes, E embedding.
 """
@@ -23,7 +23,7 @@ from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.evaluation.ijb.identification import search
 from partial_fc.evaluation.ijb.verification import Roc, max_accepted
 from partial_fc.evaluation.validation_set import decode_faces
-from partial_fc.evaluation.verification import verify
+from partial_fc.evaluation.verification import FOLDS, verify
 from partial_fc.inference.index import Recipe, embed_faces
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.cli import run_command, start
@@ -36,19 +36,30 @@ from .drawing import SIZE
 DATA = Path(__file__).resolve().parents[2] / "data" / "glyphs"
 FAR = 1e-4
 RECIPE = Recipe(mirrored=False, batch_size=256)  # a mirrored character is another one
-STUDENT_9 = 2.262  # the 97.5 % quantile of Student's t with 9 degrees of freedom
+# 97.5 % quantiles of Student's t by the number of values.
+STUDENT = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 DRAWS = 1000  # of the characters, for an interval
 
 
 class Figure(NamedTuple):
-    """A share and the half-width of its 95 % confidence interval."""
+    """A share, or a difference of two, and the half-width of its 95 % confidence interval."""
 
     value: float
     margin: float
 
 
-def evaluate(model_path: Path, root: Path) -> dict[str, dict[str, Figure]]:
-    """Returns accuracy, rank1 and tar by kind of typefaces ("trained", "new").
+class Evaluation(NamedTuple):
+    """Figures by kind of typefaces ("trained", "new") and name ("accuracy", "tar", "rank1").
+
+    ``hits``: for tar and rank1, (Q,) bool for each probe, and as "labels" the rows (Q,) of their characters.
+    """
+
+    figures: dict[str, dict[str, Figure]]
+    hits: dict[str, dict[str, np.ndarray]]
+
+
+def evaluate(model_path: Path, root: Path) -> Evaluation:
+    """Evaluates a model.
 
     Raises:
         OSError, ValueError: The model or the set cannot be read.
@@ -61,14 +72,16 @@ def evaluate(model_path: Path, root: Path) -> dict[str, dict[str, Figure]]:
     records = FaceRecords(root / "unseen" / "train.rec")
     embeddings = embed(model, [records.read_image(place)[0] for place in range(len(rows))], "unseen")
     gallery = embeddings[kinds == GALLERY]
-    figures = {}
+    figures, hits = {}, {}
     for kind, name in PAIR_SETS.items():
         images, issame = read_pairs(root / name)
         result = verify(embed(model, images, name), issame)
-        accuracy = Figure(result.accuracy, STUDENT_9 * result.std * np.sqrt(1 / 9))  # std is that of ten folds
-        probes = kinds == kind
-        figures[kind] = {"accuracy": accuracy, **search_figures(embeddings[probes], gallery, labels[probes])}
-    return figures
+        accuracy = Figure(result.accuracy, STUDENT[FOLDS] * result.std / np.sqrt(FOLDS - 1))
+        own = labels[kinds == kind]
+        found = search_hits(embeddings[kinds == kind], gallery, own)
+        figures[kind] = {"accuracy": accuracy, **{name: with_margin(own, values) for name, values in found.items()}}
+        hits[kind] = {"labels": own, **found}
+    return Evaluation(figures, hits)
 
 
 def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
@@ -83,25 +96,24 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def search_figures(probes: np.ndarray, gallery: np.ndarray, labels: np.ndarray) -> dict[str, Figure]:
-    """Returns rank1 and tar of probes (Q, E) with rows (Q,) of their characters in the gallery (M, E)."""
+def search_hits(probes: np.ndarray, gallery: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns rank1 and tar, (Q,) bool, of probes (Q, E) with rows (Q,) of their characters in the gallery (M, E)."""
     with progress(len(probes), "probe", "searching") as bar:
         result = search(probes, gallery, labels, bar)
     scores = probes @ gallery.T
     same = np.arange(len(gallery)) == labels[:, None]
     threshold = Roc(scores.ravel(), same.ravel()).highest_refused(max_accepted(FAR, int(np.sum(~same))))
-    hits = {"rank1": result.rank == 1, "tar": result.mate > threshold}
-    return {name: with_margin(values, labels) for name, values in hits.items()}
+    return {"rank1": result.rank == 1, "tar": result.mate > threshold}
 
 
-def with_margin(hits: np.ndarray, labels: np.ndarray) -> Figure:
-    """Returns the share of hits (Q,) bool; its interval over characters `labels` (Q,) drawn with replacement."""
-    counts, sums = np.bincount(labels), np.bincount(labels, hits)
+def with_margin(labels: np.ndarray, values: np.ndarray) -> Figure:
+    """Returns the mean of values (Q,); its interval over characters `labels` (Q,) drawn with replacement."""
+    counts, sums = np.bincount(labels), np.bincount(labels, values)
     sums, counts = sums[counts > 0], counts[counts > 0]
     drawn = (np.random.Generator(np.random.PCG64(0)).random((DRAWS, len(counts))) * len(counts)).astype(np.int64)
     shares = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     low, high = np.percentile(shares, [2.5, 97.5])
-    return Figure(float(hits.mean()), float(high - low) / 2)
+    return Figure(float(values.mean()), float(high - low) / 2)
 
 
 def table(figures: dict[str, dict[str, Figure]]) -> list[str]:
@@ -125,15 +137,17 @@ def main() -> int:
     )
     parser.add_argument("model", type=Path, help="an .onnx file, or the folder of a training")
     parser.add_argument("--root", type=Path, default=DATA, help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--out", type=Path, help="also write the figures to OUT.json, and the hits to OUT.npz")
     args = parser.parse_args()
 
     def run() -> int:
-        figures = evaluate(args.model, args.root)
+        figures, hits = evaluate(args.model, args.root)
         print("\n".join(table(figures)))
-        if args.json:
+        if args.out:
+            arrays = {f"{kind}_{name}": array for kind, found in hits.items() for name, array in found.items()}
+            np.savez_compressed(args.out.with_suffix(".npz"), **arrays)
             plain = {kind: {name: list(figure) for name, figure in found.items()} for kind, found in figures.items()}
-            args.json.write_text(json.dumps(plain, indent=1) + "\n")
+            args.out.with_suffix(".json").write_text(json.dumps(plain, indent=1) + "\n")
         return 0
 
     return run_command(run)

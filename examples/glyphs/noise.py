@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +64,8 @@ def write_noisy(source: Path, target: Path, kind: str, share: float, seed: int, 
     """
     records = FaceRecords(source / "train.rec")
     labels = KINDS[kind](records.labels(np.arange(records.num_images)), share, seed)
+    if np.bincount(labels).min() == 0:
+        raise ValueError(f"share={share} leaves a class of {source} without images: take a smaller one")
     order = labels.argsort(kind="stable")
     ends = np.append(np.flatnonzero(np.diff(labels[order])) + 1, len(order))
 
@@ -75,7 +77,7 @@ def write_noisy(source: Path, target: Path, kind: str, share: float, seed: int, 
     with staged_folder(target, force) as stage, progress(len(labels), "image", "writing") as bar:
         written = write_face_set(stage, map(images, np.append(0, ends[:-1]), ends), (SIZE, SIZE))
         for name in PAIR_SETS.values():
-            os.link(source / name, Path(stage) / name)
+            shutil.copy2(source / name, Path(stage) / name)
         parameters = {"of": str(source.resolve()), "kind": kind, "share": share, "seed": seed}
         (Path(stage) / "noise.json").write_text(json.dumps(parameters, indent=1) + "\n")
     return written
