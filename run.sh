@@ -21,7 +21,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=setup-utils/help.sh
 . "$here/setup-utils/help.sh"
-PYTHON=$here/.venv/bin/python PROGRAM=$here/train_memory.py help_if_asked "$here/run.sh" "$@"
+help_if_asked "$here/run.sh" "$here/.venv/bin/python" "$here/train_memory.py" "$@"
 bash "$here/setup-utils/install.sh"
 # shellcheck source=setup-utils/env.sh
 . "$here/setup-utils/env.sh"

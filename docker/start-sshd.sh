@@ -56,4 +56,5 @@ until (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
     kill -0 $! 2>/dev/null || die "sshd has ended, its message is above."
     sleep 0.1
 done
+kill -0 $! 2>/dev/null || die "another program listens on port $port."
 exec "${command[@]}"

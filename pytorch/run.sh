@@ -13,7 +13,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../setup-utils/help.sh
 . "$root/setup-utils/help.sh"
-PYTHON=$root/.venv-torch/bin/python PROGRAM=$root/train.py help_if_asked "$root/pytorch/run.sh" "$@"
+help_if_asked "$root/pytorch/run.sh" "$root/.venv-torch/bin/python" "$root/train.py" "$@"
 bash "$root/setup-utils/install-torch.sh"
 python=$root/.venv-torch/bin/python
 stop_signal=TERM    # torchrun sends it to its processes, and does not restart them

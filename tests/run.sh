@@ -8,7 +8,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../setup-utils/help.sh
 . "$here/setup-utils/help.sh"
-help_if_asked "$here/tests/run.sh" "$@"
+help_if_asked "$here/tests/run.sh" '' '' "$@"
 case ${1:-} in
     '') speed='not slow' ;;
     --slow) speed='slow' ;;

@@ -100,7 +100,7 @@ class MemoryBank:
         """Samples the centers of a step. Users may replace this method.
 
         The sample must contain every positive, unless ``requires_positives`` is set to False: rows without theirs then
-        have no loss and no gradient.
+        have no loss and no gradient, and still count in the mean over the G rows.
 
         Args:
             global_label: (G,) integers.

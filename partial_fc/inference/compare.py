@@ -3,8 +3,8 @@
 Prints the cosine similarity (-1 to 1) and the squared distance (0 to 4) of the embeddings. With a threshold of the
 squared distance (--threshold, or the one in the model's metadata from its verification) it also prints whether the
 images show the same person. The images must be aligned faces of the model's input size. As in face verification, the
-embedding of an image is the sum of the embeddings of the image and its mirror image. The exit code does not depend on
-the verdict.
+embedding of an image is the sum of the embeddings of the image and its mirror image, unless the model was trained with
+rand_mirror=False. The exit code does not depend on the verdict.
 """
 
 from __future__ import annotations

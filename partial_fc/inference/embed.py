@@ -2,8 +2,8 @@
 
 Writes OUT.npy, the embeddings (N, E) float32 of length 1, and OUT.txt, the image names relative to the folder, sorted,
 one per line. The images must be aligned faces of the model's input size. As in face verification, the embedding of an
-image is the sum of the embeddings of the image and its mirror image. Unusable images are reported and skipped; the exit
-code is then 1.
+image is the sum of the embeddings of the image and its mirror image, unless the model was trained with
+rand_mirror=False. Unusable images are reported and skipped; the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Finds the face images most similar to a query in a folder or in an index made by embed, with an ONNX model.
 
 Prints a table: rank, cosine similarity (-1 to 1), name. The images must be aligned faces of the model's input size. As
-in face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image. An index
-must come from the same model and the same --no-flip. Unusable images are reported and skipped; the exit code is then 1.
+in face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image, unless
+the model was trained with rand_mirror=False. An index must come from the same model and the same --no-flip. Unusable
+images are reported and skipped; the exit code is then 1.
 """
 
 from __future__ import annotations

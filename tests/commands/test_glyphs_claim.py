@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 
 import pytest
 from conftest import TORCH, needs_torch
@@ -13,21 +14,23 @@ PACKAGES = ["fonts-noto-cjk", "fonts-wqy-microhei", "fonts-unfonts-core", "fonts
 SIZE = ["--classes", "60", "--unseen", "40", "--images", "5", "--unseen-images", "3", "--pairs", "100"]
 
 
-def are_at_hand():
+@pytest.fixture(scope="module")
+def fonts(tmp_path_factory):
+    """Folder for the typefaces."""
     if not shutil.which("apt-get"):
-        return False
+        pytest.skip("apt-get is not installed: the typefaces are in Debian's packages")
     shown = subprocess.run(["apt-cache", "show", *PACKAGES], capture_output=True, text=True)
-    return shown.returncode == 0
+    if shown.returncode:
+        pytest.skip("apt-get does not know the packages of typefaces: run apt-get update")
+    return tmp_path_factory.mktemp("fonts")
 
 
-pytestmark = [pytest.mark.slow, needs_torch]
-
-
-@pytest.mark.skipif(not are_at_hand(), reason="apt-get does not know the packages of typefaces (apt-get update)")
-def test_the_commands_of_the_page(run, tmp_path):
+@pytest.mark.slow
+@needs_torch
+def test_the_commands_of_the_page(run, fonts, tmp_path):
     data = tmp_path / "glyphs"
     commands = [
-        ["-m", "examples.glyphs", "--root", data, "--fonts", tmp_path / "fonts", *SIZE, "--packages", *PACKAGES],
+        ["-m", "examples.glyphs", "--root", data, "--fonts", fonts, *SIZE, "--packages", *PACKAGES],
         ["-m", "examples.glyphs.noise", "flip", tmp_path / "glyphs-flip", "--source", data],
         ["-m", "partial_fc.data.tools", "check", data],
     ]
@@ -48,6 +51,6 @@ def test_the_commands_of_the_page(run, tmp_path):
 
 
 def test_the_set_names_what_is_missing(run, tmp_path):
-    done = run(TORCH / "python", "-m", "examples.glyphs", "--root", tmp_path / "set", "--packages", "fonts-none")
+    done = run(sys.executable, "-m", "examples.glyphs", "--root", tmp_path / "set", "--packages", "fonts-none")
     assert done.returncode == 2
     assert done.stderr == f"error: fonts-none: not in {ROOT}/examples/glyphs/packages.txt\n"

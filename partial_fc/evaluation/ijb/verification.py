@@ -69,7 +69,7 @@ class Roc:
         return (len(self.genuine) - int(np.searchsorted(self.genuine, refused, side="right"))) / len(self.genuine)
 
     def highest_refused(self, accepted: int) -> float:
-        """Returns the lowest threshold, itself refused, that accepts at most ``accepted`` impostor pairs, not all."""
+        """Returns the highest impostor score to refuse, so that at most ``accepted`` pairs, fewer than all, pass."""
         return float(self.impostor[len(self.impostor) - 1 - accepted])
 
     def at_most(self, far: float) -> float:
