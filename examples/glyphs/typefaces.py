@@ -1,4 +1,4 @@
-"""What each typeface draws: one number per outline, so that equal outlines can be told without drawing them.
+"""What each typeface draws: one number per outline. Equal outlines have equal numbers.
 
 Shapes: C characters, F typefaces.
 """

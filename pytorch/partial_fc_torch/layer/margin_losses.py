@@ -54,13 +54,13 @@ class CombinedMarginLoss(torch.nn.Module):
         value, slope = target_logit(cosine.double(), self.margins, torch)
         return value, torch.ones_like(slope) if self.straight_through else slope
 
-    def filter_negatives(self, logits: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        """Replaces logits, ``scale`` times cosines, above the threshold by the lowest number of their type, in place.
+    def filter_negatives(self, logits: torch.Tensor) -> torch.Tensor:
+        """Replaces logits, s times cosines, above the threshold by the lowest number of their type, in place.
 
         Their exponentials are then 0 beside any other logit. The caller sets the target logits afterwards.
         """
         if self.interclass_filtering_threshold:
-            above = logits > scale * self.interclass_filtering_threshold
+            above = logits > self.scale * self.interclass_filtering_threshold
             logits.masked_fill_(above, torch.finfo(logits.dtype).min)
         return logits
 
@@ -78,7 +78,7 @@ class CombinedMarginLoss(torch.nn.Module):
         rows = torch.where(labels != -1)[0]
         columns = labels[rows].long()
         targets = _TargetLogit.apply(logits[rows, columns], self)
-        negatives = self.filter_negatives(self.scale * logits, self.scale)
+        negatives = self.filter_negatives(self.scale * logits)
         return negatives.index_put((rows, columns), self.scale * targets)
 
 

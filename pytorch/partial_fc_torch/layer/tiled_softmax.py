@@ -217,7 +217,7 @@ class TiledMarginSoftmax:
         centers = weight[rows] if isinstance(rows, slice) else weight.index_select(0, rows)
         inverse_norm = inverse_norms(centers)
         logits = self.products.logits(state.features, centers, inverse_norm)
-        self.margin_loss.filter_negatives(logits, self.margin_loss.scale)
+        self.margin_loss.filter_negatives(logits)
         state.targets[number].put(logits, state.target_logits.to(logits.dtype))
         return _TileLogits(centers, inverse_norm, logits)
 
