@@ -35,7 +35,7 @@ BACK = 2.0  # seconds without an answer, below which a host that was silent coun
 AWAY = 0.5  # seconds by which the ranks of other hosts let those of rank 0's host report first; mpirun kills after 1 s
 REPORT_TIMEOUT = 5.0  # seconds for the main thread to end the process, once it reports why
 LINGER = 60.0  # seconds for mpirun to detect that a host is lost, see env.sh
-START = 300.0  # seconds until all ranks have met; PARTIAL_FC_START_SECONDS overrides it
+START = 300.0  # seconds until all ranks have met, and for a phase of the setup; PARTIAL_FC_START_SECONDS overrides it
 
 
 class State(enum.IntEnum):
@@ -61,7 +61,8 @@ class Watchdog(threading.Thread):
         rank_status: the store.
         reporter: prints why the job ends.
         state: of this rank.
-        patience: seconds without progress after which the job ends; 0 for no limit.
+        patience: seconds without progress after which the job ends, at least START before the first update; 0 for no
+            limit.
         host_patience: seconds without a byte from another host after which the job ends; 0 for no limit.
     """
 
@@ -173,7 +174,7 @@ class Watchdog(threading.Thread):
         self._checked_at = now
         if self.patience:
             # The last resort if the main thread never releases Python's lock, without which this thread cannot run.
-            faulthandler.dump_traceback_later(self.patience + 2 * PRECEDENCE, exit=True)
+            faulthandler.dump_traceback_later(self._limit + 2 * PRECEDENCE, exit=True)
         lost = self._peers.find_lost()
         if lost is not None:
             self.end(diagnosis.exited_message(lost))
@@ -269,19 +270,25 @@ class Watchdog(threading.Thread):
 
     # Ranks that hang --------------------------------------------------------------------------------
 
+    @property
+    def _limit(self) -> float:
+        """The patience. The first update and what precedes it load libraries, and take longer than others."""
+        return self.patience if self.rank_status.num_update >= 0 else max(self.patience, self._start_limit)
+
     def _check_progress(self, now: float) -> None:
-        if not self.patience or now - self._progress_at < self.patience:
+        limit = self._limit
+        if not self.patience or now - self._progress_at < limit:
             return
         records = self.rank_status.records()
         stalled = diagnosis.stalled_rank(records)
         stalled_here = stalled is not None and stalled.rank == self.ranks.rank
         # The rank that the others wait for may be busy, with a large file for example, and report progress.
-        if not stalled_here and self._idle_seconds(now, records) <= self.patience + PRECEDENCE:
+        if not stalled_here and self._idle_seconds(now, records) <= limit + PRECEDENCE:
             return
         stopped = [record.rank for record in records if record.host == self.rank_status.host and is_stopped(record)]
         if self._heartbeat is not None:
             stopped += [self._host_of.index(host) for host in self._heartbeat.stopped(QUIET)]
-        text = diagnosis.no_progress_message(records, self.ranks.size, time.time(), self.patience, stopped)
+        text = diagnosis.no_progress_message(records, self.ranks.size, time.time(), limit, stopped)
         if stalled_here:
             self.end(f"{text}\n{_main_thread_stack()}".rstrip())
         self.end(text, kill=stopped)

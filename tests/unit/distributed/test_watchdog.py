@@ -96,22 +96,29 @@ def test_a_rank_that_loses_the_connection_ends_with_the_code_of_the_report(rank)
 
 
 def test_a_rank_without_progress_ends_with_its_stack_and_one_with_progress_does_not(rank):
-    lines = "guard.patience = 2.0\nend = time.monotonic() + 4\n"
+    lines = "guard.mark(num_update=0)\nguard.patience = 2.0\nend = time.monotonic() + 4\n"
     lines += "while guard._checked_at < end: guard.mark('work')\n"
     lines += "print('alive', file=sys.stderr)\ndef somewhere():\n    time.sleep(600)\nsomewhere()"
     errors = ends(rank(lines), 1)
     assert errors.startswith("alive\nerror: rank 0 (process ")
-    assert "made no progress for 2 s: it is in work" in errors and "in somewhere" in errors
+    assert "made no progress for 2 s: it is at update 0, in work" in errors and "in somewhere" in errors
+
+
+def test_the_setup_may_take_longer_than_a_step(rank):
+    lines = "guard._start_limit = 3.0\nguard.patience = 1.0\nwait_for_checks(2)\nprint('alive', file=sys.stderr)\n"
+    errors = ends(rank(lines + "time.sleep(600)"), 1)
+    assert errors.startswith("alive\nerror: rank 0 (process ") and "made no progress for 3 s: it is in setup" in errors
 
 
 def test_a_main_thread_that_keeps_the_lock_is_ended_too(rank):
-    lines = "guard.patience = 1.0\nwait_for_checks(2 * watchdog.TICK)\nctypes.PyDLL(None).sleep(600)"
+    lines = "guard.mark(num_update=0)\nguard.patience = 1.0\n"
+    lines += "wait_for_checks(2 * watchdog.TICK)\nctypes.PyDLL(None).sleep(600)"
     errors = ends(rank(lines), 1)
     assert "Timeout (" in errors and "error: " not in errors
 
 
 def test_a_rank_that_waits_for_a_busy_rank_waits_on(rank):
-    waits = "guard.mark('all-gather x', waiting=True)\nguard.patience = 2.5\n"
+    waits = "guard.mark('all-gather x', waiting=True, num_update=0)\nguard.patience = 2.5\n"
     waits += "wait_for_checks(guard.patience + watchdog.PRECEDENCE + 1)\nprint('waited', flush=True)\ntime.sleep(600)"
     waiting = rank(waits, 0, 2)
     rank("while True:\n    guard.mark('work')\n    time.sleep(0.01)", 1, 2)
