@@ -3,6 +3,8 @@
 Nothing here imports MXNet, Horovod or PyTorch, so that the trainers can share it.
 """
 
+__version__ = "2.0.0"
+
 
 def __getattr__(name: str):
     if name in ("PartialFC", "PartialFC_V2"):

@@ -17,8 +17,8 @@ import check_torch
 import cuda
 from environment import CLONE, MXNET, TORCH, last_line, run
 
-from partial_fc.distributed.preflight import command
 from partial_fc.distributed.preflight.row import Row, failed_checks, print_rows
+from partial_fc.utils.cli import run_module
 
 
 def check_python() -> Row:
@@ -195,7 +195,7 @@ def collect() -> list[Row]:
 
 def main() -> int:
     if sys.argv[1:]:
-        return command.main(sys.argv[1:])
+        return run_module("partial_fc.distributed.preflight.command", "bash setup-utils/check.sh")
     rows = collect()
     print_rows(rows)
     bad = failed_checks(rows)

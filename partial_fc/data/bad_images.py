@@ -43,4 +43,4 @@ class BadImages:
     def _advice(self) -> str:
         if self.allowed:
             return f" (skip_bad_images={self.allowed}, {self.allowed} were skipped before)"
-        return "; or skip it with skip_bad_images=1 or more (python -m partial_fc.data.tools check lists them all)"
+        return "; or skip it with skip_bad_images=1 or more (partial-fc sets check lists them all)"

@@ -57,7 +57,7 @@ def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
 def decode_any_size(encoded: bytes) -> np.ndarray:
     """Decodes a JPEG, PNG or WebP of any size to (H, W, 3) uint8 RGB. Raises ValueError if it is damaged.
 
-    Damage inside a JPEG that libjpeg tolerates is not detected; `python -m partial_fc.data.tools check` detects it.
+    Damage inside a JPEG that libjpeg tolerates is not detected; `partial-fc sets check` detects it.
     """
     # OpenCV fills the missing rows of a truncated JPEG with gray, in some versions without an error.
     if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:

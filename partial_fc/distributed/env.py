@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
+from partial_fc.utils.process_pool import usable_cores
+
 MAX_DECODE_THREADS = 8  # of an automatic choice: some 40,000 images/s, more than one GPU consumes
 
 
@@ -63,9 +65,9 @@ def share_cores(environment: MutableMapping[str, str]) -> int:
 
 def cores_of_rank(local_size: int) -> int:
     """Returns the cores of this host for each of its ``local_size`` ranks: at least 1, at most those it is bound to."""
-    own = len(os.sched_getaffinity(0))
+    own = usable_cores()
     try:
-        launcher = len(os.sched_getaffinity(os.getppid()))  # may use the cores of all ranks, even if each is bound
+        launcher = usable_cores(os.getppid())  # may use the cores of all ranks, even if each is bound
     except OSError:
         launcher = own
     return max(1, min(own, launcher // local_size))

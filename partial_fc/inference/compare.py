@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
-from partial_fc.utils.cli import number_above_0, run_command, start
+from partial_fc.utils.cli import number_above_0
 
-from .options import make_parser, recipe_of
+from .options import add_model, recipe_of
 
 if TYPE_CHECKING:
     from .model import FaceModel
@@ -32,9 +32,12 @@ class Threshold(NamedTuple):
 squared_distance = number_above_0("a squared distance", 4)  # of unit vectors
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser."""
-    parser = make_parser("compare", __doc__, "a.jpg b.jpg --model backbone.onnx")
+EXAMPLE = "a.jpg b.jpg --model backbone.onnx"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_model(parser)
     parser.add_argument("first", metavar="A", help="image of an aligned face")
     parser.add_argument("second", metavar="B", help="image of another aligned face")
     parser.add_argument(
@@ -42,7 +45,6 @@ def build_parser() -> argparse.ArgumentParser:
         type=squared_distance,
         help="squared distance below which the images show the same person (default: the model's)",
     )
-    return parser
 
 
 def threshold_of(model: FaceModel) -> Threshold | None:
@@ -83,13 +85,3 @@ def run(args: argparse.Namespace) -> int:
         )
         print(f"verdict           {verdict}: the distance is {relation} {threshold.value:g} ({threshold.origin})")
     return 0
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0, 2 for an error, 130 or 143 when stopped."""
-    args = build_parser().parse_args(arguments)
-    return run_command(lambda: run(args))
-
-
-if __name__ == "__main__":
-    start(main)

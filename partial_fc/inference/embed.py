@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import argparse
 
-from partial_fc.utils.cli import add_force, run_command, start, whole_number
+from partial_fc.utils.cli import add_force, whole_number
 
-from .options import make_parser, recipe_of, report_skipped
+from .options import add_model, recipe_of, report_skipped
+
+EXAMPLE = "images/ --model backbone.onnx --out embeddings"
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser."""
-    parser = make_parser("embed", __doc__, "images/ --model backbone.onnx --out embeddings")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_model(parser)
     parser.add_argument("images", metavar="IMAGES", help="folder of aligned faces")
     parser.add_argument("--out", default="embeddings", help="output path without extension (default: embeddings)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
     add_force(parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,13 +56,3 @@ def run(args: argparse.Namespace) -> int:
         f"mirror images; {text}: names of the images"
     )
     return report_skipped(skipped)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0, 1 if images were skipped, 2 for an error, 130 or 143 when stopped."""
-    args = build_parser().parse_args(arguments)
-    return run_command(lambda: run(args))
-
-
-if __name__ == "__main__":
-    start(main)

@@ -147,7 +147,7 @@ def read_index(path: str) -> Index:
     if len(wrong):
         raise ValueError(
             f"{array}: row {wrong[0]} has length {lengths[wrong[0]]:.4g} instead of 1: make the index with "
-            "python -m partial_fc.inference.embed"
+            "partial-fc embed"
         )
     with _open_names(text, "r") as file:
         names = file.read().split("\n")[:-1]

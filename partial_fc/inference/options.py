@@ -11,19 +11,11 @@ if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help 
     from .model import FaceModel
 
 
-def make_parser(command: str, description: str | None, example: str) -> argparse.ArgumentParser:
-    """Returns a parser with the shared arguments."""
-    program = f"python -m partial_fc.inference.{command}"
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=description,
-        epilog=f"example:\n  {program} {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that all three have."""
     parser.add_argument("--model", required=True, help="an .onnx file, a folder that holds one, or an MXNet checkpoint")
     parser.add_argument("--no-flip", action="store_true", help="do not add the embedding of the mirror image")
     parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
-    return parser
 
 
 def recipe_of(args: argparse.Namespace, model: FaceModel) -> Recipe:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from partial_fc.utils.cli import run_command, start, whole_number
+from partial_fc.utils.cli import whole_number
 
-from .options import make_parser, recipe_of, report_skipped
+from .options import add_model, recipe_of, report_skipped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
     from .model import FaceModel
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser."""
-    parser = make_parser("search", __doc__, "query.jpg images/ --model backbone.onnx --top 10")
+EXAMPLE = "query.jpg images/ --model backbone.onnx --top 10"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_model(parser)
     parser.add_argument("query", metavar="QUERY", help="image of an aligned face")
     parser.add_argument("images", metavar="IMAGES", nargs="?", help="folder of aligned faces to search in")
-    parser.add_argument("--index", help="index made by python -m partial_fc.inference.embed to search in")
+    parser.add_argument("--index", help="index made by embed to search in")
     parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
-    return parser
 
 
 def most_similar(index: Index, query: np.ndarray, top: int) -> list[tuple[float, str]]:
@@ -59,6 +61,8 @@ def index_of(args: argparse.Namespace, model: FaceModel) -> tuple[Index, list[st
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    if (args.images is None) == (args.index is None):
+        raise ValueError("give either a folder of IMAGES or an --index to search in")
     from .image_folder import read_face
     from .index import embed_faces
     from .model import FaceModel
@@ -76,16 +80,3 @@ def run(args: argparse.Namespace) -> int:
     for rank, (similarity, name) in enumerate(most_similar(index, query, args.top), 1):
         print(f"{rank:4}  {similarity:10.4f}  {name}")
     return report_skipped(skipped)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0, 1 if images were skipped, 2 for an error, 130 or 143 when stopped."""
-    parser = build_parser()
-    args = parser.parse_intermixed_args(arguments)  # parse_args would not accept IMAGES after an option
-    if (args.images is None) == (args.index is None):
-        parser.error("give either a folder of IMAGES or an --index to search in")
-    return run_command(lambda: run(args))
-
-
-if __name__ == "__main__":
-    start(main)

@@ -1,6 +1,6 @@
 """Predicts the memory of a rank by part, and the bytes that a training step moves, before a training starts.
 
-``python -m partial_fc.planner --classes 10000000 --ranks 8 --ratio 0.1 --fp16 --network r50 --gpu-memory 10.76``
+``partial-fc plan --classes 10000000 --ranks 8 --ratio 0.1 --fp16 --network r50 --gpu-memory 10.76``
 
 Everything is computed from sizes; nothing is allocated. benchmarks/planner_check.py measures the same quantities.
 

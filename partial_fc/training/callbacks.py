@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -52,6 +53,7 @@ class CallBackLogging:
         bar: tqdm bar, or None.
         engine: Whose waiting for data and loss scale are logged; given on all ranks or on none.
         max_update: Length of the training, for the time that is left; 0 if not known.
+        rate: Number of an update, from 1 -> learning rate of the backbone; None if not known.
 
     Attributes:
         points: A LossPoint for each line.
@@ -68,13 +70,14 @@ class CallBackLogging:
         bar: tqdm | None = None,
         engine: Engine | None = None,
         max_update: int = 0,
+        rate: Callable[[int], float] | None = None,
     ):
         self.frequent = frequent
         self.rank = rank
         self.global_batch = size * batch_size
         self.writer = writer
         self.bar = bar
-        self.max_update = max_update
+        self.max_update, self.rate = max_update, rate
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []
@@ -99,7 +102,8 @@ class CallBackLogging:
         if not timed:
             return
         speed = timed * self.global_batch / elapsed
-        point = LossPoint(num_update, sum(self._losses) / len(self._losses), speed, self._waiting(elapsed))
+        loss, rate = sum(self._losses) / len(self._losses), None if self.rate is None else self.rate(num_update)
+        point = LossPoint(num_update, loss, speed, self._waiting(elapsed), rate)
         self._losses = []
         self.points.append(point)
         if self.rank == 0:
@@ -159,20 +163,38 @@ class CallBackLogging:
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{point.samples_per_second:.0f}/s")
         if self.writer is not None:
-            self.writer.add_scalar("loss", point.loss, point.num_update)
-            self.writer.add_scalar("samples_per_second", point.samples_per_second, point.num_update)
-            if point.waiting is not None:
-                self.writer.add_scalar("waiting_for_data", point.waiting, point.num_update)
+            for name, value in self._scalars(point).items():
+                if value is not None:
+                    self.writer.add_scalar(name, value, point.num_update)
+
+    def _scalars(self, point: LossPoint) -> dict[str, float | None]:
+        """Returns the events of a point, by name; None for what is not known."""
+        return {
+            "loss": point.loss,
+            "samples_per_second": point.samples_per_second,
+            "waiting_for_data": point.waiting,
+            "learning_rate": point.learning_rate,
+            "seconds_left": self._seconds_left(point),
+        }
+
+    def _seconds_left(self, point: LossPoint) -> float | None:
+        """Returns the training time that is left at the speed of this point, without verification and saving."""
+        left = (self.max_update - point.num_update) * self.global_batch / point.samples_per_second
+        return left if self.max_update else None
 
     def _further(self, point: LossPoint) -> Iterator[str]:
         """Yields the parts of a line that depend on what is known."""
         if self._engine is not None and self._engine.loss_scale is not None:
             yield f"Fp16 Grad Scale: {self._engine.loss_scale.scale:2.0f}"
-        if self.max_update:
-            seconds = (self.max_update - point.num_update) * self.global_batch / point.samples_per_second
+        seconds = self._seconds_left(point)
+        if seconds is not None:
             yield f"Required: {seconds / 3600:1.0f} hours"
         if point.waiting is not None:
             yield f"Waiting for data: {100 * point.waiting:.1f} %"
+        if point.learning_rate is not None:
+            yield f"Learning rate: {point.learning_rate:.4g}"
+        if seconds is not None:  # more exactly than the part that the tutorial's log has
+            yield f"Time left: {timedelta(seconds=round(seconds))}"
 
 
 class CallBackFinite:

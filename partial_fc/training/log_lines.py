@@ -89,5 +89,5 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
     for content, names in {**_FILES, **framework_files}.items():
         logging.info("  %-37s %s", names, content)
     logging.info("next: %s --loss cosface, %s sample_ratio=0.1, NP=4 %s", command, command, command)
-    logging.info("      python -m partial_fc.inference.compare a.jpg b.jpg --model %s", result.folder)
+    logging.info("      partial-fc compare a.jpg b.jpg --model %s", result.folder)
     logging.info("      tensorboard --logdir %s (if missing: pip install tensorboard)", os.path.dirname(result.folder))

@@ -1,4 +1,4 @@
-"""The results of a training so far: ``report.html`` and ``curves.png`` for people, ``summary.json`` for programs."""
+"""The results of a training so far: ``report.html`` and ``curves.png`` for people, JSON files for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.text import plural
 
 from .loss_point import LossPoint
-from .report import HardPair, Results, SetResult, draw_curves, hardest_pairs, roc_curve, write_page, write_summary
+from .report import (
+    CURVES,
+    HardPair,
+    Results,
+    SetResult,
+    draw_curves,
+    hardest_pairs,
+    roc_curve,
+    write_curves,
+    write_page,
+    write_summary,
+)
 from .verification_history import PairFigures, best_accuracy
 
 HARDEST = 8  # pairs of each kind that the report shows per set
@@ -59,7 +70,7 @@ class TrainingResult(NamedTuple):
 
 
 def write_results(result: TrainingResult) -> None:
-    """Writes ``summary.json``, ``curves.png`` and ``report.html`` to the output folder.
+    """Writes ``summary.json``, ``curves.png``, ``report.html`` and ``curves.json`` to the output folder.
 
     Raises:
         OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
@@ -80,8 +91,14 @@ def write_results(result: TrainingResult) -> None:
 
 
 def write_report(result: TrainingResult) -> None:
-    """Writes ``report.html``, also of a training that has not finished. Raises what :func:`write_results` raises."""
-    write_page(os.path.join(result.folder, "report.html"), _page(result))
+    """Writes ``report.html`` and ``curves.json``, also of a training that has not finished.
+
+    Raises:
+        OSError, ValueError: As :func:`write_results`.
+    """
+    results = _results(result)
+    write_page(os.path.join(result.folder, "report.html"), results)
+    write_curves(os.path.join(result.folder, CURVES), results)
 
 
 def summarize(result: TrainingResult) -> dict[str, Any]:
@@ -116,7 +133,7 @@ def _title(result: TrainingResult) -> str:
     return f"{os.path.basename(result.folder)}, {plural(result.ranks, 'rank')}"
 
 
-def _page(result: TrainingResult) -> Results:
+def _results(result: TrainingResult) -> Results:
     return Results(
         title=_title(result),
         summary=summarize(result),
@@ -124,6 +141,7 @@ def _page(result: TrainingResult) -> Results:
         losses=[(point.num_update, point.loss) for point in result.losses],
         speeds=[(point.num_update, point.samples_per_second) for point in result.losses],
         waiting=[(point.num_update, point.waiting) for point in result.losses],
+        learning_rates=[(point.num_update, point.learning_rate) for point in result.losses],
         sets=[_set_result(result, name) for name in result.validation_sets],
         missing=result.missing,
     )

@@ -145,7 +145,7 @@ def load_class_map(settings, num_saved: int) -> np.ndarray:
     if num_saved < settings.num_classes:
         raise ValueError(
             f"class_map is {SAME!r}, but the saved centers are of {num_saved} classes and this training has "
-            f"{settings.num_classes}: give a class map, see python -m partial_fc.checkpoint map"
+            f"{settings.num_classes}: give a class map, see partial-fc checkpoints map"
         )
     return np.arange(settings.num_classes)
 

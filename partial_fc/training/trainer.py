@@ -34,7 +34,7 @@ from .results import TrainingResult, write_report, write_results
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, check_writable, output_folder, prepare_folder
 from .saving import onnx_metadata
-from .schedule import Epochs, resolve_schedule
+from .schedule import Epochs, Schedule, resolve_schedule
 from .step_seed import StepSeed
 from .verifying import CallBackVerification
 
@@ -108,7 +108,7 @@ def train(settings, framework: Framework) -> None:
         plan = resume.with_pretrained(plan, settings, framework)
         conventions = plan.conventions(framework.conventions)
         engine = framework.build_engine(settings, schedule, data, folder, conventions)
-        trainer = Trainer(settings, framework, engine, data, run_folder, plan, facts)
+        trainer = Trainer(settings, schedule, framework, engine, data, run_folder, plan, facts)
         del plan  # with the arrays of pretrained weights
         trainer.set_up()
         trainer.load_checkpoint()
@@ -136,6 +136,7 @@ class Trainer:
 
     Args:
         settings: of default.py.
+        schedule: length and rates of the training.
         framework: see Framework.
         engine: in training.
         data: of this rank.
@@ -147,6 +148,7 @@ class Trainer:
     def __init__(
         self,
         settings,
+        schedule: Schedule,
         framework: Framework,
         engine: Engine,
         data: TrainingData,
@@ -161,6 +163,7 @@ class Trainer:
         self._previous_seconds = 0.0  # of the training resumed from
         self._start = time.perf_counter()
         writer, batch_size = run_folder.writer, settings.batch_size
+        backbone_lr, _ = learning_rates(settings, self.collectives.size)
         self.log = CallBackLogging(
             settings.frequent,
             self.rank,
@@ -170,6 +173,7 @@ class Trainer:
             run_folder.bar,
             engine,
             settings.max_update,
+            lambda num_update: backbone_lr * schedule.factor(num_update),
         )
         self.verification = CallBackVerification(
             Embedder(engine, batch_size, settings.image_size, mirrored=settings.rand_mirror),

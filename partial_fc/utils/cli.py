@@ -1,20 +1,41 @@
-"""Command lines: options that several commands share, and how a command ends after an error or a signal."""
+"""Command lines: the tree of commands, options that several share, and how a command ends after an error or a signal.
+
+The module of a command has a docstring, its description; EXAMPLE, its arguments in an example, one call per line;
+``add_arguments(parser)``; and ``run(args)``, which returns the exit code and imports what takes long to load.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import math
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from .process_pool import usable_cores
 
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
+EXTRAS = {"matplotlib": "ijb", "torch": "torch"}  # package -> extra of this distribution that installs it
+
+
+class Command(NamedTuple):
+    """A command; ``help`` is its line in the list of commands, ``module`` the dotted name of its module."""
+
+    help: str
+    module: str
+
+
+class Group(NamedTuple):
+    """Commands under a common name."""
+
+    help: str
+    commands: Mapping[str, Command | Group]
 
 
 class Terminated(KeyboardInterrupt):
@@ -31,8 +52,60 @@ def start(main: Callable[[], int]) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ModuleNotFoundError as error:
-        print(f"error: {error}: run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`", file=sys.stderr)
+        print(f"error: {error}: {_how_to_install(error.name or '')}", file=sys.stderr)
         sys.exit(USER_ERROR)
+
+
+def _how_to_install(package: str) -> str:
+    if (Path(__file__).parents[2] / "setup-utils").exists():
+        return "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"
+    extra = EXTRAS.get(package.partition(".")[0])
+    return f"pip install 'partial-fc[{extra}]'" if extra else f"pip install {package}"
+
+
+def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:
+    """Runs the command that the first words name; returns its exit code. Imports only that command's module.
+
+    Raises:
+        SystemExit: Help was asked for, or the words name no command.
+    """
+    command = tree.commands.get(words[0]) if words else None
+    if isinstance(command, Group):
+        return run_tree(command, f"{program} {words[0]}", words[1:])
+    if command is not None:
+        return run_module(command.module, f"{program} {words[0]}", words[1:])
+    parser = argparse.ArgumentParser(program, description=tree.help)
+    names = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, entry in tree.commands.items():
+        names.add_parser(name, help=entry.help)
+    parser.parse_args(words)
+    raise AssertionError("no command can be parsed here: all were tried above")
+
+
+def run_module(name: str, program: str, words: Sequence[str] | None = None) -> int:
+    """Runs the command of a module; returns the exit code: 0, 1 for what its description says, or see run_command.
+
+    Args:
+        name: Dotted name of the module.
+        program: How the user calls the command, for its help.
+        words: Its arguments; None for those of the process.
+
+    Raises:
+        SystemExit: Help was asked for, or the arguments are invalid.
+    """
+    module = importlib.import_module(name)
+    examples = "\n".join(f"  {program} {line}" for line in module.EXAMPLE.splitlines())
+    parser = argparse.ArgumentParser(
+        program,
+        description=(module.__doc__ or "").partition("\nShapes:")[0].strip(),
+        epilog=f"example:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    words = sys.argv[1:] if words is None else words
+    # parse_args does not accept an optional positional after an option, and the other one no "--".
+    args = parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
+    return run_command(lambda: module.run(args))
 
 
 def run_command(action: Callable[[], int]) -> int:

@@ -21,9 +21,10 @@ Item = TypeVar("Item")
 AHEAD = 3  # tasks in flight per worker: enough to keep it busy, few enough to bound the memory
 
 
-def usable_cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def usable_cores(process: int = 0) -> int:
+    """Number of cores that a process may use; 0: this one. Raises OSError if there is no such process."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(affinity(process)) if affinity else os.cpu_count() or 1
 
 
 def ordered_map(

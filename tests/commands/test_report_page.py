@@ -157,6 +157,7 @@ def write(tmp_path):
             losses=[(update, float("nan") if 900 < update < 1200 else 40 / update**0.3) for update in updates],
             speeds=[(update, float(rng.normal(12345, 300))) for update in updates],
             waiting=[(update, float(rng.uniform(0, 0.1))) for update in updates],
+            learning_rates=[(update, 0.1 if update < 1500 else 0.01) for update in updates],
             sets=[
                 a_set(name, gap, rng)
                 for name, gap in (("lfw", 2.0), ("cfp_fp", 1.2), ("agedb_30", 0.8), ("calfw", 0.6))

@@ -1,10 +1,11 @@
-"""python -m partial_fc_mxnet.export on files of MXNet and the original trainer."""
+"""partial-fc export on files of MXNet and the original trainer."""
 
 import mxnet as mx
 import numpy as np
 import pytest
 from test_onnx_parity import random_parameters
 
+from command_line import exit_code
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic import encode_face
 from partial_fc.inference.model import FaceModel
@@ -23,17 +24,16 @@ def saved(tmp_path):
     return tmp_path
 
 
-def run(monkeypatch, capsys, *arguments):
+def run(capsys, *arguments):
     """Returns (exit code, standard output, standard error)."""
-    monkeypatch.setattr("sys.argv", ["export", *map(str, arguments)])
-    code = export.main()
+    code = exit_code("export", *arguments)
     printed = capsys.readouterr()
     return code, printed.out, printed.err
 
 
-def test_the_file_gives_mxnets_embeddings(saved, monkeypatch, capsys):
+def test_the_file_gives_mxnets_embeddings(saved, capsys):
     write_pairs(saved / "few.bin", [encode_face(0, person, 0) for person in range(4)], [False, False])
-    code, output, _ = run(monkeypatch, capsys, saved, "--pairs", saved / "few.bin")
+    code, output, _ = run(capsys, saved, "--pairs", saved / "few.bin")
     assert code == 0 and output.startswith(f"{saved}/backbone.onnx: ")
     symbol, arg_params, aux_params = export.load_backbone(f"{saved}/model-symbol.json", f"{saved}/model-0000.params")
     faces = random_faces((112, 112), 2)
@@ -42,29 +42,29 @@ def test_the_file_gives_mxnets_embeddings(saved, monkeypatch, capsys):
     np.testing.assert_allclose(FaceModel.open(saved).embed(faces), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_an_existing_file_is_kept_without_force(saved, monkeypatch, capsys):
+def test_an_existing_file_is_kept_without_force(saved, capsys):
     (saved / "backbone.onnx").write_bytes(b"with a threshold")
-    code, _, error = run(monkeypatch, capsys, saved)
+    code, _, error = run(capsys, saved)
     assert code == 2 and "already exists" in error
     assert (saved / "backbone.onnx").read_bytes() == b"with a threshold"
-    assert run(monkeypatch, capsys, saved, "--force")[0] == 0
+    assert run(capsys, saved, "--force")[0] == 0
 
 
-def test_an_image_size_that_the_network_does_not_accept(saved, monkeypatch, capsys):
-    code, _, error = run(monkeypatch, capsys, saved, "--image-size", "96")
+def test_an_image_size_that_the_network_does_not_accept(saved, capsys):
+    code, _, error = run(capsys, saved, "--image-size", "96")
     assert code == 2 and "the backbone does not run on images of 96x96" in error and "Traceback" not in error
 
 
-def test_unreadable_files_are_named(saved, monkeypatch, capsys):
+def test_unreadable_files_are_named(saved, capsys):
     (saved / "model-0001.params").write_bytes((saved / "model-0000.params").read_bytes()[:3000])
-    code, _, error = run(monkeypatch, capsys, saved)
+    code, _, error = run(capsys, saved)
     assert code == 2 and f"MXNet cannot read {saved}/model-0001.params" in error and "Traceback" not in error
-    assert run(monkeypatch, capsys, saved / "nothing")[0] == 2
+    assert run(capsys, saved / "nothing")[0] == 2
 
 
-def test_parameters_of_another_network_are_refused(saved, monkeypatch, capsys):
+def test_parameters_of_another_network_are_refused(saved, capsys):
     other = get_symbol("r18", 16)
     (saved / "model-symbol.json").write_text(other.tojson())
-    code, _, error = run(monkeypatch, capsys, saved / "model-0000.params")
+    code, _, error = run(capsys, saved / "model-0000.params")
     assert code == 2 and "which" in error and "needs: give files of the same training" in error
     assert not (saved / "backbone.onnx").exists()

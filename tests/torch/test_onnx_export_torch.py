@@ -7,8 +7,8 @@ import torch
 from test_mxnet_weights import build
 from torch import nn
 
-import onnx_helper_sample
-from partial_fc.evaluation.ijb import command, synthetic
+from command_line import exit_code
+from partial_fc.evaluation.ijb import synthetic
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import cosine_distances, random_faces
 from partial_fc_torch.backbones import get_model
@@ -58,7 +58,7 @@ def model_root(tmp_path_factory):
 
 
 def test_it_passes_the_check_of_the_challenge(model_root, capsys):
-    assert onnx_helper_sample.main(["--model_root", model_root, "--time-limit", "10000"]) == 0
+    assert exit_code("submission", "--model_root", model_root, "--time-limit", "10000") == 0
     text = capsys.readouterr().out
     assert "all rules passed" in text and "(x - 127.5) / 127.5 before the model" in text
 
@@ -67,7 +67,7 @@ def test_it_runs_in_the_ijb_evaluation(model_root, tmp_path, capsys):
     protocol = str(tmp_path / "IJBC")
     assert synthetic.main([protocol, "--subjects", "4", "--workers", "1"]) == 0
     paths = ["--model-root", model_root, "--image-path", protocol, "--result-dir", str(tmp_path / "results")]
-    assert command.main([*paths, "--workers", "1"]) == 0
+    assert exit_code("ijb", *paths, "--workers", "1") == 0
     assert "rank-1" in capsys.readouterr().out
 
 

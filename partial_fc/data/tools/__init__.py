@@ -1,1 +1,1 @@
-"""Tools for face sets (train.rec, train.idx, property): `python -m partial_fc.data.tools --help`."""
+"""Tools for face sets (train.rec, train.idx, property): `partial-fc sets --help`."""

@@ -34,8 +34,7 @@ from .check_records import CHUNK, RANGES, ChunkResult, Context, Task, describe_g
 from .index_lines import IndexLines
 from .source import decoded_size, rec_path_of
 
-HELP = "read a set completely and report all problems by record"
-EXAMPLE = "python -m partial_fc.data.tools check /train_tmp/glint360k --workers 32"
+EXAMPLE = "/train_tmp/glint360k --workers 32"
 SIZE_SAMPLES = 32  # images that determine the image size of the set
 ADVICE = {
     INDEX: "the .idx and the .rec do not match: copy both again from their source",

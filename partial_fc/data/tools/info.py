@@ -22,8 +22,7 @@ from partial_fc.utils.text import amount
 
 from .source import decoded_size, open_set
 
-HELP = "describe a set"
-EXAMPLE = "python -m partial_fc.data.tools info /train_tmp/glint360k"
+EXAMPLE = "/train_tmp/glint360k"
 SAMPLE = 500  # images read: 5 s of seeks on a hard disk
 BINS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # images per identity: lower bounds of the bars of the histogram
 BAR = 40  # characters of the longest bar

@@ -22,8 +22,7 @@ from .names import check_names, padded, read_names, write_names
 from .pack import FILES
 from .source import by_identity, image_size_of, open_set, read_identity, set_name
 
-HELP = "several sets -> one, with new labels"
-EXAMPLE = "python -m partial_fc.data.tools merge /train_tmp/both /train_tmp/ms1mv3 /train_tmp/mine"
+EXAMPLE = "/train_tmp/both /train_tmp/ms1mv3 /train_tmp/mine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,8 +27,7 @@ from partial_fc.utils.text import amount, plural
 from . import names as identity_names
 from .options import add_image_options, image_options
 
-HELP = "folder per identity -> train.rec, train.idx, property"
-EXAMPLE = "python -m partial_fc.data.tools pack faces/aligned /train_tmp/mine --workers 16"
+EXAMPLE = "faces/aligned /train_tmp/mine --workers 16"
 FILES = ("train.rec", "train.idx", "property", identity_names.FILE)
 
 

@@ -31,10 +31,9 @@ from .pairs_draw import draw_pairs
 from .pairs_list import read_pairs_list
 from .source import by_identity, image_size_of, open_set
 
-HELP = "validation pairs <name>.bin"
 EXAMPLE = (
-    "python -m partial_fc.data.tools bin /train_tmp/mine/lfw.bin --pairs pairs.txt --images lfw_aligned\n"
-    "  python -m partial_fc.data.tools bin val.bin --set /train_tmp/held_out --identities 0:500 --num-pairs 6000"
+    "/train_tmp/mine/lfw.bin --pairs pairs.txt --images lfw_aligned\n"
+    "val.bin --set /train_tmp/held_out --identities 0:500 --num-pairs 6000"
 )
 
 DRAWN = ("identities", "num_pairs", "seed")

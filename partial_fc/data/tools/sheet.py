@@ -23,8 +23,7 @@ from partial_fc.utils.text import plural
 from .names import read_names
 from .source import image_size_of, open_set
 
-HELP = "draw images of some identities"
-EXAMPLE = "python -m partial_fc.data.tools sheet /train_tmp/mine sheet.png --labels 3,17 --images 12"
+EXAMPLE = "/train_tmp/mine sheet.png --labels 3,17 --images 12"
 MARGIN = 130  # pixels on the left for label and name
 GAP = 2
 PAPER, INK, CROSS = (255, 255, 255), (40, 40, 40), (0, 0, 200)

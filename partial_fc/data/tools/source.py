@@ -31,7 +31,7 @@ def open_set(path: str) -> FaceRecords:
     try:
         return FaceRecords(rec_path)
     except (ValueError, KeyError) as error:
-        hint = f"python -m partial_fc.data.tools check {path} lists all problems"
+        hint = f"partial-fc sets check {path} lists all problems"
         raise ValueError(f"{error.args[0]} ({hint})") from None
 
 

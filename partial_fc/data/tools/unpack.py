@@ -21,8 +21,7 @@ from partial_fc.utils.text import plural
 from .names import folder_names, read_names
 from .source import by_identity, open_set
 
-HELP = "train.rec -> folder per identity"
-EXAMPLE = "python -m partial_fc.data.tools unpack /train_tmp/mine faces/again"
+EXAMPLE = "/train_tmp/mine faces/again"
 
 
 class Unpacked(NamedTuple):

@@ -1,9 +1,5 @@
 """Checks whether hosts can train together, and prints what is wrong with each and how to fix it.
 
-    bash setup-utils/check.sh --hosts hosta:2,hostb:2
-    bash setup-utils/check.sh --hostfile hosts/two_machines -- --dataset emore --network r100
-    bash setup-utils/check.sh --hosts hosta:8,hostb:8 --trainer torch --port 1234 -- --network r50
-
 Arguments after -- are those of the training: they name its data set and output folder. The check logs in to the hosts
 by ssh, also for PyTorch, whose trainer does not need that. It changes nothing on any host and takes at most 20 s. Exit
 codes: 0; 1: a check failed; 2: invalid arguments.
@@ -17,7 +13,6 @@ import os
 import secrets
 import shlex
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,47 +27,19 @@ from .probe import RemoteProbe, run_in_threads
 from .row import Row, failed_checks, print_rows
 from .software import TRAINERS, Software
 
-CLONE = str(Path(__file__).resolve().parents[3])
+EXAMPLE = """--hosts hosta:2,hostb:2
+--hostfile hosts/two_machines -- --dataset emore --network r100
+--hosts hosta:8,hostb:8 --trainer torch --port 1234 -- --network r50"""
+_SOURCES = Path(__file__).resolve().parents[3]
+CLONE = str(_SOURCES if (_SOURCES / "setup-utils").is_dir() else Path.cwd())  # an installed package is not in one
 # Seconds from the start until all facts must be there, and until all hosts must have tried to connect to each other.
 FACTS, NETWORK = 12, 17
 # The checks that matter for a host that starts the training but runs no rank.
 LAUNCHER_CHECKS = ("code", "settings", "versions", "hostname", "network")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the check; returns the exit code.
-
-    Args:
-        argv: Command-line arguments without the program's name.
-    """
-    start = time.monotonic()
-    split = argv.index("--") if "--" in argv else len(argv)
-    args = parse_args(argv[:split])
-    try:
-        hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
-        software = TRAINERS[args.trainer]
-        training = job_requirements.read(CLONE, software, argv[split + 1 :])
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    local, probes = probe_all(hosts, training, software, args.port, start)
-    # A host that only starts the training comes first.
-    table = {probe: rows_of(probe, local, probes, training, software) for probe in dict.fromkeys([local, *probes])}
-    if args.port and not probes[0].error:
-        table[probes[0]].append(compare.port_row(args.port, probes[0].facts))
-    report(table, probes, time.monotonic() - start, brief=bool(args.for_run))
-    if args.for_run:
-        write_result(args.for_run, local, probes, table)
-    return 1 if any(map(failed_checks, table.values())) else 0
-
-
-def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """The parsed arguments; exits with 2 if they are invalid."""
-    name = "bash setup-utils/check.sh"
-    parser = argparse.ArgumentParser(name, None, __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hosts", metavar="LIST", help="hosts and their numbers of ranks: hosta:2,hostb:2")
     source.add_argument("--hostfile", metavar="FILE", help="the same from an Open MPI hostfile")
@@ -83,7 +50,26 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--for-run", metavar="FILE", help="for run.sh: print only problems, and write the usable hosts to this file"
     )
-    return parser.parse_args(argv)
+    parser.add_argument("training", nargs="*", metavar="-- TRAINING", help="arguments of the training")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the check; returns the exit code."""
+    start = time.monotonic()
+    if not os.path.isdir(os.path.join(CLONE, "setup-utils")):
+        raise ValueError(f"{CLONE} is no clone of the project, which is compared between the hosts: run this in one")
+    hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
+    software = TRAINERS[args.trainer]
+    training = job_requirements.read(CLONE, software, args.training)
+    local, probes = probe_all(hosts, training, software, args.port, start)
+    # A host that only starts the training comes first.
+    table = {probe: rows_of(probe, local, probes, training, software) for probe in dict.fromkeys([local, *probes])}
+    if args.port and not probes[0].error:
+        table[probes[0]].append(compare.port_row(args.port, probes[0].facts))
+    report(table, probes, time.monotonic() - start, brief=bool(args.for_run))
+    if args.for_run:
+        write_result(args.for_run, local, probes, table)
+    return 1 if any(map(failed_checks, table.values())) else 0
 
 
 def probe_all(

@@ -11,28 +11,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-
-import cv2
+from typing import TYPE_CHECKING
 
 from partial_fc.distributed.env import decode_threads
-from partial_fc.utils.cli import run_command, whole_number
+from partial_fc.utils.cli import whole_number
 
-from .embedding import EmbeddingOptions, check_size
-from .evaluate import evaluate
-from .protocol import GALLERIES, read_protocol
-from .report import result_files, write_results
+from .protocol import GALLERIES
 
-EXAMPLE = "python onnx_ijbc.py --model-root models/r50 --image-path /train_tmp/IJB_release/IJBC --result-dir results"
+if TYPE_CHECKING:
+    from .embedding import EmbeddingOptions
+
+EXAMPLE = "--model-root models/r50 --image-path /train_tmp/IJB_release/IJBC --result-dir results"
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser."""
-    parser = argparse.ArgumentParser(
-        prog="python onnx_ijbc.py",
-        description=__doc__,
-        epilog=f"example:\n  {EXAMPLE}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     add = parser.add_argument
     add("--model-root", required=True, metavar="DIR", help="folder with an ONNX model, or the file itself")
     add("--image-path", required=True, metavar="IJBC", help="folder of the protocol, with meta/ and loose_crop/")
@@ -44,19 +37,18 @@ def build_parser() -> argparse.ArgumentParser:
     add("--no-norm-score", dest="norm_score", action="store_false", help="normalize embeddings to length 1 first")
     workers = decode_threads(1)
     add("--workers", type=whole_number(1), default=workers, metavar="N", help=f"reader threads (default: {workers})")
-    return parser
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0, 2 for an error, 130 or 143 when stopped."""
-    args = build_parser().parse_args(arguments)
-    return run_command(lambda: run(args))
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluates the model, then writes and prints the results. Raises OSError and ValueError for user errors."""
-    # Imported here because onnx and onnxruntime take seconds to load, and argument errors should appear at once.
+    import cv2
+
     from partial_fc.inference.model import FaceModel
+
+    from .embedding import check_size
+    from .evaluate import evaluate
+    from .protocol import read_protocol
+    from .report import result_files, write_results
 
     cv2.setNumThreads(1)  # OpenCV's threads would compete with the workers for cores
     model = FaceModel.open(args.model_root)
@@ -74,4 +66,6 @@ def run(args: argparse.Namespace) -> int:
 
 def embedding_options(args: argparse.Namespace) -> EmbeddingOptions:
     """Returns the options of parsed arguments."""
+    from .embedding import EmbeddingOptions
+
     return EmbeddingOptions(args.flip, args.detector_score, args.norm_score, args.batch_size, args.workers)

@@ -1,17 +1,20 @@
 """Reports of a finished training: report.html and curves.png for people, summary.json for programs."""
 
+from .curves_json import CURVES, write_curves
 from .curves_png import draw_curves
 from .page import write_page
 from .results import HardPair, Results, SetResult, write_summary
 from .roc import hardest_pairs, roc_curve
 
 __all__ = [
+    "CURVES",
     "HardPair",
     "Results",
     "SetResult",
     "draw_curves",
     "hardest_pairs",
     "roc_curve",
+    "write_curves",
     "write_page",
     "write_summary",
 ]

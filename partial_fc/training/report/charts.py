@@ -1,4 +1,4 @@
-"""Charts of the page and their text descriptions for screen readers."""
+"""Charts of the pages and their text descriptions for screen readers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from .tables import BASELINES
 
 
 def charts(results: Results) -> list[Chart]:
-    """Returns the charts with data: accuracy, ROC, loss, speed, waiting."""
+    """Returns the charts with data: accuracy, ROC, loss, learning rate, speed, waiting."""
     losses = _series("loss", results.losses)
     speeds = _series("images per second", results.speeds)
     waiting = _series("waiting for data", results.waiting, 100)
+    rates = _series("learning rate", results.learning_rates)
     drawn = [
         _accuracy(results),
         _roc(results),
-        _over_updates("loss", "Loss", "cross-entropy", losses, 4),
-        _over_updates("speed", "Speed", "images per second, all ranks", speeds, 1, floor=0.0),
-        _over_updates("waiting", "Waiting for data", "% of the time", waiting, 2, floor=0.0),
+        over_updates("loss", "Loss", "cross-entropy", [losses], 4),
+        over_updates("rate", "Learning rate", "of the backbone", [rates], 6, floor=0.0),
+        over_updates("speed", "Speed", "images per second, all ranks", [speeds], 1, floor=0.0),
+        over_updates("waiting", "Waiting for data", "% of the time", [waiting], 2, floor=0.0),
     ]
     return [chart for chart in drawn if chart is not None]
 
@@ -35,22 +37,37 @@ def _series(name: str, entries: Sequence[tuple[int, float | None]], factor: floa
     return Series(name, np.array([update for update, _ in entries], np.float64), values)
 
 
-def _over_updates(
-    key: str, title: str, y_name: str, line: Series, digits: int, floor: float | None = None
+def over_updates(
+    key: str, title: str, y_name: str, lines: Sequence[Series], digits: int, floor: float | None = None
 ) -> Chart | None:
-    """Returns a chart of one line. The axis begins at 0 if ``floor`` is given or if that takes little space."""
-    measured = np.flatnonzero(np.isfinite(line.y))
-    if not len(measured):
+    """Returns a chart over the updates; None if nothing was measured.
+
+    Args:
+        key, title, y_name: See Chart.
+        lines: Those without a finite value are left out.
+        digits: Of the numbers in the description.
+        floor: The axis begins here; without it, it begins at 0 if that takes little space.
+    """
+    lines = [line for line in lines if np.isfinite(line.y).any()]
+    if not lines:
         return None
-    values = line.y[measured]
-    low, high, last = values.min(), values.max(), values[-1]
-    description = (
-        f"{y_name}: {values[0]:,.{digits}f} at update {line.x[measured[0]]:,.0f}, {last:,.{digits}f} at update "
-        f"{line.x[measured[-1]]:,.0f}; lowest {low:,.{digits}f}, highest {high:,.{digits}f}."
-    )
+    values = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
+    low, high = values.min(), values.max()
+    courses = [(f"{line.name}: " if len(lines) > 1 else "") + _course(line, digits) for line in lines]
     from_zero = [0.0] if floor is not None or 0 <= low < high / 2 else []
     scale = linear([low, high, *from_zero], -math.inf if floor is None else floor)
-    return Chart(key, title, description, "update", y_name, _updates([line]), scale, [line])
+    description = f"{y_name}: {'; '.join(courses)}."
+    return Chart(key, title, description, "update", y_name, _updates(lines), scale, lines)
+
+
+def _course(line: Series, digits: int) -> str:
+    """Describes a line: its first and last, lowest and highest value."""
+    measured = np.flatnonzero(np.isfinite(line.y))
+    values, updates = line.y[measured], line.x[measured]
+    return (
+        f"{values[0]:,.{digits}f} at update {updates[0]:,.0f}, {values[-1]:,.{digits}f} at update "
+        f"{updates[-1]:,.0f}; lowest {values.min():,.{digits}f}, highest {values.max():,.{digits}f}"
+    )
 
 
 def _updates(lines: Sequence[Series]) -> Scale:

@@ -36,7 +36,12 @@ def render(results: Results) -> str:
         tag("main", _notices(results), [tag("section", content, id=key) for key, _, content in sections]),
         tag("footer", tag("p", "The same figures for programs: summary.json, next to this page.")),
     )
-    return "<!doctype html>\n" + tag("html", _head(results.title), "\n", body, lang="en") + "\n"
+    return document(results.title, body)
+
+
+def document(title: str, body: Markup) -> str:
+    """Returns a page of HTML5 with the style sheet of all reports."""
+    return "<!doctype html>\n" + tag("html", _head(title), "\n", body, lang="en") + "\n"
 
 
 def _head(title: str) -> Markup:

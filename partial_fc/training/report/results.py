@@ -58,6 +58,7 @@ class Results(NamedTuple):
         losses: (update, loss) per log line.
         speeds: (update, images per second of all ranks) per log line.
         waiting: (update, share of the time that the rank with the longest waits waited for data) per log line.
+        learning_rates: (update, learning rate of the backbone) per log line.
         sets: Results on the validation sets.
         missing: Paths of validation sets that do not exist.
     """
@@ -68,6 +69,7 @@ class Results(NamedTuple):
     losses: Sequence[tuple[int, float | None]]
     speeds: Sequence[tuple[int, float | None]]
     waiting: Sequence[tuple[int, float | None]]
+    learning_rates: Sequence[tuple[int, float | None]]
     sets: Sequence[SetResult]
     missing: Sequence[str]
 

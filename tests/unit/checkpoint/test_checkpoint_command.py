@@ -14,7 +14,7 @@ from paths import ROOT
 def command(*words, code=0):
     """What it prints; an error is one line."""
     environment = {**os.environ, "PYTHONPATH": ROOT}
-    words = [sys.executable, "-m", "partial_fc.checkpoint", *map(str, words)]
+    words = [sys.executable, "-m", "partial_fc", "checkpoints", *map(str, words)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stderr
     assert len(done.stderr.splitlines()) == (1 if code and not done.stdout else 0), done.stderr
@@ -55,7 +55,7 @@ def test_the_manifest_is_readable_json(tmp_path):
 @pytest.mark.parametrize("word", ["list", "check"])
 def test_a_folder_without_checkpoints(word, tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
-        assert f"no complete checkpoint in {path}" in command(word, path, code=1)
+        assert f"no complete checkpoint in {path}" in command(word, path, code=2)
 
 
 @pytest.fixture
@@ -78,12 +78,12 @@ def test_a_map_by_names(names):
 def test_identities_that_cannot_be_mapped(content, names):
     path = names / "old" / "identities.txt"
     path.write_text(content)
-    assert f"{path} " in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=1)
+    assert f"{path} " in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=2)
     assert not (names / "map.txt").exists()
 
 
 def test_missing_files(names):
     path = names / "missing" / "identities.txt"
-    assert str(path) in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=1)
+    assert str(path) in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=2)
     places = [names / folder / "identities.txt" for folder in ("old", "new")]
-    assert "cannot write" in command("map", *places, names / "no folder" / "map.txt", code=1)
+    assert "cannot write" in command("map", *places, names / "no folder" / "map.txt", code=2)

@@ -8,7 +8,7 @@ import pytest
 from checkpoint_files import E, write_checkpoint
 
 from partial_fc.checkpoint import array_chunks, check_layout, read_manifest, verify_file, write_file, write_manifest
-from partial_fc.checkpoint.__main__ import check
+from partial_fc.checkpoint.tools.check import check
 
 KINDS = ["backbone.npz", "rank-00001.npz", "centers-00000.npy", "momentum-00001.npy"]
 

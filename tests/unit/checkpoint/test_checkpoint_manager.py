@@ -9,7 +9,7 @@ import pytest
 from checkpoint_files import write_checkpoint
 
 from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
-from partial_fc.checkpoint.__main__ import check
+from partial_fc.checkpoint.tools.check import check
 from paths import ROOT
 
 

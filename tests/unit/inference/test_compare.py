@@ -1,4 +1,4 @@
-"""python -m partial_fc.inference.compare: output against a slow reference, and precedence of thresholds."""
+"""partial-fc compare: output against a slow reference, and precedence of thresholds."""
 
 import os
 import subprocess
@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
+from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face
-from partial_fc.inference import compare
 from paths import ROOT
 from tiny_onnx import TinyModel
 
@@ -36,12 +36,12 @@ def slow_distance(mirrored=True):
 
 
 def run(*arguments):
-    return compare.main(["--model", "backbone.onnx", *arguments])
+    return main(["compare", "--model", "backbone.onnx", *arguments])
 
 
 def test_end_to_end(place):
     done = subprocess.run(
-        [sys.executable, "-m", "partial_fc.inference.compare", "a.png", "b.png", "--model", str(place)],
+        [sys.executable, "-m", "partial_fc", "compare", "a.png", "b.png", "--model", str(place)],
         env={**os.environ, "PYTHONPATH": ROOT},
         capture_output=True,
         text=True,
@@ -120,7 +120,7 @@ def test_unusable_images_are_refused(place, capsys):
 
 
 def test_options_may_stand_between_the_images(place):
-    assert compare.main(["a.png", "--model", "backbone.onnx", "a2.png"]) == 0
+    assert main(["compare", "a.png", "--model", "backbone.onnx", "a2.png"]) == 0
 
 
 def test_a_model_with_a_fixed_batch_size(place, capsys):

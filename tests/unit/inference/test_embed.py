@@ -1,4 +1,4 @@
-"""python -m partial_fc.inference.embed against a slow reference."""
+"""partial-fc embed against a slow reference."""
 
 import os
 import signal
@@ -10,15 +10,15 @@ import cv2
 import numpy as np
 import pytest
 
+from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face, encode_face
-from partial_fc.inference import embed
 from partial_fc.inference.index import read_index
 from paths import ROOT
 from tiny_onnx import TinyModel
 
 NAMES = ["a.jpg", "b/1.png", "b/2.jpg", "b/deep/3.JPG", "c.webp", "d.jpg", "e.jpg"]
 RUN = (
-    "import sys; from partial_fc.inference.embed import main; code = main(sys.argv[1:]); "
+    "import sys; from partial_fc.__main__ import main; code = main(['embed', *sys.argv[1:]]); "
     "sys.exit('mxnet' in sys.modules or code)"
 )
 
@@ -46,7 +46,7 @@ def expected(place, model, names=NAMES, mirrored=True):
 
 
 def run(*arguments):
-    return embed.main(["faces", "--model", "backbone.onnx", *arguments])
+    return main(["embed", "faces", "--model", "backbone.onnx", *arguments])
 
 
 def test_end_to_end_without_mxnet(place):
@@ -184,7 +184,7 @@ def test_errors_leave_no_files(place, capsys, arguments, message):
     (place / "broken" / "x.jpg").write_bytes(b"")
     (place / "lines" / "two\nlines.jpg").write_bytes(encode_face(1, 0, 0))
     there = sorted(os.listdir(place))
-    assert embed.main(arguments) == 2
+    assert main(["embed", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert sorted(os.listdir(place)) == there
 
@@ -202,7 +202,7 @@ def test_zero_and_nonfinite_embeddings_are_refused(place, capsys):
 def test_ctrl_c_leaves_no_files(place):
     os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it, so the command blocks
     child = subprocess.Popen(
-        [sys.executable, "-m", "partial_fc.inference.embed", "faces", "--model", "backbone.onnx"],
+        [sys.executable, "-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx"],
         env={**os.environ, "PYTHONPATH": ROOT},
         stderr=subprocess.PIPE,
         text=True,

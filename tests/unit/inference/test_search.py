@@ -1,4 +1,4 @@
-"""python -m partial_fc.inference.search: the ranking in a folder and in an index against a slow reference."""
+"""partial-fc search: the ranking in a folder and in an index against a slow reference."""
 
 import os
 import subprocess
@@ -8,8 +8,10 @@ import cv2
 import numpy as np
 import pytest
 
+from command_line import exit_code
+from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face
-from partial_fc.inference import embed, search
+from partial_fc.inference import search
 from partial_fc.inference.index import Index, read_index
 from paths import ROOT
 from tiny_onnx import TinyModel
@@ -43,7 +45,7 @@ def slow_ranking(mirrored=True):
 
 
 def run(*arguments):
-    return search.main(["query.png", "--model", "backbone.onnx", *arguments])
+    return main(["search", "query.png", "--model", "backbone.onnx", *arguments])
 
 
 def test_end_to_end(place):
@@ -51,7 +53,8 @@ def test_end_to_end(place):
         [
             sys.executable,
             "-m",
-            "partial_fc.inference.search",
+            "partial_fc",
+            "search",
             "query.png",
             "faces",
             "--model",
@@ -72,7 +75,7 @@ def test_end_to_end(place):
 def test_a_folder_and_its_index_rank_equally(place, capsys, options, mirrored):
     assert run("faces", *options) == 0
     assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
-    assert embed.main(["faces", "--model", "backbone.onnx", "--out", "known", *options]) == 0
+    assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known", *options]) == 0
     capsys.readouterr()
     for name in ("known", "known.npy"):
         assert run("--index", name, *options) == 0
@@ -102,9 +105,7 @@ def test_an_unusable_query_is_refused(place, capsys):
 
 @pytest.mark.parametrize("arguments", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
 def test_wrong_arguments(place, arguments):
-    with pytest.raises(SystemExit) as ended:
-        run(*arguments)
-    assert ended.value.code == 2
+    assert exit_code("search", "query.png", "--model", "backbone.onnx", *arguments) == 2
 
 
 def test_invalid_indexes_are_refused(place, capsys):
@@ -132,6 +133,6 @@ def test_invalid_indexes_are_refused(place, capsys):
 
 def test_names_of_any_bytes(place):
     os.rename(b"faces/5/0.png", b"faces/5/\xff\xc3\xa4\xe2\x80\xa8.png")  # not UTF-8; then a line separator of Unicode
-    assert embed.main(["faces", "--model", "backbone.onnx"]) == 0
+    assert main(["embed", "faces", "--model", "backbone.onnx"]) == 0
     names = read_index("embeddings").names
     assert os.fsencode(names[-1]) == b"5/\xff\xc3\xa4\xe2\x80\xa8.png" and len(names) == PEOPLE

@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from command_line import exit_code
+from partial_fc.__main__ import main
 from partial_fc.planner import Case, plan
-from partial_fc.planner.__main__ import main
 from partial_fc.planner.part import MIB
 from partial_fc.planner.verdict import judge
 
@@ -231,7 +232,7 @@ def test_a_backbone_of_the_pytorch_trainer():
 
 
 def test_the_table_shows_all_parts_and_their_sum(capsys):
-    main("--classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76".split())
+    main("plan --classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76".split())
     shown = capsys.readouterr().out
     planned = plan(Case(10_000_000, 8, ratio=0.1, network="r50", fp16=True))
     for part in planned.parts:
@@ -242,13 +243,13 @@ def test_the_table_shows_all_parts_and_their_sum(capsys):
 
 
 def test_the_command_reports_what_does_not_fit_and_what_would(capsys):
-    main("--classes 100000000 --ranks 32 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76".split())
+    main("plan --classes 100000000 --ranks 32 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76".split())
     last = capsys.readouterr().out.splitlines()[-1]
     assert "does not fit" in last and "layer: class centers" in last and "--ranks" in last and "--bank host" in last
 
 
 def test_json_has_the_plan(capsys):
-    main("--classes 1000000 --ranks 2 --bank file --device cpu --ratio 0.1 --json".split())
+    main("plan --classes 1000000 --ranks 2 --bank file --device cpu --ratio 0.1 --json".split())
     read = json.loads(capsys.readouterr().out)
     planned = plan(Case(1_000_000, 2, ratio=0.1, bank="file", device="cpu"))
     assert read["memory"] == [part._asdict() for part in planned.parts]
@@ -257,7 +258,8 @@ def test_json_has_the_plan(capsys):
 
 
 def test_every_option_reaches_the_case(capsys):
-    main("--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --trainer torch --json".split())
+    options = "--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --trainer torch --json"
+    main(["plan", *options.split()])
     case = plan(Case(1000, batch=3, embedding=64, tile_classes=10, logits_cache_mb=5, trainer="torch")).case
     assert json.loads(capsys.readouterr().out)["case"] == case._asdict()
 
@@ -272,7 +274,5 @@ def test_every_option_reaches_the_case(capsys):
     ],
 )
 def test_the_command_refuses_with_one_line(options, capsys):
-    with pytest.raises(SystemExit) as exit_info:
-        main(options.split())
-    assert exit_info.value.code == 2
+    assert exit_code("plan", *options.split()) == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]

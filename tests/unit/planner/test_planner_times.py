@@ -8,8 +8,9 @@ import math
 import pytest
 
 from benchmarks import scale
+from command_line import exit_code
+from partial_fc.__main__ import main
 from partial_fc.planner import Case, plan
-from partial_fc.planner.__main__ import main
 from partial_fc.planner.fitting import Measured, fit, predict
 from partial_fc.planner.machine import CARDS, DATA_SHEETS, FITTED, GIGABIT, V100, Machine
 from partial_fc.planner.published import GPUS_PER_HOST, PUBLISHED, WEBFACE
@@ -298,9 +299,9 @@ def test_invalid_arguments_are_refused():
 
 def test_the_command_prints_all_parts_and_the_sum(capsys):
     options = "--classes 10000000 --ranks 64 --ratio 0.1 --network r50 --fp16".split()
-    main(options)
+    main(["plan", *options])
     assert "V100" not in capsys.readouterr().out
-    main([*options, "--network-gbit", "25"])
+    main(["plan", *options, "--network-gbit", "25"])
     shown = capsys.readouterr().out.splitlines()
     times = step_times(plan(Case(10_000_000, 64, ratio=0.1, network="r50", fp16=True)), V100.on(25), 8)
     for time in times:
@@ -312,24 +313,23 @@ def test_the_command_prints_all_parts_and_the_sum(capsys):
 
 def test_the_limits_of_a_data_sheet_are_marked(capsys):
     options = "--classes 2000000 --ranks 8 --network r50 --network-gbit 100".split()
-    main([*options, "--trainer", "torch", "--card", "H100"])
+    main(["plan", *options, "--trainer", "torch", "--card", "H100"])
     shown = capsys.readouterr().out
     assert "on H100 cards, ms, at least" in shown and "the limit by the peak rates of H100's data sheet." in shown
-    main([*options, "--trainer", "torch"])
+    main(["plan", *options, "--trainer", "torch"])
     assert "on V100 cards, ms " in (shown := capsys.readouterr().out) and "limit" not in shown
-    with pytest.raises(SystemExit):
-        main([*options, "--card", "A100"])
+    assert exit_code("plan", *options, "--card", "A100") == 2
     assert "MXNet has no kernels for the A100: add --trainer torch" in capsys.readouterr().err
 
 
 def test_json_has_the_times(capsys):
-    main("--classes 1000000 --ranks 16 --network r18 --network-gbit 10 --gpus-per-host 4 --json".split())
+    main("plan --classes 1000000 --ranks 16 --network r18 --network-gbit 10 --gpus-per-host 4 --json".split())
     read = json.loads(capsys.readouterr().out)
     times = step_times(plan(Case(1_000_000, 16, network="r18")), V100.on(10), 4)
     assert read["times"] == [time._asdict() for time in times]
     assert read["step_seconds"] == seconds_of(times)
     assert read["samples_per_second"] == 16 * 64 / seconds_of(times)
-    main("--classes 1000000 --json".split())
+    main("plan --classes 1000000 --json".split())
     read = json.loads(capsys.readouterr().out)
     assert (read["times"], read["step_seconds"], read["samples_per_second"]) == ([], None, None)
 
@@ -338,7 +338,5 @@ def test_json_has_the_times(capsys):
     "options", ["--network-gbit 0", "--network-gbit 1 --gpus-per-host 0", "--network-gbit 1 --device cpu"]
 )
 def test_the_command_refuses_with_one_line(options, capsys):
-    with pytest.raises(SystemExit) as exit_info:
-        main(["--classes", "1000", *options.split()])
-    assert exit_info.value.code == 2
+    assert exit_code("plan", "--classes", 1000, *options.split()) == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]

@@ -3,6 +3,8 @@
 import re
 from types import SimpleNamespace
 
+import pytest
+
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.training.callbacks import BatchEndParam, CallBackLogging
 
@@ -25,12 +27,25 @@ def test_loss_scale_and_time_left_follow_where_they_are_known(caplog):
     engine = SimpleNamespace(
         loss_scale=LossScale(1), waited_for_data=0.0, collectives=SimpleNamespace(max=lambda name, value: value)
     )
-    (line,) = log_lines(caplog, 2, engine, max_update=2)
-    end = "Global Step: 2   Fp16 Grad Scale: 65536   Required: 0 hours   Waiting for data: 0.0 %"
-    assert line.endswith(end)
+    (line,) = log_lines(caplog, 2, engine, max_update=2, rate=lambda num_update: num_update / 10)
+    end = (
+        "Global Step: 2   Fp16 Grad Scale: 65536   Required: 0 hours   Waiting for data: 0.0 %   Learning rate: 0.2   "
+    )
+    assert line.endswith(end + "Time left: 0:00:00")
     caplog.clear()
     (line,) = log_lines(caplog, 2, engine, max_update=10**12)
-    assert int(re.search(r"Required: (\d+) hours", line)[1]) > 0
+    assert int(re.search(r"Required: (\d+) hours", line)[1]) > 0 and "Learning rate" not in line
+    assert re.search(r"Time left: \d+ days, \d+:\d\d:\d\d$", line)
+
+
+def test_events_have_what_is_known():
+    events = {}
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: events.update({(name, step): value}))
+    log = CallBackLogging(1, 0, 1, 32, writer, max_update=3, rate=lambda num_update: num_update / 10)
+    log(BatchEndParam(2.5, 0, 1))
+    assert events["loss", 1] == 2.5 and events["learning_rate", 1] == 0.1
+    assert events["seconds_left", 1] == pytest.approx(2 * 32 / events["samples_per_second", 1])
+    assert ("waiting_for_data", 1) not in events  # not measured
 
 
 def test_a_resumed_log_times_its_own_updates_only(caplog):

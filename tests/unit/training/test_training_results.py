@@ -96,4 +96,4 @@ def test_a_report_of_an_unfinished_training_says_how_far_it_is(tmp_path):
         settings = {**SETTINGS, "max_update": 50}
         write_report(result(tmp_path, settings=settings, updates=updates))
         assert text in (tmp_path / "report.html").read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.json", "report.html"]

@@ -190,7 +190,7 @@ def test_records_the_index_does_not_list(rec):
 
 def test_the_command(rec):
     def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc.data.tools", "check", *arguments]
+        command = [sys.executable, "-m", "partial_fc", "sets", "check", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     for key in (4, 10, 14, 1):  # images whose size is read first; libpng and libjpeg print warnings

@@ -86,7 +86,7 @@ def test_the_bins_cover_every_count():
 
 def test_the_info_command(small):
     def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc.data.tools", "info", *arguments]
+        command = [sys.executable, "-m", "partial_fc", "sets", "info", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     done = run(small, "--json")
@@ -143,7 +143,7 @@ def test_damaged_images_are_crossed_out(small, tmp_path):
 
 def test_the_sheet_command(small, tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc.data.tools", "sheet", small, *arguments]
+        command = [sys.executable, "-m", "partial_fc", "sets", "sheet", small, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     out = str(tmp_path / "sheet.png")

@@ -197,7 +197,7 @@ def test_the_command(tree, tmp_path):
     out = str(tmp_path / "set")
 
     def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc.data.tools", "pack", tree, out, "--workers", "2", *arguments]
+        command = [sys.executable, "-m", "partial_fc", "sets", "pack", tree, out, "--workers", "2", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     refused = run()

@@ -171,7 +171,7 @@ def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
 
 def test_the_command(tree, tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc.data.tools", "bin", *arguments]
+        command = [sys.executable, "-m", "partial_fc", "sets", "bin", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     out = str(tmp_path / "val.bin")

@@ -24,7 +24,7 @@ def packing(tmp_path):
     os.mkfifo(tmp_path / "tree" / "1" / "pipe.jpg")
     (tmp_path / "tree" / "2" / "0.jpg").write_bytes(face)
     child = subprocess.Popen(
-        [sys.executable, "-m", "partial_fc.data.tools", "pack", "tree", "out", "--workers", "2"],
+        [sys.executable, "-m", "partial_fc", "sets", "pack", "tree", "out", "--workers", "2"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": ROOT},
         stderr=subprocess.PIPE,

@@ -182,7 +182,7 @@ def blocked(out):
 
 def test_the_commands(small, tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc.data.tools", *arguments]
+        command = [sys.executable, "-m", "partial_fc", "sets", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=ENVIRONMENT)
 
     merged = run("merge", "both", "small", "small")

@@ -1,5 +1,6 @@
 """The command on a protocol of random images, against a loop that shares no code with it."""
 
+import argparse
 import csv
 import json
 import os
@@ -15,7 +16,8 @@ import pytest
 from ijb_files import edit, slow_embedding, write_model, write_protocol
 from test_ijb_alignment import umeyama
 
-from partial_fc.evaluation.ijb.command import build_parser, embedding_options, main
+from command_line import exit_code
+from partial_fc.evaluation.ijb.command import add_arguments, embedding_options
 from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
 from partial_fc.evaluation.ijb.evaluate import evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
@@ -35,7 +37,7 @@ def place(tmp_path_factory):
 
 def run(folder, out, *options):
     paths = ["--model-root", f"{folder}/model", "--image-path", f"{folder}/IJBC", "--result-dir", str(out)]
-    return main([*paths, *options])
+    return exit_code("ijb", *paths, *options)
 
 
 def slow_scores(folder, constants, flip, detector_score, norm_score):
@@ -96,7 +98,9 @@ def test_scores_match_the_definition(place, flip, detector_score, norm_score):
 )
 def test_arguments_become_options(arguments, changed):
     required = ["--model-root", "a", "--image-path", "b", "--result-dir", "c", "--workers", "1"]
-    options = embedding_options(build_parser().parse_args([*required, *arguments]))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = embedding_options(parser.parse_args([*required, *arguments]))
     assert options == EmbeddingOptions()._replace(**changed)
 
 
@@ -199,7 +203,7 @@ def test_user_errors(place, tmp_path, capsys):
         ({"--image-path": str(tmp_path / "none")}, "is not an IJB folder"),
         ({"--target": "IJBB"}, "ijbb_name_5pts_score.txt: No such file"),
     ]:
-        assert main([argument for item in {**paths, **change}.items() for argument in item]) == 2
+        assert exit_code("ijb", *(argument for item in {**paths, **change}.items() for argument in item)) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ") and message in error and error.count("\n") == 1
 

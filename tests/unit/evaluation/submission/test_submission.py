@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import onnx_helper_sample
+from command_line import exit_code
 from partial_fc.evaluation.submission.check import check_submission
 from partial_fc.evaluation.submission.rules import TRACKS
 from paths import ROOT
@@ -235,7 +235,7 @@ def test_the_command(tmp_path):
 def test_the_time_limit_of_the_track_is_explained(tmp_path, capsys, monkeypatch):
     TinyModel().write(tmp_path / "backbone.onnx")
     monkeypatch.setitem(TRACKS, "glint", TRACKS["glint"]._replace(milliseconds=1e-6))  # too short for any machine
-    assert onnx_helper_sample.main(["--model_root", str(tmp_path), "--track", "glint"]) == 1
+    assert exit_code("submission", "--model_root", str(tmp_path), "--track", "glint") == 1
     assert (
         "the time limit is for a Tesla V100 with onnxruntime-gpu 1.6: --time-limit MS sets another"
         in capsys.readouterr().out
@@ -245,14 +245,12 @@ def test_the_time_limit_of_the_track_is_explained(tmp_path, capsys, monkeypatch)
 def test_exit_codes(tmp_path, capsys):
     TinyModel(features=600).write(tmp_path / "backbone.onnx")
     arguments = ["--model_root", str(tmp_path), "--time-limit"]
-    assert onnx_helper_sample.main([*arguments, "1e-6"]) == 1
+    assert exit_code("submission", *arguments, "1e-6") == 1
     text = capsys.readouterr().out
     assert "--time-limit MS sets another" not in text
     assert "FAIL  time" in text and "FAIL  feature" in text and "track ms1m: 2 of 15 rules failed" in text
-    assert onnx_helper_sample.main([*arguments, "10000", "--track", "unconstrained"]) == 0
-    assert onnx_helper_sample.main(["--model_root", str(tmp_path / "absent")]) == 2
+    assert exit_code("submission", *arguments, "10000", "--track", "unconstrained") == 0
+    assert exit_code("submission", "--model_root", str(tmp_path / "absent")) == 2
     assert "absent does not exist" in capsys.readouterr().err
     for wrong in ([], ["--track", "ms2m"], [*arguments, "0"], [*arguments, "soon"], [*arguments, "nan"]):
-        with pytest.raises(SystemExit) as ended:
-            onnx_helper_sample.main(wrong)
-        assert ended.value.code == 2
+        assert exit_code("submission", *wrong) == 2

@@ -114,7 +114,7 @@ def test_looks_differ():
 
 def results(**changes):
     """Returns an empty training with ``changes``."""
-    empty = Results("t", {}, {}, losses=[], speeds=[], waiting=[], sets=[], missing=[])
+    empty = Results("t", {}, {}, losses=[], speeds=[], waiting=[], learning_rates=[], sets=[], missing=[])
     return empty._replace(**changes)
 
 

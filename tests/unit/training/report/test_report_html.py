@@ -87,7 +87,7 @@ def results(**changes):
     }
     lines = [(update, 3.0) for update in range(20, 2001, 20)]
     settings = {"wd": 5e-4, "lr_steps": [1, 2], "fp16": False, "net_act": "", "bank_folder": NASTY}
-    return Results("a training", summary, settings, lines, lines, lines, [a_set()], [])._replace(**changes)
+    return Results("a training", summary, settings, lines, lines, lines, lines, [a_set()], [])._replace(**changes)
 
 
 def test_all_figures_are_on_the_page():
@@ -103,7 +103,9 @@ def test_all_figures_are_on_the_page():
         "mxnet 1.9.1",
     ):
         assert text in page.text
-    assert [svg["id"] for svg in page.all("svg") if "id" in svg] == ["accuracy", "roc", "loss", "speed", "waiting"]
+    assert [svg["id"] for svg in page.all("svg") if "id" in svg] == [
+        *("accuracy", "roc", "loss", "rate", "speed", "waiting")
+    ]
 
 
 def test_problems_of_the_training_precede_its_figures():
@@ -158,13 +160,22 @@ def test_ids_are_unique_and_links_have_targets():
     assert len(ids) == len(set(ids))
     named = " ".join(svg["aria-labelledby"] for svg in page.all("svg") if "id" in svg).split()
     targets = [link["href"][1:] for link in page.all("a")]
-    assert len(named) == 10 and len(targets) == 5
+    assert len(named) == 12 and len(targets) == 5
     assert set(named + targets) <= set(ids)
 
 
 def test_unmeasured_figures_are_marked():
     summary = {"dataset": "demo", "network": "r50", "loss": "arcface", "ranks": 1, "sample_ratio": 1.0}
-    bare = results(summary=summary, losses=[], speeds=[], waiting=[], sets=[], settings={}, missing=["/x/lfw.bin"])
+    bare = results(
+        summary=summary,
+        losses=[],
+        speeds=[],
+        waiting=[],
+        learning_rates=[],
+        sets=[],
+        settings={},
+        missing=["/x/lfw.bin"],
+    )
     page = Page(render(bare))
     assert "Not verified because the file does not exist: /x/lfw.bin" in page.text
     assert "No validation set was verified" in page.text
@@ -180,7 +191,9 @@ def test_missing_numbers(nothing):
     lines = [(20, nothing), (40, nothing)]
     summary = {**dict.fromkeys(results().summary, nothing), "baselines": {"raw_pixels": nothing}, "versions": {}}
     sets = [a_set(points=[empty]), a_set("never", points=[], hardest=[pair(1, True, 1.5)])]
-    page = Page(render(results(summary=summary, losses=lines, speeds=lines, waiting=lines, sets=sets)))
+    page = Page(
+        render(results(summary=summary, losses=lines, speeds=lines, waiting=lines, learning_rates=lines, sets=sets))
+    )
     assert "lfw not measured ± not measured" not in page.text
     assert "lfw not measured" in page.text and "never not measured" in page.text
     assert ("The final loss is" in page.text) == (nothing is not None)
@@ -239,7 +252,7 @@ def test_the_page_stays_small_with_many_and_large_pairs():
 def test_the_page_stays_small_after_a_long_training():
     long = [(update, math.sin(update)) for update in range(100_000)]
     points = [point(update) for update in range(3000)]
-    text = render(results(losses=long, speeds=long, waiting=long, sets=[a_set(points=points)]))
+    text = render(results(losses=long, speeds=long, waiting=long, learning_rates=long, sets=[a_set(points=points)]))
     assert len(text) < 300_000
     assert "lfw, the last 100 of 3,000 verifications" in Page(text).text
 

@@ -19,21 +19,12 @@ from .report import format_plan, numbers
 from .times import Time, step_times
 from .verdict import judge
 
-EXAMPLE = (
-    "example:\n  python -m partial_fc.planner --classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 "
-    "--gpu-memory 10.76"
-)
+EXAMPLE = "--classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76"
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser; defaults are those of Case."""
-    parser = argparse.ArgumentParser(
-        prog="python -m partial_fc.planner",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command; defaults are those of Case."""
+    parser.argument_default = argparse.SUPPRESS
     parser.add_argument("--classes", type=int, required=True, help="number of classes of the training")
     parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
     parser.add_argument("--ranks", type=int, help="number of processes, one per GPU (default: 1)")
@@ -61,7 +52,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--card", choices=("V100", *DATA_SHEETS), help="of the step times (default: V100)")
     parser.add_argument("--gpus-per-host", type=int, default=8, help="ranks that share the card (default: 8)")
     parser.add_argument("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
-    return parser
 
 
 def card_times(planned: Plan, card: str, gigabits: float, of_host: int) -> list[Time]:
@@ -83,25 +73,18 @@ def card_times(planned: Plan, card: str, gigabits: float, of_host: int) -> list[
     return step_times(planned, {**CARDS, **DATA_SHEETS}[card].on(gigabits), of_host)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    parser = build_parser()
-    options = vars(parser.parse_args(arguments))
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    options = vars(args)
     gpu_memory, as_json = options.pop("gpu_memory"), options.pop("json")
     gigabits, of_host, card = options.pop("network_gbit"), options.pop("gpus_per_host"), options.pop("card", "V100")
-    try:
-        planned = plan(Case(**options))
-        if card == "V100" and planned.case.trainer == "torch":
-            card = "V100, PyTorch"
-        verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))
-        times = [] if gigabits is None else card_times(planned, card, gigabits, of_host)
-    except ValueError as error:
-        parser.error(str(error))
+    planned = plan(Case(**options))
+    if card == "V100" and planned.case.trainer == "torch":
+        card = "V100, PyTorch"
+    verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))
+    times = [] if gigabits is None else card_times(planned, card, gigabits, of_host)
     if as_json:
         print(json.dumps(numbers(planned, verdict, times), indent=1))
     else:
         print(format_plan(planned, verdict, times, card))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,0 +1,65 @@
+"""The command ``partial-fc``: ``python -m partial_fc`` in a clone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from partial_fc import __version__
+from partial_fc.utils.cli import Command, Group, run_tree, start
+
+SETS = {
+    "pack": Command("folder per identity -> train.rec, train.idx, property", "partial_fc.data.tools.pack"),
+    "unpack": Command("train.rec -> folder per identity", "partial_fc.data.tools.unpack"),
+    "merge": Command("several sets -> one, with new labels", "partial_fc.data.tools.merge"),
+    "info": Command("describe a set", "partial_fc.data.tools.info"),
+    "check": Command("read a set completely and report all problems by record", "partial_fc.data.tools.check"),
+    "bin": Command("validation pairs <name>.bin", "partial_fc.data.tools.pairs_bin"),
+    "sheet": Command("draw images of some identities", "partial_fc.data.tools.sheet"),
+}
+CHECKPOINTS = {
+    "list": Command("list the complete checkpoints of a training", "partial_fc.checkpoint.tools.list"),
+    "check": Command("verify checkpoints byte by byte", "partial_fc.checkpoint.tools.check"),
+    "map": Command("write a class map between two sets, by names", "partial_fc.checkpoint.tools.map"),
+}
+REPORT = {
+    "compare": Command(
+        "curves, results and differing settings of several trainings", "partial_fc.training.report.compare"
+    ),
+}
+TREE = Group(
+    f"Tools around the training of embeddings with Partial FC, version {__version__}. Each command has --help.",
+    {
+        "sets": Group("face sets: create, unpack, merge, describe, check, draw", SETS),
+        "embed": Command("embeddings of a folder of faces", "partial_fc.inference.embed"),
+        "compare": Command("do two images show the same person?", "partial_fc.inference.compare"),
+        "search": Command("the most similar faces of a folder or an index", "partial_fc.inference.search"),
+        "ijb": Command("evaluate a model on IJB-B or IJB-C", "partial_fc.evaluation.ijb.command"),
+        "submission": Command(
+            "check a submission to the masked-face challenge", "partial_fc.evaluation.submission.command"
+        ),
+        "plan": Command("memory of a rank, traffic and time of a step", "partial_fc.planner.command"),
+        "checkpoints": Group("checkpoints: list, verify, map classes", CHECKPOINTS),
+        "export": Command("a saved backbone of either trainer -> ONNX", "partial_fc.training.export"),
+        "report": Group("reports of trainings", REPORT),
+        "hosts": Command("can these hosts train together?", "partial_fc.distributed.preflight.command"),
+    },
+)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs the command that ``words``, or the arguments of the process, name; returns its exit code."""
+    words = sys.argv[1:] if words is None else words
+    if words == ["--version"]:
+        print(f"partial-fc {__version__}")
+        return 0
+    return run_tree(TREE, "partial-fc", words)
+
+
+def run() -> None:
+    """The entry point of the installed command."""
+    start(main)
+
+
+if __name__ == "__main__":
+    run()

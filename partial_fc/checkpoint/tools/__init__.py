@@ -1,0 +1,1 @@
+"""Commands for checkpoints: `partial-fc checkpoints --help`."""

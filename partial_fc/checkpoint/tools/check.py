@@ -1,0 +1,48 @@
+"""Verifies a checkpoint, or all in a folder, byte by byte. The exit code is 1 if one is damaged."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from partial_fc.checkpoint.arrays import read_arrays
+from partial_fc.checkpoint.class_centers import SavedClasses
+from partial_fc.checkpoint.manifest import read_manifest
+from partial_fc.checkpoint.verify import check_layout, verify_file
+
+from .steps import steps_at
+
+EXAMPLE = "models/small-arcface-demo/checkpoints"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("path", metavar="PATH", help="a checkpoint, or a folder of checkpoints")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    return 1 if check(args.path) else 0
+
+
+def check(path: str) -> int:
+    """Prints the state of each checkpoint and returns the number of damaged ones."""
+    damaged = 0
+    for step in steps_at(path):
+        try:
+            _check_step(step)
+            print(f"{step}: undamaged, all files verified")
+        except (OSError, ValueError) as error:
+            damaged += 1
+            print(f"{step}: {error}")
+    return damaged
+
+
+def _check_step(step: str) -> None:
+    manifest = read_manifest(step)
+    check_layout(step, manifest)
+    for name, entry in manifest.files.items():
+        verify_file(step, name, entry)
+        if name.endswith(".npz"):
+            read_arrays(os.path.join(step, name))
+    SavedClasses.of_checkpoint(step, manifest)

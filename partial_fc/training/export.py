@@ -1,0 +1,78 @@
+"""Writes backbone.onnx for a backbone that a trainer has saved, and compares the two.
+
+MODEL of MXNet or the original trainer: <prefix>-symbol.json, <prefix>-<epoch>.params, or their folder. Without MXNet
+the file is converted all the same, but not compared. MODEL of PyTorch, of the tutorial or arcface_torch: backbone.pth,
+model.pt, checkpoint_gpu_<rank>.pt, or the folder of one; its layers tell which network it is. The training itself has
+written such a file already: this is for models of other programs, and of older ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+
+from partial_fc.utils.cli import add_force, whole_number
+from partial_fc.utils.staging import staged_files
+
+EXAMPLE = "models/r50-arcface-emore/model-0000.params --pairs lfw.bin"
+FACES = 8
+# The modules, which this room must not import, have export(path, image_size, faces) -> content of the file.
+MXNET, TORCH = "partial_fc_mxnet.export", "partial_fc_torch.export"
+TORCH_ENDINGS = (".pth", ".pt")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("model", metavar="MODEL", help="files of either trainer, see above")
+    parser.add_argument("--out", metavar="FILE", help="default: backbone.onnx in the same folder")
+    parser.add_argument("--pairs", metavar="BIN", help="validation pairs, to compare the embeddings of faces as well")
+    parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
+    add_force(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    from partial_fc.data.pairs_bin import read_pairs
+    from partial_fc.evaluation.validation_set import decode_faces
+
+    from .saving import ONNX_NAME
+
+    folder = args.model if os.path.isdir(args.model) else os.path.dirname(args.model)
+    folder, name = os.path.split(args.out or os.path.join(folder, ONNX_NAME))
+    # An existing file may have metadata, such as a threshold, that this one does not have.
+    with staged_files(folder, [name], args.force) as stage:
+        images = read_pairs(args.pairs)[0][:FACES] if args.pairs else []
+        content, compared = _export(
+            args.model, args.image_size, decode_faces(images, args.image_size, args.pairs or "")
+        )
+        with open(os.path.join(stage, name), "wb") as file:
+            file.write(content)
+    print(f"{os.path.join(folder, name)}: {len(content) / 2**20:.1f} MB, the backbone of {args.model}, {compared}")
+    return 0
+
+
+def _export(model: str, image_size: int, faces) -> tuple[bytes, str]:
+    """Returns the content of the file, and with what it was compared."""
+    same = "the same embeddings (cosine distance below 1e-4)"
+    if _is_torch(model):
+        return importlib.import_module(TORCH).export(model, image_size, faces), f"{same} as in PyTorch"
+    try:
+        exporter = importlib.import_module(MXNET)
+    except ImportError:
+        return _convert(model, image_size), "not compared: MXNet is not installed"
+    return exporter.export(model, image_size, faces), f"{same} as in MXNet"
+
+
+def _is_torch(model: str) -> bool:
+    names = os.listdir(model) if os.path.isdir(model) else [model]
+    return any(name.endswith(TORCH_ENDINGS) for name in names)
+
+
+def _convert(model: str, image_size: int) -> bytes:
+    from partial_fc.export.onnx import read_checkpoint, to_onnx
+    from partial_fc.inference.parity import check_form
+
+    content = to_onnx(*read_checkpoint(model), (image_size, image_size))
+    check_form(content)
+    return content

@@ -1,0 +1,53 @@
+"""Exports a backbone saved by PyTorch to ONNX: `partial-fc export`.
+
+The epsilon of the batch norms is PyTorch's, 1e-5: no state_dict contains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from partial_fc.checkpoint.backbone_layers import layers
+
+from .backbones import NETWORKS, get_model
+from .onnx_export import OnnxExport
+from .published_files import read_pretrained
+from .weights import set_weights
+
+
+def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
+    """Returns the content of the ONNX file, compared with PyTorch on random images and on ``faces``.
+
+    Args:
+        path: of a file, or of its folder, see `read_pretrained`.
+        image_size: S, height and width in pixels.
+        faces: (N, S, S, 3) uint8 RGB, N >= 0.
+
+    Raises:
+        OSError: A file is missing.
+        ValueError: A file is damaged, its network is not known, or the embeddings differ.
+    """
+    saved = read_pretrained(path, with_classes=False)
+    if saved is None:
+        raise ValueError(f"{path} holds no weights of PyTorch: give a backbone.pth, model.pt or checkpoint_gpu_0.pt")
+    keys = [name.partition(":")[2] for name in saved.weights]
+    network = network_of(keys, saved.source)
+    embedding_size = len(saved.weights[f"arg:{layers(network)[-1].torch}.bias"])
+    model = get_model(network, num_features=embedding_size, image_size=image_size)
+    set_weights(model, saved.weights, network)
+    return OnnxExport(model, image_size, faces)(num_update=0)
+
+
+def network_of(keys: Collection[str], path: str) -> str:
+    """Returns the network, a key of NETWORKS, that has these keys in its state_dict.
+
+    Raises:
+        ValueError: No network has them; names ``path``.
+    """
+    found = {key.rpartition(".")[0] for key in keys}
+    for network in NETWORKS:
+        if {layer.torch for layer in layers(network)} == found:
+            return network
+    raise ValueError(f"{path} has the layers of none of {', '.join(NETWORKS)}: export your own network with torch.onnx")

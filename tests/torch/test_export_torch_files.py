@@ -1,0 +1,46 @@
+"""partial-fc export on files of PyTorch: the trainer's own, and those of arcface_torch."""
+
+import numpy as np
+import pytest
+import torch
+
+from command_line import exit_code
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.synthetic import encode_face
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import random_faces
+from partial_fc_torch import get_model
+from partial_fc_torch.backbones import NETWORKS
+from partial_fc_torch.export import network_of
+from partial_fc_torch.pixels import normalized, to_images
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_layers_tell_the_network(network):
+    with torch.device("meta"):
+        model = get_model(network)
+    assert network_of(model.state_dict().keys(), "model.pt") == network
+
+
+@pytest.mark.parametrize("name, wrap", [("backbone.pth", False), ("checkpoint_gpu_0.pt", True)])
+def test_the_file_gives_the_embeddings_of_pytorch(name, wrap, tmp_path, capsys):
+    model = get_model("small", num_features=32, image_size=64).eval()
+    state = {"state_dict_backbone": model.state_dict()} if wrap else model.state_dict()
+    torch.save(state, tmp_path / name)
+    write_pairs(tmp_path / "few.bin", [encode_face(0, person, 0, 64) for person in range(4)], [False, False])
+    options = ["--image-size", "64", "--pairs", tmp_path / "few.bin"]
+    assert exit_code("export", tmp_path, *options) == 0
+    assert "the same embeddings (cosine distance below 1e-4) as in PyTorch" in capsys.readouterr().out
+    faces = random_faces((64, 64), 2)
+    with torch.no_grad():
+        expected = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
+    np.testing.assert_allclose(FaceModel.open(tmp_path).embed(faces), expected, rtol=1e-3, atol=1e-4)
+    assert exit_code("export", tmp_path / name, *options) == 2
+    assert "backbone.onnx already exists" in capsys.readouterr().err
+
+
+def test_another_network_is_refused(tmp_path, capsys):
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "model.pt")
+    assert exit_code("export", tmp_path / "model.pt") == 2
+    assert "model.pt has the layers of none of r18, r34," in capsys.readouterr().err
+    assert not (tmp_path / "backbone.onnx").exists()

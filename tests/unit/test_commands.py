@@ -1,0 +1,97 @@
+"""The tree of commands: help of every command without heavy imports, errors, and how missing packages are reported."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from command_line import exit_code
+from partial_fc import __version__
+from partial_fc.__main__ import TREE
+from partial_fc.utils import cli
+from partial_fc.utils.cli import Group
+from paths import ROOT
+
+HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
+
+
+def commands(group=TREE, names=()):
+    """(names of a command, its Command) of all commands."""
+    for name, entry in group.commands.items():
+        if isinstance(entry, Group):
+            yield from commands(entry, (*names, name))
+        else:
+            yield (*names, name), entry
+
+
+COMMANDS = dict(commands())
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_every_command_has_help_and_an_example(names, capsys):
+    assert exit_code(*names, "--help") == 0
+    shown = capsys.readouterr().out
+    program = f"partial-fc {' '.join(names)}"
+    assert shown.startswith(f"usage: {program} ") and f"example:\n  {program} " in shown
+    assert importlib.import_module(COMMANDS[names].module).__doc__.splitlines()[0] in shown
+
+
+def test_help_needs_no_heavy_package():
+    code = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] in {HEAVY}: raise AssertionError(name)
+sys.meta_path.insert(0, Refuse())
+from command_line import exit_code
+for names in {list(COMMANDS)}: assert exit_code(*names, "--help") == 0
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: partial-fc ") == len(COMMANDS)
+
+
+@pytest.mark.parametrize("words", [[], ["sets"], ["checkpoints", "--help"], ["--help"]], ids=str)
+def test_groups_list_their_commands(words, capsys):
+    assert exit_code(*words) == (0 if "--help" in words else 2)
+    shown = capsys.readouterr()
+    listed = TREE.commands[words[0]] if words and words[0] in TREE.commands else TREE
+    if "--help" in words:
+        assert all(name in shown.out for name in listed.commands)
+    else:
+        assert shown.err.endswith("error: the following arguments are required: COMMAND\n")
+
+
+def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
+    assert exit_code("sets", "pakc") == 2
+    error = capsys.readouterr().err
+    assert "invalid choice: 'pakc'" in error and "pack" in error
+
+
+def test_the_version(capsys):
+    assert exit_code("--version") == 0
+    assert capsys.readouterr().out == f"partial-fc {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "package, installed, hint",
+    [
+        ("matplotlib.pyplot", True, "pip install 'partial-fc[ijb]'"),
+        ("torch", True, "pip install 'partial-fc[torch]'"),
+        ("tqdm", True, "pip install tqdm"),
+        ("torch", False, "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"),
+    ],
+)
+def test_a_missing_package_is_reported_with_what_installs_it(package, installed, hint, monkeypatch, tmp_path, capsys):
+    def fails():
+        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
+
+    if installed:
+        monkeypatch.setattr(cli, "__file__", str(tmp_path / "partial_fc" / "utils" / "cli.py"))
+    with pytest.raises(SystemExit) as ended:
+        cli.start(fails)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"error: No module named '{package}': {hint}\n"
