@@ -76,11 +76,14 @@ prepare_venv_folder() {
     if [ ! -f "$STATE/venv" ]; then find_python; else python=$VENV/bin/python; fi
 }
 
-# write_pth FOLDER...: source roots of every program of the environment. Every start of its Python reads a .pth file
+# write_pth FOLDER...: source roots of every program of the environment, and its command partial-fc. Every start of its Python reads a .pth file
 # (through ssh, horovodrun or CMake too), while PYTHONPATH would have to be passed along. Sets `site`.
 write_pth() {
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     printf '%s\n' "$@" >"$site/partial_fc_stack.pth"
+    # The command that pip installs with a wheel.
+    printf '#!/bin/sh\nexec "%s" -m partial_fc "$@"\n' "$VENV/bin/python" >"$VENV/bin/partial-fc"
+    chmod +x "$VENV/bin/partial-fc"
 }
 
 # install [--dev]

@@ -51,8 +51,9 @@ def start(main: Callable[[], int]) -> NoReturn:
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except ModuleNotFoundError as error:
-        print(f"error: {error}: {_how_to_install(error.name or '')}", file=sys.stderr)
+    except ImportError as error:
+        hint = f": {_how_to_install(error.name or '')}" if isinstance(error, ModuleNotFoundError) else ""
+        print(f"error: {error}{hint}", file=sys.stderr)
         sys.exit(USER_ERROR)
 
 

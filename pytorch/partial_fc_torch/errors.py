@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-INSTALL = "run `pip install -r requirement.txt` in an environment without MXNet (Python 3.10 or newer)"
+INSTALL = (
+    "run `pip install -r requirement.txt` in a clone, or `pip install 'partial-fc[torch]'`, in an environment without "
+    "MXNet (Python 3.10 or newer)"
+)
 NOT_INSTALLED = f"PyTorch is not installed: {INSTALL}"
 
 # What C++ adds to a message, and the stack trace that follows it.

@@ -35,7 +35,7 @@ def check(outcome, message, code=1, allowed=FAST):
 def check_checkpoints(models):
     """Complete checkpoints are undamaged."""
     (folder,) = models.glob("*/checkpoints")
-    command = [sys.executable, "-m", "partial_fc.checkpoint", "check", str(folder)]
+    command = [sys.executable, "-m", "partial_fc", "checkpoints", "check", str(folder)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -32,7 +32,7 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     commands = [
         ["-m", "examples.glyphs", "--root", data, "--fonts", fonts, *SIZE, "--packages", *PACKAGES],
         ["-m", "examples.glyphs.noise", "flip", tmp_path / "glyphs-flip", "--source", data],
-        ["-m", "partial_fc.data.tools", "check", data],
+        ["-m", "partial_fc", "sets", "check", data],
     ]
     for command in commands:
         done = run(TORCH / "python", *command)

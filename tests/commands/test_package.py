@@ -1,0 +1,121 @@
+"""The wheel in an empty environment, on the oldest and the newest Python at hand: every command, on real files."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import TORCH, needs_torch
+
+from partial_fc import __version__
+from paths import ROOT
+from tiny_onnx import TinyModel
+
+pytestmark = pytest.mark.slow
+VERSIONS = range(10, 15)  # of Python 3
+
+
+def pythons():
+    """Paths of the oldest and the newest Python at hand that the package supports."""
+    folders = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
+    found = []
+    for minor in VERSIONS:
+        places = [shutil.which(f"python3.{minor}"), *(f"{f}/bin/python" for f in folders[0].glob(f"3.{minor}.*"))]
+        works = [
+            place
+            for place in places
+            if place and subprocess.run([place, "-c", "import venv, ensurepip"]).returncode == 0
+        ]
+        found += works[:1]
+    return dict.fromkeys([found[0], found[-1]]) if found else {}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Path of the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("partial_fc", "pytorch"):  # a copy, because setuptools leaves a folder build/ where it builds
+        shutil.copytree(ROOT / name, folder / "source" / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "source")
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, folder / "source"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / f"partial_fc-{__version__}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def training(faces, tmp_path_factory):
+    """Output folder of a short training of MXNet, with a checkpoint, a model of MXNet and its curves."""
+    output = tmp_path_factory.mktemp("training") / "run"
+    settings = [f"rec={faces}", f"output={output}", "num_classes=20", "batch_size=8", "max_update=4", "lr_steps=[3]"]
+    words = ["train_memory.py", *settings, "frequent=2", "verify_every=2", "save_every=4", "checkpoint_every=2"]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return output
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_every_command_of_the_wheel(python, wheel, training, faces, tmp_path):
+    (tmp_path / "model").mkdir()
+    TinyModel().write(tmp_path / "model" / "backbone.onnx")
+    environment = tmp_path / "environment"
+    subprocess.run([python, "-m", "venv", environment], check=True, timeout=120)
+    installed = [environment / "bin" / "pip", "install", "--quiet", f"{wheel}[ijb]"]
+    subprocess.run(installed, check=True, timeout=400, stderr=subprocess.DEVNULL)
+
+    def run(*words, program="partial-fc", code=0):
+        """Runs a command outside the clone, with nothing but the environment."""
+        command = [environment / "bin" / program, *words]
+        home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    assert run("--version") == f"partial-fc {__version__}\n"
+    face_set = faces.parent
+    run("sets", "unpack", face_set, "faces")
+    run("sets", "pack", "faces", "packed")
+    run("sets", "merge", "both", "packed", face_set)
+    assert json.loads(run("sets", "info", "both", "--json"))["images"] == 320
+    assert run("sets", "check", "both").endswith("no problems\n")
+    run("sets", "bin", "pairs.bin", "--set", "packed", "--num-pairs", "40")
+    run("sets", "sheet", "packed", "sheet.png")
+    first, second = sorted((tmp_path / "faces").rglob("*.jpg"))[:2]
+    model = ["--model", "model"]
+    assert "similarity" in run("compare", first, second, *model)
+    run("embed", "faces", "--out", "embeddings", *model)
+    assert len(run("search", first, "--index", "embeddings", *model).splitlines()) == 11
+    run("-m", "partial_fc.evaluation.ijb.synthetic", "IJBC", "--subjects", "6", program="python")
+    assert "rank-1" in run("ijb", "--model-root", "model", "--image-path", "IJBC", "--result-dir", "results")
+    assert "rules" in run("submission", "--model-root", "model", "--time-limit", "10000")
+    assert "centers" in run("plan", "--classes", "1000000", "--ranks", "8")
+    assert "update 4" in run("checkpoints", "list", training / "checkpoints")
+    assert run("checkpoints", "check", training / "checkpoints").count("undamaged") == 2
+    run("checkpoints", "map", "packed/identities.txt", "packed/identities.txt", "map.txt")
+    assert "not compared: MXNet is not installed" in run("export", training, "--out", "exported.onnx")
+    assert "final loss" in run("report", "compare", training, training)
+    assert "is no clone of the project" in run("hosts", "--hosts", "localhost:2", code=2)
+    assert "pip install 'partial-fc[torch]'" in run("export", "none.pth", code=2)
+
+
+@needs_torch
+def test_the_wheel_has_the_layer_of_pytorch(wheel, tmp_path):
+    """In the environment of the trainer, whose packages it needs, but not its sources."""
+    code = "import partial_fc_torch; print(partial_fc_torch.PartialFC_V2, partial_fc_torch.__file__)"
+    subprocess.run(
+        [TORCH / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path, wheel],
+        check=True,
+        timeout=120,
+    )
+    done = subprocess.run(
+        [TORCH / "python", "-c", code], env={"PYTHONPATH": tmp_path}, capture_output=True, text=True, timeout=60
+    )
+    assert str(tmp_path / "partial_fc_torch") in done.stdout, done.stderr

@@ -1,0 +1,24 @@
+"""What pyproject.toml, requirement.txt and CITATION.cff say of the package is the same."""
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from partial_fc import __version__
+from paths import ROOT
+
+tomllib = pytest.importorskip("tomllib")  # Python 3.11
+
+
+def test_requirement_txt_lists_what_the_extra_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extra = project["dependencies"] + project["optional-dependencies"]["torch"]
+    lines = [line.partition("#")[0].strip() for line in (ROOT / "requirement.txt").read_text().splitlines()]
+    assert set(map(Requirement, filter(None, lines))) == set(map(Requirement, extra))
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__
+    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## [2"))
+    assert newest.startswith(f"## [{__version__}]")
