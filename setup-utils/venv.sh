@@ -76,12 +76,15 @@ prepare_venv_folder() {
     if [ ! -f "$STATE/venv" ]; then find_python; else python=$VENV/bin/python; fi
 }
 
-# write_pth FOLDER...: source roots of every program of the environment, and its command partial-fc. Every start of its Python reads a .pth file
+# write_pth FOLDER...: source roots of every program of the environment. Every start of its Python reads a .pth file
 # (through ssh, horovodrun or CMake too), while PYTHONPATH would have to be passed along. Sets `site`.
 write_pth() {
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     printf '%s\n' "$@" >"$site/partial_fc_stack.pth"
-    # The command that pip installs with a wheel.
+}
+
+# The command that pip installs with a wheel.
+write_command() {
     printf '#!/bin/sh\nexec "%s" -m partial_fc "$@"\n' "$VENV/bin/python" >"$VENV/bin/partial-fc"
     chmod +x "$VENV/bin/partial-fc"
 }
@@ -97,7 +100,10 @@ install() {
     if is_ready; then return; fi
     lock_install
     if is_ready; then return; fi
-    if ! want_dev=0 is_ready; then install_everything; fi
+    if ! want_dev=0 is_ready; then
+        install_everything
+        write_command
+    fi
     current_key >"$STATE/ready"
     if [ "$want_dev" = 1 ]; then
         install_dev

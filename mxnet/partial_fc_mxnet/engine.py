@@ -120,7 +120,7 @@ class EngineMethods:
         """Sets the states of the optimizer to those in ``arrays``; call set_weights first.
 
         Args:
-            arrays: As :meth:`parameters` returns them.
+            arrays: As `parameters` returns them.
             num_update: Number of updates done, which determines the learning rate.
 
         Raises:

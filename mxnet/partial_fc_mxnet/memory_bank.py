@@ -176,7 +176,7 @@ class MemoryBank:
                 replace_file(path, content, collectives.report_progress)
 
     def load(self) -> None:
-        """Reads the files that :meth:`save` wrote on this rank with the same number of ranks.
+        """Reads the files that `save` wrote on this rank with the same number of ranks.
 
         Raises:
             OSError: a file is missing or cannot be read.

@@ -43,7 +43,7 @@ class OnnxExport:
 
         Raises:
             ValueError: An operator has no counterpart in ONNX (names the node), or the embeddings differ from MXNet's
-                by a cosine distance above 1e-4, see :func:`partial_fc.inference.parity.check_export`.
+                by a cosine distance above 1e-4, see `partial_fc.inference.parity.check_export`.
         """
         from partial_fc.inference.parity import check_export
 

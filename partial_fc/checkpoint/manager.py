@@ -17,7 +17,7 @@ class CheckpointFolder:
 
     Args:
         path: of the folder, which need not exist.
-        kept: number of checkpoints that :meth:`prune` keeps, at least 1.
+        kept: number of checkpoints that `prune` keeps, at least 1.
     """
 
     def __init__(self, path: str, kept: int):

@@ -106,7 +106,7 @@ class FaceData(BatchIterator[Batch]):
         return {**self.cursor.state(), **self._order()}
 
     def restore(self, state: dict) -> None:
-        """Continues at a position that :meth:`state` returned, at any number of ranks and any batch size.
+        """Continues at a position that `state` returned, at any number of ranks and any batch size.
 
         Raises:
             ValueError: the order was another one: another set, seed, shuffle or images_filter.
@@ -198,7 +198,7 @@ class DummyData(BatchIterator[Batch]):
         return self.cursor.state()
 
     def restore(self, state: dict) -> None:
-        """Continues at a position that :meth:`state` returned."""
+        """Continues at a position that `state` returned."""
         self.cursor.restore(state, {})
 
     def close(self) -> None:

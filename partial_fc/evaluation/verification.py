@@ -45,13 +45,13 @@ class VerificationPoint(NamedTuple):
 
     Attributes:
         num_update: Number of updates before the verification.
-        accuracy: See :class:`Verification`.
-        std: See :class:`Verification`.
-        threshold: See :class:`Verification`.
-        tar_at_far: See :class:`Verification`.
-        far: See :class:`Verification`.
+        accuracy: See `Verification`.
+        std: See `Verification`.
+        threshold: See `Verification`.
+        tar_at_far: See `Verification`.
+        far: See `Verification`.
         xnorm: Mean length of the embeddings before normalization.
-        dimensions: See :func:`effective_dimensions`.
+        dimensions: See `effective_dimensions`.
         agreement: Mean cosine between the embeddings of the same images in evaluation and in training mode.
         seconds: Duration.
     """
@@ -87,7 +87,7 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
 
 
 def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
-    """Like :func:`verify`, for squared distances (P,)."""
+    """Like `verify`, for squared distances (P,)."""
     issame = np.asarray(issame, dtype=bool)
     check_kinds(issame, "this set", folds)
     check_finite(distance)

@@ -37,7 +37,7 @@ def to_onnx(
     dynamic.
 
     Args:
-        nodes: Network as returned by :func:`read_symbol`.
+        nodes: Network as returned by `read_symbol`.
         parameters: Name -> array, including running statistics; float16 is converted to float32.
         image_size: (H, W).
         metadata: Metadata properties of the ONNX file.

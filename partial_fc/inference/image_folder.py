@@ -68,7 +68,7 @@ def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarr
 
 
 def read_faces(root: str | os.PathLike, names: Sequence[str], size: tuple[int, int], scale: bool = False) -> Faces:
-    """Reads the files ``names`` below ``root``; skips those that :func:`read_face` would refuse."""
+    """Reads the files ``names`` below ``root``; skips those that `read_face` would refuse."""
     images, kept, skipped = [], [], []
     with DecoderMessages() as messages:
         for name in names:

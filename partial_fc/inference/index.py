@@ -28,7 +28,7 @@ class Recipe(NamedTuple):
 
     Attributes:
         mirrored: Add the embedding of the mirror image.
-        scale: Scale images of another size, see :func:`read_face`.
+        scale: Scale images of another size, see `read_face`.
         batch_size: Images per batch.
     """
 
@@ -78,7 +78,7 @@ def embed_files(
         The index, and a message for each skipped file.
 
     Raises:
-        ValueError: No file can be used, or an embedding is invalid, see :func:`embed_faces`.
+        ValueError: No file can be used, or an embedding is invalid, see `embed_faces`.
     """
     size = model.input.batch or recipe.batch_size
     kept: list[str] = []
@@ -129,7 +129,7 @@ def write_index(path: str, compute: Callable[[], Index], force: bool) -> Index:
 
 
 def read_index(path: str) -> Index:
-    """Reads an index written by :func:`write_index`.
+    """Reads an index written by `write_index`.
 
     Raises:
         OSError: A file is missing.

@@ -74,7 +74,7 @@ class FaceModel:
         """Opens a model.
 
         Args:
-            path: An ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see :func:`read_checkpoint`.
+            path: An ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see `read_checkpoint`.
 
         Raises:
             OSError: There is no model at the path.

@@ -70,7 +70,7 @@ def check_onnx(content: bytes, name: str, faces: np.ndarray, expected: np.ndarra
         name: Name for error messages.
         faces: (N, H, W, 3) uint8 RGB.
         expected: (N, E) embeddings of the faces.
-        raw_pixels: See :func:`check_form`.
+        raw_pixels: See `check_form`.
 
     Raises:
         ValueError: The file is not valid.
@@ -104,7 +104,7 @@ def check_export(
         faces: (N, H, W, 3) uint8 RGB, N >= 0; they are compared beside random images.
         embed: Faces (n, H, W, 3), uint8 or float32 -> (n, E) by the framework.
         framework: Its name, for messages.
-        raw_pixels: See :func:`check_form`.
+        raw_pixels: See `check_form`.
 
     Raises:
         ValueError: The file is not valid, or the embeddings differ by a cosine distance above 1e-4.

@@ -40,7 +40,7 @@ class LossScale:
         return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restores the state that :meth:`state` returned."""
+        """Restores the state that `state` returned."""
         self.scale, self.good_steps, self.skipped = state["scale"], state["good_steps"], state["skipped"]
 
     @property

@@ -89,7 +89,7 @@ def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, x
     hold no place.
 
     Args:
-        drawn: (S,) int64 sorted, from :func:`draw_classes`, S at least P; overwritten.
+        drawn: (S,) int64 sorted, from `draw_classes`, S at least P; overwritten.
         order: (min(G, S),) int64, different places in ``drawn`` in random order.
         local: (G,) int64, the labels minus the first class of this rank; those outside 0 .. L-1 are of other ranks.
         num_local: L.
@@ -161,7 +161,7 @@ class WeightIndexSampler:
         return dict(self._rng.bit_generator.state if self._ahead is None else self._state)
 
     def restore(self, state: dict) -> None:
-        """Continues with a state that :meth:`state` returned.
+        """Continues with a state that `state` returned.
 
         Raises:
             ValueError: the state is not valid.

@@ -80,7 +80,7 @@ def targets_by_tile(column: np.ndarray, tiles: list[Tile]) -> list[tuple[np.ndar
 
     Args:
         column: (G,) column of each row's target among the S, -1 if it is not among them.
-        tiles: from :func:`tiles_of`.
+        tiles: from `tiles_of`.
 
     Returns:
         For each tile (rows of the batch, columns of the tile), both int64.

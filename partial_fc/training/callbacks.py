@@ -57,7 +57,7 @@ class CallBackLogging:
 
     Attributes:
         points: A LossPoint for each line.
-        seconds: Training time so far, without the seconds passed to :meth:`pause`.
+        seconds: Training time so far, without the seconds passed to `pause`.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class CallBackLogging:
         }
 
     def restore(self, state: dict) -> None:
-        """Restores the state that :meth:`state` returned."""
+        """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(state["losses"])
         self._restored = len(self._losses)

@@ -182,7 +182,7 @@ class Engine(Protocol):
         """Sets the states of the optimizer; call set_weights first.
 
         Args:
-            arrays: as :meth:`parameters` returns them.
+            arrays: as `parameters` returns them.
             num_update: number of updates done, which determines the learning rate.
 
         Raises:
@@ -230,7 +230,7 @@ class TrainingData(Protocol):
         """Returns the position in the data, as JSON."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continues at a position that :meth:`state` returned, at any number of ranks and any batch size."""
+        """Continues at a position that `state` returned, at any number of ranks and any batch size."""
 
     def close(self) -> None:
         """Stops the threads and closes the files."""

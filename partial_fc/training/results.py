@@ -94,7 +94,7 @@ def write_report(result: TrainingResult) -> None:
     """Writes ``report.html`` and ``curves.json``, also of a training that has not finished.
 
     Raises:
-        OSError, ValueError: As :func:`write_results`.
+        OSError, ValueError: As `write_results`.
     """
     results = _results(result)
     write_page(os.path.join(result.folder, "report.html"), results)

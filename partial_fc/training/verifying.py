@@ -36,7 +36,7 @@ class CallBackVerification:
         suggestion: logged after the problems.
 
     Attributes:
-        sets: as above, without the sets that :meth:`prepare` did not find.
+        sets: as above, without the sets that `prepare` did not find.
         missing: paths of the sets that some host does not have.
         history: name -> VerificationPoints, one for each verification.
         figures: name -> PairFigures of the last verification.

@@ -141,13 +141,14 @@ class Schema:
         alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not.
 
     Attributes:
+        rows: As given.
         settings: Name -> setting.
     """
 
     def __init__(
         self, *rows: str | Setting, hints: Mapping[str, str], alternatives: Collection[Mapping[str, Any]] = ()
     ):
-        self._rows, self._hints, self._alternatives = rows, hints, alternatives
+        self.rows, self._hints, self._alternatives = rows, hints, alternatives
         self.settings = {row.name: row for row in rows if isinstance(row, Setting)}
         self._aliases = {setting.alias: setting for setting in self.settings.values() if setting.alias}
 
@@ -205,7 +206,7 @@ class Schema:
     def describe(self, changes: Mapping[str, Any], column: int = 30, width: int = 120) -> str:
         """The text of ``--help``: every setting with its default, type and bounds; ``changes`` are other defaults."""
         lines, defaults = [], {**self.defaults(), **changes}
-        for row in self._rows:
+        for row in self.rows:
             if isinstance(row, str):
                 lines += ["", f"{row}:"]
                 continue
@@ -270,7 +271,7 @@ def write_settings(path: str, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Reads a ``settings.json``; :meth:`Schema.merge` checks what is in it.
+    """Reads a ``settings.json``; `Schema.merge` checks what is in it.
 
     Raises:
         SettingsError: The file cannot be read, or is not a JSON object.

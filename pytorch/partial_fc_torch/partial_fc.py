@@ -56,7 +56,7 @@ class PartialFC_V2(ShardedCenters):
 class PartialFC(ShardedCenters):
     """Partial FC that updates the centers of a step in its backward pass, by SGD with momentum and weight decay.
 
-    No gradient (L, E) exists, and all other centers and their momentum are unchanged. A step is :meth:`step`, or
+    No gradient (L, E) exists, and all other centers and their momentum are unchanged. A step is `step`, or
     ``loss = layer(embeddings, labels); loss.backward()``; both use ``learning_rate``. A factor of the loss, such as a
     loss scale, acts on the gradient of the embeddings, not on the update of the centers.
 
@@ -66,7 +66,7 @@ class PartialFC(ShardedCenters):
         rank, world_size: of this process; None takes them from the process group, which they must equal.
         local_rank: of this process on its host, which is its GPU if there are GPUs; None takes it from the launcher.
         batch_size: accepted; a batch may have any size.
-        resume: reads the files of :meth:`save_params`.
+        resume: reads the files of `save_params`.
         prefix: folder of the files.
         momentum, weight_decay: of the update.
         sums_gradients: the convention of the momentum, see SGDParams.
@@ -141,7 +141,7 @@ class PartialFC(ShardedCenters):
     def forward_backward(
         self, label, features: torch.Tensor, optimizer: torch.optim.Optimizer
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As :meth:`step`, with learning rate, momentum and weight decay of an optimizer.
+        """As `step`, with learning rate, momentum and weight decay of an optimizer.
 
         The optimizer has nothing to update itself: its ``step()`` leaves the centers as they are.
 
@@ -164,7 +164,7 @@ class PartialFC(ShardedCenters):
         return self.step(features, label)
 
     def update(self) -> None:
-        """Returns: :meth:`forward_backward` has already updated the centers. A call of the original trainer."""
+        """Returns: `forward_backward` has already updated the centers. A call of the original trainer."""
 
     def save_params(self) -> None:
         """Writes ``rank_<rank>_softmax_weight.pt`` and ``rank_<rank>_softmax_weight_mom.pt``, tensors (L, E) float32.
@@ -180,7 +180,7 @@ class PartialFC(ShardedCenters):
             save_rows(path, rows)
 
     def load_params(self) -> None:
-        """Reads the files that :meth:`save_params` wrote on this rank with the same number of ranks.
+        """Reads the files that `save_params` wrote on this rank with the same number of ranks.
 
         Raises:
             OSError: a file is missing or cannot be read.

@@ -114,7 +114,7 @@ class CenterStorage:
         return array[tile.rows]
 
     def write(self, tile: Tile, rows: mx.nd.NDArray, field: str = "weight") -> None:
-        """Writes back the updated rows (T, E) that :meth:`read` returned; a view needs no write."""
+        """Writes back the updated rows (T, E) that `read` returned; a view needs no write."""
         if tile.gathered:
             self._arithmetic.put(getattr(self.pieces[tile.piece], field), tile.row_index, rows)
 

@@ -20,7 +20,7 @@ def rank_context(local_rank: int) -> mx.Context:
 
 
 def choose_context(local_rank: int, gpus: int) -> mx.Context:
-    """As :func:`rank_context`, for a host with the given number of GPUs."""
+    """As `rank_context`, for a host with the given number of GPUs."""
     if gpus == 0:
         return mx.cpu()
     if local_rank >= gpus:

@@ -23,7 +23,7 @@ from .templates import TemplateSums, media_shares
 
 
 class Model(Protocol):
-    """A face model, such as :class:`partial_fc.inference.model.FaceModel`."""
+    """A face model, such as `partial_fc.inference.model.FaceModel`."""
 
     def embed(self, faces: np.ndarray, batch_size: int) -> np.ndarray:
         """Returns embeddings (B, E) float32 of faces (B, H, W, 3) uint8 RGB."""

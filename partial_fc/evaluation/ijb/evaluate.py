@@ -26,8 +26,8 @@ class Results(NamedTuple):
         genuine: Number of pairs of the same person.
         impostor: Number of pairs of different persons.
         curve: ROC: FAR and TAR.
-        at_most: TAR by FAR, see :mod:`.verification`.
-        nearest: TAR by FAR as insightface reads it, see :mod:`.verification`.
+        at_most: TAR by FAR, see `.verification`.
+        nearest: TAR by FAR as insightface reads it, see `.verification`.
         searches: 1:N results by gallery and "mean"; empty without 1:N lists.
         seconds: Duration by part of the work.
     """
@@ -43,7 +43,7 @@ class Results(NamedTuple):
 
 
 def evaluate(model: Model, ijb: IjbSet, options: EmbeddingOptions) -> Results:
-    """Runs 1:1, and 1:N if the protocol has its lists. Raises the errors of :func:`template_embeddings`."""
+    """Runs 1:1, and 1:N if the protocol has its lists. Raises the errors of `template_embeddings`."""
     start = time.monotonic()
     templates = template_embeddings(model, ijb.folder, ijb.images, options)
     embedded = time.monotonic()

@@ -15,7 +15,7 @@ from partial_fc.utils.memory import free_memory
 
 
 class Tally(NamedTuple):
-    """Counters of one rank at a point in time, or their increase between two (see :meth:`since`).
+    """Counters of one rank at a point in time, or their increase between two (see `since`).
 
     Attributes:
         seconds: Wall-clock time.

@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     """Verdict of a profile.
 
     Attributes:
-        kind: One of the kinds in :func:`judge`.
+        kind: One of the kinds in `judge`.
         text: The verdict for people.
         lines: Shell commands that belong to the text.
         loss: Share of the speed on dummy images that training on the data set lacks, at least 0.

@@ -36,7 +36,7 @@ class SetResult(NamedTuple):
     Attributes:
         name: Name of the set.
         points: Verifications by update.
-        roc: ROC of the last verification, as returned by :func:`roc_curve`.
+        roc: ROC of the last verification, as returned by `roc_curve`.
         hardest: Hardest pairs; of each kind the worst first.
         pairs: Number of pairs.
     """

@@ -148,7 +148,7 @@ class ClassLayer:
         Collectives: reduce-scatter ``feature_gradient``.
 
         Args:
-            step: from :meth:`forward`.
+            step: from `forward`.
             center_gradient: is called with the gradient of the centers.
 
         Returns:

@@ -68,7 +68,7 @@ class LayerExchange:
         """Gathers features, labels and flags of all ranks.
 
         Collectives: all-gather ``features``, (B, E + 2) -> (G, E + 2). A rank whose batch is invalid, or has another
-        size than in the step before, sends NaN in this size instead. In the first step :meth:`agree` comes first.
+        size than in the step before, sends NaN in this size instead. In the first step `agree` comes first.
 
         Args:
             features: (B, E) floating point, B the same on all ranks.
@@ -76,7 +76,7 @@ class LayerExchange:
             flags: RankFlags of this rank.
 
         Raises:
-            JobError, TypeError: see :meth:`agree`.
+            JobError, TypeError: see `agree`.
         """
         if self._batch == 0:
             self.agree(features, labels)
@@ -98,10 +98,10 @@ class LayerExchange:
 
         Args:
             statistics: (3, G) of this rank.
-            batch: from :meth:`gather_batch`.
+            batch: from `gather_batch`.
 
         Returns:
-            None if a rank's batch is invalid or has another size: then all ranks have to call :meth:`agree`.
+            None if a rank's batch is invalid or has another size: then all ranks have to call `agree`.
         """
         size = self.collectives.size
         with self._waiting("all-gather softmax_statistics"):

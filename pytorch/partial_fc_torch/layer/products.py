@@ -74,7 +74,7 @@ class Products(Protocol):
             d_targets: (G,) gradient by the targets' logits, also by those in other tiles.
             features: the operand.
             unit: (G, E) float32 unit rows.
-            weight, inverse_norm: as of :meth:`logits`.
+            weight, inverse_norm: as of `logits`.
             d_unit: (G, E) float32.
 
         Returns:

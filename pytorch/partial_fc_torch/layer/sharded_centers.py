@@ -139,7 +139,7 @@ class ShardedCenters(torch.nn.Module):
 
     @property
     def requires_positives(self) -> bool:
-        """Whether every label's center must be among those of the step, see :meth:`sample`; True."""
+        """Whether every label's center must be among those of the step, see `sample`; True."""
         return self._layer.requires_positives
 
     @requires_positives.setter
@@ -189,7 +189,7 @@ class ShardedCenters(torch.nn.Module):
         return index.sort().values
 
     def forward(self, local_embeddings: torch.Tensor, local_labels) -> torch.Tensor:
-        """Computes the mean loss over the global batch, with the classes that :meth:`sample` selects.
+        """Computes the mean loss over the global batch, with the classes that `sample` selects.
 
         Its backward pass gives the embeddings R times the gradient of the mean loss, so that the average over the
         ranks by DistributedDataParallel gives a backbone the gradient of the mean loss.

@@ -124,7 +124,7 @@ class TiledMarginSoftmax:
             rows: (S,) int64, the rows of these centers, S at least 1; None for all rows.
 
         Returns:
-            (state for :meth:`backward`, (3, G) float64: maximum logit of each row, sum of exp(logit - maximum), target
+            (state for `backward`, (3, G) float64: maximum logit of each row, sum of exp(logit - maximum), target
             logit or -inf).
         """
         state = self._prepare(features, weight, columns, rows)
@@ -139,7 +139,7 @@ class TiledMarginSoftmax:
         """Computes the gradients of the loss summed over the batch.
 
         Args:
-            state: from :meth:`forward`. A second call with the same state computes the logits again.
+            state: from `forward`. A second call with the same state computes the logits again.
             weight: (N, E), as in the forward pass.
             log_sum_exp: (G,) float64 over the logits of all ranks.
             center_gradient: is called with the gradient of each tile's centers.

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds the site into site/, strictly: a broken link, a wrong anchor or an unknown name is an error. Installs MkDocs into
+# .venv-docs first; the build itself needs no network.
+#   bash docs/build.sh            site/index.html
+#   bash docs/build.sh serve      http://127.0.0.1:8000, built again at every change
+set -euo pipefail
+clone=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$clone/.venv-docs
+if [ ! -f "$venv/installed" ]; then
+    "${PYTHON:-python3}" -m venv "$venv"
+    "$venv/bin/pip" install --quiet mkdocs-material 'mkdocstrings[python]'
+    touch "$venv/installed"    # last: an interrupted installation runs again
+fi
+cd "$clone"
+exec "$venv/bin/mkdocs" "${1:-build}" --strict

@@ -1,0 +1,64 @@
+"""Every shell block of the quick start and the tutorial, as it is written, and the same blocks in Chinese."""
+
+import re
+import subprocess
+
+import pytest
+from conftest import needs_torch
+
+from paths import ROOT
+
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHORT = "max_update=10 verify_every=5 frequent=5 checkpoint_every=5"  # for the demo, which would take minutes
+
+
+def blocks(page):
+    return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", ["quickstart.md", "tutorial.md"])
+def test_both_languages_have_the_same_commands(page):
+    assert blocks(page) and blocks(page) == blocks(f"zh/{page}")
+
+
+def run_blocks(page, folder, *changes):
+    """Runs the blocks in one shell in the clone, with data/ and models/ in ``folder``; an error ends it."""
+    script = "\n".join(["set -eo pipefail", *blocks(page)])
+    for old, new in [*changes, (r"(?<=[ =])(data|models)/", rf"{folder}/\1/")]:
+        script, count = re.subn(old, new, script)
+        assert count, old
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=280, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@needs_torch
+def test_the_quick_start(faces, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "demo").symlink_to(faces.parent)
+    settings = f"rec={faces} num_classes=20 batch_size=8 models_root={tmp_path}/models {SHORT}"
+    output = run_blocks(
+        "quickstart.md",
+        tmp_path,
+        ("git clone .*\n", ""),
+        # The default network, loss and set name the folder of the demo.
+        (r"(bash pytorch/run\.sh.*)", rf"\1 {settings}"),
+    )
+    assert "usage: partial-fc" in output and "similarity" in output
+    assert (tmp_path / "models" / "comparison.html").exists()
+    assert (tmp_path / "data" / "embeddings.npy").exists()
+
+
+@pytest.mark.slow
+@needs_torch
+def test_the_tutorial(tmp_path):
+    (tmp_path / "data").mkdir()
+    output = run_blocks("tutorial.md", tmp_path)
+    accuracies = [float(value) for value in re.findall(r"Accuracy-Highest: ([\d.]+)", output)]
+    assert max(accuracies) > 0.6, output  # 10 images of 70 people are few
+    assert "verdict" in output and "rank  similarity  name" in output
+    assert (tmp_path / "models" / "mine-comparison.html").exists() and (tmp_path / "data" / "sheet.png").exists()
