@@ -42,7 +42,9 @@ if [ "$speed" = slow ]; then
     group slow 1500 "${mxnet[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/commands
     group 'oldest and newest PyTorch' 1800 bash tests/torch_versions.sh
 else
-    group 'one process' 400 "${mxnet[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel/mx
+    # The floor is of this group alone: launched ranks and commands are not measured.
+    group 'one process' 600 "${mxnet[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel/mx \
+        --cov=partial_fc --cov=mxnet/partial_fc_mxnet --cov-report= --cov-fail-under=88
     group '2 ranks, MPI' 180 mpirun -q -np 2 "${mxnet[@]}" tests/parallel/mx
     group '3 ranks, MPI' 180 mpirun -q -np 3 "${mxnet[@]}" tests/parallel/mx
     # Gloo transports the same bytes, and its cycles keep both cores busy: tests that only compute run under MPI alone.

@@ -255,22 +255,6 @@ def test_shims_run_when_mxnet_is_imported_and_once(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_packages_of_pyproject_are_those_on_disk():
-    text = (ROOT / "pyproject.toml").read_text()
-    stated = set(
-        re.findall(r'"([\w.]+)"', re.search(r"^packages = \[(.*?)\]", text, re.MULTILINE | re.DOTALL).group(1))
-    )
-    found = set()
-    for root, package in (
-        (ROOT, "partial_fc"),
-        (ROOT / "mxnet", "partial_fc_mxnet"),
-        (ROOT / "pytorch", "partial_fc_torch"),
-    ):
-        files = (root / package).rglob("__init__.py")
-        found |= {".".join(file.parent.relative_to(root).parts) for file in files}
-    assert stated == found
-
-
 @pytest.mark.parametrize("script", ["run.sh", "pytorch/run.sh", "tests/run.sh"])
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_explains_and_installs_nothing(script, option, tmp_path):
