@@ -220,12 +220,13 @@ def test_a_page_is_complete_and_legible(show, write, phone, scheme, tmp_path):
     assert len(measured["images"]) == 4 * 6 * 2
     assert {natural for natural, _ in measured["images"]} == {112, 250}
     assert all(shown > 50 for _, shown in measured["images"])
-    assert set(measured["charts"]) == {"accuracy", "roc", "loss", "speed", "waiting"}
+    assert set(measured["charts"]) == {"accuracy", "roc", "loss", "rate", "speed", "waiting"}
     drawn = [line["chart"] for line in measured["lines"]]
     assert {chart: drawn.count(chart) for chart in drawn} == {
         "accuracy": 4,
         "roc": 4,
         "loss": 1,
+        "rate": 1,
         "speed": 1,
         "waiting": 1,
     }
@@ -254,7 +255,7 @@ def test_a_training_without_validation_sets(show, write):
     page = write(sets=[], missing=[], waiting=[(20, None)], settings={f"setting_{n}": n for n in range(60)})
     measured = measure(show, page, phone=True)
     check_legible(measured)
-    assert set(measured["charts"]) == {"loss", "speed"} and measured["images"] == []
+    assert set(measured["charts"]) == {"loss", "rate", "speed"} and measured["images"] == []
 
 
 INTRUDER = '<img src="http://elsewhere.test/x.png"><script>document.title = "run"</script>'

@@ -24,7 +24,7 @@ LOG_LINE = re.compile(
 )
 FILES = {
     *("backbone.onnx", "backbone.pth", "training.log", "summary.json", "settings.json", "report.html", "curves.png"),
-    *("tensorboard", "checkpoints", ".run"),
+    *("curves.json", "tensorboard", "checkpoints", ".run"),
 }
 # Prints what each file with tensors holds.
 LOAD = """

@@ -15,7 +15,8 @@ GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
 
 LOG_LINE = re.compile(
     r"^Training: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-Speed \d+\.\d\d samples/sec   Loss \d+\.\d{4}   "
-    r"Epoch: (\d+)   Global Step: (\d+)   Required: \d+ hours   Waiting for data: (\d+\.\d) %$",
+    r"Epoch: (\d+)   Global Step: (\d+)   Required: \d+ hours   Waiting for data: (\d+\.\d) %   "
+    r"Learning rate: [\d.e-]+   Time left: \d+:\d\d:\d\d$",
     re.MULTILINE,
 )
 
@@ -38,6 +39,7 @@ def check_outcome(folder, ranks, loss="arcface"):
         "summary.json",
         "settings.json",
         "curves.png",
+        "curves.json",
         "tensorboard",
         "checkpoints",
         ".run",
