@@ -1,6 +1,6 @@
 """Time and memory of a step of the layer in both trainers, which have to be installed, beside textbook forms.
 
-    python benchmarks/layer.py                                       # the four cases of the README
+    python benchmarks/layer.py                                       # the four cases of docs/layer.md
     python benchmarks/layer.py --classes 100000 --ratio 0.1          # one case
     python benchmarks/layer.py --json layer.json
 

@@ -6,10 +6,12 @@
 set -euo pipefail
 clone=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$clone/.venv-docs
-if [ ! -f "$venv/installed" ]; then
+pins=$clone/setup-utils/requirements/docs.txt
+if ! cmp -s "$pins" "$venv/installed" || ! "$venv/bin/python" -c ''; then
+    rm -rf "$venv"
     "${PYTHON:-python3}" -m venv "$venv"
-    "$venv/bin/pip" install --quiet mkdocs-material 'mkdocstrings[python]'
-    touch "$venv/installed"    # last: an interrupted installation runs again
+    "$venv/bin/pip" install --quiet -r "$pins"
+    cp "$pins" "$venv/installed"    # last: an interrupted installation runs again
 fi
 cd "$clone"
 exec "$venv/bin/mkdocs" "${1:-build}" --strict

@@ -83,9 +83,9 @@ write_pth() {
     printf '%s\n' "$@" >"$site/partial_fc_stack.pth"
 }
 
-# The command that pip installs with a wheel.
+# The command that a wheel has. -I: what lies in the current folder is not imported.
 write_command() {
-    printf '#!/bin/sh\nexec "%s" -m partial_fc "$@"\n' "$VENV/bin/python" >"$VENV/bin/partial-fc"
+    printf '#!/bin/sh\nexec "%s" -I -m partial_fc "$@"\n' "$VENV/bin/python" >"$VENV/bin/partial-fc"
     chmod +x "$VENV/bin/partial-fc"
 }
 

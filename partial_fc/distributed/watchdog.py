@@ -38,6 +38,11 @@ LINGER = 60.0  # seconds for mpirun to detect that a host is lost, see env.sh
 START = 300.0  # seconds until all ranks have met, and for a phase of the setup; PARTIAL_FC_START_SECONDS overrides it
 
 
+def start_limit(environment: Mapping[str, str]) -> float:
+    """Seconds until all ranks have met, and for a phase before the first update."""
+    return float(environment.get("PARTIAL_FC_START_SECONDS", START))
+
+
 class State(enum.IntEnum):
     """The state of a rank. It only moves forward."""
 
@@ -74,7 +79,7 @@ class Watchdog(threading.Thread):
         self.state = State.STARTING
         self.patience = self.host_patience = 0.0
         self._state_lock = threading.Lock()
-        self._start_limit = float(environment.get("PARTIAL_FC_START_SECONDS", START))
+        self._start_limit = start_limit(environment)
         self._under_mpi = processes.started_by_mpi()
         self._launchers = processes.launchers() if ranks.size > 1 else []
         self._started_at = self._checked_at = self._progress_at = self._requested_at = time.monotonic()

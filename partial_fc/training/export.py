@@ -59,8 +59,8 @@ def _export(model: str, image_size: int, faces) -> tuple[bytes, str]:
         return importlib.import_module(TORCH).export(model, image_size, faces), f"{same} as in PyTorch"
     try:
         exporter = importlib.import_module(MXNET)
-    except ImportError:
-        return _convert(model, image_size), "not compared: MXNet is not installed"
+    except (ImportError, OSError) as error:  # not installed, without Horovod, or without a library of CUDA
+        return _convert(model, image_size), f"not compared with MXNet: {error}"
     return exporter.export(model, image_size, faces), f"{same} as in MXNet"
 
 

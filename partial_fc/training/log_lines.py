@@ -24,6 +24,7 @@ _FILES = {
     "checkpoints for --resume auto": "checkpoints",
     "curves of loss and accuracy": "curves.png",
     "figures of this training": "summary.json",
+    "its curves, for partial-fc report compare": "curves.json",
     "settings to run it again: --config": "settings.json",
     "this log": "training.log",
 }

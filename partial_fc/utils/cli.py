@@ -22,6 +22,7 @@ from .process_pool import usable_cores
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
 EXTRAS = {"matplotlib": "ijb", "torch": "torch"}  # package -> extra of this distribution that installs it
+TORCH = ("torch", "partial_fc_torch")
 
 
 class Command(NamedTuple):
@@ -57,11 +58,15 @@ def start(main: Callable[[], int]) -> NoReturn:
         sys.exit(USER_ERROR)
 
 
-def _how_to_install(package: str) -> str:
+def _how_to_install(name: str) -> str:
+    package = name.partition(".")[0]
     if (Path(__file__).parents[2] / "setup-utils").exists():
+        if package in TORCH:
+            return "run `bash setup-utils/install-torch.sh`, then .venv-torch/bin/partial-fc"
         return "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"
-    extra = EXTRAS.get(package.partition(".")[0])
-    return f"pip install 'partial-fc[{extra}]'" if extra else f"pip install {package}"
+    extra = EXTRAS.get(package)
+    whole = "install the package again, with all that it requires"
+    return f"install the package with its extra {extra}: pip install '<wheel or clone>[{extra}]'" if extra else whole
 
 
 def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 INSTALL = (
-    "run `pip install -r requirement.txt` in a clone, or `pip install 'partial-fc[torch]'`, in an environment without "
-    "MXNet (Python 3.10 or newer)"
+    "run `pip install -r requirement.txt` in a clone, or install the wheel with its extra torch, in an environment "
+    "without MXNet (Python 3.10 or newer)"
 )
 NOT_INSTALLED = f"PyTorch is not installed: {INSTALL}"
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from partial_fc.distributed.env import rank_info
+from partial_fc.distributed.watchdog import start_limit
 
 from .collectives import gloo_beside, has_group, uses_gpu
 from .errors import error_message
@@ -34,7 +35,7 @@ def start_process_group(backend: str, timeout: float) -> None:
     on_gpu = uses_gpu(backend)
     if on_gpu:
         torch.cuda.set_device(rank_info(os.environ).local_rank)
-    limit = datetime.timedelta(seconds=2 * timeout + 60)
+    limit = datetime.timedelta(seconds=2 * max(timeout, start_limit(os.environ)) + 60)
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=limit))
         attempt = _store_of_attempt(store, rank, size, limit.total_seconds())

@@ -65,7 +65,7 @@ LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
     "run.sh with 4 ranks": (4, ["bash", "run.sh"], {"NP": "4"}),
     "horovodrun over MPI": (2, ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2", "bash", "config.sh"], {}),
-    # As in the README: horovodrun takes --network for an abbreviation of its own options.
+    # As in docs/mxnet.md: horovodrun takes --network for an abbreviation of its own options.
     "horovodrun over Gloo": (
         2,
         [

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from partial_fc import __version__
 from partial_fc.__main__ import TREE
 from partial_fc.utils import cli
 from partial_fc.utils.cli import Group
+from partial_fc.utils.process_pool import usable_cores
 from paths import ROOT
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
@@ -71,6 +73,27 @@ def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
     assert "invalid choice: 'pakc'" in error and "pack" in error
 
 
+def test_the_command_of_the_environment_imports_nothing_from_the_current_folder(tmp_path):
+    command = Path(sys.executable).with_name("partial-fc")
+    if not command.exists():
+        pytest.skip("not an environment of setup-utils")
+    (tmp_path / "partial_fc").mkdir()
+    (tmp_path / "partial_fc" / "__init__.py").write_text("raise SystemExit('the wrong package')")
+    done = subprocess.run([command, "--version"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"partial-fc {__version__}\n", done.stderr
+
+
+def test_words_that_are_no_arguments_of_a_training_are_refused(capsys):
+    assert exit_code("hosts", "--hosts", "a:2", "b:2") == 2
+    assert "unknown argument b:2: hosts are separated by commas" in capsys.readouterr().err
+
+
+def test_the_number_of_cores_where_there_is_no_affinity(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cores() == os.cpu_count()
+    assert exit_code("ijb", "--help") == 0
+
+
 def test_the_version(capsys):
     assert exit_code("--version") == 0
     assert capsys.readouterr().out == f"partial-fc {__version__}\n"
@@ -79,10 +102,11 @@ def test_the_version(capsys):
 @pytest.mark.parametrize(
     "package, installed, hint",
     [
-        ("matplotlib.pyplot", True, "pip install 'partial-fc[ijb]'"),
-        ("torch", True, "pip install 'partial-fc[torch]'"),
-        ("tqdm", True, "pip install tqdm"),
-        ("torch", False, "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"),
+        ("matplotlib.pyplot", True, "install the package with its extra ijb: pip install '<wheel or clone>[ijb]'"),
+        ("torch", True, "install the package with its extra torch: pip install '<wheel or clone>[torch]'"),
+        ("cv2", True, "install the package again, with all that it requires"),
+        ("cv2", False, "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"),
+        ("partial_fc_torch", False, "run `bash setup-utils/install-torch.sh`, then .venv-torch/bin/partial-fc"),
     ],
 )
 def test_a_missing_package_is_reported_with_what_installs_it(package, installed, hint, monkeypatch, tmp_path, capsys):

@@ -20,5 +20,9 @@ def test_requirement_txt_lists_what_the_extra_needs():
 def test_the_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
-    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## [2"))
+    newest = next(
+        line
+        for line in (ROOT / "CHANGELOG.md").read_text().splitlines()
+        if line.startswith("## [") and "Unreleased" not in line
+    )
     assert newest.startswith(f"## [{__version__}]")

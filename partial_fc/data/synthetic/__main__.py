@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 from tqdm import tqdm
 
+from partial_fc.utils.cli import run_command, start
+
 from .dataset import IDENTITIES, IMAGES_PER_IDENTITY, SEED, ensure_demo
 from .draw import draw_face
 
 
-def main() -> None:
-    """Runs the command."""
+def main() -> int:
+    """Runs the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m partial_fc.data.synthetic", description=__doc__)
     parser.add_argument("root", type=Path, help="folder of the data set")
     parser.add_argument("--seed", type=int, default=SEED, help=f"seed of the faces (default: {SEED})")
@@ -26,26 +27,29 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=None, help="number of processes (default: one per core)")
     parser.add_argument("--sheet", type=Path, help="also write a contact sheet, a PNG with a row per person")
     args = parser.parse_args()
-    try:
-        with tqdm(unit="image", disable=None, desc="drawing faces") as bar:
+    return run_command(lambda: run(args))
 
-            def progress(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
 
-            ensure_demo(
-                args.root,
-                seed=args.seed,
-                identities=args.identities,
-                images_per_identity=args.images_per_identity,
-                workers=args.workers,
-                progress=progress,
-            )
-        if args.sheet:
-            write_sheet(args.sheet, args.seed)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+def run(args: argparse.Namespace) -> int:
+    """Writes the set."""
+    with tqdm(unit="image", disable=None, desc="drawing faces") as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        ensure_demo(
+            args.root,
+            seed=args.seed,
+            identities=args.identities,
+            images_per_identity=args.images_per_identity,
+            workers=args.workers,
+            progress=progress,
+        )
+    if args.sheet:
+        write_sheet(args.sheet, args.seed)
     print(args.root)
+    return 0
 
 
 def write_sheet(path: Path, seed: int, people: int = 10, pictures: int = 12) -> None:
@@ -59,4 +63,4 @@ def write_sheet(path: Path, seed: int, people: int = 10, pictures: int = 12) -> 
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     start = time.monotonic()
     if not os.path.isdir(os.path.join(CLONE, "setup-utils")):
         raise ValueError(f"{CLONE} is no clone of the project, which is compared between the hosts: run this in one")
+    if args.training and not args.training[0].startswith("-") and "=" not in args.training[0]:
+        raise ValueError(f"unknown argument {args.training[0]}: hosts are separated by commas, see --help")
     hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
     software = TRAINERS[args.trainer]
     training = job_requirements.read(CLONE, software, args.training)

@@ -1,4 +1,4 @@
-"""Reports of a finished training: report.html and curves.png for people, summary.json for programs."""
+"""Reports of a training: report.html and curves.png for people, summary.json and curves.json for programs."""
 
 from .curves_json import CURVES, write_curves
 from .curves_png import draw_curves

@@ -63,7 +63,8 @@ def results(runs: Sequence[Run]) -> Table:
         best = [formatting.percent(max(point["accuracy"] for point in p)) if p else "-" for p in points]
         rows.append((f"{name}: best accuracy", best))
         tars = [formatting.percent(p[-1]["tar_at_far"]) if p else "-" for p in points]
-        rows.append((f"{name}: TAR", tars))
+        fars = sorted({p[-1]["far"] for p in points if p})
+        rows.append((f"{name}: TAR at FAR {', '.join(f'{far:g}' for far in fars)}", tars))
     return rows
 
 

@@ -19,6 +19,7 @@ from .results import Results
 
 CURVES, SETTINGS = "curves.json", "settings.json"
 SERIES = ("losses", "speeds", "waiting", "learning_rates")
+FIGURES = {"updates", "ranks", "final_loss", "samples_per_second", "seconds", "versions"}  # of the summary
 
 
 class Run(NamedTuple):
@@ -71,8 +72,10 @@ def _read_run(folder: str, name: str) -> Run:
     try:
         # None, for what is not measured, becomes NaN.
         series = {key: np.array(curves[key], np.float64).reshape(-1, 2) for key in SERIES}
+        if missing := FIGURES - curves["summary"].keys():
+            raise KeyError(*missing)
         return Run(name, settings, curves["summary"], series, curves["sets"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{os.path.join(folder, CURVES)} is not of this version or damaged: {error!r}") from None
 
 
@@ -85,4 +88,6 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
             content: dict[str, Any] = json.load(file)
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: it holds no object")
     return content

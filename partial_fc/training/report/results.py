@@ -49,7 +49,7 @@ class SetResult(NamedTuple):
 
 
 class Results(NamedTuple):
-    """A finished training.
+    """A training, finished or not.
 
     Attributes:
         title: Title of the page.

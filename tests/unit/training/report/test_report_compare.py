@@ -97,7 +97,13 @@ def test_the_same_settings(tmp_path, monkeypatch, capsys):
         ("curves.json", None, "models/two has no curves.json: give an output folder; the first verification writes it"),
         ("curves.json", "{", "curves.json is damaged: "),
         ("curves.json", "{}", "curves.json is not of this version or damaged: KeyError('losses')"),
+        (
+            "curves.json",
+            '{"losses": [], "speeds": [], "waiting": [], "learning_rates": [], "summary": {}}',
+            "damaged: ",
+        ),
         ("settings.json", None, "has no settings.json"),
+        ("settings.json", "[1]", "settings.json is damaged: it holds no object"),
     ],
 )
 def test_what_is_missing_or_damaged_is_named(runs, tmp_path, capsys, name, text, message):
