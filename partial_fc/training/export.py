@@ -38,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
 
     from .saving import ONNX_NAME
 
+    if not os.path.exists(args.model):
+        raise FileNotFoundError(f"{args.model} does not exist: give a model that MXNet or PyTorch has saved")
     folder = args.model if os.path.isdir(args.model) else os.path.dirname(args.model)
     folder, name = os.path.split(args.out or os.path.join(folder, ONNX_NAME))
     # An existing file may have metadata, such as a threshold, that this one does not have.

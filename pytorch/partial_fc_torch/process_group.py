@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
@@ -25,8 +26,7 @@ def start_process_group(backend: str, timeout: float) -> None:
 
     Args:
         backend: see uses_gpu.
-        timeout: seconds without a step that end the job. A collective gets longer, because the watchdog, which can name
-            the rank that does not take part, has to be first.
+        timeout: seconds without a step that end the job.
 
     Raises:
         ValueError: A variable of the launcher is missing.
@@ -35,7 +35,7 @@ def start_process_group(backend: str, timeout: float) -> None:
     on_gpu = uses_gpu(backend)
     if on_gpu:
         torch.cuda.set_device(rank_info(os.environ).local_rank)
-    limit = datetime.timedelta(seconds=2 * max(timeout, start_limit(os.environ)) + 60)
+    limit = datetime.timedelta(seconds=collective_limit(timeout, os.environ))
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=limit))
         attempt = _store_of_attempt(store, rank, size, limit.total_seconds())
@@ -44,6 +44,11 @@ def start_process_group(backend: str, timeout: float) -> None:
     except dist.DistError as error:
         address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
         raise OSError(f"cannot connect the ranks at {address}: {error_message(error)}") from error
+
+
+def collective_limit(timeout: float, environment: Mapping[str, str]) -> float:
+    """Seconds that a collective may take: longer than the watchdog waits, which can name the rank that is missing."""
+    return 2 * max(timeout, start_limit(environment)) + 60
 
 
 def end_process_group() -> None:

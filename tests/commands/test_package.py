@@ -101,9 +101,10 @@ def test_every_command_of_the_wheel(python, wheel, training, faces, tmp_path):
     assert run("checkpoints", "check", training / "checkpoints").count("undamaged") == 2
     run("checkpoints", "map", "packed/identities.txt", "packed/identities.txt", "map.txt")
     assert "not compared with MXNet: No module named" in run("export", training, "--out", "exported.onnx")
-    assert "final loss" in run("report", "compare", training, training)
+    assert "final loss" in run("report", "compare", training, shutil.copytree(training, tmp_path / "same"))
     assert "is no clone of the project" in run("hosts", "--hosts", "localhost:2", code=2)
-    assert "install the wheel with its extra torch" in run("export", "none.pth", code=2)
+    (tmp_path / "empty.pth").touch()
+    assert "install the wheel with its extra torch" in run("export", "empty.pth", code=2)
 
 
 @needs_torch

@@ -1,4 +1,4 @@
-"""Attempts of a job in one store: no process uses what those of an earlier attempt have left there."""
+"""Attempts of a job in one store, none of which uses what an earlier one has left there; limits of collectives."""
 
 import datetime
 from concurrent.futures import ThreadPoolExecutor
@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch.distributed as dist
 
+from partial_fc.distributed.watchdog import PRECEDENCE, START
 from partial_fc_torch import process_group
-from partial_fc_torch.process_group import _store_of_attempt
+from partial_fc_torch.process_group import _store_of_attempt, collective_limit
 
 
 @pytest.fixture
@@ -24,6 +25,13 @@ def meet(connect, ranks, late=()):
         order = [*late, *(rank for rank in range(ranks) if rank not in late)]
         parts = {rank: threads.submit(_store_of_attempt, connect(), rank, ranks, 20) for rank in order}
         return [parts[rank].result() for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("step_timeout, start", [(3, 300), (600, 300), (3, 6)])
+def test_a_collective_may_take_longer_than_the_watchdog_waits(step_timeout, start):
+    limit = collective_limit(step_timeout, {"PARTIAL_FC_START_SECONDS": str(start)})
+    assert limit > max(step_timeout, start) + 2 * PRECEDENCE
+    assert collective_limit(3, {}) > START + 2 * PRECEDENCE
 
 
 def test_the_processes_of_an_attempt_share_a_part_of_their_own(connect):

@@ -1,12 +1,6 @@
 """docs/configuration.md has the settings as default.py declares them."""
 
-import sys
-
-from paths import ROOT
-
-sys.path.insert(0, str(ROOT / "docs"))
-
-import settings_table  # noqa: E402
+import settings_table
 
 
 def test_the_tables_are_those_of_the_declarations():

@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    if len(args.runs) < 2:
-        raise ValueError("give the output folders of two trainings or more")
+    if len(set(map(os.path.realpath, args.runs))) < max(2, len(args.runs)):
+        raise ValueError("give the output folders of two trainings or more, each once")
     folder, name = os.path.split(args.out)
     with staged_files(folder, [name], args.force) as stage:
         runs = read_runs(args.runs)

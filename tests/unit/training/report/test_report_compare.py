@@ -117,4 +117,5 @@ def test_what_is_missing_or_damaged_is_named(runs, tmp_path, capsys, name, text,
 
 def test_one_run_is_too_few(runs, capsys):
     assert "two trainings or more" in compare(capsys, runs[0], code=2)
+    assert "each once" in compare(capsys, *runs, f"{runs[0]}/", code=2)
     assert "models/none: No such file" in compare(capsys, runs[0], "models/none", code=2).replace("/curves.json", "")
