@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,24 +15,49 @@ from .svg import Chart, Mark, Series
 from .tables import BASELINES
 
 
+class Curve(NamedTuple):
+    """A chart over the updates that the report of a training and a comparison have alike.
+
+    Attributes:
+        key, title, y_name: See Chart.
+        source: Name of its points in Results and in curves.json.
+        digits: Of the numbers in the description.
+        factor: Of the values.
+        floor: See `over_updates`.
+    """
+
+    key: str
+    source: str
+    title: str
+    y_name: str
+    digits: int
+    factor: float = 1.0
+    floor: float | None = 0.0
+
+    def line(self, name: str, entries: Sequence[tuple[int, float | None]] | np.ndarray, look: int = 0) -> Series:
+        """Returns the line of a training through its (update, value), with gaps for unmeasured values."""
+        return _series(name, entries, self.factor)._replace(look=look)
+
+    def chart(self, lines: Sequence[Series]) -> Chart | None:
+        """Returns the chart; None if nothing was measured."""
+        return over_updates(self.key, self.title, self.y_name, lines, self.digits, self.floor)
+
+
+CURVE_CHARTS = (
+    Curve("loss", "losses", "Loss", "cross-entropy", 4, floor=None),
+    Curve("rate", "learning_rates", "Learning rate", "of the backbone", 6),
+    Curve("speed", "speeds", "Speed", "images per second, all ranks", 1),
+    Curve("waiting", "waiting", "Waiting for data", "% of the time", 2, factor=100.0),
+)
+
+
 def charts(results: Results) -> list[Chart]:
-    """Returns the charts with data: accuracy, ROC, loss, learning rate, speed, waiting."""
-    losses = _series("loss", results.losses)
-    speeds = _series("images per second", results.speeds)
-    waiting = _series("waiting for data", results.waiting, 100)
-    rates = _series("learning rate", results.learning_rates)
-    drawn = [
-        _accuracy(results),
-        _roc(results),
-        over_updates("loss", "Loss", "cross-entropy", [losses], 4),
-        over_updates("rate", "Learning rate", "of the backbone", [rates], 6, floor=0.0),
-        over_updates("speed", "Speed", "images per second, all ranks", [speeds], 1, floor=0.0),
-        over_updates("waiting", "Waiting for data", "% of the time", [waiting], 2, floor=0.0),
-    ]
-    return [chart for chart in drawn if chart is not None]
+    """Returns the charts with data: accuracy, ROC, and those of CURVE_CHARTS."""
+    drawn = [curve.chart([curve.line(curve.title, getattr(results, curve.source))]) for curve in CURVE_CHARTS]
+    return [chart for chart in (_accuracy(results), _roc(results), *drawn) if chart is not None]
 
 
-def _series(name: str, entries: Sequence[tuple[int, float | None]], factor: float = 1) -> Series:
+def _series(name: str, entries: Sequence[tuple[int, float | None]] | np.ndarray, factor: float = 1) -> Series:
     """Returns a line through (update, factor * value) with gaps for unmeasured values."""
     values = factor * np.array([formatting.finite(value) for _, value in entries])
     return Series(name, np.array([update for update, _ in entries], np.float64), values)

@@ -18,7 +18,7 @@ from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import format_table
 
 from . import formatting
-from .charts import over_updates
+from .charts import CURVE_CHARTS, over_updates
 from .curves_json import Run, read_runs
 from .markup import Markup, join, tag
 from .page import document
@@ -114,19 +114,10 @@ def _table(label: str, names: Sequence[str], rows: Table) -> Markup:
 
 
 def _charts(runs: Sequence[Run]) -> list[Chart]:
-    def of_series(key: str, name: str, title: str, y_name: str, digits: int, factor: float = 1) -> Chart | None:
-        arrays = [run.series[name] for run in runs]
-        lines = [Series(run.name, a[:, 0], factor * a[:, 1], look) for look, (run, a) in enumerate(zip(runs, arrays))]
-        return over_updates(key, title, y_name, lines, digits, None if name == "losses" else 0.0)
-
-    charts = [_accuracy(number, name, runs) for number, name in enumerate(_sets(runs))]
-    charts += [
-        of_series("loss", "losses", "Loss", "cross-entropy", 4),
-        of_series("rate", "learning_rates", "Learning rate", "of the backbone", 6),
-        of_series("speed", "speeds", "Speed", "images per second, all ranks", 1),
-        of_series("waiting", "waiting", "Waiting for data", "% of the time", 2, 100),
-    ]
-    return [chart for chart in charts if chart is not None]
+    drawn = [_accuracy(number, name, runs) for number, name in enumerate(_sets(runs))]
+    for curve in CURVE_CHARTS:
+        drawn.append(curve.chart([curve.line(run.name, run.series[curve.source], n) for n, run in enumerate(runs)]))
+    return [chart for chart in drawn if chart is not None]
 
 
 def _sets(runs: Sequence[Run]) -> list[str]:

@@ -1,6 +1,6 @@
 """``curves.json``: the curves of a training, from which trainings are compared; rewritten at every verification.
 
-{"title": ..., "summary": {...}, "losses": [[update, value], ...], "speeds": ..., "waiting": ..., "learning_rates": ...,
+{"summary": {...}, "losses": [[update, value], ...], "speeds": ..., "waiting": ..., "learning_rates": ...,
 "sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; the values are those of Results.
 """
 
@@ -15,10 +15,11 @@ import numpy as np
 
 from partial_fc.utils.atomic_io import replace_file
 
+from .charts import CURVE_CHARTS
 from .results import Results
 
 CURVES, SETTINGS = "curves.json", "settings.json"
-SERIES = ("losses", "speeds", "waiting", "learning_rates")
+SERIES = tuple(curve.source for curve in CURVE_CHARTS)
 FIGURES = {"updates", "ranks", "final_loss", "samples_per_second", "seconds", "versions"}  # of the summary
 
 
@@ -47,7 +48,6 @@ def write_curves(path: str, results: Results) -> None:
         OSError: It cannot be written.
     """
     content = {
-        "title": results.title,
         "summary": results.summary,
         **{name: getattr(results, name) for name in SERIES},
         "sets": {result.name: [point._asdict() for point in result.points] for result in results.sets},
