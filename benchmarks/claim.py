@@ -29,7 +29,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from benchmarks.host import cpu_name  # noqa: E402
+from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
 from examples.glyphs.evaluate import STUDENT, Figure, percent, with_margin  # noqa: E402
 from examples.glyphs.noise import KINDS as NOISES  # noqa: E402
 from partial_fc.data.face_records import read_property  # noqa: E402
@@ -96,7 +96,7 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
     if not path.exists() or json.loads(path.read_text())["key"] != key:
         command = [*COMMANDS[case.trainer], "--dataset", "glyphs", "--loss", "cosface", f"output={models}"]
         command += [f"{name}={value}" for name, value in settings.items()] + arguments
-        peak = run_with_peak_memory(command, {**os.environ, "NP": str(RANKS), "OMP_NUM_THREADS": "1"})
+        _, peak = run_with_usage(command, {**os.environ, "NP": str(RANKS), "OMP_NUM_THREADS": "1"})
         # In a process of its own, because its memory would count as that of the trainings after it.
         evaluation = ["-m", "examples.glyphs.evaluate", models, "--root", data, "--out", models / "evaluation"]
         subprocess.run([sys.executable, *evaluation], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
@@ -106,19 +106,6 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
         path.write_text(json.dumps({"key": key, **costs, "figures": figures}, indent=1) + "\n")
     with np.load(models / "evaluation.npz") as hits:
         return Result(json.loads(path.read_text()), dict(hits))
-
-
-def run_with_peak_memory(command: list[str], environment: dict[str, str]) -> float:
-    """Runs a command; the most memory in MB that one of its processes had at a time.
-
-    Linux counts what this process has had as the least of any child.
-    """
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return usage.ru_maxrss / 1024
 
 
 def mean_of(figures: list[Figure]) -> Figure:

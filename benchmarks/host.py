@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,3 +49,20 @@ def run_ranks(command: str, timeout: float) -> dict:
     if run.returncode or not lines:
         raise RuntimeError(f"{command} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
     return json.loads(lines[-1])
+
+
+def run_with_usage(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, float]:
+    """Runs a command without its output; returns its seconds, and the most MB that one of its processes had at a time.
+
+    Linux counts what this process has had as the least of any child.
+
+    Raises:
+        subprocess.CalledProcessError: it failed.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return time.perf_counter() - start, usage.ru_maxrss / 1024

@@ -50,6 +50,20 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     assert done.returncode == 0 and "| trained |" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+@needs_torch
+def test_many_identities(run, tmp_path):
+    done = run(
+        *(TORCH / "python", "benchmarks/many.py", "--quick"),
+        *("--data", tmp_path / "many", "--folder", tmp_path / "models"),
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first_cells = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert first_cells[1:5] == ["| draw", "| size", "| open for the first time", "| open again"]
+    assert first_cells[5:] == ["| r", "| 1", "| 0.1", "| classes", "| 1,000"]
+
+
 def test_the_set_names_what_is_missing(run, tmp_path):
     done = run(sys.executable, "-m", "examples.glyphs", "--root", tmp_path / "set", "--packages", "fonts-none")
     assert done.returncode == 2

@@ -17,6 +17,14 @@ from partial_fc.utils.process_pool import usable_cores
 from paths import ROOT
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
+# What Python has on Linux and not on macOS, by its documentation.
+LINUX_ONLY = {
+    "os": ("sched_getaffinity", "posix_fadvise", "posix_fallocate", "fdatasync", "memfd_create", "O_DIRECT"),
+    "signal": ("sigtimedwait", "sigwaitinfo", "SIGRTMIN"),
+    "time": ("CLOCK_BOOTTIME",),
+    "socket": ("TCP_INFO", "AF_NETLINK"),
+    "select": ("epoll",),
+}
 
 
 def commands(group=TREE, names=()):
@@ -91,7 +99,25 @@ def test_words_that_are_no_arguments_of_a_training_are_refused(capsys):
 def test_the_number_of_cores_where_there_is_no_affinity(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_cores() == os.cpu_count()
-    assert exit_code("ijb", "--help") == 0
+
+
+def test_every_module_imports_without_what_only_linux_has():
+    code = f"""
+import importlib, pkgutil, sys
+for name, missing in {LINUX_ONLY}.items():
+    module = importlib.import_module(name)
+    for attribute in missing: delattr(module, attribute)
+sys.platform = "darwin"
+import partial_fc
+for found in pkgutil.walk_packages(partial_fc.__path__, "partial_fc."):
+    try: importlib.import_module(found.name)
+    except ModuleNotFoundError as error: assert not error.name.startswith("partial_fc."), error
+    print(found.name)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "partial_fc.evaluation.ijb.command" in done.stdout.split()
 
 
 def test_the_version(capsys):
