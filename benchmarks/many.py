@@ -1,7 +1,7 @@
 """100,000 identities of drawn faces: the costs of the set, a short training, and where the layer takes most of a step.
 
     python benchmarks/many.py            # some two hours on two cores, and 4 GB of disk; see docs/claim.md
-    python benchmarks/many.py --quick    # 2,000 identities and a few updates
+    python benchmarks/many.py --quick    # 2,000 identities, one ratio and a few updates
 
 The PyTorch trainer with two ranks of one thread. A set that is in data/many is not drawn again. The share of the
 layer is what a step takes longer than one with as many classes as images, which has the same backbone.
@@ -32,19 +32,22 @@ from partial_fc.utils.tables import markdown_table  # noqa: E402
 RANKS, BATCH = 2, 64
 TRAIN = ["bash", "pytorch/run.sh", "--dataset", "demo", "--loss", "cosface", f"batch_size={BATCH}"]
 WARMUP = 400  # updates; of the preset demo
-RATIOS = (1.0, 0.1)
-CLASSES = (1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 STEPS, LOGGED = 60, 10  # updates of a case, and between two speeds of it
 OPEN = "import sys; from partial_fc.data.face_records import FaceRecords; FaceRecords(sys.argv[1])"
 
 
 class Size(NamedTuple):
-    """How much is drawn, trained and timed."""
+    """How much is drawn, trained and timed: a training for each ratio, a step for each ratio and number of classes."""
 
     identities: int
     images: int
     updates: int
+    ratios: Sequence[float]
     classes: Sequence[int]
+
+
+FULL = Size(100_000, 10, 5_000, (1.0, 0.1), (1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000))
+QUICK = Size(2_000, 3, 20, (0.1,), (1_000,))
 
 
 def cost_of(*command: str | Path) -> str:
@@ -103,13 +106,13 @@ def step_seconds(classes: int, ratio: float) -> float:
     return RANKS * BATCH / float(np.median(speeds))
 
 
-def shares(classes: Sequence[int]) -> list[list[str]]:
+def shares(size: Size) -> list[list[str]]:
     """A row for each number of classes: step and share of the layer, for each ratio."""
     backbone = step_seconds(RANKS * BATCH, 1.0)
     rows = []
-    for count in classes:
+    for count in size.classes:
         row = [f"{count:,}"]
-        for ratio in RATIOS:
+        for ratio in size.ratios:
             seconds = step_seconds(count, ratio)
             row += [f"{1000 * seconds:.0f} ms", f"{max(0.0, 1 - backbone / seconds):.0%}"]
         rows.append(row)
@@ -121,24 +124,24 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "many", help="folder of the set (data/many)")
     parser.add_argument("--folder", type=Path, default=ROOT / "models" / "many", help="of the trainings (models/many)")
-    parser.add_argument("--quick", action="store_true", help="2,000 identities, and a few updates")
+    parser.add_argument("--quick", action="store_true", help="2,000 identities, one ratio and a few updates")
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse_args()
-    size = Size(2_000, 3, 20, CLASSES[:1]) if args.quick else Size(100_000, 10, 5_000, CLASSES)
+    size = QUICK if args.quick else FULL
     data, folder = args.data.resolve(), args.folder.resolve()
     print(f"{cpu_name()}, {RANKS} ranks of one thread", flush=True)
     print(
         "\n".join(markdown_table(["set", "seconds, most memory of a process"], costs_of_the_set(size, data))),
         flush=True,
     )
-    rows = [accuracy_of(ratio, size, data, folder / f"r{ratio:g}") for ratio in RATIOS]
+    rows = [accuracy_of(ratio, size, data, folder / f"r{ratio:g}") for ratio in size.ratios]
     heading = ["r", "accuracy", "TAR at FAR 1e-3", "images/s", "seconds", "MB of a rank"]
     print("\n".join(["", *markdown_table(heading, rows)]), flush=True)
-    heading = ["classes", *itertools.chain(*((f"step, r = {ratio:g}", "of it the layer") for ratio in RATIOS))]
-    print("\n".join(["", *markdown_table(heading, shares(size.classes))]))
+    heading = ["classes", *itertools.chain(*((f"step, r = {ratio:g}", "of it the layer") for ratio in size.ratios))]
+    print("\n".join(["", *markdown_table(heading, shares(size))]))
 
 
 if __name__ == "__main__":

@@ -39,10 +39,10 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
     claim = [TORCH / "python", "benchmarks/claim.py", "--quick", "--data", data, "--folder", tmp_path / "claim"]
     cases = ["--trainer", "random", "mxnet", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4"]
-    done = run(*claim, *cases, timeout=150)
+    done = run(*claim, *cases, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("| flip | 0.1 | 0.4 | 1 |") == 4  # two trainers, two kinds of typefaces
-    done = run(*claim, "--ratios", "0.1", "1", "--chart", tmp_path / "claim.png", timeout=150)
+    done = run(*claim, "--ratios", "0.1", "1", "--chart", tmp_path / "claim.png", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "claim.png").stat().st_size > 10000
     model = tmp_path / "claim-quick" / "torch-r1-seed0" / "backbone.onnx"
@@ -56,12 +56,12 @@ def test_many_identities(run, tmp_path):
     done = run(
         *(TORCH / "python", "benchmarks/many.py", "--quick"),
         *("--data", tmp_path / "many", "--folder", tmp_path / "models"),
-        timeout=150,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     first_cells = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
     assert first_cells[1:5] == ["| draw", "| size", "| open for the first time", "| open again"]
-    assert first_cells[5:] == ["| r", "| 1", "| 0.1", "| classes", "| 1,000"]
+    assert first_cells[5:] == ["| r", "| 0.1", "| classes", "| 1,000"]
 
 
 def test_the_set_names_what_is_missing(run, tmp_path):
