@@ -43,3 +43,12 @@ def target_logit(cosine: Array, margins: tuple[float, float, float], xp: ModuleT
     value = (1 - 2 * (turns % 2)) * xp.cos(angle) - 2 * turns - m3
     sine = xp.sqrt(xp.clip(1 - xp.square(cosine), MIN_SINE**2, 1.0))
     return value, m1 * xp.abs(xp.sin(angle)) / sine
+
+
+def check_threshold(interclass_filtering_threshold: float) -> None:
+    """Raises ValueError if the threshold, a cosine above which negatives are left out, is not in [0, 1)."""
+    if not 0 <= interclass_filtering_threshold < 1:
+        raise ValueError(
+            f"interclass_filtering_threshold={interclass_filtering_threshold}: expected a cosine from 0, which filters "
+            "nothing, to less than 1"
+        )

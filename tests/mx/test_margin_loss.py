@@ -46,3 +46,9 @@ def test_finite_where_feature_and_center_coincide(margins):
     for sign in (1, -1):
         for result in record(margins, sign * rows, rows.copy(), mx.nd.arange(4)):
             assert np.isfinite(result).all()
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0])
+def test_thresholds_that_are_no_cosines_are_refused(threshold):
+    with pytest.raises(ValueError, match=f"interclass_filtering_threshold={threshold}: expected a cosine from 0"):
+        MarginLoss(interclass_filtering_threshold=threshold)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.autograd.function import once_differentiable
 
-from partial_fc.layer.margins import target_logit
+from partial_fc.layer.margins import check_threshold, target_logit
 
 
 class CombinedMarginLoss(torch.nn.Module):
@@ -39,11 +39,7 @@ class CombinedMarginLoss(torch.nn.Module):
         straight_through: bool = False,
     ):
         super().__init__()
-        if not 0 <= interclass_filtering_threshold < 1:
-            raise ValueError(
-                f"interclass_filtering_threshold={interclass_filtering_threshold}: expected a cosine from 0, which "
-                "filters nothing, to less than 1"
-            )
+        check_threshold(interclass_filtering_threshold)
         self.margins = (m1, m2, m3)
         self.scale = s
         self.interclass_filtering_threshold = interclass_filtering_threshold
