@@ -195,6 +195,9 @@ SETTINGS = Schema(
     hints={
         "kept_mb": "its name is now 'logits_cache_mb'",
         "num_image": "remove it, the number of images is read from the data set",
+        "margin_list": "its name is 'margins'",
+        "verbose": "its name is 'verify_every'",
+        "dali": "remove it, all images are read by the same code",
     },
     alternatives=(
         {"num_epoch": 0, "max_update": None},

@@ -108,6 +108,8 @@ def test_help_has_the_defaults_of_the_trainer():
         ({"logits_cache_mb": -1}, "logits_cache_mb is -1, but must be at least 0"),
         ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
         ({"num_image": 5822653}, "unknown setting 'num_image': remove it, the number of images is read from the data"),
+        ({"margin_list": (1.0, 0.0, 0.4)}, "unknown setting 'margin_list': its name is 'margins'"),
+        ({"verbose": 2000}, "unknown setting 'verbose': its name is 'verify_every'"),
         ({"sample_rate": 0}, "sample_ratio is 0.0, but must be above 0 and at most 1"),
         ({"weight_decay": -1}, "wd is -1.0, but must be at least 0"),
         ({"max_update": -1}, "max_update is -1, but must be at least 0"),
