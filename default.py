@@ -285,7 +285,7 @@ def complete(settings):
 
 def absolute(path):
     """The path, where a relative one starts at the folder of this file and ``~`` is a home."""
-    return os.path.join(HERE, os.path.expanduser(path))
+    return os.path.normpath(os.path.join(HERE, os.path.expanduser(path)))
 
 
 def check_network(name, trainer):

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(ROOT))
 
 from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
 from examples.glyphs.evaluate import STUDENT, Figure, percent, with_margin  # noqa: E402
@@ -65,8 +65,15 @@ class Case(NamedTuple):
     def set_folder(self, data: Path) -> Path:
         return data if self.noise == "none" else data.with_name(f"{data.name}-{self.noise}")
 
+    def set_identity(self, data: Path) -> list[object]:
+        """What identifies the set: how it was drawn, and its noise."""
+        files = [data / "glyphs.json"]
+        if self.noise != "none":
+            files.append(self.set_folder(data) / "noise.json")
+        return [json.loads(file.read_text()) for file in files]
+
     def settings(self, seed: int, data: Path) -> dict[str, object]:
-        """The settings that differ between runs, and what identifies the set."""
+        """The settings that differ between runs."""
         folder = self.set_folder(data)
         properties = read_property(folder / "train.rec")
         if properties is None:
@@ -92,7 +99,7 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
     models = folder / f"{case.name}-seed{seed}"
     path = models / "claim.json"
     settings = case.settings(seed, data)
-    key = {"settings": settings, "arguments": arguments, "set": json.loads((data / "glyphs.json").read_text())}
+    key = {"settings": settings, "arguments": arguments, "set": case.set_identity(data)}
     if not path.exists() or json.loads(path.read_text())["key"] != key:
         command = [*COMMANDS[case.trainer], "--dataset", "glyphs", "--loss", "cosface", f"output={models}"]
         command += [f"{name}={value}" for name, value in settings.items()] + arguments
@@ -136,12 +143,12 @@ def differences(results: dict[Case, list[Result]]) -> list[list[str]]:
     """A row for each case beside its r = 1: the differences of the same probes, seeds averaged."""
     rows = []
     for case, runs in results.items():
-        full = results.get(case._replace(ratio=1.0), [])[: len(runs)]
+        full = results.get(case._replace(ratio=1.0))
         if case.ratio == 1 or not full:
             continue
         cells = []
         for kind, name in itertools.product(KINDS, ("tar", "rank1")):
-            hits = [np.mean([run.hits[f"{kind}_{name}"] for run in side], axis=0) for side in (runs[: len(full)], full)]
+            hits = [np.mean([run.hits[f"{kind}_{name}"] for run in side], axis=0) for side in (runs, full)]
             cells.append(percent(with_margin(full[0].hits[f"{kind}_labels"], hits[0] - hits[1])))
         rows.append([case.trainer, case.noise, f"{case.ratio:g}", f"{case.threshold:g}", str(len(full)), *cells])
     return rows

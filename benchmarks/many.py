@@ -124,14 +124,17 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "many", help="folder of the set (data/many)")
     parser.add_argument("--folder", type=Path, default=ROOT / "models" / "many", help="of the trainings (models/many)")
-    parser.add_argument("--quick", action="store_true", help="2,000 identities, one ratio and a few updates")
+    text = "2,000 identities, one ratio and a few updates, in DATA-quick and FOLDER-quick"
+    parser.add_argument("--quick", action="store_true", help=text)
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse_args()
     size = QUICK if args.quick else FULL
-    data, folder = args.data.resolve(), args.folder.resolve()
+    data, folder = (path.resolve() for path in (args.data, args.folder))
+    if args.quick:
+        data, folder = (path.with_name(f"{path.name}-quick") for path in (data, folder))
     print(f"{cpu_name()}, {RANKS} ranks of one thread", flush=True)
     print(
         "\n".join(markdown_table(["set", "seconds, most memory of a process"], costs_of_the_set(size, data))),

@@ -145,9 +145,9 @@ def main() -> int:
         print("\n".join(table(figures)))
         if args.out:
             arrays = {f"{kind}_{name}": array for kind, found in hits.items() for name, array in found.items()}
-            np.savez_compressed(args.out.with_suffix(".npz"), **arrays)
+            np.savez_compressed(f"{args.out}.npz", **arrays)
             plain = {kind: {name: list(figure) for name, figure in found.items()} for kind, found in figures.items()}
-            args.out.with_suffix(".json").write_text(json.dumps(plain, indent=1) + "\n")
+            Path(f"{args.out}.json").write_text(json.dumps(plain, indent=1) + "\n")
         return 0
 
     return run_command(run)

@@ -197,8 +197,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _likely_root(argv: list[str]) -> str:
     """The folder of the other ranks' status store, for a rank that cannot load its settings."""
-    given = [argument.split("=", 1)[1] for argument in argv if argument.startswith(("models_root=", "--models-root="))]
-    return os.path.expanduser((given or ["models"])[-1])
+    given = {"models_root": "models"}
+    for argument, following in zip(argv, [*argv[1:], ""]):
+        name, equals, value = argument.removeprefix("--").partition("=")
+        given[name.replace("-", "_")] = value if equals else following
+    root = os.path.dirname(os.path.normpath(given["output"])) if "output" in given else given["models_root"]
+    return os.path.expanduser(root)
 
 
 def _draw_demo(settings: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -99,6 +100,14 @@ def write_report(result: TrainingResult) -> None:
     results = _results(result)
     write_page(os.path.join(result.folder, "report.html"), results)
     write_curves(os.path.join(result.folder, CURVES), results)
+
+
+def try_report(result: TrainingResult) -> None:
+    """Writes the report, or a warning: the training goes on, and a file that is missing may be back at the next one."""
+    try:
+        write_report(result)
+    except (OSError, ValueError) as error:
+        logging.warning("the report of update %d was not written: %s", result.updates, error)
 
 
 def summarize(result: TrainingResult) -> dict[str, Any]:

@@ -83,20 +83,24 @@ def check_writable(folder: str, rank: int) -> None:
 def _refuse_running(log: str) -> None:
     # A RunFolder locks its log until the training ends.
     with open(log, "rb") as file:
-        if not _lock(file, fcntl.LOCK_SH):
-            folder = os.path.dirname(log)
-            raise OSError(f"another training is writing to {folder}: wait until it ends, or set output or models_root")
+        _lock(file, fcntl.LOCK_SH)
 
 
-def _lock(file, kind: int) -> bool:
-    """Locks a file; returns False if another process holds the lock. Without file locks every process succeeds."""
+def _lock(log, kind: int) -> None:
+    """Locks an open log. Without file locks every process succeeds.
+
+    Raises:
+        OSError: Another process holds the lock.
+    """
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        fcntl.flock(log, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        folder = os.path.dirname(log.name)
+        raise OSError(
+            f"another training is writing to {folder}: wait until it ends, or set output or models_root"
+        ) from error
     except OSError as error:
-        logging.warning("cannot lock %s (%s): a second training could write to it", file.name, error.strerror)
-    return True
+        logging.warning("cannot lock %s (%s): a second training could write to it", log.name, error.strerror)
 
 
 def _create(folder: str) -> None:
@@ -148,9 +152,7 @@ class RunFolder:
         main = self.rank == 0
         self._handlers = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
         if main:
-            log = logging.FileHandler(os.path.join(self.path, "training.log"), encoding="utf-8")
-            _lock(log.stream, fcntl.LOCK_EX)
-            self._handlers.append(log)
+            self._handlers.append(self._open_log())
             self.writer = self._open_writer(os.path.join(self.path, "tensorboard"))
             if _is_terminal():
                 columns = int(os.environ.get("COLUMNS", 0)) or 100
@@ -163,6 +165,15 @@ class RunFolder:
             handler.setFormatter(logging.Formatter(LOG_FORMAT if main else f"rank {self.rank}: %(message)s"))
             logger.addHandler(handler)
         return self
+
+    def _open_log(self) -> logging.FileHandler:
+        log = logging.FileHandler(os.path.join(self.path, "training.log"), encoding="utf-8")
+        try:
+            _lock(log.stream, fcntl.LOCK_EX)
+        except OSError:  # a training that was started at the same time
+            log.close()
+            raise
+        return log
 
     def __exit__(self, *error) -> None:
         if self.bar is not None:

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ from .epochs import iterate_epochs
 from .job_facts import job_facts, versions
 from .learning_rate import learning_rates
 from .log_lines import log_resume, log_start, log_summary, warn_missing
-from .results import TrainingResult, write_report, write_results
+from .results import TrainingResult, try_report, write_results
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, check_writable, output_folder, prepare_folder
 from .saving import onnx_metadata
@@ -104,7 +105,8 @@ def train(settings, framework: Framework) -> None:
     collectives.on_rank_zero("output", _prepare_folder, settings, folder, plan)
     collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
     _require_shared_folder(settings, folder, collectives)
-    with RunFolder(folder, collectives.rank, settings.max_update, plan.num_update, framework.open_writer) as run_folder:
+    progress = settings.max_update, plan.num_update
+    with closing(data), RunFolder(folder, collectives.rank, *progress, framework.open_writer) as run_folder:
         plan = resume.with_pretrained(plan, settings, framework)
         conventions = plan.conventions(framework.conventions)
         engine = framework.build_engine(settings, schedule, data, folder, conventions)
@@ -171,9 +173,9 @@ class Trainer:
             batch_size,
             writer,
             run_folder.bar,
-            engine,
-            settings.max_update,
-            lambda num_update: backbone_lr * schedule.factor(num_update),
+            engine=engine,
+            max_update=settings.max_update,
+            rate=lambda num_update: backbone_lr * schedule.factor(num_update),
         )
         self.verification = CallBackVerification(
             Embedder(engine, batch_size, settings.image_size, mirrored=settings.rand_mirror),
@@ -265,7 +267,7 @@ class Trainer:
             CallBackFinite(self.engine, self.settings.frequent),
             Timed(
                 self.log,
-                [self.verification, self._update_report, self.model_save, self.center_save, self.checkpoint],
+                [self.verification, self.model_save, self.center_save, self.checkpoint, self._update_report],
             ),
         ]
         if self.engine.draws_random_numbers:
@@ -282,7 +284,7 @@ class Trainer:
     def _update_report(self, param) -> None:
         """Writes the report after each verification but the last, so that a training that is killed leaves one."""
         if param.num_update % self.settings.verify_every == 0 and param.num_update < self.settings.max_update:
-            self.collectives.on_rank_zero("report", write_report, self._result())
+            self.collectives.on_rank_zero("report", try_report, self._result())
 
     def _write_results(self, result: TrainingResult) -> None:
         write_results(result)
@@ -319,9 +321,8 @@ class Trainer:
 
     def _sample_faces(self) -> np.ndarray:
         """(n, H, W, 3) uint8 faces on which the ONNX file is compared with the framework."""
-        for pairs in self.verification.embedder.pairs.values():
-            return pairs.decode(0, FACES, self.settings.image_size)
-        return self.data.sample(FACES)
+        pairs = next(iter(self.verification.embedder.pairs.values()), None)
+        return self.data.sample(FACES) if pairs is None else pairs.decode(0, FACES, self.settings.image_size)
 
     def _state(self) -> dict[str, Any]:
         """Returns the state of log and verification for a checkpoint, as JSON."""

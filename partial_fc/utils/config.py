@@ -271,7 +271,7 @@ def write_settings(path: str, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Reads a ``settings.json``; `Schema.merge` checks what is in it.
+    """Reads a ``settings.json``; `Schema.read` checks what is in it.
 
     Raises:
         SettingsError: The file cannot be read, or is not a JSON object.

@@ -31,7 +31,7 @@ class PartialFC_V2(ShardedCenters):
     all the same; PartialFC leaves them as they are. Do not wrap the layer in DistributedDataParallel.
 
     Args:
-        fp16: accepted; the layer computes in the type of ``weight``, also under autocast.
+        fp16: accepted; the layer computes in the type of ``weight``, float32 or float64, also under autocast.
         margin_loss, embedding_size, num_classes, sample_rate, arguments: see ShardedCenters; there is no ``folder`` and
             no ``on_host``.
     """

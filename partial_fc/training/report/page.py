@@ -6,7 +6,7 @@ import base64
 import hashlib
 from typing import Any
 
-from partial_fc.checkpoint import replace_file
+from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.text import plural
 
 from . import formatting, pictures, tables

@@ -130,7 +130,8 @@ class ShardedCenters(torch.nn.Module):
         """Zeros (L, E) float32: in a file, on the host, or on a device."""
         if self.files:
             return torch.from_numpy(self.files.file(0, field).rows)
-        return torch.zeros(self.num_local, self.embedding_size, device="cpu" if self._staging_device else device)
+        place = "cpu" if self._staging_device else device
+        return torch.zeros(self.num_local, self.embedding_size, dtype=torch.float32, device=place)
 
     @property
     def device(self) -> torch.device:
@@ -203,10 +204,16 @@ class ShardedCenters(torch.nn.Module):
 
         Raises:
             ValueError, TypeError, MissingPositiveError, FloatingPointError: on every rank, see ClassLayer.forward.
+            TypeError: ``weight`` was converted to another type than float32 or float64.
         """
         return _MeanLoss.apply(self._on_device(local_embeddings), self.weight, local_labels, self)
 
     def _on_device(self, features: torch.Tensor) -> torch.Tensor:
+        if self.weight.dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"the centers are {self.weight.dtype}, but must be float32 or float64: labels are sent in it. Set "
+                "layer_dtype for faster products"
+            )
         return features.to(self.device, self.weight.dtype)
 
     def _on_host(self, global_label: torch.Tensor) -> torch.Tensor:

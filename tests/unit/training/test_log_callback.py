@@ -1,12 +1,13 @@
 """The log line of a training, as users of the original trainers search for it."""
 
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from partial_fc.layer.loss_scale import LossScale
-from partial_fc.training.callbacks import BatchEndParam, CallBackLogging
+from partial_fc.training.callbacks import BatchEndParam, CallBackLogging, Timed
 
 
 def log_lines(caplog, updates=4, engine=None, **arguments):
@@ -60,3 +61,9 @@ def test_a_resumed_log_times_its_own_updates_only(caplog):
         resumed(BatchEndParam(6.0, 0, 4))
     (line,) = [record.message for record in caplog.records]
     assert "Loss 3.0000" in line and 900 < float(line.split()[1]) < 1001
+
+
+def test_a_checkpoint_after_a_verification_does_not_count_its_time():
+    log, states = CallBackLogging(100, 0, 1, 32), []
+    Timed(log, [lambda param: time.sleep(0.5), lambda param: states.append(log.state())])(BatchEndParam(1.0, 0, 1))
+    assert states[0]["seconds"] < 0.4

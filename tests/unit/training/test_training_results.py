@@ -11,7 +11,7 @@ from partial_fc.data.synthetic import encode_face
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.log_lines import log_resume, log_summary
 from partial_fc.training.loss_point import LossPoint
-from partial_fc.training.results import TrainingResult, summarize, write_report, write_results
+from partial_fc.training.results import TrainingResult, summarize, try_report, write_report, write_results
 from partial_fc.training.verification_history import PairFigures
 
 POINTS = [VerificationPoint(n, a, 0.01, 1.2, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0) for n, a in ((10, 0.8), (20, 0.7))]
@@ -62,6 +62,13 @@ def test_files(tmp_path):
     assert json.loads((tmp_path / "summary.json").read_text())["updates"] == 20
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "lfw.bin" in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_that_fails_does_not_end_the_training(tmp_path, caplog):
+    figures = PairFigures(np.array([0.5]), np.array([True]), 14.0, 0.95)
+    try_report(result(tmp_path, validation_sets={"val": str(tmp_path / "val.bin")}, figures={"val": figures}))
+    (record,) = caplog.records
+    assert record.message.startswith("the report of update 20 was not written: ") and "val.bin" in record.message
 
 
 def test_the_last_log_lines(caplog):
