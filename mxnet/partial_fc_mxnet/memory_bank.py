@@ -16,6 +16,7 @@ import mxnet as mx
 import numpy as np
 
 from partial_fc.checkpoint import SavedClasses, replace_file
+from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
 from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
 from partial_fc.layer.sampling import WeightIndexSampler
 
@@ -209,8 +210,7 @@ class MemoryBank:
                 self.centers.fill(number, field, saved.blocks(field, saved_classes, partial(_copied, rows)))
 
     def _files(self) -> list[str]:
-        names = ("centers", "centers_mom")
-        return [os.path.join(self.prefix, f"{self.rank}_{name}.param") for name in names]
+        return [os.path.join(self.prefix, name.format(self.rank)) for name in ORIGINAL_FILES]
 
     def _only_piece(self) -> Piece:
         pieces = self.centers.pieces

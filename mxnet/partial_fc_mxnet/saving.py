@@ -7,7 +7,9 @@ from functools import partial
 
 import mxnet as mx
 
-from partial_fc.training.saving import ONNX_NAME, SaveCallback, write_mxnet_model
+from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
+from partial_fc.checkpoint.mxnet_params import array_file_chunks
+from partial_fc.training.saving import ONNX_NAME, CenterSave, SaveCallback
 from partial_fc.utils.atomic_io import replace_file
 
 from . import collectives
@@ -62,15 +64,16 @@ class CallBackModelSave(SaveCallback):
     def _write(self, num_update: int, arg_params, aux_params) -> None:
         params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
         params.update({f"aux:{name}": array.asnumpy() for name, array in aux_params.items()})
-        write_mxnet_model(self.prefix, self.symbol.tojson(), params)
+        replace_file(f"{self.prefix}-symbol.json", [self.symbol.tojson().encode()])
+        replace_file(f"{self.prefix}-0000.params", array_file_chunks(params))
         if self.export is not None:
             # Last: if the export fails, MXNet's files are written and the previous ONNX file stays.
             content = self.export(arg_params, aux_params, num_update)
             replace_file(os.path.join(os.path.dirname(self.prefix), ONNX_NAME), [content])
 
 
-class CallBackCenterSave(SaveCallback):
-    """Saves the class centers of every rank (all-gather ``together.save_centers``).
+class CallBackCenterSave(CenterSave):
+    """Saves the class centers of every rank, see CenterSave.
 
     Args:
         memory_bank: MemoryBank of this rank.
@@ -79,5 +82,5 @@ class CallBackCenterSave(SaveCallback):
     """
 
     def __init__(self, memory_bank, frequent: int = 10000, with_momentum: bool = True):
-        save = partial(memory_bank.save, with_momentum)
-        super().__init__(frequent, lambda num_update: collectives.run_on_all_ranks("save_centers", save))
+        write = partial(memory_bank.save, with_momentum)
+        super().__init__(collectives.OF_PROCESS, frequent, write, memory_bank.prefix, ORIGINAL_FILES)

@@ -6,8 +6,8 @@ Shapes: C classes, L classes of one rank, E embedding, n requested classes.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from .arrays import open_rows
 from .layout import centers_file, momentum_file
 from .manifest import Manifest
 from .mxnet_params import saved_arrays
+from .rank_files import files_of_ranks
 
 Shards = Sequence[np.ndarray]
 
+# Files of the original trainer and of MemoryBank.save, {} is the rank.
+ORIGINAL_FILES = ("{}_centers.param", "{}_centers_mom.param")
 ROWS = 1024  # that are read from a file at a time
 
 
@@ -63,25 +66,37 @@ class SavedClasses:
         Raises:
             OSError, ValueError: A file is missing or damaged; names the file.
         """
-        weight, weight_mom = (_open_files(folder, kind) for kind in ("centers", "centers_mom"))
+        weight, weight_mom = ([_open_pieces(path) for path in files_of_ranks(folder, name)] for name in ORIGINAL_FILES)
         if not weight:
             raise FileNotFoundError(f"{folder} has no 0_centers.param: it needs <rank>_centers.param of all ranks")
         return cls.of_ranks(folder, weight, weight_mom)
 
     @classmethod
-    def of_ranks(cls, folder: str, weight: Shards, weight_mom: Shards) -> SavedClasses:
+    def of_ranks(cls, folder: str, weight: Sequence[Shards], weight_mom: Sequence[Shards]) -> SavedClasses:
         """Returns the centers and momentum of all ranks in order, read from a folder; no momentum means zeros.
 
+        Args:
+            folder: for messages.
+            weight, weight_mom: the shards of each rank.
+
         Raises:
-            ValueError: Their shapes differ; names the folder.
+            ValueError: They are not of one training; names the folder.
         """
-        if weight_mom and [len(array) for array in weight] != [len(array) for array in weight_mom]:
+        fix = "copy the files of all ranks of one training again"
+        rows, rows_mom = (_rows_of_ranks(arrays) for arrays in (weight, weight_mom))
+        if weight_mom and rows != rows_mom:
             raise ValueError(
-                f"{folder}: the files of centers and momentum have different numbers of rows; copy all of them again"
+                f"{folder}: the ranks' files of centers have {rows} rows, those of momentum {rows_mom}; {fix}"
             )
-        if len({array.shape[1] for array in (*weight, *weight_mom)}) > 1:
-            raise ValueError(f"{folder}: the files of centers have different embedding sizes; copy all of them again")
-        return cls(weight, weight_mom or None)
+        # Some ranks have one row more than others; those of the original MXNet trainer all have the same number.
+        if max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows:
+            raise ValueError(
+                f"{folder}: the ranks' files of centers have {rows} rows, so they are not all of one training; {fix}"
+            )
+        shards, shards_mom = (list(chain.from_iterable(arrays)) for arrays in (weight, weight_mom))
+        if len({array.shape[1] for array in (*shards, *shards_mom)}) > 1:
+            raise ValueError(f"{folder}: the files of centers have different embedding sizes; {fix}")
+        return cls(shards, shards_mom or None)
 
     def without_momentum(self) -> SavedClasses:
         """Returns the same centers with a momentum of zero, as a new training starts with."""
@@ -141,18 +156,8 @@ class SavedClasses:
                 yield row, values
 
 
-def _open_files(folder: str, kind: str) -> list[np.ndarray]:
-    """Opens the arrays in the files of all ranks, in order."""
-    ranks = sum(re.fullmatch(rf"\d+_{kind}\.param", name) is not None for name in os.listdir(folder))
-    pieces = [_open_pieces(os.path.join(folder, f"{rank}_{kind}.param")) for rank in range(ranks)]
-    rows = [sum(map(len, arrays)) for arrays in pieces]
-    # This trainer gives some ranks one row more than others, the original trainer gives all the same number.
-    if rows and (max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows):
-        raise ValueError(
-            f"{folder}: the ranks' files of {kind} have {rows} rows, so they are not all of one training; "
-            "copy all of them again"
-        )
-    return [array for arrays in pieces for array in arrays]
+def _rows_of_ranks(arrays: Sequence[Shards]) -> list[int]:
+    return [sum(map(len, shards)) for shards in arrays]
 
 
 def _open_pieces(path: str) -> list[np.ndarray]:

@@ -1,15 +1,13 @@
-"""Saving a backbone at regular updates."""
+"""Saving at regular updates, and the metadata of a saved backbone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from partial_fc.checkpoint.mxnet_params import array_file_chunks
+from partial_fc.checkpoint.rank_files import remove_files_of_other_ranks
+from partial_fc.distributed.collectives import Collectives
 from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.utils.atomic_io import replace_file
 
 from .callbacks import BatchEndParam
 
@@ -40,19 +38,35 @@ class SaveCallback:
             self._done = num_update
 
 
-def write_mxnet_model(prefix: str, symbol: str, params: Mapping[str, np.ndarray]) -> None:
-    """Writes ``<prefix>-symbol.json`` and ``<prefix>-0000.params``, which MXNet loads.
+class CenterSave(SaveCallback):
+    """Saves the class centers of every rank, and removes those of ranks that only an earlier, larger job had.
+
+    Collectives of a save: all-gathers ``together.save_centers`` and ``together.remove_centers``.
 
     Args:
-        prefix: folder and start of the file names.
-        symbol: the network as JSON.
-        params: ``arg:<name>`` and ``aux:<name>`` -> float32 array.
-
-    Raises:
-        OSError: A file cannot be written.
+        collectives: between the ranks.
+        frequent: updates between saves.
+        write: writes the files of this rank.
+        folder, names: of the files, with {} for the rank.
     """
-    replace_file(f"{prefix}-symbol.json", [symbol.encode()])
-    replace_file(f"{prefix}-0000.params", array_file_chunks(params))
+
+    def __init__(
+        self,
+        collectives: Collectives,
+        frequent: int,
+        write: Callable[[], None],
+        folder: str,
+        names: Sequence[str],
+    ):
+        super().__init__(frequent, self._save)
+        self._collectives, self._write, self._folder, self._names = collectives, write, folder, names
+
+    def _save(self, num_update: int) -> None:
+        self._collectives.run_on_all_ranks("save_centers", self._write)
+        # Together with the others they would look like the centers of more classes.
+        self._collectives.on_rank_zero(
+            "remove_centers", remove_files_of_other_ranks, self._folder, self._names, self._collectives.size
+        )
 
 
 def onnx_metadata(

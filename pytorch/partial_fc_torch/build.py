@@ -21,6 +21,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.training.bank_memory import require_bank_memory
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
+from partial_fc.training.saving import CenterSave
 from partial_fc.training.schedule import Schedule
 from partial_fc.utils.text import plural
 
@@ -28,11 +29,12 @@ from .backbones import Backbone, get_model
 from .collectives import OF_PROCESS, uses_gpu
 from .engine import TorchEngine
 from .image_data import DummyImages, ImageBatch, face_data
+from .layer.center_files import CENTER_FILES
 from .layer.margin_losses import CombinedMarginLoss
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
-from .saving import TorchCenterSave, TorchModelSave
+from .saving import TorchModelSave
 
 
 class TorchFramework:
@@ -226,8 +228,9 @@ class TorchFramework:
         folder: str,
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
-    ) -> tuple[TorchModelSave, TorchCenterSave]:
+    ) -> tuple[TorchModelSave, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers."""
         export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
         model_save = TorchModelSave(engine, folder, settings.save_every, export)
-        return model_save, TorchCenterSave(engine, settings.save_every)
+        write = engine.layer.save_params
+        return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, CENTER_FILES)

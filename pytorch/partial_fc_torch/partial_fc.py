@@ -15,7 +15,7 @@ from partial_fc.distributed.env import rank_info
 from partial_fc.layer.sampling import label_columns
 from partial_fc.layer.sgd import SGDParams
 
-from .layer.center_files import load_rows, save_rows
+from .layer.center_files import CENTER_FILES, load_rows, save_rows
 from .layer.center_gradients import DenseGradient, SGDUpdate
 from .layer.class_layer import Step, StepCenters
 from .layer.device import to_device
@@ -219,8 +219,8 @@ class PartialFC(ShardedCenters):
         self._staging.fetch_ahead(self._draw_ahead())
 
     def _files(self) -> dict[str, torch.Tensor]:
-        name = os.path.join(self._prefix, f"rank_{self.collectives.rank}_softmax_weight")
-        return {f"{name}.pt": self.weight, **({f"{name}_mom.pt": self.weight_mom} if self.sums_gradients else {})}
+        paths = [os.path.join(self._prefix, name.format(self.collectives.rank)) for name in CENTER_FILES]
+        return dict(zip(paths, [self.weight, self.weight_mom] if self.sums_gradients else [self.weight]))
 
     def _require_rank(self, rank: int | None, world_size: int | None) -> None:
         own = (self.collectives.rank, self.collectives.size)

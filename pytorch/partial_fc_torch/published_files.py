@@ -13,22 +13,21 @@ Shapes: L classes of a rank, E embedding.
 from __future__ import annotations
 
 import os
-import re
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from partial_fc.checkpoint import SavedClasses
+from partial_fc.checkpoint.rank_files import files_of_ranks
 from partial_fc.training.pretrained import Pretrained
 
-from .errors import error_message
+from .layer.center_files import CENTER_FILES, load_tensors
 from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
-CHECKPOINT, CENTERS, MOMENTUM = "checkpoint_gpu_{}.pt", "rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt"
+CHECKPOINT = "checkpoint_gpu_{}.pt"  # {} is the rank
 ENDINGS = (".pth", ".pt")
 
 
@@ -50,7 +49,7 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
         path = os.path.join(path, names[0])
     if not path.endswith(ENDINGS):
         return None
-    state = _load(path)
+    state = load_tensors(path)
     if isinstance(state, Mapping) and "state_dict_backbone" in state:
         state = state["state_dict_backbone"]
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
@@ -60,39 +59,24 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
 
 
 def _read_classes(folder: str) -> SavedClasses:
-    weight, weight_mom = (_rows_of_ranks(folder, name, lambda rows: rows) for name in (CENTERS, MOMENTUM))
+    weight, weight_mom = (
+        [_rows(path, lambda rows: rows) for path in files_of_ranks(folder, name)] for name in CENTER_FILES
+    )
     if not weight:
-        weight = _rows_of_ranks(folder, CHECKPOINT, lambda saved: saved["state_dict_softmax_fc"]["weight"])
+        of_rank = files_of_ranks(folder, CHECKPOINT)
+        weight = [_rows(path, lambda saved: saved["state_dict_softmax_fc"]["weight"]) for path in of_rank]
     if not weight:
-        names = f"{CENTERS.format(0)} or {CHECKPOINT.format(0)}"
+        names = f"{CENTER_FILES[0].format(0)} or {CHECKPOINT.format(0)}"
         raise ValueError(f"{folder} has no class centers, {names}: leave class_map empty, or copy those of all ranks")
     return SavedClasses.of_ranks(folder, weight, weight_mom)
 
 
-def _rows_of_ranks(folder: str, name: str, select) -> list[np.ndarray]:
-    """The rows (L, E) of each rank, mapped into memory where the file allows it."""
-    pattern = re.escape(name).replace(r"\{\}", r"\d+")
-    ranks = sum(re.fullmatch(pattern, each) is not None for each in os.listdir(folder))
-    return [_rows(os.path.join(folder, name.format(rank)), select) for rank in range(ranks)]
-
-
-def _rows(path: str, select) -> np.ndarray:
+def _rows(path: str, select: Callable[[Any], Any]) -> list[np.ndarray]:
+    """The rows (L, E) that ``select`` takes from a file."""
     try:
-        rows = select(_load(path))
+        rows = select(load_tensors(path))
     except (KeyError, TypeError):
         rows = None
     if not isinstance(rows, torch.Tensor) or rows.dim() != 2 or not rows.is_floating_point():
         raise ValueError(f"{path} has no tensor (classes, embedding size) of centers: copy the file again")
-    array: np.ndarray = rows.detach().float().numpy()
-    return array
-
-
-def _load(path: str) -> Any:
-    try:
-        # Files of PyTorch before 1.6 cannot be mapped.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except OSError:
-        raise
-    except Exception as error:  # of pickle, zipfile and torch, without a common base class
-        message = error_message(error).splitlines()[0]
-        raise ValueError(f"{path} is damaged, or contains other objects than tensors: {message}") from None
+    return [rows.detach().float().numpy()]

@@ -52,16 +52,3 @@ class TorchModelSave(SaveCallback):
         replace_file(os.path.join(self.folder, BACKBONE), [content.getbuffer()])
         # Last: if the export fails, the state_dict is written and the previous ONNX file stays.
         replace_file(os.path.join(self.folder, ONNX_NAME), [self.export(num_update)])
-
-
-class TorchCenterSave(SaveCallback):
-    """Saves the class centers of every rank (all-gather ``together.save_centers``).
-
-    Args:
-        engine: in training.
-        frequent: updates between saves.
-    """
-
-    def __init__(self, engine: TorchEngine, frequent: int):
-        run_on_all_ranks, save = engine.collectives.run_on_all_ranks, engine.layer.save_params
-        super().__init__(frequent, lambda num_update: run_on_all_ranks("save_centers", save))

@@ -1,4 +1,4 @@
-"""Files with the rows of one rank, bare tensors as arcface_torch writes them.
+"""Files of tensors, and those with the rows of one rank: bare tensors, as arcface_torch writes them.
 
 Shapes: L classes of this rank, E embedding.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import zipfile
+from typing import Any
 
 import torch
 
 from partial_fc.utils.atomic_io import replacing, sync_folder
 
 from ..errors import error_message
+
+CENTER_FILES = ("rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt")  # centers, momentum; {} is the rank
 
 
 def save_rows(path: str, rows: torch.Tensor) -> None:
@@ -30,21 +33,18 @@ def save_rows(path: str, rows: torch.Tensor) -> None:
 
 
 def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
-    """Maps a file with a tensor of this shape into memory; code in the file is never run.
+    """Maps a file with a tensor of this shape into memory.
 
     Raises:
         OSError: the file is missing or cannot be read.
-        ValueError: it holds something else.
+        ValueError: it is damaged or holds something else.
     """
     try:
-        # Files of PyTorch before 1.6 cannot be mapped.
-        rows = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        rows = load_tensors(path)
     except FileNotFoundError as error:
         raise OSError(
             f"no centers at {path}: this rank has not saved there; check prefix and the number of ranks"
         ) from error
-    except Exception as error:  # the reader of weights raises errors of almost any type for a broken file
-        raise OSError(f"cannot read {path}: {error_message(error).splitlines()[0]}") from error
     found = f"a tensor of shape {tuple(rows.shape)}" if isinstance(rows, torch.Tensor) else type(rows).__name__
     if not isinstance(rows, torch.Tensor) or rows.shape != shape:
         raise ValueError(
@@ -52,3 +52,20 @@ def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
             "ranks saved for the same classes and embedding_size"
         )
     return rows
+
+
+def load_tensors(path: str) -> Any:
+    """Returns the content of a file of torch.save, mapped into memory where the file allows it.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+        ValueError: it is damaged, or holds other objects than tensors and plain values. Their code is not run.
+    """
+    try:
+        # Files of PyTorch before 1.6 cannot be mapped.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except OSError:
+        raise
+    except Exception as error:  # of pickle, zipfile and torch, without a common base class
+        message = error_message(error).splitlines()[0]
+        raise ValueError(f"{path} is damaged, or contains other objects than tensors: {message}") from None

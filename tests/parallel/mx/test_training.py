@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from layer import MARGINS, Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
 
-from partial_fc_mxnet import MarginLoss, data_parallel, memory_bank
+from partial_fc_mxnet import CallBackCenterSave, MarginLoss, collectives, data_parallel, memory_bank
 from paths import ROOT
 
 STEPS = 20
@@ -112,3 +112,13 @@ def test_saved_centers_load_again(tmp_path):
         f"{hvd.rank()}_centers.param",
         f"{hvd.rank()}_centers_mom.param",
     ]
+
+
+@pytest.mark.parametrize("with_momentum", [False, True])
+def test_a_save_removes_the_files_of_ranks_of_a_larger_job(with_momentum, tmp_path):
+    folder = collectives.broadcast("folder", str(tmp_path))
+    collectives.on_rank_zero("earlier", (tmp_path / f"{hvd.size()}_centers.param").touch)
+    CallBackCenterSave(build_bank(7, 1.0, folder), with_momentum=with_momentum).save(1)
+    assert sorted(os.listdir(folder)) == sorted(
+        f"{rank}_centers{kind}.param" for rank in range(hvd.size()) for kind in ("", "_mom")[: 1 + with_momentum]
+    )

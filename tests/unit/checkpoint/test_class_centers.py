@@ -114,8 +114,11 @@ def rows(number, width=E):
         ({}, "has no 0_centers.param"),
         ({"0_centers": rows(4), "2_centers": rows(4)}, "cannot read .*/1_centers.param: No such file"),
         ({"1_centers": rows(4)}, "cannot read .*/0_centers.param: No such file"),
-        ({"0_centers": rows(4), "1_centers": rows(4), "0_centers_mom": rows(4)}, "different numbers of rows"),
-        ({"0_centers": rows(4), "0_centers_mom": rows(3)}, "different numbers of rows"),
+        (
+            {"0_centers": rows(4), "1_centers": rows(4), "0_centers_mom": rows(4)},
+            r"\[4, 4\] rows, those of momentum \[4\]",
+        ),
+        ({"0_centers": rows(4), "0_centers_mom": rows(3)}, r"\[4\] rows, those of momentum \[3\]"),
         ({"0_centers": rows(4), "1_centers": rows(4, E + 1)}, "different embedding sizes"),
         # Two ranks' over those of four: rows 7, 6 and of the earlier training 3, 3.
         (

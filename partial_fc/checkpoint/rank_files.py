@@ -1,0 +1,34 @@
+"""Files of all ranks in one folder, such as ``0_centers.param``, ``1_centers.param``, ..."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+
+def files_of_ranks(folder: str, name: str) -> list[str]:
+    """Returns the paths of the files of ranks 0, 1, ... up to the last one that has a file.
+
+    Args:
+        folder: that contains them; a file in between may be missing.
+        name: of the files, with {} for the rank.
+    """
+    return [os.path.join(folder, name.format(rank)) for rank in range(max(_ranks(folder, name), default=-1) + 1)]
+
+
+def remove_files_of_other_ranks(folder: str, names: Iterable[str], size: int) -> None:
+    """Removes the files of ranks that a job of ``size`` ranks does not have.
+
+    Raises:
+        OSError: A file cannot be removed.
+    """
+    for name in names:
+        for rank in _ranks(folder, name):
+            if rank >= size:
+                os.remove(os.path.join(folder, name.format(rank)))
+
+
+def _ranks(folder: str, name: str) -> list[int]:
+    pattern = re.compile(r"(0|[1-9]\d*)".join(map(re.escape, name.split("{}"))))
+    return [int(found[1]) for found in map(pattern.fullmatch, os.listdir(folder)) if found]
