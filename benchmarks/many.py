@@ -1,7 +1,7 @@
 """100,000 identities of drawn faces: the costs of the set, a short training, and where the layer takes most of a step.
 
     python benchmarks/many.py            # one hour on two cores, and 4 GB of disk; see docs/claim.md
-    python benchmarks/many.py --quick    # 2,000 identities, one ratio and a few updates
+    python benchmarks/many.py --quick    # 500 identities, one ratio and a few updates
 
 The PyTorch trainer with two ranks of one thread. A set that is in data/many is not drawn again. The share of the
 layer is what a step takes longer than one with as many classes as images, which has the same backbone.
@@ -32,22 +32,26 @@ from partial_fc.utils.tables import markdown_table  # noqa: E402
 RANKS, BATCH = 2, 64
 TRAIN = ["bash", "pytorch/run.sh", "--dataset", "demo", "--loss", "cosface", f"batch_size={BATCH}"]
 WARMUP = 400  # updates; of the preset demo
-STEPS, LOGGED = 60, 10  # updates of a case, and between two speeds of it
+LOGGED = 10  # updates between two speeds of a step, of which the first two are left out
 OPEN = "import sys; from partial_fc.data.face_records import FaceRecords; FaceRecords(sys.argv[1])"
 
 
 class Size(NamedTuple):
-    """How much is drawn, trained and timed: a training for each ratio, a step for each ratio and number of classes."""
+    """How much is drawn, trained and timed: a training for each ratio, a step for each ratio and number of classes.
+
+    ``updates`` is of a training, ``steps`` the number of timed updates of a case.
+    """
 
     identities: int
     images: int
     updates: int
     ratios: Sequence[float]
     classes: Sequence[int]
+    steps: int
 
 
-FULL = Size(100_000, 10, 5_000, (1.0, 0.1), (1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000))
-QUICK = Size(2_000, 3, 20, (0.1,), (1_000,))
+FULL = Size(100_000, 10, 5_000, (1.0, 0.1), (1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000), 60)
+QUICK = Size(500, 3, 20, (0.1,), (1_000,), 30)
 
 
 def cost_of(*command: str | Path) -> str:
@@ -95,10 +99,10 @@ def accuracy_of(ratio: float, size: Size, data: Path, folder: Path) -> list[str]
     return [f"{ratio:g}", *figures, *costs]
 
 
-def step_seconds(classes: int, ratio: float) -> float:
+def step_seconds(classes: int, ratio: float, steps: int) -> float:
     """Median seconds of a step on dummy images."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"num_classes": classes, "sample_ratio": ratio, "max_update": STEPS, "lr_steps": "[]"}
+        settings = {"num_classes": classes, "sample_ratio": ratio, "max_update": steps, "lr_steps": "[]"}
         silent = {"debug": True, "frequent": LOGGED, "checkpoint_every": 0, "val_targets": "[]", "baselines": False}
         train(Path(folder) / "run", *(f"{name}={value}" for name, value in {**settings, **silent}.items()))
         (run,) = read_runs([f"{folder}/run"])
@@ -108,12 +112,12 @@ def step_seconds(classes: int, ratio: float) -> float:
 
 def shares(size: Size) -> list[list[str]]:
     """A row for each number of classes: step and share of the layer, for each ratio."""
-    backbone = step_seconds(RANKS * BATCH, 1.0)
+    backbone = step_seconds(RANKS * BATCH, 1.0, size.steps)
     rows = []
     for count in size.classes:
         row = [f"{count:,}"]
         for ratio in size.ratios:
-            seconds = step_seconds(count, ratio)
+            seconds = step_seconds(count, ratio, size.steps)
             row += [f"{1000 * seconds:.0f} ms", f"{max(0.0, 1 - backbone / seconds):.0%}"]
         rows.append(row)
         print(" ".join(row), flush=True)
@@ -124,7 +128,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "many", help="folder of the set (data/many)")
     parser.add_argument("--folder", type=Path, default=ROOT / "models" / "many", help="of the trainings (models/many)")
-    text = "2,000 identities, one ratio and a few updates, in DATA-quick and FOLDER-quick"
+    text = "500 identities, one ratio and a few updates, in DATA-quick and FOLDER-quick"
     parser.add_argument("--quick", action="store_true", help=text)
     return parser.parse_args()
 

@@ -1,9 +1,9 @@
 """Reports of a training: report.html and curves.png for people, summary.json and curves.json for programs."""
 
+from .content import HardPair, Results, SetResult, write_summary
 from .curves_json import CURVES, write_curves
 from .curves_png import draw_curves
 from .page import write_page
-from .results import HardPair, Results, SetResult, write_summary
 from .roc import hardest_pairs, roc_curve
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import formatting
-from .results import Results
+from .content import Results
 from .scales import Scale, decades, linear
 from .svg import Chart, Mark, Series
 from .tables import BASELINES

@@ -16,7 +16,7 @@ import numpy as np
 from partial_fc.utils.atomic_io import replace_file
 
 from .charts import CURVE_CHARTS
-from .results import Results
+from .content import Results
 
 CURVES, SETTINGS = "curves.json", "settings.json"
 SERIES = tuple(curve.source for curve in CURVE_CHARTS)

@@ -11,8 +11,8 @@ from partial_fc.utils.text import plural
 
 from . import formatting, pictures, tables
 from .charts import charts
+from .content import Results
 from .markup import Markup, join, tag
-from .results import Results
 from .style import STYLE
 from .svg import figure
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from partial_fc.utils.text import plural
 
+from .content import HardPair, SetResult
 from .formatting import finite, is_measured
 from .markup import Markup, join, tag
-from .results import HardPair, SetResult
 
 MAX_PAIRS = 12  # of each kind and set
 MAX_BYTES = 8 << 20  # of all images of a page; those of the seven usual sets take about 1 MB

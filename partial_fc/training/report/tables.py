@@ -8,8 +8,8 @@ from typing import Any
 from partial_fc.evaluation.verification import VerificationPoint
 
 from . import formatting
+from .content import Results, SetResult
 from .markup import Markup, tag
-from .results import Results, SetResult
 
 MAX_ROWS = 100  # verifications in the table of a set
 BASELINES = {"raw_pixels": "raw pixels", "untrained": "untrained network"}
