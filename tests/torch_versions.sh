@@ -5,7 +5,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$here"
-export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 CUDA_VISIBLE_DEVICES=
+export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
+export PIP_COMPILE=0 PYTHONDONTWRITEBYTECODE=    # only what is imported is compiled, not all that pip unpacks
 oldest=$(sed -n 's/^torch>=\([0-9.]*\).*/\1/p' requirement.txt)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
