@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from .jpeg_header import UPRIGHT, read_jpeg_header
-from .transforms import JPEG_END, JPEG_START, decode_rgb
+from .transforms import JPEG_END, JPEG_START, decode, decode_rgb
 
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 OTHER_STARTS = (
@@ -98,13 +98,7 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
 
 def decode_bgr(data: bytes) -> np.ndarray:
     """Returns (H, W, 3) uint8 BGR, upright. Raises ValueError if the file cannot be decoded."""
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
-    except cv2.error:  # the header has an impossible size
-        image = None
-    if image is None:
-        raise ValueError(f"cannot be decoded ({len(data)} bytes)")
-    return image
+    return decode(data, cv2.IMREAD_COLOR)
 
 
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:

@@ -62,8 +62,13 @@ def decode_any_size(encoded: bytes) -> np.ndarray:
     # OpenCV fills the missing rows of a truncated JPEG with gray, in some versions without an error.
     if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:
         raise ValueError(f"is a JPEG truncated after {len(encoded)} bytes")
+    return decode(encoded, cv2.IMREAD_COLOR_RGB)
+
+
+def decode(encoded: bytes, flag: int) -> np.ndarray:
+    """Returns (H, W, 3) uint8 in the order of ``flag``, of cv2. Raises ValueError if the file cannot be decoded."""
     try:
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB) if encoded else None
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flag) if encoded else None
     except cv2.error:  # OpenCV's own limits, such as 2^30 pixels
         image = None
     if image is None:

@@ -24,7 +24,6 @@ class Collective(NamedTuple):
         name: given by the program.
         shape: of the result on rank 0.
         nbytes: of that result.
-        announced: when the first rank was ready, seconds.
         started: when all ranks were ready, seconds.
         ended: when it was done, seconds.
     """
@@ -33,7 +32,6 @@ class Collective(NamedTuple):
     name: str
     shape: tuple[int, ...]
     nbytes: int
-    announced: float
     started: float
     ended: float
 
@@ -63,6 +61,6 @@ def read_timeline(path: str | Path) -> list[Collective]:
             kind, _, name = names[number][len(PREFIX) :].partition(".")
             shape = tuple(json.loads(event["args"]["shape"]))
             nbytes = math.prod(shape) * np.dtype(event["args"]["dtype"]).itemsize
-            announced, started = times.pop(number)
-            collectives.append(Collective(kind, name, shape, nbytes, announced, started, event["ts"] / 1e6))
+            _, started = times.pop(number)
+            collectives.append(Collective(kind, name, shape, nbytes, started, event["ts"] / 1e6))
     return collectives

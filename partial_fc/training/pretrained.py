@@ -44,9 +44,7 @@ def pretrained_from_checkpoint(path: str, manifest: Manifest, with_classes: bool
 ReadFiles = Callable[[str, bool], Pretrained | None]
 
 
-def pretrained_from_files(
-    path: str, with_classes: bool, read_files: ReadFiles = lambda path, with_classes: None
-) -> Pretrained:
+def pretrained_from_files(path: str, with_classes: bool, read_files: ReadFiles) -> Pretrained:
     """Reads a file of the framework, or a ``.params`` file and the ``<rank>_centers.param`` of all ranks beside it.
 
     Args:

@@ -10,6 +10,7 @@ import argparse
 import numpy as np
 
 from partial_fc.checkpoint.class_map import map_names
+from partial_fc.data.tools.names import parse_names
 from partial_fc.utils.atomic_io import replace_file
 
 EXAMPLE = "old/identities.txt new/identities.txt map.txt"
@@ -34,11 +35,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _read_names(path: str) -> dict[str, int]:
     """Reads lines ``class<TAB>name`` as name -> class."""
-    with open(path, newline="\n", encoding="utf-8", errors="surrogateescape") as file:
-        lines = [line.rstrip("\n").split("\t", 1) for line in file]
-    if [line[0] for line in lines] != [str(number) for number in range(len(lines))] or any(len(x) < 2 for x in lines):
+    in_order = parse_names(path)
+    if in_order is None:
         raise ValueError(f"{path} must have lines 'class<TAB>name' in the order of the classes: give an identities.txt")
-    names = {line[1]: number for number, line in enumerate(lines)}
-    if len(names) != len(lines):
+    names = {name: number for number, name in enumerate(in_order)}
+    if len(names) != len(in_order):
         raise ValueError(f"{path} contains a name more than once, so classes cannot be mapped by name")
     return names

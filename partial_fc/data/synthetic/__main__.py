@@ -1,18 +1,15 @@
-"""Write the demo set of drawn faces, and optionally a contact sheet of them."""
+"""Writes the demo set of drawn faces; `partial-fc sets sheet` shows them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-import cv2
-import numpy as np
 from tqdm import tqdm
 
 from partial_fc.utils.cli import run_command, start
 
 from .dataset import IDENTITIES, IMAGES_PER_IDENTITY, SEED, ensure_demo
-from .draw import draw_face
 
 
 def main() -> int:
@@ -25,7 +22,6 @@ def main() -> int:
         "--images-per-identity", type=int, default=IMAGES_PER_IDENTITY, help=f"default: {IMAGES_PER_IDENTITY}"
     )
     parser.add_argument("--workers", type=int, default=None, help="number of processes (default: one per core)")
-    parser.add_argument("--sheet", type=Path, help="also write a contact sheet, a PNG with a row per person")
     args = parser.parse_args()
     return run_command(lambda: run(args))
 
@@ -46,20 +42,8 @@ def run(args: argparse.Namespace) -> int:
             workers=args.workers,
             progress=progress,
         )
-    if args.sheet:
-        write_sheet(args.sheet, args.seed)
     print(args.root)
     return 0
-
-
-def write_sheet(path: Path, seed: int, people: int = 10, pictures: int = 12) -> None:
-    """Writes a PNG with a row per person. Raises OSError if it cannot be written."""
-    rows = [
-        np.concatenate([draw_face(seed, person, image) for image in range(pictures)], 1) for person in range(people)
-    ]
-    done, data = cv2.imencode(".png", np.concatenate(rows)[:, :, ::-1])
-    assert done
-    path.write_bytes(data.tobytes())
 
 
 if __name__ == "__main__":

@@ -33,13 +33,21 @@ def read_names(rec_path: str | os.PathLike, identities: int) -> list[str] | None
     path = os.path.join(os.path.dirname(os.fspath(rec_path)), FILE)
     if not os.path.isfile(path):
         return None
-    with open(path, newline="\n", encoding="utf-8", errors="surrogateescape") as file:
-        lines = [line.rstrip("\n").split("\t", 1) for line in file]
-    if [line[0] for line in lines] != [str(label) for label in range(identities)] or any(len(x) < 2 for x in lines):
+    names = parse_names(path)
+    if names is None or len(names) != identities:
         raise ValueError(
             f"{path} must have one line 'label<TAB>name' for each of the {identities} identities, in order: fix or "
             "remove it"
         )
+    return names
+
+
+def parse_names(path: str) -> list[str] | None:
+    """Reads the names of a file by label, None if a line is not ``label<TAB>name`` with the label of its place."""
+    with open(path, newline="\n", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.rstrip("\n").split("\t", 1) for line in file]
+    if [line[0] for line in lines] != [str(label) for label in range(len(lines))] or any(len(x) < 2 for x in lines):
+        return None
     return [line[1] for line in lines]
 
 

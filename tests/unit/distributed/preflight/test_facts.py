@@ -97,7 +97,7 @@ CACHE = "anon 1\n{0}inactive_file 20000\n{0}active_file 7000\n"
             {
                 "memory/memory.limit_in_bytes": "500000",
                 "memory/memory.usage_in_bytes": "400000",
-                "memory/memory.stat": CACHE.format("total_") + CACHE.format(""),
+                "memory/memory.stat": CACHE.format("total_") + "inactive_file 1\nactive_file 1",
             },
             127_000,
             500_000,
