@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import mxnet as mx
 import numpy as np
 
-from partial_fc.checkpoint.torch_names import with_mxnet_names
+from partial_fc.checkpoint.torch_names import master_copy, with_mxnet_names
 from partial_fc.utils.text import some
 
 from .ops import module_arrays
@@ -114,6 +114,10 @@ class EngineMethods:
         backbone = module_arrays.backbone(self)
         arg_params, aux_params = backbone.get_params()
         arrays = self._named(arrays)
+        for name, own in arg_params.items():
+            master = master_copy(arrays, name) if own.dtype == np.float32 else None
+            if master is not None:  # from a training in float16
+                arrays[f"arg:{name}"] = master
         backbone.set_params(*[_select(arrays, kind, own) for kind, own in (("arg", arg_params), ("aux", aux_params))])
 
     def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
@@ -135,13 +139,11 @@ class EngineMethods:
                 continue  # such as SGD without momentum
             state = optimizer.create_state_multi_precision(index, weight)
             for place, array in _leaves(state):
-                key = f"state:{name}:{place}"
-                if place == "1" and f"state:{name}:" in arrays:  # float32 weights, from a training in float32
-                    key = f"arg:{name}"
-                elif key not in arrays:
-                    key = f"state:{name}:"
+                key = _state_key(arrays, name, place)
                 _copy(key, arrays, array)
                 unused.discard(key)
+            if weight.dtype == np.float32 and master_copy(arrays, name) is not None:
+                unused.discard(f"state:{name}:1")  # these weights themselves
             updater.states[index], updater.states_synced[index] = state, True
         if unused:
             raise ValueError(
@@ -150,7 +152,7 @@ class EngineMethods:
         optimizer.num_update = num_update
 
     def _named(self, arrays: Arrays) -> Arrays:
-        return with_mxnet_names(self.network, arrays) if self.network else arrays
+        return with_mxnet_names(self.network, arrays) if self.network else dict(arrays)
 
 
 def _leaves(state, place: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:
@@ -160,6 +162,17 @@ def _leaves(state, place: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:
     elif state is not None:
         for number, part in enumerate(state):
             yield from _leaves(part, f"{place}.{number}" if place else str(number))
+
+
+def _state_key(arrays: Arrays, name: str, place: str) -> str:
+    """The array for a place in the state of a parameter; other keys than its own are of a training in another dtype."""
+    if place == "1" and f"state:{name}:" in arrays:  # float32 weights, from a training in float32
+        return f"arg:{name}"
+    if place == "0" and f"state:{name}:" in arrays:  # momentum, from there
+        return f"state:{name}:"
+    if not place and master_copy(arrays, name) is not None:  # momentum, from a training in float16
+        return f"state:{name}:0"
+    return f"state:{name}:{place}"
 
 
 def _select(arrays: Arrays, kind: str, own: dict[str, mx.nd.NDArray]) -> dict[str, mx.nd.NDArray]:

@@ -55,7 +55,10 @@ def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     renamed: Arrays = {}
     for mxnet, key in names.items():
         kind, _, name = mxnet.partition(":")
-        renamed[f"{kind}:{key}"] = _master_copy(arrays, mxnet)
+        master = master_copy(arrays, name)
+        if master is None and f"state:{name}:1" in arrays:
+            raise ValueError("it holds the state of another optimizer than SGD: to take the weights, use --pretrained")
+        renamed[f"{kind}:{key}"] = arrays[mxnet] if master is None else master
         momentum = arrays.get(f"state:{name}:", arrays.get(f"state:{name}:0"))
         if momentum is not None:
             renamed[f"state:{key}:"] = momentum
@@ -102,11 +105,9 @@ def require_same_names(expected: Collection[str], names: Collection[str]) -> Non
         raise ValueError(f"it {' and '.join(problems)}: these are weights of another network")
 
 
-def _master_copy(arrays: Mapping[str, np.ndarray], mxnet: str) -> np.ndarray:
-    """The float32 weights of which ``arrays`` has float16 ones, or those in ``arrays``."""
-    array, master = arrays[mxnet], arrays.get(f"state:{mxnet.partition(':')[2]}:1")
-    if master is None:
-        return array
-    if not np.array_equal(master.astype(np.float16), array.astype(np.float16)):
-        raise ValueError("it holds the state of another optimizer than SGD: to take the weights, use --pretrained")
+def master_copy(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+    """Returns the float32 weights of a float16 parameter of MXNet, which its SGD keeps; None if there are none."""
+    array, master = arrays.get(f"arg:{name}"), arrays.get(f"state:{name}:1")
+    if array is None or master is None or not np.array_equal(master.astype(np.float16), array.astype(np.float16)):
+        return None
     return master

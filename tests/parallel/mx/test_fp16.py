@@ -299,6 +299,25 @@ def test_float16_goes_on_from_a_float32_training(tmp_path):
         np.testing.assert_array_equal(found[f"{name}1"], arrays[f"arg:{name.split(':')[1]}"])
 
 
+def test_float32_goes_on_from_a_float16_training(tmp_path):
+    """With the float32 weights, not those that were rounded."""
+    half, single = build(tmp_path), build(tmp_path, "float32")
+    half.loss_scale.scale = 128.0
+    for batch in batches(3):
+        step(half, batch)
+    arrays = half.parameters()
+    single.set_weights({**arrays, **half.statistics()})
+    single.set_optimizer(arrays, 3)
+    found = single.parameters()
+    halved = [name for name in found if f"{name}0" in arrays]
+    assert len(halved) == 2 and not any(name.endswith((":0", ":1")) for name in found)
+    for name in halved:
+        np.testing.assert_array_equal(found[name], arrays[f"{name}0"])
+        weight = f"arg:{name.split(':')[1]}"
+        np.testing.assert_array_equal(found[weight], arrays[f"{name}1"])
+        assert (found[weight] != arrays[weight]).any()
+
+
 def test_a_training_continues_from_its_state(tmp_path):
     first, second, data = build(tmp_path), build(tmp_path), batches(8)
     for batch in data[:7]:  # some are skipped
