@@ -22,13 +22,50 @@ class Entry(NamedTuple):
     sha256: str
 
 
+class FileWriter:
+    """An open file for programs that write their content themselves, such as ``torch.save``.
+
+    Args:
+        descriptor: of the file.
+        alive: called every few MB, to report that the process is making progress.
+    """
+
+    def __init__(self, descriptor: int, alive: Callable[[], None]):
+        self._descriptor, self._alive = descriptor, alive
+        self._digest, self._size, self._unsynced = hashlib.sha256(), 0, 0
+
+    def write(self, data: Chunk) -> int:
+        """Writes all of ``data``, C-contiguous and of any size; returns its number of bytes."""
+        before = self._size
+        for part in _parts(data):
+            self._alive()
+            self._digest.update(part)
+            _write_part(self._descriptor, part)
+            self._size, self._unsynced = self._size + len(part), self._unsynced + len(part)
+            if self._unsynced >= SYNC_INTERVAL:
+                self._sync()
+        return self._size - before
+
+    def flush(self) -> None:
+        """Does nothing: there is no buffer."""
+
+    def finish(self) -> Entry:
+        """Waits until the content is on the disk; returns its size and SHA-256."""
+        self._sync()
+        return Entry(self._size, self._digest.hexdigest())
+
+    def _sync(self) -> None:
+        os.fsync(self._descriptor)  # a full disk may be reported only here
+        self._unsynced = 0
+
+
 def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
     """Writes a file and waits until it is on the disk.
 
     Args:
         path: is overwritten; after an error the incomplete file stays.
         chunks: the content, C-contiguous buffers of any size.
-        alive: called every few MB, to report that the process is making progress.
+        alive: see FileWriter.
 
     Returns:
         Size and SHA-256 of what was written.
@@ -36,24 +73,7 @@ def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = l
     Raises:
         OSError: the file could not be written completely; names the path and the reason.
     """
-    digest, size, unsynced = hashlib.sha256(), 0, 0
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
-            for part in _parts(chunks):
-                alive()
-                digest.update(part)
-                size, unsynced = size + len(part), unsynced + len(part)
-                _write(descriptor, part)
-                if unsynced >= SYNC_INTERVAL:
-                    os.fsync(descriptor)
-                    unsynced = 0
-            os.fsync(descriptor)  # a full disk may be reported only here
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
-    return Entry(size, digest.hexdigest())
+    return _write(path, _writes(chunks), alive)
 
 
 def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
@@ -62,10 +82,36 @@ def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] =
     Raises:
         OSError: as write_file; an older file at `path` is unchanged.
     """
+    return replace_file_by(path, _writes(chunks), alive)
+
+
+def replace_file_by(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
+    """As replace_file, but ``write(file)`` writes the content."""
     with replacing(path) as temporary:
-        entry = write_file(temporary, chunks, alive)
+        entry = _write(temporary, write, alive)
     sync_folder(os.path.dirname(path) or ".")
     return entry
+
+
+def _write(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            file = FileWriter(descriptor, alive)
+            write(file)
+            return file.finish()
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
+
+
+def _writes(chunks: Iterable[Chunk]) -> Callable[[FileWriter], None]:
+    def write(file: FileWriter) -> None:
+        for chunk in chunks:
+            file.write(chunk)
+
+    return write
 
 
 @contextmanager
@@ -90,15 +136,14 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-def _parts(chunks: Iterable[Chunk]) -> Iterable[memoryview]:
-    for chunk in chunks:
-        view = memoryview(chunk)
-        if view.nbytes:
-            view = view.cast("B")
-        for start in range(0, view.nbytes, PART):
-            yield view[start : start + PART]
+def _parts(chunk: Chunk) -> Iterator[memoryview]:
+    view = memoryview(chunk)
+    if view.nbytes:
+        view = view.cast("B")
+    for start in range(0, view.nbytes, PART):
+        yield view[start : start + PART]
 
 
-def _write(descriptor: int, part: memoryview) -> None:
+def _write_part(descriptor: int, part: memoryview) -> None:
     while len(part):  # a full disk takes the first bytes, and reports an error at the next call
         part = part[os.write(descriptor, part) :]

@@ -6,6 +6,7 @@ Shapes: B local batch, R ranks, C classes, L classes of this rank, S sampled cla
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -176,8 +177,9 @@ class PartialFC(ShardedCenters):
         """
         os.makedirs(self._prefix, exist_ok=True)
         self.synchronize()
-        for path, rows in self._files().items():
-            save_rows(path, rows)
+        with self.files.sequential_access() if self.files else nullcontext():
+            for path, rows in self._files().items():
+                save_rows(path, rows, self.collectives.report_progress)
 
     def load_params(self) -> None:
         """Reads the files that `save_params` wrote on this rank with the same number of ranks.
@@ -206,6 +208,8 @@ class PartialFC(ShardedCenters):
             self._staging.fetch_ahead(self._draw_ahead())
         on_host = self._on_host(labels)
         rows = self._staging.take(self.sample(on_host).numpy())
+        if not len(rows.classes):
+            return StepCenters(rows.weight, None, torch.full_like(labels, -1), rows)
         order = np.argsort(rows.classes)
         column = label_columns(on_host.numpy(), rows.classes[order], self.class_start)
         columns = to_device(np.where(column < 0, -1, order[column]), labels.device)

@@ -112,6 +112,27 @@ def test_an_error_leaves_the_centers_as_they_are():
     assert layer.step(features, labels)[1].isfinite()
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # a maximum over no center at all
+def test_a_sample_without_a_center():
+    layers = [build(False), build(True)]
+    for layer in layers:
+        layer.requires_positives = False
+        layer.sample = lambda labels: torch.arange(0)
+    assert_same(*layers, 2, **TOLERANCE)
+
+
+def test_a_state_dict_has_the_last_update_and_replaces_rows_that_were_fetched_ahead():
+    layer, loaded = build(True), build(True)
+    for batch in batches(3):
+        layer.step(*batch)
+    state = {name: array.clone() for name, array in layer.state_dict().items()}
+    loaded.step(*next(batches(1)))
+    loaded._staging._ahead.result()
+    loaded.load_state_dict(state)
+    loaded.sampler.restore(layer.sampler.state())
+    assert_same(layer, loaded, 2, **TOLERANCE)
+
+
 def test_saving_and_loading_use_the_last_update(tmp_path):
     layer = build(True, prefix=str(tmp_path))
     for batch in batches(3):

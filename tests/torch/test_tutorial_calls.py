@@ -1,5 +1,7 @@
 """PartialFC with the calls of the tutorial's train.py, and its files."""
 
+import errno
+import os
 import pickle
 import subprocess
 import sys
@@ -96,6 +98,24 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="weight_mom.pt is damaged, or contains other objects"):
             build(tmp_path, resume=True)
+
+
+def test_saving_reports_progress_and_the_reason_of_an_error(tmp_path, monkeypatch):
+    saved, calls = build(tmp_path), []
+    monkeypatch.setattr(type(saved.collectives), "report_progress", lambda self: calls.append(self))
+    saved.save_params()
+    assert calls
+    before = (tmp_path / "rank_0_softmax_weight.pt").read_bytes()
+
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="cannot write .*rank_0_softmax_weight.pt.*No space left on device"):
+        saved.save_params()
+    monkeypatch.undo()
+    assert (tmp_path / "rank_0_softmax_weight.pt").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["rank_0_softmax_weight.pt", "rank_0_softmax_weight_mom.pt"]
 
 
 def test_files_that_cannot_be_written_are_an_error(tmp_path):

@@ -5,31 +5,35 @@ Shapes: L classes of this rank, E embedding.
 
 from __future__ import annotations
 
-import os
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from partial_fc.utils.atomic_io import replacing, sync_folder
+from partial_fc.utils.atomic_io import replace_file_by
 
 from ..errors import error_message
 
 CENTER_FILES = ("rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt")  # centers, momentum; {} is the rank
 
 
-def save_rows(path: str, rows: torch.Tensor) -> None:
+def save_rows(path: str, rows: torch.Tensor, alive: Callable[[], None]) -> None:
     """Writes rows (L, E), from any device.
+
+    Args:
+        path: of the file.
+        rows: see above.
+        alive: called every few MB.
 
     Raises:
         OSError: the file cannot be written; an older file at ``path`` is unchanged.
     """
     try:
-        with replacing(path) as temporary:
-            torch.save(rows.detach().cpu(), temporary)
-    except (OSError, RuntimeError) as error:  # PyTorch raises RuntimeErrors, also for a full disk
-        raise OSError(f"cannot write {path}: {error}") from error
-    sync_folder(os.path.dirname(path) or ".")
+        replace_file_by(path, partial(torch.save, rows.detach().cpu()), alive)
+    except RuntimeError as error:  # when PyTorch ends a file of which a part could not be written
+        raise OSError(f"cannot write {path}: {error.__context__ or error}") from error
 
 
 def load_rows(path: str, shape: torch.Size) -> torch.Tensor:

@@ -150,7 +150,8 @@ class ShardedCenters(torch.nn.Module):
     def synchronize(self) -> None:
         """Waits until ``weight`` and its momentum hold the last update.
 
-        With ``on_host``, and with ``folder`` and a GPU, call it before they are read outside of a step.
+        With ``on_host``, and with ``folder`` and a GPU, call it before they are read outside of a step; ``state_dict``
+        does. Write to them with `fill` or ``load_state_dict``: the step may have copies of rows for the next one.
         """
         if self._staging:
             self._staging.synchronize()
@@ -159,6 +160,14 @@ class ShardedCenters(torch.nn.Module):
         if self._staging:
             raise ValueError("the centers are on the host: the layer cannot move to another device or type")
         return super()._apply(*arguments, **options)
+
+    def _load_from_state_dict(self, *arguments):
+        self._forget_copies()
+        super()._load_from_state_dict(*arguments)
+
+    def _save_to_state_dict(self, *arguments):
+        self.synchronize()
+        super()._save_to_state_dict(*arguments)
 
     def fill(self, field: str, rows: torch.Tensor, blocks: Blocks) -> None:
         """Writes consecutive rows of "weight" or "weight_mom", see paced."""
