@@ -16,7 +16,7 @@ from partial_fc.distributed.consistency import arrays_digest
 
 from .engine import Engine, Framework
 from .pretrained import Pretrained, ReadFiles, pretrained_from_checkpoint, pretrained_from_files
-from .run_folder import begin_run, begun_by
+from .run_folder import CHECKPOINTS, begin_run, begun_by
 from .saved_training import SavedTraining
 
 AUTO, SAME = "auto", "same"  # values of the settings resume and class_map
@@ -104,7 +104,7 @@ def find_checkpoint(settings, folder: str, run: str, collectives: Collectives) -
 
 def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
     """Returns the checkpoints of a training whose output folder is ``folder``."""
-    return CheckpointFolder(os.path.join(folder, "checkpoints"), settings.checkpoints_kept)
+    return CheckpointFolder(os.path.join(folder, CHECKPOINTS), settings.checkpoints_kept)
 
 
 def take_ownership(folder: str, run: str, checkpoints: CheckpointFolder, resumed_update: int | None) -> None:

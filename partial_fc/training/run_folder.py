@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from os.path import exists
 from typing import Protocol
 
 from tqdm import tqdm
 
 from partial_fc.utils.atomic_io import replace_file
 
-_OWNER = ".run"
+CHECKPOINTS = "checkpoints"  # folder in the output folder
+_LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
@@ -24,22 +27,25 @@ def output_folder(settings) -> str:
     return settings.output or os.path.join(settings.models_root, name)
 
 
-def prepare_folder(folder: str, keep: bool) -> None:
+def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
     """Creates the output folder; renames one that holds an earlier training, with the time when that ended.
 
     Args:
         folder: output folder.
         keep: whether to continue in the folder as it is.
+        inputs: paths that this training is going to read.
 
     Raises:
         OSError: The folder cannot be created, or a running training writes to it.
+        ValueError: An input is in a folder that has to be renamed.
     """
-    log = os.path.join(folder, "training.log")
-    if os.path.exists(log):
-        _refuse_running(log)
-        if not keep:
-            ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(log)))
-            os.rename(folder, f"{folder}.{ended}")
+    _refuse_running(folder)
+    # Any of them: a user may have removed the log, and checkpoints of two trainings must not mix.
+    traces = [path for path in (os.path.join(folder, name) for name in (_LOG, _OWNER, CHECKPOINTS)) if exists(path)]
+    if traces and not keep:
+        _refuse_inputs_inside(folder, inputs)
+        ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(traces[0])))
+        os.rename(folder, f"{folder}.{ended}")
     _create(folder)
 
 
@@ -80,27 +86,39 @@ def check_writable(folder: str, rank: int) -> None:
         ) from error
 
 
-def _refuse_running(log: str) -> None:
-    # A RunFolder locks its log until the training ends.
-    with open(log, "rb") as file:
-        _lock(file, fcntl.LOCK_SH)
+def _refuse_inputs_inside(folder: str, inputs: Iterable[str]) -> None:
+    inside = os.path.join(os.path.realpath(folder), "")
+    for path in inputs:
+        if os.path.join(os.path.realpath(path), "").startswith(inside):
+            raise ValueError(
+                f"{path} is in the output folder, but {folder} has an earlier training and would be renamed: set "
+                "another output or models_root"
+            )
 
 
-def _lock(log, kind: int) -> None:
-    """Locks an open log. Without file locks every process succeeds.
+def _refuse_running(folder: str) -> None:
+    # A RunFolder locks it until the training ends.
+    path = os.path.join(folder, _LOCK)
+    if exists(path):
+        with open(path, "rb") as file:
+            _lock(file, fcntl.LOCK_SH)
+
+
+def _lock(file, kind: int) -> None:
+    """Locks an open file. Without file locks every process succeeds.
 
     Raises:
         OSError: Another process holds the lock.
     """
     try:
-        fcntl.flock(log, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        folder = os.path.dirname(log.name)
+        folder = os.path.dirname(file.name)
         raise OSError(
             f"another training is writing to {folder}: wait until it ends, or set output or models_root"
         ) from error
     except OSError as error:
-        logging.warning("cannot lock %s (%s): a second training could write to it", log.name, error.strerror)
+        logging.warning("cannot lock %s (%s): a second training could write beside it", file.name, error.strerror)
 
 
 def _create(folder: str) -> None:
@@ -147,12 +165,14 @@ class RunFolder:
         self.writer: ScalarWriter | None = None
         self._open_writer = open_writer
         self._handlers: list[logging.Handler] = []
+        self._open_files = contextlib.ExitStack()
 
     def __enter__(self) -> RunFolder:
         main = self.rank == 0
         self._handlers = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
         if main:
-            self._handlers.append(self._open_log())
+            self._lock_folder()
+            self._handlers.append(logging.FileHandler(os.path.join(self.path, _LOG), encoding="utf-8"))
             self.writer = self._open_writer(os.path.join(self.path, "tensorboard"))
             if _is_terminal():
                 columns = int(os.environ.get("COLUMNS", 0)) or 100
@@ -166,14 +186,11 @@ class RunFolder:
             logger.addHandler(handler)
         return self
 
-    def _open_log(self) -> logging.FileHandler:
-        log = logging.FileHandler(os.path.join(self.path, "training.log"), encoding="utf-8")
-        try:
-            _lock(log.stream, fcntl.LOCK_EX)
-        except OSError:  # a training that was started at the same time
-            log.close()
-            raise
-        return log
+    def _lock_folder(self) -> None:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(os.path.join(self.path, _LOCK), "a"))
+            _lock(file, fcntl.LOCK_EX)  # fails if a training was started at the same time
+            self._open_files = stack.pop_all()
 
     def __exit__(self, *error) -> None:
         if self.bar is not None:
@@ -183,6 +200,7 @@ class RunFolder:
         for handler in self._handlers:
             logging.getLogger().removeHandler(handler)
             handler.close()
+        self._open_files.close()
 
 
 class _StdoutHandler(logging.Handler):

@@ -119,7 +119,8 @@ def train(settings, framework: Framework) -> None:
 
 
 def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
-    prepare_folder(folder, plan.keep_folder)
+    inputs = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
+    prepare_folder(folder, plan.keep_folder, [path for path in inputs if path not in ("", resume.SAME)])
     checkpoint_folder(settings, folder).clean()
 
 

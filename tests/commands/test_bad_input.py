@@ -163,8 +163,8 @@ def test_a_network_the_images_are_too_small_for(run, settings, faces, tmp_path):
 def test_a_second_training_into_the_same_folder_is_refused(run, program, settings, tmp_path):
     folder = tmp_path / "models" / "small-arcface-demo"
     folder.mkdir(parents=True)
-    with open(folder / "training.log", "w") as log:
-        fcntl.flock(log, fcntl.LOCK_EX)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         refused(run, program, *settings, message=f"another training is writing to {folder}")
     assert folder.exists()
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import default
-from partial_fc.training.run_folder import RunFolder, output_folder
+from partial_fc.training.run_folder import RunFolder, output_folder, prepare_folder
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,39 @@ def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
             open_folder().__enter__()
     with open_folder():  # the refused one holds nothing
         pass
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An output folder with a file."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "backbone.pth").touch()
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("trace", ["training.log", ".run", "checkpoints"])
+def test_a_folder_of_an_earlier_training_is_renamed(folder, trace):
+    """Also one without its log: a new training would remove its own checkpoints as older than those in the folder."""
+    (folder / trace).mkdir() if trace == "checkpoints" else (folder / trace).touch()
+    prepare_folder(str(folder), True, [])
+    assert (folder / trace).exists()
+    prepare_folder(str(folder), False, [str(folder.with_name("other"))])
+    assert list(folder.iterdir()) == []
+    (renamed,) = folder.parent.glob("out.*")
+    assert sorted(path.name for path in renamed.iterdir()) == sorted([trace, "backbone.pth"])
+
+
+@pytest.mark.parametrize("given", ["out", "out/", "out/backbone.pth", "link/backbone.pth", "out/map/../backbone.pth"])
+def test_what_the_training_reads_is_not_renamed(folder, given, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    (folder / "map").mkdir()
+    (folder.parent / "link").symlink_to(folder)
+    (folder.parent / "out2").mkdir()
+    prepare_folder("out", False, [given])  # no earlier training
+    (folder / "training.log").touch()
+    with pytest.raises(
+        ValueError, match=f"{given} is in the output folder, but out has an earlier training .*: set an"
+    ):
+        prepare_folder("out", False, ["out2", given])
+    prepare_folder("out", True, [given])
+    assert (folder / "backbone.pth").exists()
