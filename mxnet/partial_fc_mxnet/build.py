@@ -114,9 +114,8 @@ class MXNetFramework:
 
     def build_dummies(self, settings) -> DummyIter:
         """Builds an iterator over dummy batches of the same shapes as the training data."""
-        rank, size = self.collectives.rank, self.collectives.size
-        shape = _shape(settings)
-        return DummyIter(settings.batch_size, shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size)
+        sizes = settings.batch_size, _shape(settings), DUMMY_BATCHES, settings.num_classes
+        return DummyIter(*sizes, settings.seed, self.collectives.rank)
 
     def read_pretrained(self, path: str, with_classes: bool) -> None:
         """Returns None: partial_fc reads MXNet's files without MXNet."""

@@ -133,7 +133,6 @@ class DummyIter(DummyData[mx.io.DataBatch], mx.io.DataIter):
         num_classes: C.
         seed: Seed of images and labels.
         rank: Rank of this process.
-        size: R.
 
     Raises:
         ValueError: An argument is out of range.
@@ -147,11 +146,10 @@ class DummyIter(DummyData[mx.io.DataBatch], mx.io.DataIter):
         num_classes: int = 10000,
         seed: int = 0,
         rank: int = 0,
-        size: int = 1,
     ):
         check_shape(data_shape)
         mx.io.DataIter.__init__(self, batch_size)
-        DummyData.__init__(self, (batch_size, *data_shape), batches, num_classes, seed, rank, size, self._batch)
+        DummyData.__init__(self, (batch_size, *data_shape), batches, num_classes, seed, rank, self._batch)
         self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
         self._data = mx.nd.array(self.pixels, dtype="float32")
 

@@ -141,12 +141,11 @@ class DummyData(BatchIterator[Batch]):
         num_classes: C.
         seed: of images and labels.
         rank: rank of this process.
-        size: R.
         make_batch: labels (B,) int64 -> batch.
 
     Attributes:
         pixels: (B, 3, H, W) uint8, the images of every batch.
-        cursor: position in the data.
+        cursor: position in the data, in batches: it holds for any number of ranks and any batch size.
 
     Raises:
         ValueError: an argument is out of range.
@@ -161,7 +160,6 @@ class DummyData(BatchIterator[Batch]):
         num_classes: int,
         seed: int,
         rank: int,
-        size: int,
         make_batch: Callable[[np.ndarray], Batch],
     ):
         batch_size = shape[0]
@@ -169,7 +167,7 @@ class DummyData(BatchIterator[Batch]):
             if value <= 0:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.batch_size, self.num_classes = batch_size, num_classes
-        self.cursor = Cursor(batches * batch_size * size, batch_size * size)
+        self.cursor = Cursor(batches, 1)
         self._key, self._make_batch = (seed, rank), make_batch
         self.pixels = np.random.default_rng(self._key).integers(0, 256, shape, dtype=np.uint8)
 
@@ -183,7 +181,7 @@ class DummyData(BatchIterator[Batch]):
         Raises:
             StopIteration: at the end of the epoch.
         """
-        number = self.cursor.current()[1] // self.cursor.global_batch
+        number = self.cursor.current()[1]
         self.cursor.advance()
         # The constant separates this stream from that of the negative classes, which is seeded by (seed, rank) too.
         labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, (self.batch_size,))
@@ -194,7 +192,7 @@ class DummyData(BatchIterator[Batch]):
         self.cursor.reset()
 
     def state(self) -> dict:
-        """Returns the epoch and the number of images handed out to all ranks together."""
+        """Returns the epoch and, as ``images``, the number of batches handed out."""
         return self.cursor.state()
 
     def restore(self, state: dict) -> None:

@@ -143,9 +143,8 @@ class TorchFramework:
     def build_dummies(self, settings) -> DummyImages:
         """Builds dummy batches of the same shapes as the training data."""
         shape = (settings.batch_size, 3, settings.image_size, settings.image_size)
-        rank, size = self.collectives.rank, self.collectives.size
-        pinned = self.device.type == "cuda"
-        return DummyImages(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, size, pinned)
+        rank, pinned = self.collectives.rank, self.device.type == "cuda"
+        return DummyImages(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, pinned)
 
     def build_engine(self, settings, schedule: Schedule, data, folder: str, conventions: Conventions) -> TorchEngine:
         """Builds the engine, with the same initial parameters on every rank; its centers are saved to ``folder``.

@@ -53,7 +53,6 @@ class DummyImages(DummyData[ImageBatch]):
         num_classes: C.
         seed: of images and labels.
         rank: rank of this process.
-        size: R.
         pinned: see face_data.
     """
 
@@ -64,10 +63,9 @@ class DummyImages(DummyData[ImageBatch]):
         num_classes: int,
         seed: int,
         rank: int,
-        size: int,
         pinned: bool,
     ):
-        super().__init__(shape, batches, num_classes, seed, rank, size, self._batch)
+        super().__init__(shape, batches, num_classes, seed, rank, self._batch)
         images = torch.from_numpy(self.pixels)
         self._images = images.pin_memory() if pinned else images
 

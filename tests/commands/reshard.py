@@ -17,7 +17,7 @@ def main(classes, out, source=None):
     hvd.init()
     bank = build_bank(classes, 0.5, "")
     module, params = build_module(bank, MarginLoss((1.0, 0.3, 0.1), 8.0, E))
-    data = DummyIter(2, (3, 2, 2), 3, classes, 0, hvd.rank(), hvd.size())
+    data = DummyIter(2, (3, 2, 2), 3, classes, 0, hvd.rank())
     saved = SavedTraining.newest(CheckpointFolder(source, 1), module.collectives) if source else None
     checkpoint = CallBackCheckpoint(module, CheckpointFolder(out, 1), frequent=0)
     # A resumed training has no update left to do.

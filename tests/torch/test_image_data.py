@@ -64,7 +64,7 @@ def test_resuming_from_any_batch_continues_with_the_next_images(rec):
 
 
 def dummies(rank=0, seed=1, classes=10**8):
-    return DummyImages((64, 3, 4, 4), 50, classes, seed, rank, 2, pinned=False)
+    return DummyImages((64, 3, 4, 4), 50, classes, seed, rank, pinned=False)
 
 
 def test_dummy_labels_spread_over_all_classes_and_differ_between_ranks():

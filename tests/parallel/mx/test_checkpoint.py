@@ -45,7 +45,7 @@ class Training(SmallTraining):
         sgd = MemoryBankSGDOptimizer(centers, 1 / (batch * size))
         self.engine = SampleDistributeModule(symbol(width), MarginLoss((1.0, 0.3, 0.1), 8.0, width), bank, sgd)
         self.params = dict(learning_rate=0.1, lr_scheduler=backbone, momentum=momentum, rescale_grad=1 / batch)
-        self.data = DummyIter(batch, SHAPE, EPOCH, classes, seed, rank, size)
+        self.data = DummyIter(batch, SHAPE, EPOCH, classes, seed, rank)
         self.losses = []
 
     def prepare(self):
@@ -129,20 +129,16 @@ def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(fol
     checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(Training, folder)
 
 
-@pytest.mark.parametrize(
-    "batch, epoch, images", [(2, 0, 10), (6, 1, 6)]
-)  # after 8 of 12 images, 6 more do not fit in the epoch
-def test_another_batch_size_resumes_at_the_same_image(folder, batch, epoch, images):
+@pytest.mark.parametrize("batch", [2, 6])
+def test_dummy_images_resume_at_another_batch_size(folder, batch):
     Training(batch=4).fit(2, folder, every=100)
-    training = Training(batch=batch)
-    training.data = DummyIter(batch, SHAPE, 12 // batch, CLASSES, 0, hvd.rank(), hvd.size())
-    seen = []
+    training, seen = Training(batch=batch), []
     training.fit(
         3,
         saved=SavedTraining.newest(folder, collectives.OF_PROCESS),
         callbacks=[lambda param: seen.append(training.engine.data_state)],
     )
-    assert seen[0] == {"epoch": epoch, "images": images * hvd.size()}
+    assert seen == [{"epoch": 0, "images": 3}]
 
 
 def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(folder):

@@ -28,7 +28,7 @@ def build(autocast, **arguments):
 
 
 def batches(steps):
-    data = DummyImages((BATCH, *SHAPE), steps, CLASSES, 0, RANK, SIZE, pinned=False)
+    data = DummyImages((BATCH, *SHAPE), steps, CLASSES, 0, RANK, pinned=False)
     return [data.next() for _ in range(steps)]
 
 

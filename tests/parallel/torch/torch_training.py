@@ -5,7 +5,7 @@ Shapes: E embedding.
 
 import torch
 from torch import nn
-from torch_layer import LR, RANK, SIZE, E, build
+from torch_layer import LR, RANK, E, build
 
 from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, SmallTraining
 from partial_fc.training.trainer import run_updates
@@ -40,7 +40,7 @@ class Training(SmallTraining):
 
     def __init__(self, classes=CLASSES, momentum=0.9, width=E, **arguments):
         self.engine = build_engine(small_backbone(width), classes, 0.5, momentum, width=width, **arguments)
-        self.data = DummyImages((BATCH, *SHAPE), EPOCH, classes, 0, RANK, SIZE, pinned=False)
+        self.data = DummyImages((BATCH, *SHAPE), EPOCH, classes, 0, RANK, pinned=False)
         self.losses = []
 
     def run(self, callbacks, steps, saved):
