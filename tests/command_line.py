@@ -1,6 +1,12 @@
-"""The command partial-fc in this process."""
+"""The command partial-fc, in this process or in one of its own."""
+
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
 
 from partial_fc.__main__ import main
+from paths import with_root
 
 
 def exit_code(*words):
@@ -9,3 +15,29 @@ def exit_code(*words):
         return main(list(map(str, words)))
     except SystemExit as ended:
         return ended.code
+
+
+def start(*words, **options):
+    """Runs `partial-fc WORDS` in a process of its own, in the current folder; returns it with what it printed."""
+    command = [sys.executable, "-m", "partial_fc", *map(str, words)]
+    return subprocess.run(command, env=with_root(), capture_output=True, text=True, timeout=60, **options)
+
+
+@contextmanager
+def interruptible(*command, **options):
+    """A program that Ctrl-C ends, killed at the end; it shows its errors in a pipe."""
+    child = subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        env=with_root(),
+        stderr=subprocess.PIPE,
+        text=True,
+        # Processes in the background of a shell ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()

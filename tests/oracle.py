@@ -7,6 +7,15 @@ import math
 
 import numpy as np
 
+# Name of a loss -> (m1, m2, m3)
+MARGINS = {
+    "arcface": (1.0, 0.5, 0.0),
+    "cosface": (1.0, 0.0, 0.4),
+    "sphereface": (1.5, 0.0, 0.0),
+    "combined": (0.9, 0.4, 0.15),
+    "past_pi": (2.0, 1.0, 0.1),
+}
+
 
 def psi(angle):
     """cos up to pi, then the falling continuation (-1)^k cos(angle) - 2k."""

@@ -1,13 +1,12 @@
 """One rank fails: all processes end within ten seconds, and the rank is named once, with what it did."""
 
 import subprocess
-import sys
 
 import pytest
 from conftest import slow
 from groups import checkpoints_in, run_with_fault
 
-from paths import ROOT
+from command_line import start
 
 FAST = 10  # seconds
 HANG = 3  # step_timeout for a rank that hangs, seconds
@@ -35,8 +34,7 @@ def check(outcome, message, code=1, allowed=FAST):
 def check_checkpoints(models):
     """Complete checkpoints are undamaged."""
     (folder,) = models.glob("*/checkpoints")
-    command = [sys.executable, "-m", "partial_fc", "checkpoints", "check", str(folder)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    result = start("checkpoints", "check", folder)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

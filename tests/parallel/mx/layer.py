@@ -96,15 +96,6 @@ def all_ranks(array, name):
     return np.concatenate(hvd.allgather_object(array, name=name)) if hvd.size() > 1 else array
 
 
-MARGINS = {
-    "arcface": (1.0, 0.5, 0.0),
-    "cosface": (1.0, 0.0, 0.4),
-    "sphereface": (1.5, 0.0, 0.0),
-    "combined": (0.9, 0.4, 0.15),
-    "past_pi": (2.0, 1.0, 0.1),
-}
-
-
 class OnlyForward:
     """A custom loss with only the textbook method."""
 

@@ -3,8 +3,9 @@
 import horovod.mxnet as hvd
 import numpy as np
 import pytest
-from layer import MARGINS, Batches, E, G, OnlyForward, build_module, fit, random_batches
+from layer import Batches, E, G, OnlyForward, build_module, fit, random_batches
 
+from oracle import MARGINS
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc_mxnet import MarginLoss, MemoryBank
 from partial_fc_mxnet.layer import center_storage

@@ -6,9 +6,10 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import MARGINS, D, all_ranks, build_bank
+from layer import D, all_ranks, build_bank
 
 from benchmarks.textbook_mxnet import TextbookModule
+from oracle import MARGINS
 from partial_fc_mxnet import MarginLoss, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler
 
 STEPS, CLASSES, EMBEDDING, BATCH = 20, 600, 64, 24

@@ -7,8 +7,9 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import MARGINS, Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
+from layer import Batches, OnlyForward, all_ranks, build_bank, build_module, fit, random_batches
 
+from oracle import MARGINS
 from partial_fc_mxnet import CallBackCenterSave, MarginLoss, collectives, data_parallel, memory_bank
 from paths import ROOT
 

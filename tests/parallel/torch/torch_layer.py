@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, linear, normalize
 
+from oracle import MARGINS
 from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2
 from partial_fc_torch.collectives import OF_PROCESS
 
@@ -16,14 +17,6 @@ G, E = 6, 4
 RANK, SIZE = OF_PROCESS.rank, OF_PROCESS.size
 LOCAL = slice(RANK * (G // SIZE), (RANK + 1) * (G // SIZE))  # this rank's rows of a global batch
 LR = 0.1
-
-MARGINS = {
-    "arcface": (1.0, 0.5, 0.0),
-    "cosface": (1.0, 0.0, 0.4),
-    "sphereface": (1.5, 0.0, 0.0),
-    "combined": (0.9, 0.4, 0.15),
-    "past_pi": (2.0, 1.0, 0.1),
-}
 
 
 def build(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, **arguments):

@@ -1,21 +1,17 @@
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from checkpoint_files import write_checkpoint
 
+from command_line import start
 from partial_fc.checkpoint import read_class_map
 from partial_fc.data.tools.names import write_names
-from paths import ROOT
 
 
 def command(*words, code=0):
     """What it prints; an error is one line."""
-    environment = {**os.environ, "PYTHONPATH": ROOT}
-    words = [sys.executable, "-m", "partial_fc", "checkpoints", *map(str, words)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    done = start("checkpoints", *words)
     assert done.returncode == code, done.stderr
     assert len(done.stderr.splitlines()) == (1 if code and not done.stdout else 0), done.stderr
     return done.stdout + done.stderr

@@ -1,16 +1,12 @@
 """partial-fc compare: output against a slow reference, and precedence of thresholds."""
 
-import os
-import subprocess
-import sys
-
 import cv2
 import numpy as np
 import pytest
 
+from command_line import start
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face
-from paths import ROOT
 from tiny_onnx import TinyModel
 
 
@@ -40,13 +36,7 @@ def run(*arguments):
 
 
 def test_end_to_end(place):
-    done = subprocess.run(
-        [sys.executable, "-m", "partial_fc", "compare", "a.png", "b.png", "--model", str(place)],
-        env={**os.environ, "PYTHONPATH": ROOT},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = start("compare", "a.png", "b.png", "--model", place)
     assert (done.returncode, done.stderr) == (0, "")
     distance, similarity = slow_distance()
     assert done.stdout == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"

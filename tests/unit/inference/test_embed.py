@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
+from command_line import interruptible
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc.inference.index import read_index
@@ -201,23 +202,12 @@ def test_zero_and_nonfinite_embeddings_are_refused(place, capsys):
 
 def test_ctrl_c_leaves_no_files(place):
     os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it, so the command blocks
-    child = subprocess.Popen(
-        [sys.executable, "-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx"],
-        env={**os.environ, "PYTHONPATH": ROOT},
-        stderr=subprocess.PIPE,
-        text=True,
-        # Processes in the background of a shell ignore SIGINT.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
+    with interruptible("-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx") as child:
         deadline = time.time() + 30
         while not any(name.startswith(".partial_fc-") for name in os.listdir(place)) and time.time() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=30)
-    finally:
-        child.kill()
-        child.wait()
     assert (child.returncode, errors) == (130, "interrupted\n")
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

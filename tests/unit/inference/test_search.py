@@ -1,19 +1,16 @@
 """partial-fc search: the ranking in a folder and in an index against a slow reference."""
 
 import os
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
 
-from command_line import exit_code
+from command_line import exit_code, start
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference import search
 from partial_fc.inference.index import Index, read_index
-from paths import ROOT
 from tiny_onnx import TinyModel
 
 PEOPLE = 6
@@ -49,24 +46,7 @@ def run(*arguments):
 
 
 def test_end_to_end(place):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "partial_fc",
-            "search",
-            "query.png",
-            "faces",
-            "--model",
-            str(place),
-            "--top",
-            "3",
-        ],
-        env={**os.environ, "PYTHONPATH": ROOT},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = start("search", "query.png", "faces", "--model", place, "--top", "3")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == slow_ranking()[:4]
 

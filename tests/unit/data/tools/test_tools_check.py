@@ -3,15 +3,15 @@
 import os
 import re
 import struct
-import subprocess
-import sys
 from collections import Counter
+from functools import partial
 
 import cv2
 import numpy as np
 import pytest
 from damaged_set import IMAGES, lines_of, offsets_of, overwrite, problems, rewrite, write_lines, write_sound_set
 
+from command_line import start
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, pack
 from partial_fc.data.tools.check import SetCheck
@@ -189,10 +189,7 @@ def test_records_the_index_does_not_list(rec):
 
 
 def test_the_command(rec):
-    def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc", "sets", "check", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
+    run = partial(start, "sets", "check")
     for key in (4, 10, 14, 1):  # images whose size is read first; libpng and libjpeg print warnings
         overwrite(rec, offsets_of(rec)[key] + 32 + 700, bytes(range(256)) * 4)
     messy = run(rec)

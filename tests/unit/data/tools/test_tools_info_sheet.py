@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
+from functools import partial
 
 import cv2
 import numpy as np
 import pytest
 
+from command_line import start
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.recordio.format import RecordHeader, RecordWriter, pack, unpack
 from partial_fc.data.recordio.reader import RecordReader
@@ -85,10 +85,7 @@ def test_the_bins_cover_every_count():
 
 
 def test_the_info_command(small):
-    def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc", "sets", "info", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
+    run = partial(start, "sets", "info")
     done = run(small, "--json")
     assert (done.returncode, done.stderr) == (0, "") and json.loads(done.stdout)["num_classes"] == 4
     with open(os.path.join(small, "train.rec"), "r+b") as file:  # inside the first JPEG: libjpeg prints a line
@@ -142,10 +139,7 @@ def test_damaged_images_are_crossed_out(small, tmp_path):
 
 
 def test_the_sheet_command(small, tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc", "sets", "sheet", small, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
+    run = partial(start, "sets", "sheet", small)
     out = str(tmp_path / "sheet.png")
     done = run(out, "--labels", "2,1", "--images", "2")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}: 2 identities: 2, 1\n", "")

@@ -2,13 +2,13 @@
 
 import os
 import struct
-import subprocess
-import sys
+from functools import partial
 
 import cv2
 import numpy as np
 import pytest
 
+from command_line import start
 from partial_fc.data.encoding import ImageOptions, encode_for_set
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.jpeg_header import read_jpeg_header
@@ -195,11 +195,7 @@ def test_a_tree_without_identities_is_refused(tmp_path, name):
 def test_the_command(tree, tmp_path):
     """Exit codes, what is printed, and that a set is only replaced with --force."""
     out = str(tmp_path / "set")
-
-    def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc", "sets", "pack", tree, out, "--workers", "2", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
+    run = partial(start, "sets", "pack", tree, out, "--workers", "2")
     refused = run()
     assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "instead of 112x112" in refused.stderr
     done = run("--size", "16")

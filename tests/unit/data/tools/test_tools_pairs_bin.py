@@ -2,14 +2,14 @@
 
 import os
 import pickle
-import subprocess
-import sys
+from functools import partial
 from itertools import combinations
 
 import cv2
 import numpy as np
 import pytest
 
+from command_line import start
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
@@ -170,10 +170,7 @@ def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
 
 
 def test_the_command(tree, tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc", "sets", "bin", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
+    run = partial(start, "sets", "bin")
     out = str(tmp_path / "val.bin")
     drawn = ["--folder", tree, "--num-pairs", "40", "--size", "16", "--workers", "2"]
     done = run(out, *drawn)

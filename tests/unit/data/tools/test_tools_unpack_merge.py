@@ -2,13 +2,13 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
 
+from command_line import start
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.recordio.format import RecordHeader, RecordWriter, pack
@@ -17,10 +17,8 @@ from partial_fc.data.tools.merge import merge_sets
 from partial_fc.data.tools.names import folder_names, read_names, write_names
 from partial_fc.data.tools.pack import pack_tree
 from partial_fc.data.tools.unpack import unpack_set
-from paths import ROOT
 
 PEOPLE = [[encode_face(1, person, image) for image in range(2 + person)] for person in range(3)]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 JP2 = b"\0\0\0\x0cjP  \r\n\x87\n"
 FILES = ("train.rec", "train.idx", "property", "identities.txt")
 
@@ -181,10 +179,7 @@ def blocked(out):
 
 
 def test_the_commands(small, tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "partial_fc", "sets", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=ENVIRONMENT)
-
+    run = partial(start, "sets", cwd=tmp_path)
     merged = run("merge", "both", "small", "small")
     assert (merged.returncode, merged.stdout, merged.stderr) == (0, "both: 18 images of 6 identities\n", "")
     unpacked = run("unpack", "both/train.rec", "tree")

@@ -5,8 +5,6 @@ import csv
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 
@@ -16,7 +14,7 @@ import pytest
 from ijb_files import edit, slow_embedding, write_model, write_protocol
 from test_ijb_alignment import umeyama
 
-from command_line import exit_code
+from command_line import exit_code, interruptible
 from partial_fc.evaluation.ijb.command import add_arguments, embedding_options
 from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
 from partial_fc.evaluation.ijb.evaluate import evaluate
@@ -224,21 +222,11 @@ def test_ctrl_c(place, tmp_path):
     pipe.unlink()
     os.mkfifo(pipe)
     paths = ["--model-root", f"{place[0]}/model", "--image-path", str(root), "--result-dir", str(tmp_path / "out")]
-    child = subprocess.Popen(
-        [sys.executable, os.path.join(ROOT, "onnx_ijbc.py"), *paths, "--batch-size", "4"],
-        stderr=subprocess.PIPE,
-        text=True,
-        # Processes in the background of a shell ignore SIGINT.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
+    with interruptible(ROOT / "onnx_ijbc.py", *paths, "--batch-size", "4") as child:
         with open(opened_by_reader(pipe), "wb") as file:
             child.send_signal(signal.SIGINT)
             file.write(image)  # the interrupt takes effect only after the blocking read returns
         _, error = child.communicate(timeout=30)
-    finally:
-        child.kill()
-        child.wait()
     assert (child.returncode, error) == (130, "interrupted\n")
     assert os.listdir(tmp_path / "out") == []
 
