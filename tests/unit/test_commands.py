@@ -14,7 +14,7 @@ from partial_fc.__main__ import TREE
 from partial_fc.utils import cli
 from partial_fc.utils.cli import Group
 from partial_fc.utils.process_pool import usable_cores
-from paths import ROOT
+from paths import ROOT, with_root
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
 # What Python has on Linux and not on macOS, by its documentation.
@@ -114,7 +114,7 @@ for found in pkgutil.walk_packages(partial_fc.__path__, "partial_fc."):
     except ModuleNotFoundError as error: assert not error.name.startswith("partial_fc."), error
     print(found.name)
 """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = with_root()
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "partial_fc.evaluation.ijb.command" in done.stdout.split()

@@ -3,7 +3,6 @@
 The marker `world_size` restricts a test to some numbers of ranks.
 """
 
-import faulthandler
 import os
 import sys
 
@@ -11,47 +10,32 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from parallel_hooks import end_if_failed, limited, select, silence
 from partial_fc_torch.collectives import OF_PROCESS
 
 torch.set_num_threads(1)
 if "RANK" in os.environ:
     dist.init_process_group("gloo")
 RANK, SIZE = OF_PROCESS.rank, OF_PROCESS.size
-# If a test fails on one rank, the other ranks wait in a collective. They exit after this time.
-TIMEOUT = 120  # seconds
 
 
 def pytest_collection_modifyitems(config, items):
-    selected, deselected = [], []
-    for item in items:
-        marker = item.get_closest_marker("world_size")
-        (selected if marker is None or SIZE in marker.args else deselected).append(item)
-    config.hook.pytest_deselected(items=deselected)
-    items[:] = selected
+    select(config, items, SIZE)
 
 
 @pytest.fixture(autouse=True)
 def time_limit():
-    faulthandler.dump_traceback_later(TIMEOUT, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+    yield from limited()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
-    """Reports a failure on any rank and ends the job, because the other ranks would wait for this one."""
-    if report.failed and SIZE > 1:
-        print(f"\nrank {RANK} of {SIZE}: {report.nodeid} failed\n{report.longreprtext}", file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+    end_if_failed(report, RANK, SIZE)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Only rank 0 reports passed tests; a failed test is reported by the rank on which it failed."""
-    if RANK != 0:
-        sys.stdout = open(os.devnull, "w")
+    silence(RANK)
 
 
 @pytest.hookimpl(trylast=True)

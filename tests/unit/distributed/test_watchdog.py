@@ -1,6 +1,5 @@
 """The thread that ends a rank where its main thread cannot, in plain processes without MPI."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 from partial_fc.distributed.env import RankInfo
 from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.watchdog import State, Watchdog
-from paths import ROOT
+from paths import with_root
 
 LIMIT = 60  # seconds, for a process that hangs
 BEGIN = """
@@ -41,7 +40,7 @@ def rank(tmp_path):
 
     def start(lines, number=0, size=1):
         command = [sys.executable, "-c", BEGIN + lines, str(tmp_path), str(number), str(size)]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = with_root()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         processes.append(subprocess.Popen(command, env=env, **pipes))
         return processes[-1]

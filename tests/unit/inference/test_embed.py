@@ -14,7 +14,7 @@ from command_line import interruptible
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc.inference.index import read_index
-from paths import ROOT
+from paths import with_root
 from tiny_onnx import TinyModel
 
 NAMES = ["a.jpg", "b/1.png", "b/2.jpg", "b/deep/3.JPG", "c.webp", "d.jpg", "e.jpg"]
@@ -53,7 +53,7 @@ def run(*arguments):
 def test_end_to_end_without_mxnet(place):
     done = subprocess.run(
         [sys.executable, "-c", RUN, "faces", "--model", str(place)],
-        env={**os.environ, "PYTHONPATH": ROOT},
+        env=with_root(),
         capture_output=True,
         text=True,
         timeout=60,

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from partial_fc.data.synthetic.draw import encode_face
-from paths import ROOT
+from paths import with_root
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def packing(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-m", "partial_fc", "sets", "pack", "tree", "out", "--workers", "2"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ROOT},
+        env=with_root(),
         stderr=subprocess.PIPE,
         start_new_session=True,
         text=True,

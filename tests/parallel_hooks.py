@@ -1,0 +1,40 @@
+"""What pytest does on every rank of tests/parallel: the hooks of both trainers."""
+
+import faulthandler
+import os
+import sys
+
+# If a test fails on one rank, the other ranks wait in a collective. They exit after this time.
+TIMEOUT = 120  # seconds
+
+
+def select(config, items, size):
+    """Deselects the tests whose marker `world_size` has other numbers of ranks."""
+    selected, deselected = [], []
+    for item in items:
+        marker = item.get_closest_marker("world_size")
+        (selected if marker is None or size in marker.args else deselected).append(item)
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = selected
+
+
+def limited():
+    """The body of a fixture that ends the rank if a test takes longer than TIMEOUT."""
+    faulthandler.dump_traceback_later(TIMEOUT, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def end_if_failed(report, rank, size):
+    """Reports a failure on any rank and ends the job, because the other ranks would wait for this one."""
+    if report.failed and size > 1:
+        print(f"\nrank {rank} of {size}: {report.nodeid} failed\n{report.longreprtext}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def silence(rank):
+    """Only rank 0 reports passed tests; a failed test is reported by the rank on which it failed."""
+    if rank != 0:
+        sys.stdout = open(os.devnull, "w")
