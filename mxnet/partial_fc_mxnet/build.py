@@ -19,7 +19,6 @@ from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.data.training_data import DUMMY_BATCHES
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
-from partial_fc.training.bank_memory import require_bank_memory
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.schedule import Schedule
@@ -71,18 +70,10 @@ class MXNetFramework:
                 "MXNet has no float16 convolutions on the CPU: set fp16=False, or train on a host with a GPU"
             )
 
-    def require_memory(self, settings) -> None:
-        """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
-
-        Raises:
-            ValueError: They do not fit.
-        """
-        if settings.bank_folder:
-            return  # MemoryBank checks the space on the disk
+    def free_gpu_bytes(self) -> int | None:
+        """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
         gpu = self.collectives.local_rank
-        on_gpu = settings.bank_on_gpu and rank_context(gpu).device_type == "gpu"
-        free = (lambda: mx.context.gpu_memory_info(gpu)[0]) if on_gpu else None
-        require_bank_memory(settings, self.collectives, free)
+        return mx.context.gpu_memory_info(gpu)[0] if rank_context(gpu).device_type == "gpu" else None
 
     def build_data(self, settings) -> FaceImageIter | DummyIter:
         """Builds the training iterator of this rank: FaceImageIter, or DummyIter if ``debug`` is set.

@@ -299,12 +299,8 @@ class Framework(Protocol):
             ValueError: this rank has no device, or the device cannot compute in the precision of the settings.
         """
 
-    def require_memory(self, settings: Any) -> None:
-        """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
-
-        Raises:
-            ValueError: they do not fit.
-        """
+    def free_gpu_bytes(self) -> int | None:
+        """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
 
     def build_data(self, settings: Any) -> TrainingData:
         """Builds the training data of this rank.

@@ -23,6 +23,7 @@ from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.config import write_settings
 
 from . import inputs, resume
+from .bank_memory import require_bank_memory
 from .callbacks import BatchEndParam, CallBackFinite, CallBackLogging, Timed
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
@@ -94,7 +95,7 @@ def train(settings, framework: Framework) -> None:
     collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
     collectives.run_on_all_ranks("context", lambda: framework.require_device(settings))
-    collectives.run_on_all_ranks("room", lambda: framework.require_memory(settings))
+    collectives.run_on_all_ranks("room", lambda: require_bank_memory(settings, framework))
     folder = output_folder(settings)
     data = collectives.run_on_all_ranks("data", lambda: framework.build_data(settings))
     facts = job_facts(settings, data, framework)

@@ -18,7 +18,6 @@ from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.training_data import DUMMY_BATCHES, FaceData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
-from partial_fc.training.bank_memory import require_bank_memory
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.saving import CenterSave
@@ -99,18 +98,9 @@ class TorchFramework:
         if settings.layer_dtype == "float16" and self.device.type == "cpu":
             raise ValueError("layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16, which CPUs have")
 
-    def require_memory(self, settings) -> None:
-        """Checks that class centers and momentum fit in memory, before any rank of this host allocates them.
-
-        Raises:
-            ValueError: They do not fit.
-        """
-        if settings.bank_folder:
-            return  # the layer checks the space on the disk
-        device = self.device
-        on_gpu = settings.bank_on_gpu and device.type == "cuda"
-        free = (lambda: torch.cuda.mem_get_info(device)[0]) if on_gpu else None
-        require_bank_memory(settings, self.collectives, free)
+    def free_gpu_bytes(self) -> int | None:
+        """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
+        return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
 
     def build_data(self, settings) -> FaceData[ImageBatch] | DummyImages:
         """Builds the training data of this rank, dummy images if ``debug`` is set.

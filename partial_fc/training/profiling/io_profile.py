@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 from partial_fc.distributed.collectives import Collectives
+from partial_fc.training.bank_memory import require_bank_memory
 from partial_fc.training.callbacks import BatchEndParam
 from partial_fc.training.engine import Engine, Framework, TrainingData
 from partial_fc.training.inputs import record_path
@@ -42,7 +43,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     settings, collectives = _without_learning(settings), framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
     collectives.run_on_all_ranks("sizes", lambda: _check(settings, framework))
-    collectives.run_on_all_ranks("room", lambda: framework.require_memory(settings))
+    collectives.run_on_all_ranks("room", lambda: require_bank_memory(settings, framework))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
     data, files = collectives.run_on_all_ranks("data", lambda: (framework.build_data(settings), _files(settings)))
