@@ -24,7 +24,7 @@ LOG_LINE = re.compile(
 )
 FILES = {
     *("backbone.onnx", "backbone.pth", "training.log", "summary.json", "settings.json", "report.html", "curves.png"),
-    *("curves.json", "tensorboard", "checkpoints", ".run"),
+    *("curves.json", "tensorboard", "checkpoints", ".lock", ".run"),
 }
 # Prints what each file with tensors holds.
 LOAD = """

@@ -42,6 +42,7 @@ def check_outcome(folder, ranks, loss="arcface"):
         "curves.json",
         "tensorboard",
         "checkpoints",
+        ".lock",
         ".run",
     }
     assert any(path.stat().st_size > 100 for path in (folder / "tensorboard").iterdir())
