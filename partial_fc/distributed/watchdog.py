@@ -24,7 +24,7 @@ from .heartbeat import Heartbeat
 from .peers import LocalPeers
 from .rank_status import RankStatusStore, Record, is_stopped, job_key
 from .reporter import STORE_TIMEOUT, ErrorReporter, run_within
-from .signals import SIGNALS
+from .signals import wait_for_signal
 
 TICK = 0.2  # seconds between two checks
 # Seconds that a rank which only waits leaves to the rank that hangs: that one can show where.
@@ -141,9 +141,9 @@ class Watchdog(threading.Thread):
         """Checks the job until the main thread ends it."""
         try:
             while self.state is not State.ENDING:
-                received = signal.sigtimedwait(SIGNALS, TICK)
+                signal_number = wait_for_signal(TICK)
                 if self.state is not State.ENDING:
-                    self._check(received.si_signo if received else None, time.monotonic())
+                    self._check(signal_number, time.monotonic())
         except BaseException:
             traceback.print_exc()
             os._exit(FAILED)  # without its watchdog a rank could wait forever
@@ -270,7 +270,7 @@ class Watchdog(threading.Thread):
         """Waits until mpirun ends this rank, or the silent host answers again; LINGER seconds at most."""
         end = time.monotonic() + LINGER
         while time.monotonic() < end and self._heartbeat is not None and self._heartbeat.silent(BACK):
-            if signal.sigtimedwait(SIGNALS, TICK) is not None:
+            if wait_for_signal(TICK) is not None:
                 return
 
     # Ranks that hang --------------------------------------------------------------------------------

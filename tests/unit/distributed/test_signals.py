@@ -1,0 +1,34 @@
+"""The signals that ask a rank to stop, in a process that is paused."""
+
+import signal
+import subprocess
+import sys
+import time
+
+from paths import with_root
+
+WAITING = """
+from partial_fc.distributed.signals import block_signals, wait_for_signal
+block_signals()
+print("ready", flush=True)
+while (number := wait_for_signal(0.02)) is None:
+    print(".", end="", flush=True)
+print(number)
+"""
+
+
+def test_a_pause_is_no_stop_request():
+    command = [sys.executable, "-c", WAITING]
+    with subprocess.Popen(command, env=with_root(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            for _ in range(10):
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(0.05)
+                process.send_signal(signal.SIGCONT)
+                assert process.stdout.read(3) == "..."  # it waits on
+            process.send_signal(signal.SIGUSR1)
+            rest, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert rest.strip(".\n") == str(int(signal.SIGUSR1))
