@@ -64,6 +64,7 @@ esac
 
 # A function, because bash parses it completely before it runs: editing this file does not affect a running training.
 main() {
+    check_settings python "$PFC_ROOT/train_memory.py" "$@"
     choose_hosts "$@"
     for ((restart = 1; ; restart++)); do
         train "$@"

@@ -7,8 +7,8 @@
 #
 # For several hosts see docs/hosts.md.
 #
-# TERM and USR1 save a checkpoint and stop. Exit codes: 0; 75: stopped by a signal; 130: Ctrl-C; 1: failed. torchrun ends
-# with 1 whatever the code of a process was, 2 for rejected settings among them: its report shows that as "exitcode".
+# TERM and USR1 save a checkpoint and stop. Exit codes: 0; 2: refused before training started; 75: saved and stopped by
+# a signal; 130: Ctrl-C; others: failed.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../setup-utils/help.sh
@@ -30,7 +30,8 @@ OMP_NUM_THREADS=${OMP_NUM_THREADS:-$("$python" -c \
 export OMP_NUM_THREADS
 
 main() {
-    run_job "$python" -m torch.distributed.run --standalone --nproc_per_node="$NP" \
+    check_settings "$python" train.py "$@"
+    run_job "$python" pytorch/launch.py --standalone --nproc_per_node="$NP" \
         --max-restarts="${MAX_RESTARTS:-0}" train.py "$@"
     [ -z "$stopped" ] || [ "$code" -eq 0 ] || code=75
     [ -z "$interrupted" ] || code=130

@@ -32,6 +32,14 @@ interrupt() {
 }
 trap request_stop TERM USR1
 
+# check_settings PYTHON PROGRAM ARGUMENTS...: if the program refuses its arguments, ends with one line and its exit code,
+# before a launcher has started anything.
+check_settings() {
+    local python=$1 program=$2
+    shift 2
+    "$python" "$program" --print-config "$@" >/dev/null || exit
+}
+
 # quoted ARGUMENTS: one line that a shell parses to these arguments.
 quoted() {
     local argument

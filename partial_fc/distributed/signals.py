@@ -27,7 +27,7 @@ def wait_for_signal(timeout: float) -> int | None:
     They must be blocked in all threads, and only one thread may call this.
     """
     time.sleep(timeout)
-    # Not signal.sigtimedwait: after SIGSTOP and SIGCONT it returns memory that nothing has written (Python 3.10 to 3.13),
-    # and the number in it may be that of a stop request.
+    # Not signal.sigtimedwait: after SIGSTOP and SIGCONT it returns memory that nothing has written (Python 3.10 to
+    # 3.13), and the number in it may be that of a stop request.
     arrived = signal.sigpending().intersection(SIGNALS)
     return signal.sigwait(arrived) if arrived else None

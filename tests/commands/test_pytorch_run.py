@@ -15,6 +15,9 @@ LIMIT = 90  # seconds
 # that ends otherwise while Gloo has threads may abort.
 PROGRAM = """
 import os, signal, sys, time
+if "--print-config" in sys.argv:  # how run.sh asks whether the settings are accepted
+    print("{}")
+    sys.exit(2 if "refused" in sys.argv else 0)
 import torch, torch.distributed as dist
 
 asked = []
@@ -84,8 +87,13 @@ def test_a_signal_stops_all_processes(start, number, code):
     assert output.count("saved\n") == (0 if number == signal.SIGINT else 2), output
 
 
-def test_the_code_of_a_failed_process_is_in_the_report(start):
+def test_the_exit_code_is_that_of_the_failed_process(start):
     with start("fail", NP="2", OMP_NUM_THREADS="1") as group:
         output, _ = group.communicate(timeout=LIMIT)
-    assert group.returncode == 1
-    assert "exitcode  : 3 " in output
+    assert group.returncode == 3 and "ChildFailedError" not in output, output
+
+
+def test_refused_settings_start_nothing(start):
+    with start("refused", NP="2") as group:
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == 2 and not output
