@@ -10,6 +10,7 @@ import os
 from easydict import EasyDict as edict
 
 from config import config as user_config
+from partial_fc.layer.margins import check_margins
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedule import tabulate_rates
 from partial_fc.utils.config import Schema, Setting, SettingsError, read_settings
@@ -64,6 +65,7 @@ dataset = edict(
         val_targets=["demo_val"],
         baselines=True,
     ),
+    own=edict(),  # taken where the user names the images and no dataset: nothing but the defaults, see check_own
     # Characters in the typefaces of Debian's packages, written by `python -m examples.glyphs`; see docs/claim.md.
     glyphs=edict(
         data_root="data",
@@ -131,7 +133,7 @@ SETTINGS = Schema(
     Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
     Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),
     Setting("layer_dtype", "float32", "type of the layer's products", choices=LAYER_DTYPES, trainer="torch"),
-    Setting("loss_s", 64.0, "scale s of the logits", above=0),
+    Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
     Setting("margins", (1.0, 0.5, 0.0), "(m1, m2, m3) of the target logit, set by loss", item=float, length=3),
     Setting(
         "interclass_filtering_threshold", 0.0, "leave out negatives of a higher cosine; 0: none", at_least=0, below=1
@@ -241,8 +243,11 @@ def generate_config(
     own = dict(changes or {}, **{kind: name for kind, name in given.items() if name is not None})
     path = absolute(config_file) if config_file else ""
     sources = (("config.py", user_config), (path, read_saved(path)), ("", own))
+    given = set().union(*(values for _, values in sources))  # before `read` adds defaults that a value replaces
     user, saved, own = (SETTINGS.read(source, values, trainer) for source, values in sources)
     names = {**defaults(), **user, **saved, **own}
+    if "dataset" not in given and (names["rec"] or names["data_name"]):
+        names["dataset"] = own["dataset"] = "own"
     for kind in PRESETS:
         if saved.get(kind, names[kind]) != names[kind]:
             for name in {**preset(kind, saved[kind], trainer), **preset(kind, names[kind], trainer)}:
@@ -252,6 +257,8 @@ def generate_config(
         settings.update(values)
     complete(settings)
     check_together(settings)
+    if settings["dataset"] == "own":
+        check_own(settings, given)
     check_network(settings["network"], trainer)
     config.clear()
     config.update(settings)
@@ -288,6 +295,23 @@ def absolute(path):
     return os.path.normpath(os.path.join(HERE, os.path.expanduser(path)))
 
 
+def check_own(settings, given):
+    """Refuses a set of the user's own without the settings that a preset has.
+
+    Args:
+        settings: All settings.
+        given: Names of those that the user has set.
+
+    Raises:
+        SettingsError: With what is missing.
+    """
+    needed = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_steps", "lr_func")
+    missing = [" or ".join(names) for names in needed if not given & set(names)]
+    if missing:
+        where, named = settings["rec"] or settings["data_name"] or "dataset own", ", ".join(missing)
+        raise SettingsError(f"{where} is a set of your own: set {named} too, or dataset to one whose preset has them")
+
+
 def check_network(name, trainer):
     """Refuses a network that the trainer does not have.
 
@@ -314,6 +338,10 @@ def check_together(settings):
             raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
     if factors and len(factors) < epochs:
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
+    try:
+        check_margins(settings["margins"])
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
     if cutoff > side:
         raise SettingsError(f"cutoff is {cutoff}, but must be at most {side}, the image_size")
     if rec and not rec.endswith(".rec"):
@@ -322,6 +350,8 @@ def check_together(settings):
         raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
     if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
         raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
+    if not (settings["models_root"] or settings["output"]):
+        raise SettingsError("models_root is empty: set it, or output, to the folder that the training writes to")
     if not (settings["debug"] or rec or settings["data_name"]):
         raise SettingsError(f"dataset {settings['dataset']} has no images: set rec, or debug=True for dummy images")
 

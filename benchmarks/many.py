@@ -84,6 +84,7 @@ def accuracy_of(ratio: float, size: Size, data: Path, folder: Path) -> list[str]
     drops = [size.updates * 4 // 5, size.updates * 19 // 20]
     megabytes = train(
         folder,
+        "dataset=demo",
         f"rec={data}",
         f"num_classes={size.identities}",
         f"sample_ratio={ratio:g}",

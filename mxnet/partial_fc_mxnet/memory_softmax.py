@@ -8,7 +8,7 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.margins import check_threshold, target_logit
+from partial_fc.layer.margins import check_margins, check_threshold, target_logit
 
 LOWEST = float(np.finfo(np.float32).min)  # a logit that is left out: its exponential is 0 beside any other
 
@@ -26,7 +26,7 @@ class MarginLoss:
             same class under another label; 0: none.
 
     Raises:
-        ValueError: ``interclass_filtering_threshold`` is not in [0, 1).
+        ValueError: A margin is not allowed, or ``interclass_filtering_threshold`` is not in [0, 1).
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class MarginLoss:
         embedding_size: int = 512,
         interclass_filtering_threshold: float = 0.0,
     ):
+        check_margins(margins)
         check_threshold(interclass_filtering_threshold)
         self.margins = tuple(margins)
         self.loss_s = loss_s

@@ -45,6 +45,19 @@ def target_logit(cosine: Array, margins: tuple[float, float, float], xp: ModuleT
     return value, m1 * xp.abs(xp.sin(angle)) / sine
 
 
+def check_margins(margins: tuple[float, float, float]) -> None:
+    """Raises ValueError unless m1 > 0, m2 >= 0 and m3 >= 0: otherwise the target logit would not grow with the cosine.
+
+    Where m2 or m3 is negative, it would be easier to reach than the other logits.
+    """
+    m1, m2, m3 = margins
+    if not (m1 > 0 and m2 >= 0 and m3 >= 0):
+        raise ValueError(
+            f"margins are {tuple(margins)}, but must be (m1, m2, m3) with m1 > 0, m2 >= 0 and m3 >= 0, such as "
+            "(1.0, 0.5, 0.0); (1.0, 0.0, 0.0) is no margin"
+        )
+
+
 def check_threshold(interclass_filtering_threshold: float) -> None:
     """Raises ValueError if the threshold, a cosine above which negatives are left out, is not in [0, 1)."""
     if not 0 <= interclass_filtering_threshold < 1:

@@ -37,11 +37,13 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
 
     Raises:
         OSError: The folder cannot be created, or a running training writes to it.
-        ValueError: An input is in a folder that has to be renamed.
+        ValueError: An input is in a folder that has to be renamed, or the folder holds something else.
     """
     _refuse_running(folder)
     # Any of them: a user may have removed the log, and checkpoints of two trainings must not mix.
     traces = [path for path in (os.path.join(folder, name) for name in (_LOG, _OWNER, CHECKPOINTS)) if exists(path)]
+    if not traces:
+        _refuse_other_content(folder)
     if traces and not keep:
         _refuse_inputs_inside(folder, inputs)
         ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(traces[0])))
@@ -84,6 +86,16 @@ def check_writable(folder: str, rank: int) -> None:
         raise OSError(
             f"cannot write to the output folder {folder} ({error.strerror}): set output or models_root"
         ) from error
+
+
+def _refuse_other_content(folder: str) -> None:
+    # A training that was refused leaves its lock; a file system of its own has lost+found.
+    others = set(os.listdir(folder)) - {_LOCK, "lost+found"} if os.path.isdir(folder) else ()
+    if others:
+        raise ValueError(
+            f"the output folder {folder} holds no training, but other files ({min(others)}): set output or models_root "
+            "to a new or empty folder"
+        )
 
 
 def _refuse_inputs_inside(folder: str, inputs: Iterable[str]) -> None:

@@ -173,9 +173,18 @@ class Schema:
                 or there are two alternatives.
         """
         try:
-            return self._reset(dict(self._read_one(name, value, trainer) for name, value in values.items()))
+            return self._reset(self._read_all(values, trainer))
         except SettingsError as error:
             raise SettingsError(f"{source}: {error}" if source else str(error)) from None
+
+    def _read_all(self, values: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+        read: dict[str, Any] = {}
+        for given, value in values.items():
+            name, checked = self._read_one(given, value, trainer)
+            if read.setdefault(name, checked) != checked:
+                alias = self.settings[name].alias
+                raise SettingsError(f"{name} and {alias} are one setting, given as {read[name]} and {checked}: set one")
+        return read
 
     def _read_one(self, name: str, value: Any, trainer: str) -> tuple[str, Any]:
         setting = self._find(name)

@@ -30,6 +30,7 @@ def faces(tmp_path_factory):
 def settings(faces, tmp_path):
     """Words for the command line: the small set, a few small steps, a folder of its own."""
     return [
+        "dataset=demo",
         f"rec={faces}",
         f"models_root={tmp_path / 'models'}",
         f"num_classes={CLASSES}",

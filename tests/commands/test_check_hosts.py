@@ -41,7 +41,7 @@ def hosts(tmp_path_factory):
 def arguments(faces, tmp_path):
     """Arguments of a training on a small set, with its own output folder."""
     (tmp_path / "models").mkdir()
-    return [f"rec={faces}", f"models_root={tmp_path / 'models'}"]
+    return ["dataset=demo", f"rec={faces}", f"models_root={tmp_path / 'models'}"]
 
 
 @pytest.fixture

@@ -55,7 +55,15 @@ def wheel(tmp_path_factory):
 def training(faces, tmp_path_factory):
     """Output folder of a short training of MXNet, with a checkpoint, a model of MXNet and its curves."""
     output = tmp_path_factory.mktemp("training") / "run"
-    settings = [f"rec={faces}", f"output={output}", "num_classes=20", "batch_size=8", "max_update=4", "lr_steps=[3]"]
+    settings = [
+        "dataset=demo",
+        f"rec={faces}",
+        f"output={output}",
+        "num_classes=20",
+        "batch_size=8",
+        "max_update=4",
+        "lr_steps=[3]",
+    ]
     words = ["train_memory.py", *settings, "frequent=2", "verify_every=2", "save_every=4", "checkpoint_every=2"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

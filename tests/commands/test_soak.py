@@ -12,7 +12,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("trainer", ["mxnet", pytest.param("torch", marks=needs_torch)])
 def test_a_training_whose_ranks_are_killed_ends_like_an_undisturbed_one(trainer, run, faces):
-    arguments = [f"rec={faces}", f"num_classes={CLASSES}", "batch_size=8", "max_update=60", "checkpoint_every=4"]
+    arguments = [
+        "dataset=demo",
+        f"rec={faces}",
+        f"num_classes={CLASSES}",
+        "batch_size=8",
+        "max_update=60",
+        "checkpoint_every=4",
+    ]
     soak = [sys.executable, ROOT / "benchmarks" / "soak.py", "--minutes", "0", "--longest", "3", "--kills", "2"]
     result = run(*soak, "--trainer", trainer, *arguments, timeout=170, NP="2")
     assert result.returncode == 0, result.stdout + result.stderr

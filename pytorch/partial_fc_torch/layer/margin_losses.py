@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.autograd.function import once_differentiable
 
-from partial_fc.layer.margins import check_threshold, target_logit
+from partial_fc.layer.margins import check_margins, check_threshold, target_logit
 
 
 class CombinedMarginLoss(torch.nn.Module):
@@ -25,7 +25,7 @@ class CombinedMarginLoss(torch.nn.Module):
             December 2022, instead of the exact one.
 
     Raises:
-        ValueError: ``interclass_filtering_threshold`` is not in [0, 1).
+        ValueError: A margin is not allowed, or ``interclass_filtering_threshold`` is not in [0, 1).
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class CombinedMarginLoss(torch.nn.Module):
         straight_through: bool = False,
     ):
         super().__init__()
+        check_margins((m1, m2, m3))
         check_threshold(interclass_filtering_threshold)
         self.margins = (m1, m2, m3)
         self.scale = s

@@ -54,13 +54,20 @@ def test_a_folder_of_an_earlier_training_is_renamed(folder, trace):
     assert sorted(path.name for path in renamed.iterdir()) == sorted([trace, "backbone.pth"])
 
 
+def test_a_folder_with_other_files_is_refused(folder):
+    with pytest.raises(ValueError, match=r"holds no training, but other files \(backbone.pth\): set output"):
+        prepare_folder(str(folder), False, [])
+    assert [path.name for path in folder.iterdir()] == ["backbone.pth"]
+    (folder / "backbone.pth").rename(folder / ".lock")  # what a training leaves that was refused
+    prepare_folder(str(folder), False, [])
+
+
 @pytest.mark.parametrize("given", ["out", "out/", "out/backbone.pth", "link/backbone.pth", "out/map/../backbone.pth"])
 def test_what_the_training_reads_is_not_renamed(folder, given, monkeypatch):
     monkeypatch.chdir(folder.parent)
     (folder / "map").mkdir()
     (folder.parent / "link").symlink_to(folder)
     (folder.parent / "out2").mkdir()
-    prepare_folder("out", False, [given])  # no earlier training
     (folder / "training.log").touch()
     with pytest.raises(
         ValueError, match=f"{given} is in the output folder, but out has an earlier training .*: set an"

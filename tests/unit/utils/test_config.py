@@ -6,9 +6,18 @@ import math
 import pytest
 
 import default
-from partial_fc.utils.config import Schema, Setting, SettingsError, parse_assignments, read_settings, write_settings
+from partial_fc.utils.config import (
+    Schema,
+    Setting,
+    SettingsError,
+    parse_assignments,
+    read_settings,
+    to_json,
+    write_settings,
+)
 
 SETTINGS = default.SETTINGS.settings
+OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3, "lr_epochs": [2], "warmup_steps": 0}
 ANOTHER_TYPE = {bool: 1, int: 0.5, float: "much", str: 5, list: 3, tuple: 3}
 
 
@@ -53,7 +62,7 @@ def cases():
         if kind_of(setting) is float:
             yield from ((setting, value, "a finite number") for value in (math.nan, math.inf, -math.inf, 10**400))
         if setting.choices:
-            yield from ((setting, choice, None) for choice in setting.choices)
+            yield from ((setting, choice, None) for choice in setting.choices if choice != "own")
             yield setting, "x", "did you mean"
 
 
@@ -103,7 +112,15 @@ def test_help_has_the_defaults_of_the_trainer():
         # As users have given them; independent of the declarations, which the tests above follow.
         ({"momentum": 1.5}, "momentum is 1.5, but must be at least 0 and below 1"),
         ({"wd": -1}, "wd is -1.0, but must be at least 0"),
-        ({"loss_s": 0}, "loss_s is 0.0, but must be above 0"),
+        ({"loss_s": 1e-30}, "loss_s is 1e-30, but must be at least 1 and at most 10000"),
+        ({"margins": (0, 0, 0)}, r"margins are \(0.0, 0.0, 0.0\), but must be \(m1, m2, m3\) with m1 > 0, m2 >= 0 and"),
+        ({"margins": (-1, 0.5, 0)}, r"margins are \(-1.0, 0.5, 0.0\), but must be"),
+        ({"margins": (1, 0, -0.4)}, r"margins are \(1.0, 0.0, -0.4\), but must be"),
+        ({"models_root": ""}, "models_root is empty: set it, or output"),
+        (
+            {"sample_rate": 0.1, "sample_ratio": 0.3},
+            "sample_ratio and sample_rate are one setting, given as 0.1 and 0.3: set one",
+        ),
         ({"cutoff": 1000}, "cutoff is 1000, but must be at most 112, the image_size"),
         ({"logits_cache_mb": -1}, "logits_cache_mb is -1, but must be at least 0"),
         ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
@@ -228,7 +245,7 @@ def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
 
 @pytest.mark.parametrize(
     "trainer, name",
-    [(trainer, name) for trainer in default.TRAINERS for name in default.dataset],
+    [(trainer, name) for trainer in default.TRAINERS for name in default.dataset if name != "own"],
 )
 def test_every_preset_makes_a_whole_configuration(trainer, name):
     config = default.generate_config(None, name, trainer=trainer)
@@ -314,9 +331,36 @@ def test_a_schedule_replaces_what_the_preset_gives_in_another_unit(dataset, chan
 def test_rec_is_a_file_or_its_folder(tmp_path):
     (tmp_path / "faces.v2").mkdir()
     for given, path in (("/sets/own.rec", "/sets/own.rec"), ("/sets/own", "/sets/own/train.rec")):
-        assert default.generate_config(changes={"rec": given}).rec == path
+        assert default.generate_config(dataset_name="demo", changes={"rec": given}).rec == path
     folder = str(tmp_path / "faces.v2")
-    assert default.generate_config(changes={"rec": folder}).rec == f"{folder}/train.rec"
+    assert default.generate_config(dataset_name="demo", changes={"rec": folder}).rec == f"{folder}/train.rec"
+
+
+@pytest.mark.parametrize(
+    "left_out, message",
+    [
+        (
+            "num_classes",
+            "/sets/own/train.rec is a set of your own: set num_classes too, or dataset to one whose preset has them",
+        ),
+        ("num_epoch", "/sets/own/train.rec is a set of your own: set num_epoch or max_update too"),
+        ("lr_epochs", "/sets/own/train.rec is a set of your own: set lr_epochs or lr_steps or lr_func too"),
+    ],
+)
+def test_a_set_of_ones_own_takes_nothing_from_the_demo(left_out, message):
+    config = default.generate_config(changes=OWN)
+    assert (config.dataset, config.embedding_size, config.val_targets, config.warmup_steps) == ("own", 512, [], 0)
+    with pytest.raises(SettingsError, match=f"^{message}"):
+        default.generate_config(changes={name: value for name, value in OWN.items() if name != left_out})
+
+
+def test_a_set_of_ones_own_may_take_a_preset_and_is_saved(tmp_path):
+    assert default.generate_config(dataset_name="demo", changes={"rec": "/sets/own"}).max_update == 2000
+    named = default.generate_config(changes={**OWN, "rec": "", "data_name": "own"})
+    assert (named.dataset, named.data_root) == ("own", "/train_tmp")
+    saved = tmp_path / "settings.json"
+    saved.write_text(to_json(default.generate_config(changes=OWN)))
+    assert default.generate_config(config_file=saved).dataset == "own"
 
 
 def test_unknown_presets():
@@ -349,7 +393,14 @@ PRESET_NAMES = [
 
 @pytest.mark.parametrize("trainer, kind, name", PRESET_NAMES)
 def test_a_saved_configuration_gives_the_same_settings(kind, name, trainer, saved, monkeypatch):
-    changes = {kind: name, "lr": 0.123456789012345678, "resume": "auto", "pretrained": "~/a.params", "lr_steps": [7]}
+    changes = {
+        **(OWN if name == "own" else {}),
+        kind: name,
+        "lr": 0.123456789012345678,
+        "resume": "auto",
+        "pretrained": "~/a.params",
+        "lr_steps": [7],
+    }
     config, path = saved(changes=changes, trainer=trainer)
     monkeypatch.setitem(default.user_config, "batch_size", 3)  # another config.py does not matter
     again = default.generate_config(config_file=path, trainer=trainer)
