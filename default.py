@@ -243,10 +243,10 @@ def generate_config(
     own = dict(changes or {}, **{kind: name for kind, name in given.items() if name is not None})
     path = absolute(config_file) if config_file else ""
     sources = (("config.py", user_config), (path, read_saved(path)), ("", own))
-    given = set().union(*(values for _, values in sources))  # before `read` adds defaults that a value replaces
+    named = set().union(*(values for _, values in sources))  # before `read` adds defaults that a value replaces
     user, saved, own = (SETTINGS.read(source, values, trainer) for source, values in sources)
     names = {**defaults(), **user, **saved, **own}
-    if "dataset" not in given and (names["rec"] or names["data_name"]):
+    if "dataset" not in named and (names["rec"] or names["data_name"]):
         names["dataset"] = own["dataset"] = "own"
     for kind in PRESETS:
         if saved.get(kind, names[kind]) != names[kind]:
@@ -258,7 +258,7 @@ def generate_config(
     complete(settings)
     check_together(settings)
     if settings["dataset"] == "own":
-        check_own(settings, given)
+        check_own(settings, named)
     check_network(settings["network"], trainer)
     config.clear()
     config.update(settings)
