@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.distributed.errors import StopRequested
 from partial_fc.training.embedder import Embedder
+from partial_fc.training.verifying import CallBackVerification
 
 SIDE, E = 8, 4
 PAIRS = [(40, 6), (23, 5), (2, 4), (1, 4)]  # numbers of pairs, batch sizes
@@ -48,3 +50,25 @@ def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, 
     # Each rank keeps the encoded images of its own pairs, and no pixels.
     kept = collectives.gather_object("kept", [len(part.images) for part in embedder.pairs.values()])
     assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // collectives.size)
+
+
+def a_stop_request_ends_a_verification_on_all_ranks(engine, folder, monkeypatch):
+    """The request reaches the last rank alone, after some parts; the verification is done again when it is caught up."""
+    collectives, asked = engine.collectives, []
+    write_set(f"{folder}/set.bin", draw_images(80), collectives)
+    callback = CallBackVerification(Embedder(engine, 6, SIDE), {"set": f"{folder}/set.bin"}, 5, collectives.rank)
+    callback.prepare()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            collectives, "stop_requested", lambda: asked.append(1) or (_is_last(collectives) and len(asked) > 2)
+        )
+        with pytest.raises(StopRequested):
+            callback.verify_all(5)
+    assert len(asked) == 3 and callback.history == {"set": []}
+    for num_update in (4, 5, 5):
+        callback.catch_up(num_update)
+    assert [point.num_update for point in callback.history["set"]] == [5]
+
+
+def _is_last(collectives):
+    return collectives.rank == collectives.size - 1

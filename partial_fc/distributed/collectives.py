@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from .consistency import differences
-from .errors import FAILED, REFUSED, USER_ERRORS, JobError
+from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested
 from .watchdog import Watchdog
 
 Result = TypeVar("Result")
@@ -211,6 +211,15 @@ class Collectives:
     def stop_requested(self) -> bool:
         """Returns whether this rank was asked to save and stop: by SIGUSR1, SIGTERM, or the end of its launcher."""
         return self.watchdog is not None and self.watchdog.stop_requested
+
+    def end_if_stopped(self) -> None:
+        """Ends long work between two updates if a rank was asked to stop (all-reduce ``stop``).
+
+        Raises:
+            StopRequested: on every rank.
+        """
+        if self.max("stop", float(self.stop_requested())):
+            raise StopRequested
 
     def training_begun(self) -> None:
         """From now on an error ends the job with exit code 1, and a stop request first saves a checkpoint."""

@@ -15,7 +15,14 @@ class JobError(ValueError):
     """An error that is raised on all ranks."""
 
 
-class Preempted(Exception):
+class StopRequested(Exception):
+    """The job was asked to stop, and the work between two updates is left out; raised on all ranks."""
+
+    def __init__(self, message: str = "stop requested during a verification: ends without a checkpoint of this update"):
+        super().__init__(message)
+
+
+class Preempted(StopRequested):
     """The job was asked to stop and has saved a checkpoint; raised on all ranks.
 
     Attributes:

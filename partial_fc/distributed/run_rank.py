@@ -17,7 +17,7 @@ from partial_fc.layer.softmax import MissingPositiveError
 
 from .collectives import Collectives
 from .diagnosis import connection_message
-from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, Preempted
+from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested
 from .heartbeat import Heartbeat, open_listener
 from .interfaces import addresses_in, networks
 from .watchdog import Watchdog
@@ -43,7 +43,7 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
             watchdog.met()
             _start_heartbeat(collectives, watchdog)
         main()
-    except Preempted as stop:
+    except StopRequested as stop:
         _end_preempted(collectives, stop)
     except (Exception, KeyboardInterrupt) as error:
         if _is_interrupt(error):
@@ -93,7 +93,7 @@ def _end_interrupted(collectives: Collectives) -> NoReturn:
     _exit(collectives, INTERRUPTED)
 
 
-def _end_preempted(collectives: Collectives, stop: Preempted) -> NoReturn:
+def _end_preempted(collectives: Collectives, stop: StopRequested) -> NoReturn:
     """Ends all ranks fast: the shutdown of Horovod takes seconds, which a launcher that asked to stop may not grant."""
     if collectives.rank == 0:
         _report(collectives, str(stop), PREEMPTED)

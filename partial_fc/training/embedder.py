@@ -5,7 +5,10 @@ Shapes: P pairs, n pairs of this rank, N images, B batch, E embedding, H, W imag
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 
 import numpy as np
 
@@ -14,6 +17,8 @@ from partial_fc.inference.distances import squared_distances
 
 from .engine import Engine
 from .verification_history import PairFigures
+
+PARTS = 20  # of a set; between two of them the ranks ask whether one has to stop
 
 
 class Embedder:
@@ -41,8 +46,8 @@ class Embedder:
     def __call__(self, name: str, path: str) -> PairFigures:
         """Embeds all pairs of a set, on all ranks together.
 
-        Collectives: those of prepare in the first call; those of Engine.average_statistics; all-gathers
-        ``together.embed.<name>`` and ``pairs.<name>``.
+        Collectives: those of prepare in the first call; those of Engine.average_statistics; PARTS times all-gather
+        ``together.embed.<name>`` and all-reduce ``stop``; all-gathers ``together.compare.<name>`` and ``pairs.<name>``.
 
         Args:
             name: of the set.
@@ -50,15 +55,13 @@ class Embedder:
 
         Raises:
             JobError: On every rank, if one reads a damaged file or image.
+            StopRequested: On every rank, if one was asked to stop.
         """
         if name not in self.pairs:
             self.prepare(name, path)
         self.engine.average_statistics()
         pairs = self.pairs[name]
-        # No collective inside: a rank that fails would not take part in it.
-        local_figures = self.collectives.run_on_all_ranks(
-            f"embed.{name}", lambda: (self._embed_share(pairs), self._compare_modes(pairs))
-        )
+        local_figures = self._embed_share(name, pairs), self._compare(name, pairs)
         shares, agreements = zip(*self.collectives.gather_object(f"pairs.{name}", local_figures))
         distance, lengths = np.concatenate(shares).T
         return PairFigures(distance, pairs.issame, float(lengths.mean()), float(np.concatenate(agreements).mean()))
@@ -81,17 +84,31 @@ class Embedder:
             self._decode(pairs, start)
         return pairs
 
-    def _embed_share(self, pairs: PairsOfRank) -> np.ndarray:
+    def _embed_share(self, name: str, pairs: PairsOfRank) -> np.ndarray:
         """Returns (n, 2) float64: squared distance, and mean norm of the embeddings, of each pair of this rank."""
-        starts = range(0, len(pairs.images), self._step())
         figures = [np.empty((0, 2))]  # for a rank without pairs
-        with ThreadPoolExecutor(1) as thread:  # decodes while the network computes
-            waiting = [thread.submit(self._decode, pairs, start) for start in starts[:1]]
-            for number in range(len(starts)):
-                pixels = waiting.pop().result()
-                waiting = [thread.submit(self._decode, pairs, start) for start in starts[number + 1 : number + 2]]
-                figures.append(self._figures(pixels))
+        with closing(self._batches(pairs)) as batches:
+            length = -(-len(range(0, len(pairs.images), self._step())) // PARTS)
+            for _ in range(PARTS):
+                # No collective inside a part: a rank that fails would not take part in it.
+                figures += self.collectives.run_on_all_ranks(
+                    f"embed.{name}", lambda: [self._figures(pixels) for pixels in islice(batches, length)]
+                )
+                # A whole set takes minutes on a CPU, and who asks to stop waits for seconds.
+                self.collectives.end_if_stopped()
         return np.concatenate(figures)
+
+    def _batches(self, pairs: PairsOfRank) -> Iterator[np.ndarray]:
+        """Yields the pixels of this rank's images; the next batch is decoded while the network computes."""
+        with ThreadPoolExecutor(1) as thread:
+            decoded = [thread.submit(self._decode, pairs, 0)]
+            for start in range(0, len(pairs.images), self._step()):
+                pixels = decoded.pop().result()
+                decoded.append(thread.submit(self._decode, pairs, start + self._step()))
+                yield pixels
+
+    def _compare(self, name: str, pairs: PairsOfRank) -> np.ndarray:
+        return self.collectives.run_on_all_ranks(f"compare.{name}", lambda: self._compare_modes(pairs))
 
     def _compare_modes(self, pairs: PairsOfRank) -> np.ndarray:
         """Returns (N,) float64, the cosine between both modes' embeddings of each image in this rank's first batch."""

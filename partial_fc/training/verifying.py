@@ -69,6 +69,13 @@ class CallBackVerification:
         if param.num_update % self.frequent == 0:
             self.verify_all(param.num_update)
 
+    def catch_up(self, num_update: int) -> None:
+        """Verifies the sets that are missing at the update of a checkpoint: the training was asked to stop there."""
+        if num_update % self.frequent == 0:
+            for name, path in self.sets.items():
+                if not self._is_verified(name, num_update):
+                    self._verify(name, path, num_update)
+
     def prepare(self) -> None:
         """Reads every set, so that a damaged one is reported before the training starts.
 
@@ -98,9 +105,10 @@ class CallBackVerification:
 
         Raises:
             JobError: On every rank, if a file or an image is damaged, or an embedding is not finite.
+            StopRequested: On every rank, if one was asked to stop.
         """
         for name, path in self.sets.items():
-            if name not in self.figures or self.history[name][-1].num_update != num_update:
+            if name not in self.figures or not self._is_verified(name, num_update):
                 self._verify(name, path, num_update)
         return {name: self.history[name][-1].accuracy for name in self.sets}
 
@@ -130,6 +138,10 @@ class CallBackVerification:
         """Restores the history that a checkpoint holds, without sets that are no longer verified."""
         for name in self.history.keys() & history.keys():
             self.history[name] = points_from_json(history[name])
+
+    def _is_verified(self, name: str, num_update: int) -> bool:
+        points = self.history[name]
+        return bool(points) and points[-1].num_update == num_update
 
     def _verify(self, name: str, path: str, num_update: int) -> None:
         start = time.perf_counter()

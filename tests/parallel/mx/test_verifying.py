@@ -78,6 +78,10 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
     verification_cases.distances_are_those_of_one_rank(build_module(batch), expected_embeddings, folder, pairs, batch)
 
 
+def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
+    verification_cases.a_stop_request_ends_a_verification_on_all_ranks(build_module(), folder, monkeypatch)
+
+
 def test_embedding_in_training_mode_changes_nothing(folder):
     """Even if a forward pass in training mode changes the running statistics, as cuDNN's batch norm does."""
     module = build_module()

@@ -53,6 +53,10 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
     verification_cases.distances_are_those_of_one_rank(own_engine(), expected_embeddings, folder, pairs, batch)
 
 
+def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
+    verification_cases.a_stop_request_ends_a_verification_on_all_ranks(own_engine(), folder, monkeypatch)
+
+
 def test_the_accuracy_is_that_of_one_rank(folder):
     images = draw_images(60)
     issame = write_set(f"{folder}/set.bin", images, OF_PROCESS)
