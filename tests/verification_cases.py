@@ -53,7 +53,7 @@ def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, 
 
 
 def a_stop_request_ends_a_verification_on_all_ranks(engine, folder, monkeypatch):
-    """The request reaches the last rank alone, after some parts; the verification is done again when it is caught up."""
+    """The request reaches the last rank alone, after some parts. To catch up is to do the verification again."""
     collectives, asked = engine.collectives, []
     write_set(f"{folder}/set.bin", draw_images(80), collectives)
     callback = CallBackVerification(Embedder(engine, 6, SIDE), {"set": f"{folder}/set.bin"}, 5, collectives.rank)

@@ -5,7 +5,7 @@ Shapes: P pairs, n pairs of this rank, N images, B batch, E embedding, H, W imag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
@@ -98,7 +98,7 @@ class Embedder:
                 self.collectives.end_if_stopped()
         return np.concatenate(figures)
 
-    def _batches(self, pairs: PairsOfRank) -> Iterator[np.ndarray]:
+    def _batches(self, pairs: PairsOfRank) -> Generator[np.ndarray, None, None]:
         """Yields the pixels of this rank's images; the next batch is decoded while the network computes."""
         with ThreadPoolExecutor(1) as thread:
             decoded = [thread.submit(self._decode, pairs, 0)]
