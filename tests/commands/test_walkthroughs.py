@@ -40,7 +40,7 @@ def run_blocks(page, folder, *changes):
 def test_the_quick_start(faces, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "demo").symlink_to(faces.parent)
-    settings = f"rec={faces} num_classes=20 batch_size=8 models_root={tmp_path}/models {SHORT}"
+    settings = f"dataset=demo rec={faces} num_classes=20 batch_size=8 models_root={tmp_path}/models {SHORT}"
     output = run_blocks(
         "quickstart.md",
         tmp_path,
