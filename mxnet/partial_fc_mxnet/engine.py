@@ -60,15 +60,9 @@ class EngineMethods:
         mx.random.seed(seed)
 
     def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
-        """Embeds faces without training on them.
+        """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed.
 
-        Args:
-            pixels: (N, H, W, 3) uint8 RGB, N at most B.
-            batch_statistics: see Engine.embed; with fewer than B images the statistics are those of a batch that zeros
-                fill up.
-
-        Returns:
-            (N, E) float32.
+        With fewer than B images ``batch_statistics`` are those of a batch that zeros fill up.
         """
         module = module_arrays.backbone(self)
         batch = np.zeros(module.data_shapes[0].shape, np.float32)

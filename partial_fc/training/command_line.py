@@ -7,10 +7,9 @@ import math
 import os
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from partial_fc.distributed.env import rank_info
-from partial_fc.utils.config import parse_assignments
 
 # Settings that have an option of their own, beside name=value.
 OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", "class_map")
@@ -65,13 +64,6 @@ class Parser(argparse.ArgumentParser):
         """Prints the help on rank 0."""
         if rank_info(os.environ).rank == 0:
             super().print_help(file)
-
-
-def changed_settings(args: argparse.Namespace, options: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings that the command line changes, by name."""
-    changes = parse_assignments(args.settings)
-    changes.update({name: getattr(args, name) for name in options if getattr(args, name) is not None})
-    return changes
 
 
 def likely_root(argv: list[str]) -> str:

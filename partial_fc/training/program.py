@@ -18,9 +18,9 @@ from partial_fc.distributed.errors import REFUSED
 from partial_fc.distributed.rank_status import RankStatusStore, job_key
 from partial_fc.distributed.signals import block_signals, release_signals
 from partial_fc.distributed.watchdog import Watchdog
-from partial_fc.utils.config import to_json
+from partial_fc.utils.config import parse_assignments, to_json
 
-from .command_line import OPTIONS, Parser, changed_settings, likely_root
+from .command_line import OPTIONS, Parser, likely_root
 from .demo import draw_demo
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
@@ -90,7 +90,8 @@ class TrainingProgram:
 
     def load_settings(self, args: argparse.Namespace):
         """Fills ``default.config`` from the command line and returns it."""
-        changes = changed_settings(args, self.options)
+        changes = parse_assignments(args.settings)
+        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
         return self.import_default().generate_config(changes=changes, config_file=args.config, trainer=self.trainer)
 
     def _run(self, argv: list[str]) -> None:
