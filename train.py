@@ -13,7 +13,8 @@ import sys
 
 from partial_fc.distributed.env import rank_info
 from partial_fc.distributed.interfaces import name_interface_to
-from partial_fc.training.program import OPTIONS, TrainingProgram
+from partial_fc.training.command_line import OPTIONS
+from partial_fc.training.program import TrainingProgram
 
 DESCRIPTION = __doc__  # in the body of a class, __doc__ is that of the class
 RESUME = {"0": "", "1": "auto"}  # as the tutorial's trainer has it

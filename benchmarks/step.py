@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 import default  # noqa: E402
 from partial_fc.distributed.env import share_cores  # noqa: E402
-from partial_fc.training.schedule import Epochs, resolve_schedule  # noqa: E402
+from partial_fc.training.building import build_training  # noqa: E402
 
 STEPS = 60
 
@@ -50,8 +50,7 @@ def main() -> None:
     hvd.init()
     framework = MXNetFramework()
     faces = framework.build_data(settings)
-    _, schedule = resolve_schedule(settings, Epochs(faces.cursor.num_images, faces.cursor.global_batch))
-    module = framework.build_engine(settings, schedule, faces, settings.models_root, framework.conventions)
+    module = build_training(settings, framework, faces, settings.models_root).engine
     dummies = framework.build_dummies(settings)
     for name, data in (("faces", faces), ("dummy images", dummies)):
         seconds, waited = measure(module, data)

@@ -27,7 +27,7 @@ import default  # noqa: E402
 from partial_fc.data.pairs_bin import read_pairs, write_pairs  # noqa: E402
 from partial_fc.data.synthetic import VALIDATION, ensure_demo  # noqa: E402
 from partial_fc.distributed.env import share_cores  # noqa: E402
-from partial_fc.training.schedule import Epochs, resolve_schedule  # noqa: E402
+from partial_fc.training.building import build_training  # noqa: E402
 
 ROUNDS = 3
 
@@ -43,9 +43,7 @@ def build_module(settings):
     from partial_fc_mxnet.build import MXNetFramework
 
     framework = MXNetFramework()
-    dummies = framework.build_dummies(settings)
-    _, schedule = resolve_schedule(settings, Epochs(dummies.cursor.num_images, dummies.cursor.global_batch))
-    return framework.build_engine(settings, schedule, dummies, settings.models_root, framework.conventions)
+    return build_training(settings, framework, framework.build_dummies(settings), settings.models_root).engine
 
 
 def peak() -> int:

@@ -1,13 +1,16 @@
 """Checkpoints of a training, for the tests of both trainers: ``make(**arguments)`` builds a SmallTraining."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from partial_fc.checkpoint import SavedClasses, read_manifest
 from partial_fc.distributed.errors import JobError
 from partial_fc.training.checkpointing import CallBackCheckpoint, progress
+from partial_fc.training.loop import LoopState
 from partial_fc.training.saved_training import SavedTraining
-from partial_fc.training.step_seed import StepSeed
+from partial_fc.training.step_seed import seed_step
 
 # Three batches of an epoch; both rates change after update RATES_CHANGE.
 CLASSES, BATCH, SHAPE, EPOCH, STEPS, RATES_CHANGE = 13, 4, (3, 4, 4), 3, 8, 4
@@ -18,18 +21,21 @@ class SmallTraining:
 
     Attributes:
         engine, data: see partial_fc.training.engine.
+        loop: see LoopState.
         losses: of all updates that it made.
     """
 
+    loop: LoopState
+
     def fit(self, steps, folder=None, every=0, saved=None, callbacks=()):
         self.prepare()
-        seed = StepSeed(self.engine.seed_generators, 0, self.engine.collectives.rank)
-        seed.after(saved.manifest.num_update if saved else self.engine.num_update)
+        seed = partial(seed_step, self.engine.seed_generators, 0, self.engine.collectives.rank)
+        seed(saved.manifest.num_update if saved else self.engine.num_update)
         calls = [lambda param: self.losses.append(param.loss_value)]
         if folder:
-            self.checkpoint = CallBackCheckpoint(self.engine, folder, every)
+            self.checkpoint = CallBackCheckpoint(self.engine, folder, every, loop=self.loop)
             calls.append(self.checkpoint)
-        self.run([*calls, *callbacks, seed], steps, saved)
+        self.run([*calls, *callbacks, lambda param: seed(param.num_update)], steps, saved)
         if folder:
             self.checkpoint.save(steps)
         return self
@@ -77,7 +83,7 @@ def a_resumed_training_equals_an_uninterrupted_one(make, folder):
         assert again.losses == whole.losses[stop:]
         equal(again.everything(), whole.everything())
         assert again.engine.num_update == STEPS
-        assert progress(again.engine) == progress(whole.engine)
+        assert progress(again.engine, again.loop) == progress(whole.engine, whole.loop)
 
 
 def a_save_in_the_background_saves_the_state_of_its_step(make, folder):

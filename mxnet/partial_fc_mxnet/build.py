@@ -21,7 +21,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
-from partial_fc.training.schedule import Schedule
+from partial_fc.training.schedule import RateFactor
 
 from . import collectives
 from .image_iter import DummyIter, FaceImageIter
@@ -112,7 +112,7 @@ class MXNetFramework:
         """Returns None: partial_fc reads MXNet's files without MXNet."""
 
     def build_engine(
-        self, settings, schedule: Schedule, data, folder: str, conventions: Conventions
+        self, settings, rate_factor: RateFactor, data, folder: str, conventions: Conventions
     ) -> SampleDistributeModule:
         """Builds the module, with the same initial parameters on every rank; its bank saves to ``folder``.
 
@@ -125,7 +125,7 @@ class MXNetFramework:
         run_on_all_ranks = self.collectives.run_on_all_ranks
         bank = run_on_all_ranks("memory_bank", lambda: self.build_bank(settings, folder))
         module, optimizer_params = run_on_all_ranks(
-            "module", lambda: self.build_module(settings, schedule, bank, conventions)
+            "module", lambda: self.build_module(settings, rate_factor, bank, conventions)
         )
         mx.random.seed(settings.seed)  # the same weights on every rank
         module.bind(data.provide_data, for_training=True)
@@ -152,13 +152,13 @@ class MXNetFramework:
         )
 
     def build_module(
-        self, settings, schedule: Schedule, bank: MemoryBank, conventions: Conventions
+        self, settings, rate_factor: RateFactor, bank: MemoryBank, conventions: Conventions
     ) -> tuple[SampleDistributeModule, dict]:
         """Returns the module, and the ``optimizer_params`` of its backbone."""
         size = self.collectives.size
         backbone_lr, memory_bank_lr = learning_rates(settings, size)
         memory_optimizer = MemoryBankSGDOptimizer(
-            RateScheduler(memory_bank_lr, schedule.factor),
+            RateScheduler(memory_bank_lr, rate_factor),
             1.0 / (settings.batch_size * size),
             settings.momentum,
             settings.wd,
@@ -166,7 +166,7 @@ class MXNetFramework:
         )
         optimizer_params = {
             "learning_rate": backbone_lr,
-            "lr_scheduler": RateScheduler(backbone_lr, schedule.factor),
+            "lr_scheduler": RateScheduler(backbone_lr, rate_factor),
             "momentum": settings.momentum,
             "wd": settings.wd,
             "rescale_grad": 1.0 / settings.batch_size,
@@ -194,10 +194,14 @@ class MXNetFramework:
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
     ) -> tuple[CallBackModelSave, CallBackCenterSave]:
-        """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers."""
+        """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
+
+        Collectives: all-gather ``together.export``.
+        """
         symbol, prefix = build_symbol(settings, False, engine.conventions), os.path.join(folder, "model")
         export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
         model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)
+        model_save.try_out()
         with_momentum = not engine.conventions.sums_gradients
         return model_save, CallBackCenterSave(engine.memory_bank, settings.save_every, with_momentum)
 

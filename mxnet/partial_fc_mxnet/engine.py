@@ -60,15 +60,9 @@ class EngineMethods:
         mx.random.seed(seed)
 
     def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
-        """Embeds faces without training on them.
+        """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed.
 
-        Args:
-            pixels: (N, H, W, 3) uint8 RGB, N at most B.
-            batch_statistics: see Engine.embed; with fewer than B images the statistics are those of a batch that zeros
-                fill up.
-
-        Returns:
-            (N, E) float32.
+        With fewer than B images ``batch_statistics`` are those of a batch that zeros fill up.
         """
         module = module_arrays.backbone(self)
         batch = np.zeros(module.data_shapes[0].shape, np.float32)
@@ -120,16 +114,13 @@ class EngineMethods:
                 arrays[f"arg:{name}"] = master
         backbone.set_params(*[_select(arrays, kind, own) for kind, own in (("arg", arg_params), ("aux", aux_params))])
 
-    def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
-        """Sets the states of the optimizer to those in ``arrays``; call set_weights first.
-
-        Args:
-            arrays: As `parameters` returns them.
-            num_update: Number of updates done, which determines the learning rate.
+    def restore(self, arrays: Arrays, num_update: int) -> None:
+        """Sets parameters, running statistics and states of the optimizer to those in ``arrays``, see Engine.restore.
 
         Raises:
-            ValueError: The states are those of another optimizer.
+            ValueError: One is missing or has another shape, or the states are those of another optimizer.
         """
+        self.set_weights(arrays)
         backbone, arrays = module_arrays.backbone(self), self._named(arrays)
         optimizer, updater = backbone._optimizer, backbone._updater
         unused = {name for name in arrays if name.startswith("state:")}

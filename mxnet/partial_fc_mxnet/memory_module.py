@@ -1,6 +1,6 @@
 """SampleDistributeModule: a data-parallel backbone under a model-parallel classification layer.
 
-A batch takes this path, top to bottom in this file: run_updates, step, forward (the backbone, then the all-gather of
+A batch takes this path, top to bottom in this file: fit, step, forward (the backbone, then the all-gather of
 features and labels), backward_all (the layer with the update of its centers, then the backbone), update (the backbone).
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes of this rank,
@@ -22,8 +22,7 @@ from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_source
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
-from partial_fc.training.callbacks import BatchEndParam
-from partial_fc.training.trainer import run_updates
+from partial_fc.training.loop import BatchEndParam, LoopState, updates
 
 from . import collectives
 from .data_parallel import DataParallelModule
@@ -59,10 +58,7 @@ class SampleDistributeModule(DataParallelModule):
         symbol, size, rank, local_rank, collectives, context, loss_scale, network, conventions: See DataParallelModule.
         num_classes: C, the sum of the ranks' L; set by bind.
         num_update: Number of updates done.
-        num_epoch: Number of the epoch of the last batch.
-        waited_for_data: Seconds that fit has waited for batches so far.
-        data_state: ``state()`` of fit's iterator after the batch of the last update, to resume from; fit itself has
-            already read one batch more. None for an iterator without ``state``.
+        loop: LoopState of fit; ``loop.data_state`` is where to resume in its iterator.
         rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         memory_lr: Learning rate of the class centers in the last step.
@@ -95,9 +91,7 @@ class SampleDistributeModule(DataParallelModule):
         self.batch_end_param = BatchEndParam
         self.num_classes: int | None = None
         self.num_update = 0
-        self.num_epoch = 0
-        self.waited_for_data = 0.0
-        self.data_state: dict | None = None
+        self.loop = LoopState()
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(self.size, np.int64)
         self.memory_lr: float | None = None
@@ -134,7 +128,9 @@ class SampleDistributeModule(DataParallelModule):
             saved.restore(self, train_data)
         callbacks = batch_end_callback or []
         callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-        run_updates(self, train_data, callbacks, max_update, self.batch_end_param)
+        for param in updates(self, train_data, self.loop, max_update, self.batch_end_param):
+            for callback in callbacks:
+                callback(param)
 
     def step(self, data_batch) -> mx.nd.NDArray:
         """Trains on one batch and returns ``loss_cache``, without waiting for the update of the backbone."""

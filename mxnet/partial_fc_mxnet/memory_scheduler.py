@@ -16,7 +16,7 @@ class RateScheduler(LRScheduler):
 
     Args:
         base_lr: initial learning rate.
-        factor: number of an update, starting at 1 -> factor, such as that of partial_fc.training.schedule.Schedule.
+        factor: number of an update, starting at 1 -> factor, see partial_fc.training.schedule.RateFactor.
     """
 
     def __init__(self, base_lr: float, factor: Callable[[int], float]):

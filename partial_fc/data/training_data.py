@@ -101,7 +101,7 @@ class FaceData(BatchIterator[Batch]):
 
         ``epoch``, and ``images``: how many images of its order were handed out to all ranks together, without those
         read in advance. All other keys identify the order. The training loop takes one batch more than it has trained
-        on, so save the ``data_state`` of its engine instead.
+        on, so save the ``data_state`` of its LoopState instead.
         """
         return {**self.cursor.state(), **self._order()}
 

@@ -10,33 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
 from .engine import Engine
+from .loop import BatchEndParam, LoopState, own_loop
 from .loss_point import LossPoint
 from .run_folder import ScalarWriter
-
-
-class BatchEndParam(NamedTuple):
-    """The argument of callbacks.
-
-    Attributes:
-        loss: mean loss over the global batch of the last update, a number or an array of the framework.
-        num_epoch: number of its epoch.
-        num_update: number of updates done.
-    """
-
-    loss: Any
-    num_epoch: int
-    num_update: int
-
-    @property
-    def loss_value(self) -> float:
-        """The loss as a number; waits for the device."""
-        return float(self.loss.asscalar() if hasattr(self.loss, "asscalar") else self.loss)  # MXNet's has no float()
 
 
 class CallBackLogging:
@@ -51,13 +33,14 @@ class CallBackLogging:
         batch_size: B; the speed counts the images of all ranks.
         writer: Of TensorBoard events, or None.
         bar: tqdm bar, or None.
-        engine: Whose waiting for data and loss scale are logged; given on all ranks or on none.
+        engine: Whose loss scale is logged, and how long its loop waits for data; given on all ranks or on none.
         max_update: Length of the training, for the time that is left; 0 if not known.
         rate: Number of an update, from 1 -> learning rate of the backbone; None if not known.
+        loop: Of the training; None takes that of ``engine.fit``.
 
     Attributes:
         points: A LossPoint for each line.
-        seconds: Training time so far, without the seconds passed to `pause`.
+        seconds: Training time until the last line, without `excluded_time`.
     """
 
     def __init__(
@@ -71,6 +54,7 @@ class CallBackLogging:
         engine: Engine | None = None,
         max_update: int = 0,
         rate: Callable[[int], float] | None = None,
+        loop: LoopState | None = None,
     ):
         self.frequent = frequent
         self.rank = rank
@@ -83,7 +67,9 @@ class CallBackLogging:
         self._losses: list[float] = []
         self._restored = 0  # of these losses, which an earlier process has timed
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
+        self._loop = LoopState() if engine is None else loop or own_loop(engine)
         self._since = time.perf_counter()
+        self._excluded_since: float | None = None
 
     def __call__(self, param: BatchEndParam) -> None:
         """Records the loss of an update, and writes a line every ``frequent`` updates."""
@@ -112,7 +98,7 @@ class CallBackLogging:
     def _waiting(self, elapsed: float) -> float | None:
         if self._engine is None:
             return None
-        waited = self._engine.waited_for_data
+        waited = self._loop.waited_for_data
         seconds = self._engine.collectives.max("log.waited", waited - self._waited_before)
         self._waited_before = waited
         self._waiting_seconds += seconds
@@ -123,7 +109,7 @@ class CallBackLogging:
         return {
             "points": [list(point) for point in self.points],
             "losses": list(self._losses),
-            "seconds": self.seconds + time.perf_counter() - self._since,
+            "seconds": self.seconds + (self._excluded_since or time.perf_counter()) - self._since,
             "waiting_seconds": self._waiting_seconds,
         }
 
@@ -143,13 +129,15 @@ class CallBackLogging:
 
     def restart(self) -> None:
         """Starts measuring time and waiting for data now."""
-        self._since = time.perf_counter()
-        if self._engine is not None:
-            self._waited_before = self._engine.waited_for_data
+        self._since, self._waited_before = time.perf_counter(), self._loop.waited_for_data
 
-    def pause(self, seconds: float) -> None:
-        """Excludes ``seconds`` from training time and speed, such as those of verification and saving."""
-        self._since += seconds
+    @contextmanager
+    def excluded_time(self) -> Iterator[None]:
+        """A context whose time is excluded from training time and speed, such as that of verification and saving."""
+        self._excluded_since = time.perf_counter()
+        yield
+        self._since += time.perf_counter() - self._excluded_since
+        self._excluded_since = None
 
     def _report(self, epoch: int, point: LossPoint) -> None:
         logging.info(
@@ -222,24 +210,3 @@ class CallBackFinite:
                 f"{nonfinite} is not finite after update {param.num_update}: lower lr, set warmup_steps or "
                 "max_grad_norm, or check the images"
             )
-
-
-class Timed:
-    """Runs callbacks and excludes their time from the training time of the log.
-
-    Args:
-        log: CallBackLogging.
-        callbacks: Callbacks, called in this order.
-    """
-
-    def __init__(self, log: CallBackLogging, callbacks):
-        self.log = log
-        self.callbacks = callbacks
-
-    def __call__(self, param: BatchEndParam) -> None:
-        """Calls all callbacks."""
-        for callback in self.callbacks:
-            start = time.perf_counter()
-            callback(param)
-            # Each at once: a later one may save the training time in a checkpoint.
-            self.log.pause(time.perf_counter() - start)

@@ -25,6 +25,7 @@ from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.utils.memory import free_memory
 
 from .engine import Engine
+from .loop import LoopState, own_loop
 
 Chunks = Callable[[], Iterator]
 
@@ -42,6 +43,7 @@ class CallBackCheckpoint:
         extra_state: called at each save; returns further state for the checkpoint, as JSON. That of rank 0 is saved.
         origin: settings and versions of the training, as JSON, for people who read the manifest.
         saved_at: update of the checkpoint in ``folder`` that the training resumes from.
+        loop: of the training; None takes that of ``engine.fit``.
 
     Raises, in a call:
         Preempted: On every rank, when one was asked to stop and the checkpoint is complete.
@@ -57,8 +59,10 @@ class CallBackCheckpoint:
         extra_state: Callable[[], dict] = dict,
         origin: Mapping[str, Any] | None = None,
         saved_at: int = 0,
+        loop: LoopState | None = None,
     ):
         self.engine, self.folder, self.frequent = engine, folder, frequent
+        self._loop = loop or own_loop(engine)
         self._extra_state, self._origin = extra_state, dict(origin or {})
         self._saved_at = saved_at
         self._save: _Save | None = None
@@ -99,8 +103,9 @@ class CallBackCheckpoint:
         self._saved_at = engine.num_update
         # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
         background = not collectives.max("checkpoint.room", 0.0 if _copy_fits(engine) else 1.0)
-        make = partial(_Save, engine, self.folder, self._extra_state(), self._thread if background else None)
-        self._save = collectives.run_on_all_ranks("checkpoint.copy", make)
+        state = {**progress(engine, self._loop), **self._extra_state()}
+        begin = partial(_begin_save, engine, self.folder, state, self._thread if background else None)
+        self._save = collectives.run_on_all_ranks("checkpoint.copy", begin)
         if not background:
             self._publish()
 
@@ -129,37 +134,44 @@ class CallBackCheckpoint:
         self.folder.prune()
 
 
+def _begin_save(engine: Engine, folder: CheckpointFolder, state: dict, thread: ThreadPoolExecutor | None) -> _Save:
+    """Begins a checkpoint of this rank: the thread writes a copy; None writes the files now, without a copy."""
+    path = folder.begin(engine.num_update)
+    save = _Save(engine, state, path, _files(engine, copied=thread is not None), blocks_training=thread is None)
+    if thread is not None:
+        save.written = thread.submit(save.write)
+    else:
+        with engine.memory_bank.sequential_access():
+            save.written.set_result(save.write())
+    return save
+
+
 class _Save:
     """One checkpoint of this rank.
 
     Args:
-        engine, folder: see CallBackCheckpoint.
-        extra_state: further state of the training.
-        thread: writes a copy; None writes the files now, without a copy.
+        engine: see CallBackCheckpoint.
+        state: of the training, as JSON.
+        path: of the folder of the files.
+        files: see _files.
+        blocks_training: whether training waits for the files.
 
     Attributes:
         written: Future of {file: Entry}.
         shard: (first class, last class + 1) of this rank.
         rank_state: state of this rank that is not an array.
-        blocks_training: set when training waits for the files.
+        blocks_training: as above; set later if training has to wait after all.
     """
 
-    def __init__(self, engine: Engine, folder: CheckpointFolder, extra_state: dict, thread: ThreadPoolExecutor | None):
+    def __init__(self, engine: Engine, state: dict, path: str, files: list[tuple[str, Chunks]], blocks_training: bool):
         bank = engine.memory_bank
         self.num_update, self.embedding_size = engine.num_update, bank.embedding_size
         self.shard = (bank.class_start, bank.class_start + bank.num_local)
         self.rank_state = {"sampler": bank.sampler.state()}
-        self._state = {**progress(engine), **extra_state}
-        self._path = folder.begin(self.num_update)
+        self.written: Future = Future()
+        self.blocks_training = blocks_training
+        self._state, self._path, self._files = state, path, files
         self._report_progress = engine.collectives.report_progress
-        self._files = _files(engine, copied=thread is not None)
-        self.blocks_training = thread is None
-        if thread is not None:
-            self.written = thread.submit(self._write)
-        else:
-            self.written = Future()
-            with bank.sequential_access():
-                self.written.set_result(self._write())
 
     def manifest(self, shards: list, origin: dict) -> Manifest:
         """Makes the manifest from (shard, entries, rank_state) of all ranks."""
@@ -178,7 +190,8 @@ class _Save:
             origin=origin,
         )
 
-    def _write(self) -> dict[str, Entry]:
+    def write(self) -> dict[str, Entry]:
+        """Writes the files of this rank."""
         entries = {}
         while self._files:  # frees each copy when it is written
             name, chunks = self._files.pop()
@@ -194,12 +207,12 @@ class _Save:
             self._report_progress()
 
 
-def progress(engine: Engine) -> dict[str, Any]:
+def progress(engine: Engine, loop: LoopState) -> dict[str, Any]:
     """Returns counters, position in the data, loss scale and conventions as JSON."""
     return {
         "num_update": engine.num_update,
-        "num_epoch": engine.num_epoch,
-        "data": engine.data_state,
+        "num_epoch": loop.num_epoch,
+        "data": loop.data_state,
         "loss_scale": engine.loss_scale and engine.loss_scale.state(),
         "conventions": engine.conventions._asdict(),
     }

@@ -23,7 +23,7 @@ from partial_fc.layer.sampling import WeightIndexSampler
 
 from .pretrained import Pretrained
 from .run_folder import ScalarWriter
-from .schedule import Schedule
+from .schedule import RateFactor
 
 Arrays = dict[str, np.ndarray]
 
@@ -84,9 +84,6 @@ class Engine(Protocol):
         on_gpu: whether that is a GPU.
         num_classes: C, of all ranks.
         num_update: number of updates done.
-        num_epoch: number of the epoch of the last batch; set by run_updates.
-        data_state: position in the data after the batch of the last update, as JSON; set by run_updates.
-        waited_for_data: seconds waited for batches so far; set by run_updates.
         rank_flags: of this rank, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         loss_scale: of a backbone in float16, else None.
@@ -96,9 +93,6 @@ class Engine(Protocol):
 
     num_classes: int | None
     num_update: int
-    num_epoch: int
-    data_state: dict[str, Any] | None
-    waited_for_data: float
     rank_flags: RankFlags
     all_rank_flags: np.ndarray
     loss_scale: LossScale | None
@@ -178,15 +172,15 @@ class Engine(Protocol):
             ValueError: one is missing or has another shape.
         """
 
-    def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
-        """Sets the states of the optimizer; call set_weights first.
+    def restore(self, arrays: Arrays, num_update: int) -> None:
+        """Sets all parameters, running statistics, and states of the optimizer.
 
         Args:
-            arrays: as `parameters` returns them.
+            arrays: as `parameters` and `statistics` return them.
             num_update: number of updates done, which determines the learning rate.
 
         Raises:
-            ValueError: a state is missing, unknown, or has another shape.
+            ValueError: an array is missing, unknown, or has another shape.
         """
 
 
@@ -247,17 +241,6 @@ class Saver(Protocol):
 
         Raises:
             JobError: on every rank, if one cannot write, or an ONNX file gives other embeddings than the backbone.
-        """
-
-
-class ModelSaver(Saver, Protocol):
-    """Saves the backbone in the formats of its framework, and as ONNX."""
-
-    def try_out(self) -> None:
-        """Checks that the untrained backbone can be exported.
-
-        Raises:
-            JobError: on every rank, if it cannot.
         """
 
 
@@ -327,13 +310,13 @@ class Framework(Protocol):
         """
 
     def build_engine(
-        self, settings: Any, schedule: Schedule, data: TrainingData, folder: str, conventions: Conventions
+        self, settings: Any, rate_factor: RateFactor, data: TrainingData, folder: str, conventions: Conventions
     ) -> Engine:
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
             settings: of default.py.
-            schedule: of the learning rates.
+            rate_factor: of the learning rates.
             data: of this rank.
             folder: where the centers are saved.
             conventions: of what the training starts from.
@@ -349,8 +332,8 @@ class Framework(Protocol):
         folder: str,
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
-    ) -> tuple[ModelSaver, Saver]:
-        """Builds the callbacks that save the backbone and the class centers.
+    ) -> Sequence[Saver]:
+        """Builds the callbacks that save backbone and class centers, and checks that the backbone can be exported.
 
         Args:
             settings: of default.py.
@@ -358,4 +341,7 @@ class Framework(Protocol):
             folder: of the files.
             faces: (n, H, W, 3) uint8 RGB, on which the ONNX file is compared with the backbone.
             metadata: num_update -> metadata of the ONNX file, by name.
+
+        Raises:
+            JobError: on every rank, if the backbone cannot be exported as ONNX.
         """

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoint import Conventions, Manifest, SavedClasses
-from partial_fc.checkpoint.backbone import read_backbone
+from partial_fc.checkpoint import Conventions, SavedClasses
 from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.checkpoint.mxnet_params import named_arrays
 
@@ -28,16 +27,6 @@ class Pretrained(NamedTuple):
     weights: dict[str, np.ndarray]
     conventions: Conventions | None
     classes: SavedClasses | None = None
-
-
-def pretrained_from_checkpoint(path: str, manifest: Manifest, with_classes: bool, rank: int, size: int) -> Pretrained:
-    """Reads a checkpoint that has been verified.
-
-    Raises:
-        OSError, ValueError: A file cannot be read; the message names it.
-    """
-    classes = SavedClasses.of_checkpoint(path, manifest) if with_classes else None
-    return Pretrained(path, read_backbone(path, manifest, rank, size), Conventions.of(path, manifest), classes)
 
 
 # See Framework.read_pretrained.

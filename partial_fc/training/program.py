@@ -1,4 +1,4 @@
-"""The program of one rank: command line, settings, start of the framework, and how it ends.
+"""The program of one rank: its settings, its start, and how it ends.
 
 train_memory.py and train.py derive their programs from TrainingProgram.
 """
@@ -6,7 +6,6 @@ train_memory.py and train.py derive their programs from TrainingProgram.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -14,18 +13,18 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from partial_fc.distributed.env import rank_info, share_cores
+from partial_fc.distributed.env import RankInfo, rank_info, share_cores
 from partial_fc.distributed.errors import REFUSED
 from partial_fc.distributed.rank_status import RankStatusStore, job_key
 from partial_fc.distributed.signals import block_signals, release_signals
 from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 
+from .command_line import OPTIONS, Parser, likely_root
+from .demo import draw_demo
+
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
     from .engine import Framework
-
-# Settings that have an option of their own, beside name=value.
-OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", "class_map")
 
 
 class TrainingProgram:
@@ -84,37 +83,10 @@ class TrainingProgram:
             os._exit(130)  # not sys.exit: the framework's exit handler would wait for the other ranks
 
     def parse_args(self, argv: list[str]) -> argparse.Namespace:
-        """Parses the command line; ``settings`` holds the name=value arguments as they were typed.
-
-        Raises:
-            ValueError: An argument is not allowed.
-        """
-        default = self.import_default()
-        settings = "settings, given as name=value (presets change some defaults, --print-config shows the result)"
-        parser = _Parser(
-            prog=self.file,
-            description=self.description,
-            epilog=f"{settings}:\n\n{default.describe_settings(self.trainer)}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for name in self.options:
-            dashed, setting = "--" + name.replace("_", "-"), default.SETTINGS.settings[name]
-            parser.add_argument(dashed, metavar="VALUE", help=setting.help)
-        parser.add_argument(
-            "--config", metavar="FILE", help="take the settings of a settings.json; others here override it"
-        )
-        parser.add_argument("--print-config", action="store_true", help="print the settings as JSON, do not train")
-        parser.add_argument(
-            "--profile-io", action="store_true", help="measure whether reading is the bottleneck, do not train"
-        )
-        parser.add_argument("--profile-seconds", type=float, metavar="S", help="length of each of its three phases (8)")
-        parser.add_argument("settings", nargs="*", metavar="name=value", help="any setting of those below")
+        """Parses the command line, see Parser.parse."""
+        parser = Parser(self.import_default(), self.file, self.trainer, self.description, self.options)
         self.add_arguments(parser)
-        args = parser.parse_intermixed_args(argv)
-        seconds = args.profile_seconds
-        if seconds is not None and not (args.profile_io and 0 < seconds < math.inf):
-            parser.error(f"--profile-seconds is {seconds}, but must be above 0 and go with --profile-io")
-        return args
+        return parser.parse(argv)
 
     def load_settings(self, args: argparse.Namespace):
         """Fills ``default.config`` from the command line and returns it."""
@@ -123,23 +95,42 @@ class TrainingProgram:
         return self.import_default().generate_config(changes=changes, config_file=args.config, trainer=self.trainer)
 
     def _run(self, argv: list[str]) -> None:
-        """Loads the settings, prepares the host, connects the ranks and trains."""
+        """Loads the settings, starts this rank and trains."""
         ranks = rank_info(os.environ)
-        try:
-            args = self.parse_args(argv)
-            settings = self.load_settings(args)
-            from .run_folder import output_folder  # with libraries whose absence is reported
-        except (ValueError, OSError, ImportError) as error:
-            if ranks.size == 1:
-                self._report(error)
-                sys.exit(REFUSED)
-            root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), _likely_root(argv))
-            rank_status = RankStatusStore(root, job_key(os.environ, os.getpid()), ranks.rank).open()
-            self._refuse(error, ranks.rank == 0, rank_status)  # all ranks read the same command line
+        args, settings = self._load(argv, ranks)
         if args.print_config:
             if ranks.rank == 0:
                 print(to_json(settings), end="")
             return
+        framework, work = self._start(args, settings, ranks)
+        from partial_fc.distributed.run_rank import run_rank
+
+        run_rank(framework.collectives, work)
+        self.disconnect()
+
+    def _load(self, argv: list[str], ranks: RankInfo) -> tuple[argparse.Namespace, Any]:
+        """Returns arguments and settings; an error ends all ranks, which read the same command line."""
+        try:
+            args = self.parse_args(argv)
+            settings = self.load_settings(args)
+            from . import run_folder  # noqa: F401  with libraries whose absence is reported
+
+            return args, settings
+        except (ValueError, OSError, ImportError) as error:
+            if ranks.size == 1:
+                self._report(error)
+                sys.exit(REFUSED)
+            root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), likely_root(argv))
+            rank_status = RankStatusStore(root, job_key(os.environ, os.getpid()), ranks.rank).open()
+            self._refuse(error, ranks.rank == 0, rank_status)
+
+    def _start(self, args: argparse.Namespace, settings, ranks: RankInfo) -> tuple[Framework, Callable[[], None]]:
+        """Imports the framework and connects the ranks; returns it, and what this rank does from then on.
+
+        One rank of each host prepares what all of its ranks need, and reports an error.
+        """
+        from .run_folder import output_folder
+
         # An environment that setup-utils has made contains this path. One that the user has made does not.
         sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
         watchdog = Watchdog(ranks, os.path.dirname(output_folder(settings)), os.environ)
@@ -148,7 +139,7 @@ class TrainingProgram:
             share_cores(os.environ)
             self.prepare_host(settings)
             if ranks.local_rank == 0:
-                _draw_demo(settings)
+                draw_demo(settings)
             framework = self.load_framework(settings)
             work = _choose_work(args, settings, framework)
             framework.collectives.guarded_by(watchdog)
@@ -156,10 +147,7 @@ class TrainingProgram:
                 self.connect(settings)
         except (ValueError, OSError, ImportError) as error:
             self._refuse(error, ranks.local_rank == 0, watchdog.rank_status)
-        from partial_fc.distributed.run_rank import run_rank
-
-        run_rank(framework.collectives, work)
-        self.disconnect()
+        return framework, work
 
     def _report(self, error: BaseException, where: str = "") -> None:
         """Prints an error that refuses the training."""
@@ -180,42 +168,6 @@ class TrainingProgram:
             time.sleep(0.3 if rank_status.rank == 0 else 0)  # for the other ranks to see the claim
         rank_status.leave()
         sys.exit(REFUSED)
-
-
-class _Parser(argparse.ArgumentParser):
-    """An ArgumentParser of which one rank prints help and errors."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raises ValueError in place of exiting: only one rank reports an error."""
-        raise ValueError(f"{message}; see python {self.prog} --help")
-
-    def print_help(self, file=None) -> None:
-        """Prints the help on rank 0."""
-        if rank_info(os.environ).rank == 0:
-            super().print_help(file)
-
-
-def _likely_root(argv: list[str]) -> str:
-    """The folder of the other ranks' status store, for a rank that cannot load its settings."""
-    given = {"models_root": "models"}
-    for argument, following in zip(argv, [*argv[1:], ""]):
-        name, equals, value = argument.removeprefix("--").partition("=")
-        given[name.replace("-", "_")] = value if equals else following
-    root = os.path.dirname(os.path.normpath(given["output"])) if "output" in given else given["models_root"]
-    return os.path.expanduser(root)
-
-
-def _draw_demo(settings: Any) -> None:
-    """Draws the faces of the demo if they are trained on and missing."""
-    if settings.dataset == "demo" and not settings.debug and not settings.rec:
-        from partial_fc.data.synthetic import ensure_demo
-
-        def announce(done, total):
-            if done == 1:
-                print(f"Drawing {total} faces into {folder}, once; this takes about a minute.", flush=True)
-
-        folder = os.path.join(settings.data_root, settings.data_name)
-        ensure_demo(folder, progress=announce)
 
 
 def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) -> Callable[[], None]:

@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoint import CheckpointFolder, Conventions, read_class_map
+from partial_fc.checkpoint import CheckpointFolder, Conventions, SavedClasses, read_class_map
+from partial_fc.checkpoint.backbone import read_backbone
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.data.cursor import Place
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
+from partial_fc.distributed.errors import JobError
+from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 
-from .engine import Engine, Framework
-from .pretrained import Pretrained, ReadFiles, pretrained_from_checkpoint, pretrained_from_files
-from .run_folder import CHECKPOINTS, begin_run, begun_by
+from .engine import Engine
+from .pretrained import Pretrained, ReadFiles, pretrained_from_files
+from .run_folder import CHECKPOINTS, begin_run, begun_by, check_writable, prepare_folder
 from .saved_training import SavedTraining
 
 AUTO, SAME = "auto", "same"  # values of the settings resume and class_map
@@ -30,14 +33,14 @@ class ResumePlan(NamedTuple):
         in_folder: whether it is in this training's output folder.
         keep_folder: whether the training continues in the output folder as it is.
         messages: to log once the log file is open.
-        pretrained: weights to start from; None for none.
+        pretrained: path of weights to start from; empty for none.
     """
 
     checkpoint: SavedTraining | None
     in_folder: bool
     keep_folder: bool
     messages: list[str]
-    pretrained: Pretrained | None = None
+    pretrained: str = ""
 
     @property
     def num_update(self) -> int:
@@ -54,29 +57,32 @@ class ResumePlan(NamedTuple):
         """Update of the checkpoint in the output folder that the training resumes from; None for none."""
         return self.num_update if self.in_folder else None
 
-    def conventions(self, own: Conventions) -> Conventions:
+    def conventions(self, pretrained: Pretrained | None, own: Conventions) -> Conventions:
         """Returns those of what the training starts from; ``own`` are those of a new training."""
         if self.checkpoint:
             return self.checkpoint.conventions
-        given = self.pretrained and self.pretrained.conventions
+        given = pretrained and pretrained.conventions
         return given._replace(sums_gradients=own.sums_gradients) if given else own
 
 
-def run_name() -> str:
+NEW_WEIGHTS = ResumePlan(None, False, False, [])
+
+
+def _run_name() -> str:
     """Returns the name that run.sh gives to a run and its restarts; empty for another launcher."""
     return os.environ.get("PARTIAL_FC_RUN", "")
 
 
-def find_checkpoint(settings, folder: str, run: str, collectives: Collectives) -> ResumePlan:
-    """Finds the checkpoint to resume from.
+def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePlan:
+    """Finds the checkpoint to resume from, and returns how the training starts.
+
+    A restart by run.sh resumes in the folder that its run took ownership of, whatever ``resume`` says.
 
     Collectives: all-gather ``restarted``, those of SavedTraining.newest or open, all-gather ``together.class_map``.
 
     Args:
-        settings: of default.py; ``resume``, ``class_map``.
+        settings: of default.py; ``resume``, ``pretrained``, ``class_map``.
         folder: output folder, on rank 0's host.
-        run: name that run.sh gives to a run and its restarts; may be empty. A restart resumes in the folder that the
-            run took ownership of, whatever ``resume`` says.
         collectives: between the ranks.
 
     Raises:
@@ -84,6 +90,7 @@ def find_checkpoint(settings, folder: str, run: str, collectives: Collectives) -
     """
     checkpoints = checkpoint_folder(settings, folder)
     messages: list[str] = []
+    run = _run_name()
     restarted = collectives.broadcast("restarted", bool(run) and begun_by(folder, run))
     checkpoint = None
     if restarted or settings.resume == AUTO:
@@ -99,7 +106,9 @@ def find_checkpoint(settings, folder: str, run: str, collectives: Collectives) -
         checkpoint.class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
     if checkpoint is None and (restarted or settings.resume):
         messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
-    return ResumePlan(checkpoint, in_folder, restarted or in_folder, messages)
+    return ResumePlan(
+        checkpoint, in_folder, restarted or in_folder, messages, "" if checkpoint else settings.pretrained
+    )
 
 
 def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
@@ -107,14 +116,37 @@ def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
     return CheckpointFolder(os.path.join(folder, CHECKPOINTS), settings.checkpoints_kept)
 
 
-def take_ownership(folder: str, run: str, checkpoints: CheckpointFolder, resumed_update: int | None) -> None:
+def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> None:
+    """Creates the output folder, or renames an earlier one, and checks that all ranks can write there.
+
+    Collectives: all-gathers ``together.output`` and ``together.output_of_ranks``, those of hosts_without_shared_folder.
+
+    Raises:
+        JobError: On every rank, if one cannot write, or if hosts see different folders but write to one checkpoint.
+    """
+    collectives.on_rank_zero("output", _prepare_folder, settings, folder, plan)
+    collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
+    hosts = hosts_without_shared_folder(collectives, folder)
+    if hosts and settings.checkpoint_every:
+        raise JobError(
+            f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "
+            "checkpoint: set output or models_root to a shared disk, or train without checkpoints (checkpoint_every=0)"
+        )
+
+
+def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
+    inputs = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
+    prepare_folder(folder, plan.keep_folder, [path for path in inputs if path not in ("", SAME)])
+    checkpoint_folder(settings, folder).clean()
+
+
+def take_ownership(folder: str, checkpoints: CheckpointFolder, resumed_update: int | None) -> None:
     """Marks the output folder as this run's, once the training cannot be refused any more; on rank 0.
 
     Checkpoints newer than the one resumed from are kept under another name, because this training replaces them.
 
     Args:
         folder: output folder.
-        run: name of the run, see find_checkpoint.
         checkpoints: of the output folder.
         resumed_update: update of the checkpoint in this folder that the training resumes from; None for none.
 
@@ -124,7 +156,7 @@ def take_ownership(folder: str, run: str, checkpoints: CheckpointFolder, resumed
     if resumed_update is not None:
         for path in checkpoints.leave(resumed_update):
             logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
-    begin_run(folder, run)
+    begin_run(folder, _run_name())
 
 
 def load_class_map(settings, num_saved: int) -> np.ndarray:
@@ -177,21 +209,14 @@ def read_pretrained(
     """
     if not os.path.exists(os.path.join(path, MANIFEST)):
         return collectives.run_on_all_ranks("pretrained", lambda: pretrained_from_files(path, with_classes, read_files))
-    manifest = SavedTraining.open(path, collectives).manifest
-    return collectives.run_on_all_ranks(
-        "pretrained",
-        lambda: pretrained_from_checkpoint(path, manifest, with_classes, collectives.rank, collectives.size),
-    )
+    saved = SavedTraining.open(path, collectives)
 
+    def read() -> Pretrained:
+        classes = SavedClasses.of_checkpoint(path, saved.manifest) if with_classes else None
+        weights = read_backbone(path, saved.manifest, collectives.rank, collectives.size)
+        return Pretrained(path, weights, saved.conventions, classes)
 
-def with_pretrained(plan: ResumePlan, settings, framework: Framework) -> ResumePlan:
-    """Adds the weights of ``settings.pretrained`` to a plan without a checkpoint, see read_pretrained."""
-    if plan.checkpoint or not settings.pretrained:
-        return plan
-    with_classes, read_files = bool(settings.class_map), framework.read_pretrained
-    return plan._replace(
-        pretrained=read_pretrained(settings.pretrained, with_classes, framework.collectives, read_files)
-    )
+    return collectives.run_on_all_ranks("pretrained", read)
 
 
 def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from os.path import exists
 from typing import Protocol
 
@@ -153,27 +153,21 @@ class ScalarWriter(Protocol):
 
 
 class RunFolder:
-    """Log file, log lines, progress bar and TensorBoard events of one rank; ranks other than 0 only log warnings.
+    """Log file, log lines and TensorBoard events of one rank; ranks other than 0 only log warnings.
 
     A context manager: entering opens the files, leaving closes them.
 
     Args:
         path: of the folder, which exists and is writable.
         rank: of this process.
-        max_update, num_update: length and start of the progress bar.
         open_writer: opens the TensorBoard events in a folder; called on rank 0.
 
     Attributes:
-        bar: tqdm bar; None if rank 0 has no terminal, and on other ranks.
         writer: of TensorBoard events on rank 0, else None.
     """
 
-    def __init__(
-        self, path: str, rank: int, max_update: int, num_update: int, open_writer: Callable[[str], ScalarWriter]
-    ):
+    def __init__(self, path: str, rank: int, open_writer: Callable[[str], ScalarWriter]):
         self.path, self.rank = path, rank
-        self.max_update, self.num_update = max_update, num_update
-        self.bar: tqdm | None = None
         self.writer: ScalarWriter | None = None
         self._open_writer = open_writer
         self._handlers: list[logging.Handler] = []
@@ -186,11 +180,6 @@ class RunFolder:
             self._lock_folder()
             self._handlers.append(logging.FileHandler(os.path.join(self.path, _LOG), encoding="utf-8"))
             self.writer = self._open_writer(os.path.join(self.path, "tensorboard"))
-            if _is_terminal():
-                columns = int(os.environ.get("COLUMNS", 0)) or 100
-                self.bar = tqdm(
-                    total=self.max_update, initial=self.num_update, unit="step", ncols=columns, file=sys.stderr
-                )
         logger = logging.getLogger()
         logger.setLevel(logging.INFO if main else logging.WARNING)
         for handler in self._handlers:
@@ -205,14 +194,23 @@ class RunFolder:
             self._open_files = stack.pop_all()
 
     def __exit__(self, *error) -> None:
-        if self.bar is not None:
-            self.bar.close()
         if self.writer is not None:
             self.writer.close()
         for handler in self._handlers:
             logging.getLogger().removeHandler(handler)
             handler.close()
         self._open_files.close()
+
+
+@contextlib.contextmanager
+def progress_bar(rank: int, max_update: int, num_update: int) -> Iterator[tqdm | None]:
+    """A context with a progress bar from ``num_update`` to ``max_update`` if rank 0 has a terminal, else with None."""
+    if rank or not _is_terminal():
+        yield None
+        return
+    columns = int(os.environ.get("COLUMNS", 0)) or 100
+    with tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr) as bar:
+        yield bar
 
 
 class _StdoutHandler(logging.Handler):

@@ -14,6 +14,7 @@ from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 
 from .engine import Engine, TrainingData
+from .loop import LoopState, own_loop
 
 
 class SavedTraining:
@@ -84,8 +85,8 @@ class SavedTraining:
             )
         return None
 
-    def restore(self, engine: Engine, train_data: TrainingData | None) -> None:
-        """Restores an engine, its memory bank and its data.
+    def restore(self, engine: Engine, train_data: TrainingData | None, loop: LoopState | None = None) -> None:
+        """Restores an engine, its memory bank, its data, and how far the training is in them.
 
         Collectives: all-gather ``together.resume``.
 
@@ -93,27 +94,28 @@ class SavedTraining:
             engine: with parameters and optimizer.
             train_data: its data; one without ``restore`` starts from its first batch. With a class map the data
                 are different ones, and start with the next epoch.
+            loop: of the training; None takes that of ``engine.fit``.
 
         Raises:
             JobError: On every rank, if the checkpoint does not fit the engine, the bank or the data of one.
         """
-        engine.collectives.run_on_all_ranks("resume", lambda: self._restore(engine, train_data))
+        state = loop or own_loop(engine)
+        engine.collectives.run_on_all_ranks("resume", lambda: self._restore(engine, train_data, state))
 
-    def _restore(self, engine: Engine, train_data) -> None:
+    def _restore(self, engine: Engine, train_data, loop: LoopState) -> None:
         manifest, bank = self.manifest, engine.memory_bank
         rank, size = engine.collectives.rank, engine.collectives.size
         try:
             self._check_sizes(engine)
             arrays = read_backbone(self.path, manifest, rank, size)
-            engine.set_weights(arrays)
-            engine.set_optimizer(arrays, manifest.num_update)
-            _set_progress(engine, manifest)
+            engine.restore(arrays, manifest.num_update)
+            _set_progress(engine, loop, manifest)
             bank.take(SavedClasses.of_checkpoint(self.path, manifest), self.class_map)
             if manifest.ranks == size:
                 bank.sampler.restore(manifest.rank_states[rank].get("sampler"))
             else:
                 bank.sampler.restart(manifest.num_update)
-            self._restore_data(engine, train_data)
+            self._restore_data(train_data, loop)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"cannot resume from {self.path}: {error}") from None
 
@@ -132,7 +134,7 @@ class SavedTraining:
                 "map them to each other with --class-map"
             )
 
-    def _restore_data(self, engine: Engine, train_data) -> None:
+    def _restore_data(self, train_data, loop: LoopState) -> None:
         position = self.manifest.state.get("data")
         if position is None or not hasattr(train_data, "restore"):
             return
@@ -140,12 +142,12 @@ class SavedTraining:
             epoch, images = self.place
             position = {**train_data.state(), "epoch": epoch, "images": images}
         train_data.restore(position)
-        engine.num_epoch = train_data.state()["epoch"]
+        loop.num_epoch = train_data.state()["epoch"]
 
 
-def _set_progress(engine: Engine, manifest: Manifest) -> None:
+def _set_progress(engine: Engine, loop: LoopState, manifest: Manifest) -> None:
     """Sets counters and loss scale to those that checkpointing.progress returned."""
-    engine.num_update, engine.num_epoch = manifest.num_update, manifest.state.get("num_epoch", 0)
+    engine.num_update, loop.num_epoch = manifest.num_update, manifest.state.get("num_epoch", 0)
     loss_scale = manifest.state.get("loss_scale")
     if engine.loss_scale is not None and loss_scale:
         engine.loss_scale.restore(loss_scale)

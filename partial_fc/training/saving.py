@@ -9,7 +9,7 @@ from partial_fc.checkpoint.rank_files import remove_files_of_other_ranks
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.evaluation.verification import VerificationPoint
 
-from .callbacks import BatchEndParam
+from .loop import BatchEndParam
 
 ONNX_NAME = "backbone.onnx"
 

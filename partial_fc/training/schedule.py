@@ -56,28 +56,18 @@ class Epochs:
         return (self.num_images - self.place[1]) // self.global_batch
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How long to train, and at which rates.
-
-    Attributes:
-        max_update: Number of updates.
-        factor: Number of an update, from 1 -> factor of the initial learning rates.
-    """
-
-    max_update: int
-    factor: Callable[[int], float]
+RateFactor = Callable[[int], float]  # number of an update, from 1 -> factor of the initial learning rates
 
 
-def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, Schedule]:
-    """Derives the schedule from the settings, once the data are known.
+def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
+    """Derives length and rates of a training from the settings, once the data are known.
 
     Args:
         settings: Of default.py, completed by its generate_config.
         epochs: Of the training data, with the position of the checkpoint from which the training resumes.
 
     Returns:
-        A copy of the settings in which ``max_update`` is the length also where ``num_epoch`` decides; the schedule.
+        A copy of the settings in which ``max_update`` is the length also where ``num_epoch`` decides; the rates.
     """
     max_update = epochs.last_update(settings.num_epoch) if settings.num_epoch else settings.max_update
     steps = {name: settings[name] for name in ("lr_steps", "warmup_steps", "lr_epochs", "warmup_epoch")}
@@ -87,7 +77,7 @@ def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, Schedule]:
         epoch = epochs.epoch_of(num_update)
         return given[min(epoch, len(given) - 1)] if given else rate_factor(num_update, epoch, **steps)
 
-    return type(settings)({**settings, "max_update": max_update}), Schedule(max_update, factor)
+    return type(settings)({**settings, "max_update": max_update}), factor
 
 
 def rate_factor(

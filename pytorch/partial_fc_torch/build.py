@@ -21,7 +21,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.saving import CenterSave
-from partial_fc.training.schedule import Schedule
+from partial_fc.training.schedule import RateFactor
 from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model
@@ -136,7 +136,9 @@ class TorchFramework:
         rank, pinned = self.collectives.rank, self.device.type == "cuda"
         return DummyImages(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, pinned)
 
-    def build_engine(self, settings, schedule: Schedule, data, folder: str, conventions: Conventions) -> TorchEngine:
+    def build_engine(
+        self, settings, rate_factor: RateFactor, data, folder: str, conventions: Conventions
+    ) -> TorchEngine:
         """Builds the engine, with the same initial parameters on every rank; its centers are saved to ``folder``.
 
         Collectives: all-gathers ``together.memory_bank`` and ``together.module``; the broadcasts of
@@ -151,7 +153,7 @@ class TorchFramework:
         backbone_lr, center_lr = learning_rates(settings, job.size)
 
         def rates(num_update: int) -> tuple[float, float]:
-            factor = schedule.factor(num_update)
+            factor = rate_factor(num_update)
             return backbone_lr * factor, center_lr * factor
 
         return TorchEngine(
@@ -218,8 +220,12 @@ class TorchFramework:
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
     ) -> tuple[TorchModelSave, CenterSave]:
-        """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers."""
+        """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
+
+        Collectives: all-gather ``together.export``.
+        """
         export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
         model_save = TorchModelSave(engine, folder, settings.save_every, export)
+        model_save.try_out()
         write = engine.layer.save_params
         return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, CENTER_FILES)

@@ -9,7 +9,6 @@ import inspect
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 import torch
@@ -83,9 +82,6 @@ class TorchEngine:
         self.num_classes: int | None = layer.num_classes
         self.max_grad_norm, self.autocast, self._weight_decay = max_grad_norm, autocast, weight_decay
         self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
-        self.num_epoch = 0
-        self.data_state: dict[str, Any] | None = None
-        self.waited_for_data = 0.0
         self.device = layer.device
         self._trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
         self._optimizer = torch.optim.SGD(self._trained, lr=0.0, momentum=momentum, weight_decay=weight_decay)
@@ -255,12 +251,13 @@ class TorchEngine:
         """Sets all parameters and running statistics to those in ``arrays``, see weights.set_weights."""
         weights.set_weights(self.backbone, arrays, self.network)
 
-    def set_optimizer(self, arrays: Arrays, num_update: int) -> None:
-        """Sets the momentum of the parameters to that in ``arrays``; call set_weights first.
+    def restore(self, arrays: Arrays, num_update: int) -> None:
+        """Sets parameters, running statistics and momentum to those in ``arrays``, see Engine.restore.
 
         Raises:
-            ValueError: Momentum is missing, or that of another optimizer.
+            ValueError: One is missing or has another shape, or the momentum is that of another optimizer.
         """
+        self.set_weights(arrays)
         named, own = with_torch_names(self.network, arrays), self._momentum()
         # MXNet has momentum, all zeros, for parameters that are not trained.
         frozen = {STATE.format(name) for name, value in self.backbone.named_parameters() if not value.requires_grad}

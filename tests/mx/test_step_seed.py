@@ -5,8 +5,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from partial_fc.training.callbacks import BatchEndParam
-from partial_fc.training.step_seed import StepSeed
+from partial_fc.training.step_seed import seed_step
 from partial_fc_mxnet.data_parallel import DataParallelModule
 from partial_fc_mxnet.symbol import get_symbol
 
@@ -23,16 +22,11 @@ def dropout_mask():
 
 
 def test_the_numbers_depend_on_seed_rank_and_update_only():
-    seed = StepSeed(mx.random.seed, 5, rank=1)
-    seed.after(10)
+    seed_step(mx.random.seed, 5, 1, 10)
     first = dropout_mask()
     assert not np.array_equal(dropout_mask(), first)
-    StepSeed(mx.random.seed, 5, rank=1)(BatchEndParam(0.0, 0, 10))
+    seed_step(mx.random.seed, 5, 1, 10)
     np.testing.assert_array_equal(dropout_mask(), first)
-    for other, update in (
-        (StepSeed(mx.random.seed, 5, rank=0), 10),
-        (StepSeed(mx.random.seed, 6, rank=1), 10),
-        (seed, 11),
-    ):
-        other.after(update)
+    for other in ((5, 0, 10), (6, 1, 10), (5, 1, 11)):
+        seed_step(mx.random.seed, *other)
         assert not np.array_equal(dropout_mask(), first)

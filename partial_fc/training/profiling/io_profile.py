@@ -12,14 +12,12 @@ import time
 from collections.abc import Iterator
 
 from partial_fc.distributed.collectives import Collectives
-from partial_fc.training.bank_memory import require_bank_memory
-from partial_fc.training.callbacks import BatchEndParam
+from partial_fc.training.building import build_data, build_training
 from partial_fc.training.engine import Engine, Framework, TrainingData
 from partial_fc.training.inputs import record_path
 from partial_fc.training.job_facts import versions
+from partial_fc.training.loop import BatchEndParam, LoopState, updates
 from partial_fc.training.run_folder import check_writable
-from partial_fc.training.schedule import Epochs, resolve_schedule
-from partial_fc.training.trainer import run_updates
 
 from .facts import Phase, Profile, Tally, place_of
 from .measuring import SECONDS, STEPS, WARM_UP, endless, read_past_buffers, take_tally
@@ -42,26 +40,24 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     """
     settings, collectives = _without_learning(settings), framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    collectives.run_on_all_ranks("sizes", lambda: _check(settings, framework))
-    collectives.run_on_all_ranks("room", lambda: require_bank_memory(settings, framework))
+    collectives.run_on_all_ranks("sizes", lambda: _require_data_set(settings))
+    data = build_data(settings, framework)
+    files = collectives.run_on_all_ranks("files", lambda: _files(settings))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
-    data, files = collectives.run_on_all_ranks("data", lambda: (framework.build_data(settings), _files(settings)))
     dummies = framework.build_dummies(settings)
-    _, schedule = resolve_schedule(settings, Epochs(data.cursor.num_images, data.cursor.global_batch))
-    engine = framework.build_engine(settings, schedule, data, folder, framework.conventions)
+    engine = build_training(settings, framework, data, folder).engine
     measured = _measure(settings, seconds, data, dummies, engine)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 
 
-def _check(settings, framework: Framework) -> None:
+def _require_data_set(settings) -> None:
     if settings.debug:
         raise ValueError(
             f"--profile-io measures the reading of images, but {settings.dataset} with debug=True has dummy images: "
             "give a data set, such as rec=<path of a train.rec>"
         )
-    framework.require_device(settings)
 
 
 def _files(settings) -> SetFiles:
@@ -79,8 +75,11 @@ def _measure(settings, seconds: float, data: TrainingData, dummies: TrainingData
     batch_size, collectives = settings.batch_size, engine.collectives
     _print(collectives, f"reader alone: about {seconds:.0f} s")
     reader = _measure_reader(data, batch_size, seconds, collectives)
-    iterator = _MeasuredIterator(engine, data, batch_size, seconds, [endless(dummies), _batches(data, collectives)])
-    run_updates(engine, iterator, [iterator.after_step])
+    loop = LoopState()
+    sources = [endless(dummies), _batches(data, collectives)]
+    iterator = _MeasuredIterator(collectives, loop, data, batch_size, seconds, sources)
+    for update in updates(engine, iterator, loop):
+        iterator.after_step(update)
     gathered = collectives.gather_object("io_profile", (place_of(data.threads), reader, *iterator.tallies))
     places, *tallies = zip(*gathered)
     names = ("reader alone", "training, dummy images", "training, the set")
@@ -107,14 +106,14 @@ def _batches(data: TrainingData, collectives: Collectives) -> Iterator:
 
 
 class _MeasuredIterator:
-    """An iterator for run_updates that provides batches of one source after the other and measures each.
+    """An iterator for `updates` that provides batches of one source after the other and measures each.
 
-    One call of run_updates runs all phases. Each source warms up and is measured for
-    20 steps. The time of the slowest rank (all-reduce ``io_profile.seconds``) then determines the number of further
-    steps, which is the same on every rank.
+    One loop runs all phases. Each source warms up and is measured for 20 steps. The time of the slowest rank
+    (all-reduce ``io_profile.seconds``) then determines the number of further steps, which is the same on every rank.
 
     Args:
-        engine: in training.
+        collectives: between the ranks.
+        loop: whose waiting for data is read.
         data: whose counters are read.
         batch_size: B.
         seconds: length of a phase.
@@ -124,9 +123,18 @@ class _MeasuredIterator:
         tallies: a Tally for each source measured so far.
     """
 
-    def __init__(self, engine: Engine, data: TrainingData, batch_size: int, seconds: float, sources: list[Iterator]):
+    def __init__(
+        self,
+        collectives: Collectives,
+        loop: LoopState,
+        data: TrainingData,
+        batch_size: int,
+        seconds: float,
+        sources: list[Iterator],
+    ):
         self.tallies: list[Tally] = []
-        self._engine, self._data, self._batch_size, self._seconds = engine, data, batch_size, seconds
+        self._collectives, self._loop = collectives, loop
+        self._data, self._batch_size, self._seconds = data, batch_size, seconds
         self._sources = sources
         self._step, self._last_step = 0, WARM_UP + STEPS
         self._start: Tally | None = None
@@ -144,8 +152,8 @@ class _MeasuredIterator:
         """Does nothing: the sources are endless."""
 
     def after_step(self, param: BatchEndParam) -> None:
-        """Counts a step; run_updates calls it after each update, when it has taken the batch of the next one."""
-        self._engine.collectives.report_progress()
+        """Counts a step; called after each update, when the batch of the next one is read already."""
+        self._collectives.report_progress()
         _ = param.loss_value  # waits as the log of a training does
         self._step += 1
         if self._step == ANNOUNCED_STEP:
@@ -161,11 +169,11 @@ class _MeasuredIterator:
         """Prints the phase and its estimated duration, which is minutes if a step takes seconds."""
         seconds = WARM_UP * step_seconds + max(self._seconds, STEPS * step_seconds)
         source = "the set" if self.tallies else "dummy images"
-        _print(self._engine.collectives, f"training on {source}: about {seconds:.0f} s")
+        _print(self._collectives, f"training on {source}: about {seconds:.0f} s")
 
     def _end_or_extend(self, tally: Tally) -> None:
         """Ends the phase, or adds the steps it needs to last long enough."""
-        seconds = self._engine.collectives.max("io_profile.seconds", tally.seconds)
+        seconds = self._collectives.max("io_profile.seconds", tally.seconds)
         if seconds < 0.9 * self._seconds:
             self._last_step = WARM_UP + math.ceil((self._step - WARM_UP) * self._seconds / seconds)
             return
@@ -173,7 +181,7 @@ class _MeasuredIterator:
         self._step, self._last_step = 0, WARM_UP + STEPS
 
     def _tally(self) -> Tally:
-        return take_tally(self._data, self._step * self._batch_size, self._engine.waited_for_data)
+        return take_tally(self._data, self._step * self._batch_size, self._loop.waited_for_data)
 
 
 def _print(collectives: Collectives, text: str) -> None:

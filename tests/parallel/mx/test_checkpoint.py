@@ -46,7 +46,7 @@ class Training(SmallTraining):
         self.engine = SampleDistributeModule(symbol(width), MarginLoss((1.0, 0.3, 0.1), 8.0, width), bank, sgd)
         self.params = dict(learning_rate=0.1, lr_scheduler=backbone, momentum=momentum, rescale_grad=1 / batch)
         self.data = DummyIter(batch, SHAPE, EPOCH, classes, seed, rank)
-        self.losses = []
+        self.loop, self.losses = self.engine.loop, []
 
     def prepare(self):
         if not self.engine.num_classes:
@@ -136,7 +136,7 @@ def test_dummy_images_resume_at_another_batch_size(folder, batch):
     training.fit(
         3,
         saved=SavedTraining.newest(folder, collectives.OF_PROCESS),
-        callbacks=[lambda param: seen.append(training.engine.data_state)],
+        callbacks=[lambda param: seen.append(training.loop.data_state)],
     )
     assert seen == [{"epoch": 0, "images": 3}]
 

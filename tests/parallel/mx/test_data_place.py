@@ -35,7 +35,11 @@ def test_resuming_from_any_update_continues_with_the_next_images(tmp_path):
     saved = []
     sgd = dict(learning_rate=0.001, rescale_grad=1.0 / BATCH)
     module.fit(
-        iterator(tmp_path), sgd, lambda param: saved.append(module.data_state), mx.init.Xavier(), max_update=UPDATES
+        iterator(tmp_path),
+        sgd,
+        lambda param: saved.append(module.loop.data_state),
+        mx.init.Xavier(),
+        max_update=UPDATES,
     )
     assert len(saved) == UPDATES and saved[0]["images"] == BATCH * hvd.size()
     plain = iterator(tmp_path)

@@ -289,8 +289,7 @@ def test_float16_goes_on_from_a_float32_training(tmp_path):
     for batch in batches(3):
         step(single, batch)
     arrays = single.parameters()
-    half.set_weights({**arrays, **single.statistics()})
-    half.set_optimizer(arrays, 3)
+    half.restore({**arrays, **single.statistics()}, 3)
     found = half.parameters()
     halved = [name for name in arrays if name.startswith("state:") and f"{name}0" in found]
     assert len(halved) == 2  # the weights of dense and relu are float16
@@ -306,8 +305,7 @@ def test_float32_goes_on_from_a_float16_training(tmp_path):
     for batch in batches(3):
         step(half, batch)
     arrays = half.parameters()
-    single.set_weights({**arrays, **half.statistics()})
-    single.set_optimizer(arrays, 3)
+    single.restore({**arrays, **half.statistics()}, 3)
     found = single.parameters()
     halved = [name for name in found if f"{name}0" in arrays]
     assert len(halved) == 2 and not any(name.endswith((":0", ":1")) for name in found)

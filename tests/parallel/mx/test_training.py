@@ -86,7 +86,7 @@ def test_training_ends_after_exactly_max_update(tmp_path):
     bank = build_bank(7, 1.0, tmp_path)
     module, params = build_module(bank, MarginLoss(embedding_size=4))
     losses = fit(module, params, Batches(*random_batches(7, 4)), 10)
-    assert (len(losses), module.num_update, module.num_epoch) == (10, 10, 2)
+    assert (len(losses), module.num_update, module.loop.num_epoch) == (10, 10, 2)
 
 
 def test_one_pass_without_max_update(tmp_path):

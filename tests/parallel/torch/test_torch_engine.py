@@ -8,7 +8,8 @@ from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training
 from torch_training import MARGINS, SCALE, Training, build_engine, rates
 
 from checkpoint_cases import CLASSES, RATES_CHANGE, SHAPE, STEPS, equal
-from partial_fc.training.callbacks import BatchEndParam, CallBackFinite
+from partial_fc.training.callbacks import CallBackFinite
+from partial_fc.training.loop import BatchEndParam
 from partial_fc_torch import CombinedMarginLoss
 from partial_fc_torch.collectives import OF_PROCESS
 from partial_fc_torch.image_data import ImageBatch
@@ -84,8 +85,7 @@ def test_a_parameter_without_dimensions_is_restored():
         engine.step(batch)
     arrays = {**engine.parameters(), **engine.statistics()}
     assert arrays["state:scale:"].shape == () and arrays["state:scale:"] != 0
-    other.set_weights(arrays)
-    other.set_optimizer(arrays, 2)
+    other.restore(arrays, 2)
     equal(other.parameters(), engine.parameters())
 
 

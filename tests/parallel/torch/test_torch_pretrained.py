@@ -12,7 +12,7 @@ from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.distributed.errors import JobError
 from partial_fc.inference.parity import random_faces
-from partial_fc.training.resume import ResumePlan, read_pretrained, take_pretrained
+from partial_fc.training.resume import NEW_WEIGHTS, read_pretrained, take_pretrained
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc_torch import published_files
 from partial_fc_torch.backbones import get_model
@@ -44,8 +44,8 @@ def start_from(path):
     """The engine with the weights of the file."""
     pretrained = read_pretrained(path, False, OF_PROCESS, published_files.read_pretrained)
     own = engine()
-    plan = ResumePlan(None, False, False, [], pretrained)
-    own.backbone.eps, own.backbone.pixel_scale, own.layer.sums_gradients = plan.conventions(own.conventions)
+    conventions = NEW_WEIGHTS.conventions(pretrained, own.conventions)
+    own.backbone.eps, own.backbone.pixel_scale, own.layer.sums_gradients = conventions
     centers = own.layer.weight.clone()
     take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=own.num_classes), own)
     assert torch.equal(own.layer.weight, centers) and own.num_update == 0

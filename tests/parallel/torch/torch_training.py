@@ -8,7 +8,7 @@ from torch import nn
 from torch_layer import LR, RANK, E, build
 
 from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, SmallTraining
-from partial_fc.training.trainer import run_updates
+from partial_fc.training.loop import LoopState, updates
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.image_data import DummyImages
 
@@ -41,9 +41,11 @@ class Training(SmallTraining):
     def __init__(self, classes=CLASSES, momentum=0.9, width=E, **arguments):
         self.engine = build_engine(small_backbone(width), classes, 0.5, momentum, width=width, **arguments)
         self.data = DummyImages((BATCH, *SHAPE), EPOCH, classes, 0, RANK, pinned=False)
-        self.losses = []
+        self.loop, self.losses = LoopState(), []
 
     def run(self, callbacks, steps, saved):
         if saved:
-            saved.restore(self.engine, self.data)
-        run_updates(self.engine, self.data, callbacks, steps)
+            saved.restore(self.engine, self.data, self.loop)
+        for param in updates(self.engine, self.data, self.loop, steps):
+            for callback in callbacks:
+                callback(param)

@@ -25,7 +25,7 @@ def test_output_wins_over_models_root(changes, folder):
 
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
     def open_folder():
-        return RunFolder(str(tmp_path), 0, 10, 0, lambda folder: SimpleNamespace(close=lambda: None))
+        return RunFolder(str(tmp_path), 0, lambda folder: SimpleNamespace(close=lambda: None))
 
     with open_folder():
         with pytest.raises(OSError, match=f"another training is writing to {tmp_path}: wait until it ends"):

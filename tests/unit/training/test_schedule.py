@@ -8,7 +8,7 @@ from partial_fc.training.schedule import Epochs, rate_factor, resolve_schedule
 
 
 def resolved(epochs, dataset="demo", **changes):
-    """(settings, schedule) of the PyTorch trainer."""
+    """(settings, factor of the rates) of the PyTorch trainer."""
     settings = default.generate_config(dataset_name=dataset, changes=changes, trainer="torch")
     return resolve_schedule(settings, epochs)
 
@@ -55,12 +55,12 @@ def test_epochs_after_a_checkpoint_of_another_batch(before, batch):
 
 def test_num_epoch_decides_the_length():
     epochs = Epochs(5822653, 512)
-    settings, schedule = resolved(epochs, "emore")
-    assert settings.max_update == schedule.max_update == 16 * 11372
+    settings, _ = resolved(epochs, "emore")
+    assert settings.max_update == 16 * 11372
     assert type(settings) is type(default.config) and settings.num_epoch == 16
     assert default.config.max_update == 32000  # the settings given stay as they are
-    settings, schedule = resolved(epochs, "emore", max_update=70)
-    assert settings.max_update == schedule.max_update == 70
+    settings, _ = resolved(epochs, "emore", max_update=70)
+    assert settings.max_update == 70
 
 
 # (data set, divisions by 10 at the first update of these epochs, counted from 0)
@@ -68,33 +68,33 @@ def test_num_epoch_decides_the_length():
     "dataset, drops", [("emore", (7, 13)), ("glint360k", (7, 11, 14, 17)), ("webface", (19, 27, 31))]
 )
 def test_rates_of_the_data_sets_drop_where_their_epochs_begin(dataset, drops):
-    _, schedule = resolved(Epochs(30, 10), dataset)
-    rates = [schedule.factor(update) for update in range(1, schedule.max_update + 1)]
-    expected = [0.1 ** sum(drop <= update // 3 for drop in drops) for update in range(schedule.max_update)]
+    settings, factor = resolved(Epochs(30, 10), dataset)
+    rates = [factor(update) for update in range(1, settings.max_update + 1)]
+    expected = [0.1 ** sum(drop <= update // 3 for drop in drops) for update in range(settings.max_update)]
     assert rates == pytest.approx(expected, rel=1e-15)
 
 
 def test_warm_up_in_epochs():
-    _, schedule = resolved(Epochs(30, 10), num_epoch=6, warmup_epoch=4, lr_epochs=[6])
-    rates = [schedule.factor(update) for update in range(1, 19, 3)]
+    _, factor = resolved(Epochs(30, 10), num_epoch=6, warmup_epoch=4, lr_epochs=[6])
+    rates = [factor(update) for update in range(1, 19, 3)]
     assert rates == pytest.approx([1 / 25, 4 / 25, 9 / 25, 16 / 25, 1, 0.1])
-    assert schedule.factor(3) == rates[0]
+    assert factor(3) == rates[0]
 
 
 def test_a_function_of_the_user():
-    _, schedule = resolved(Epochs(30, 10), num_epoch=3, lr_func=lambda epoch: 1 / (epoch + 1))
-    assert [schedule.factor(update) for update in (1, 3, 4, 9)] == [1, 1, 0.5, 1 / 3]
-    _, schedule = resolved(Epochs(30, 10), max_update=100, lr_func=[1, 0.5])
-    assert [schedule.factor(update) for update in (3, 4, 100)] == [1, 0.5, 0.5]  # the last factor holds
+    _, factor = resolved(Epochs(30, 10), num_epoch=3, lr_func=lambda epoch: 1 / (epoch + 1))
+    assert [factor(update) for update in (1, 3, 4, 9)] == [1, 1, 0.5, 1 / 3]
+    _, factor = resolved(Epochs(30, 10), max_update=100, lr_func=[1, 0.5])
+    assert [factor(update) for update in (3, 4, 100)] == [1, 0.5, 0.5]  # the last factor holds
 
 
 def test_warm_up_and_divisions_in_updates():
-    _, schedule = resolved(Epochs(30, 10), warmup_steps=4, lr_steps=[6, 8])
+    _, factor = resolved(Epochs(30, 10), warmup_steps=4, lr_steps=[6, 8])
     expected = [0.25, 0.5, 0.75, 1, 1, 1, 0.1, 0.1, 0.01]
-    assert [schedule.factor(update) for update in range(1, 10)] == pytest.approx(expected, rel=1e-15)
+    assert [factor(update) for update in range(1, 10)] == pytest.approx(expected, rel=1e-15)
 
 
 def test_warm_up_in_updates_and_divisions_in_epochs():
-    _, schedule = resolved(Epochs(30, 10), "emore", warmup_steps=2, lr_epochs=[2])
-    assert [schedule.factor(update) for update in (1, 2, 3, 4)] == [0.5, 1, 1, 0.1]
+    _, factor = resolved(Epochs(30, 10), "emore", warmup_steps=2, lr_epochs=[2])
+    assert [factor(update) for update in (1, 2, 3, 4)] == [0.5, 1, 1, 0.1]
     assert rate_factor(1, warmup_steps=2) == 0.5

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from partial_fc.training.epochs import iterate_epochs
+from partial_fc.training.loop import iterate_epochs
 
 
 class Data:

@@ -1,0 +1,71 @@
+"""Building a training from its settings, for the trainer, the I/O profile and the benchmarks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from . import resume
+from .bank_memory import require_bank_memory
+from .engine import Engine, Framework, TrainingData
+from .resume import NEW_WEIGHTS, ResumePlan
+from .schedule import Epochs, RateFactor, resolve_schedule
+
+
+class Training(NamedTuple):
+    """What is trained, on what, and how.
+
+    Attributes:
+        settings: of default.py; ``max_update`` is the length also where ``num_epoch`` decides.
+        rate_factor: of the learning rates.
+        engine: with its initial parameters, or pretrained ones.
+        data: of this rank.
+    """
+
+    settings: Any
+    rate_factor: RateFactor
+    engine: Engine
+    data: TrainingData
+
+
+def build_data(settings, framework: Framework) -> TrainingData:
+    """Builds the training data of this rank, after checking its device and the memory for the class centers.
+
+    Collectives: all-gathers ``together.context``, ``together.room`` and ``together.data``.
+
+    Raises:
+        JobError: On every rank, if one of them cannot train on the data.
+    """
+    run_on_all_ranks = framework.collectives.run_on_all_ranks
+    run_on_all_ranks("context", lambda: framework.require_device(settings))
+    run_on_all_ranks("room", lambda: require_bank_memory(settings, framework))
+    return run_on_all_ranks("data", lambda: framework.build_data(settings))
+
+
+def build_training(
+    settings, framework: Framework, data: TrainingData, folder: str, plan: ResumePlan = NEW_WEIGHTS
+) -> Training:
+    """Builds the engine, and loads pretrained weights if the training starts from them.
+
+    Collectives: those of read_pretrained, Framework.build_engine and take_pretrained.
+
+    Args:
+        settings: of default.py, completed by its generate_config.
+        framework: see Framework.
+        data: of this rank.
+        folder: where the centers are saved.
+        plan: how the training starts; its checkpoint, which also has the state of the loop, is not loaded here.
+
+    Raises:
+        JobError: On every rank, if one fails.
+    """
+    epochs = Epochs(data.cursor.num_images, data.cursor.global_batch, plan.num_update, plan.place)
+    settings, rate_factor = resolve_schedule(settings, epochs)
+    pretrained = None
+    if plan.pretrained:
+        with_classes, read_files = bool(settings.class_map), framework.read_pretrained
+        pretrained = resume.read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
+    conventions = plan.conventions(pretrained, framework.conventions)
+    engine = framework.build_engine(settings, rate_factor, data, folder, conventions)
+    if pretrained is not None:
+        resume.take_pretrained(pretrained, settings, engine)
+    return Training(settings, rate_factor, engine, data)

@@ -1,0 +1,76 @@
+"""The command line of a training: options, and settings given as name=value."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from partial_fc.distributed.env import rank_info
+
+# Settings that have an option of their own, beside name=value.
+OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", "class_map")
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser of which one rank prints help and errors.
+
+    Args:
+        default: the module default.py.
+        file, trainer, description, options: see TrainingProgram.
+    """
+
+    def __init__(self, default: ModuleType, file: str, trainer: str, description: str, options: Sequence[str]):
+        settings = "settings, given as name=value (presets change some defaults, --print-config shows the result)"
+        super().__init__(
+            prog=file,
+            description=description,
+            epilog=f"{settings}:\n\n{default.describe_settings(trainer)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for name in options:
+            dashed, setting = "--" + name.replace("_", "-"), default.SETTINGS.settings[name]
+            self.add_argument(dashed, metavar="VALUE", help=setting.help)
+        self.add_argument(
+            "--config", metavar="FILE", help="take the settings of a settings.json; others here override it"
+        )
+        self.add_argument("--print-config", action="store_true", help="print the settings as JSON, do not train")
+        self.add_argument(
+            "--profile-io", action="store_true", help="measure whether reading is the bottleneck, do not train"
+        )
+        self.add_argument("--profile-seconds", type=float, metavar="S", help="length of each of its three phases (8)")
+        self.add_argument("settings", nargs="*", metavar="name=value", help="any setting of those below")
+
+    def parse(self, argv: list[str]) -> argparse.Namespace:
+        """Parses the command line; ``settings`` holds the name=value arguments as they were typed.
+
+        Raises:
+            ValueError: An argument is not allowed.
+        """
+        args = self.parse_intermixed_args(argv)
+        seconds = args.profile_seconds
+        if seconds is not None and not (args.profile_io and 0 < seconds < math.inf):
+            self.error(f"--profile-seconds is {seconds}, but must be above 0 and go with --profile-io")
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ValueError in place of exiting: only one rank reports an error."""
+        raise ValueError(f"{message}; see python {self.prog} --help")
+
+    def print_help(self, file=None) -> None:
+        """Prints the help on rank 0."""
+        if rank_info(os.environ).rank == 0:
+            super().print_help(file)
+
+
+def likely_root(argv: list[str]) -> str:
+    """Returns the folder of the other ranks' status store, for a rank that cannot load its settings."""
+    given = {"models_root": "models"}
+    for argument, following in zip(argv, [*argv[1:], ""]):
+        name, equals, value = argument.removeprefix("--").partition("=")
+        given[name.replace("-", "_")] = value if equals else following
+    root = os.path.dirname(os.path.normpath(given["output"])) if "output" in given else given["models_root"]
+    return os.path.expanduser(root)

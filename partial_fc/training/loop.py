@@ -1,0 +1,113 @@
+"""The updates of a training, one after another, and how far they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .engine import Engine
+
+
+class BatchEndParam(NamedTuple):
+    """The argument of callbacks.
+
+    Attributes:
+        loss: mean loss over the global batch of the last update, a number or an array of the framework.
+        num_epoch: number of its epoch.
+        num_update: number of updates done.
+    """
+
+    loss: Any
+    num_epoch: int
+    num_update: int
+
+    @property
+    def loss_value(self) -> float:
+        """The loss as a number; waits for the device."""
+        return float(self.loss.asscalar() if hasattr(self.loss, "asscalar") else self.loss)  # MXNet's has no float()
+
+
+@dataclass
+class LoopState:
+    """How far a training is in its data.
+
+    Attributes:
+        num_epoch: number of the epoch of the last batch.
+        data_state: position in the data after the batch of the last update, as JSON; None for data without ``state``.
+            The data themselves are one batch further, which `updates` has read already.
+        waited_for_data: seconds waited for batches so far.
+    """
+
+    num_epoch: int = 0
+    data_state: dict[str, Any] | None = None
+    waited_for_data: float = 0.0
+
+
+def own_loop(engine: Any) -> LoopState:
+    """Returns the state of the loop that an engine runs itself, as SampleDistributeModule does in ``fit``."""
+    state: LoopState = engine.loop
+    return state
+
+
+def updates(
+    engine: Engine,
+    data,
+    loop: LoopState,
+    max_update: int | None = None,
+    batch_end_param: Callable[[Any, int, int], Any] = BatchEndParam,
+) -> Iterator[Any]:
+    """Trains, and yields after each update; returns when the last update is complete.
+
+    Args:
+        engine: with parameters and optimizer.
+        data: iterator over batches with ``reset()``, such as TrainingData.
+        loop: where the training continues; is kept up to date.
+        max_update: total number of updates; None trains for one epoch.
+        batch_end_param: (loss, num_epoch, num_update) -> what is yielded.
+    """
+    epochs = iterate_epochs(data, first=loop.num_epoch, endless=max_update is not None)
+    batch = _next_batch(engine, data, loop, epochs, max_update)
+    while batch is not None:
+        loop.num_epoch, loss = batch[0], engine.step(batch[1])
+        # The device still runs this step's backward pass while Python reads the next batch.
+        batch = _next_batch(engine, data, loop, epochs, max_update)
+        yield batch_end_param(loss, loop.num_epoch, engine.num_update)
+    engine.wait_for_update()
+
+
+def _next_batch(engine: Engine, data, loop: LoopState, epochs: Iterator, max_update: int | None):
+    """Returns (epoch, batch), or None after the last one."""
+    loop.data_state = data.state() if hasattr(data, "state") else None
+    if max_update is not None and engine.num_update >= max_update:
+        return None
+    start = time.perf_counter()
+    batch = next(epochs, None)
+    loop.waited_for_data += time.perf_counter() - start
+    return batch
+
+
+def iterate_epochs(train_data, first: int = 0, endless: bool = True) -> Iterator[tuple[int, Any]]:
+    """Yields (epoch, batch) and resets the iterator at the end of each epoch.
+
+    Args:
+        train_data: An iterator over batches with ``reset()``. The first epoch starts at its current position.
+        first: Number of the first epoch.
+        endless: Whether to continue after the first epoch.
+
+    Raises:
+        ValueError: An epoch has no batch.
+    """
+    epoch = first
+    while True:
+        empty = True
+        for batch in train_data:
+            empty = False
+            yield epoch, batch
+        if empty:
+            raise ValueError(f"the training iterator has no batch in epoch {epoch}, expected at least one per rank")
+        train_data.reset()
+        if not endless:
+            return
+        epoch += 1
