@@ -38,18 +38,6 @@ def check_compiler() -> Row:
     return Row("ok", "compiler", run(os.environ.get("CXX", "g++"), "--version")[1].splitlines()[0])
 
 
-def check_packages() -> Row:
-    code, text = MXNET.python(
-        "import cv2, easydict, matplotlib, mxboard, numpy, onnx, onnxruntime, tqdm;"
-        "from importlib.metadata import version as v;"
-        "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'mxboard', 'matplotlib', 'protobuf');"
-        "print(', '.join(f'{name} {v(name)}' for name in names))"
-    )
-    if code:
-        return Row("bad", "packages", f"an import fails: {last_line(text)}", MXNET.rebuild)
-    return Row("ok", "packages", last_line(text))
-
-
 def check_mxnet() -> Row:
     code, text = MXNET.python(
         "import mxnet as mx; on = mx.runtime.Features();"
@@ -171,7 +159,13 @@ def check_host() -> list[Row]:
 
 
 def check_mxnet_environment(machine: cuda.Machine) -> list[Row]:
-    rows = [check_mxnet(), check_packages(), check_horovod(), *check_mpi(), check_two_ranks()]
+    rows = [
+        check_mxnet(),
+        MXNET.check_packages("packages", "mxboard", "mxboard"),
+        check_horovod(),
+        *check_mpi(),
+        check_two_ranks(),
+    ]
     return rows + (check_wheel(machine) if machine.capabilities else [])
 
 
