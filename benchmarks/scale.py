@@ -15,6 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.doc_tables import put  # noqa: E402
 from partial_fc.planner import Case, Plan, Transfer, plan  # noqa: E402
 from partial_fc.planner.fitting import Measured, fit, predict  # noqa: E402
 from partial_fc.planner.machine import CARDS, DATA_SHEETS, FITTED, V100  # noqa: E402
@@ -85,20 +86,6 @@ def grouped(times: list[Time]) -> dict[str, float]:
         group: sum(time.seconds - time.hidden for time in times if time.name.startswith(names))
         for group, names in GROUPS.items()
     }
-
-
-def put(name: str, lines: list[str]) -> None:
-    """Replaces the lines of a table of the page, between its two comments.
-
-    Raises:
-        ValueError: the page has no comments for this table.
-    """
-    text, begin, end = PAGE.read_text(), f"<!-- {name}: made by {PROGRAM} -->", "<!-- end -->"
-    before, begins, rest = text.partition(begin)
-    _, ends, after = rest.partition(end)
-    if not begins or not ends:
-        raise ValueError(f"{PAGE} has no lines {begin} ... {end}: add them where the table belongs")
-    PAGE.write_text("\n".join([before + begin, *lines, end + after]))
 
 
 # Tables -----------------------------------------------------------------------------------------------
@@ -302,7 +289,7 @@ def main() -> None:
     for name, make in TABLES.items():
         lines = make()
         print("\n".join([name, *lines, ""]))
-        put(name, lines)
+        put(PAGE, name, PROGRAM, lines)
     draw(CHART)
 
 

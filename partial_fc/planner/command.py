@@ -69,7 +69,7 @@ def card_times(planned: Plan, card: str, gigabits: float, of_host: int) -> list[
     if planned.case.trainer == "mxnet" and card in DATA_SHEETS:
         raise ValueError(f"MXNet has no kernels for the {card}: add --trainer torch")
     if planned.case.device != "gpu":
-        raise ValueError("step times are predicted for GPUs only")
+        raise ValueError("step times are predicted for GPUs only; benchmarks/links.py measures those of a CPU")
     return step_times(planned, {**CARDS, **DATA_SHEETS}[card].on(gigabits), of_host)
 
 

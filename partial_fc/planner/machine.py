@@ -1,7 +1,7 @@
 """Constants of a machine that the time of a step depends on: rates of computing and of communication.
 
 Those of a V100 are fitted to published step times (published.py, ``python benchmarks/scale.py``); those of an A100 or
-H100 are the peak rates of its data sheet.
+H100 are the peak rates of its data sheet. Those of a CPU differ from host to host: benchmarks/links.py measures them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 NCCL's rings, and the algorithms that Open MPI 4.1 chooses for the sizes of a step on 2 to 8 ranks: neighbor exchange
 for the all-gather, recursive halving for the reduce-scatter, both in sequence (Rabenseifner) for the all-reduce. The
-counts of a network card's driver differ from those of Open MPI by the headers of TCP/IP only (docs/scale.md).
+counts of a network card's driver differ from those of Open MPI by the headers of TCP/IP only (benchmarks/links.py).
 
 Shapes: R ranks, H hosts, k = R / H ranks of a host.
 """
