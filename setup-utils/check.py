@@ -133,18 +133,6 @@ def check_wheel(machine: cuda.Machine) -> list[Row]:
     return [*rows, Row("ok", "MXNet wheel", f"{wheel} fits ({choice.reason})")]
 
 
-def check_ssh() -> Row:
-    if not shutil.which("ssh"):
-        return Row("warn", "ssh", "no client", "only for several machines: apt-get install openssh-client")
-    folder = os.path.expanduser("~/.ssh")
-    keys = glob.glob(os.path.join(folder, "id_*.pub"))
-    if not keys and not os.environ.get("SSH_AUTH_SOCK"):
-        fix = "only for several machines: ssh-keygen, then ssh-copy-id to every host (each needs a running sshd)"
-        return Row("warn", "ssh", "there is a client but no key", fix)
-    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
-    return Row("ok", "ssh", f"client and key exist; sshd on this host: {server or 'none (other hosts cannot log in)'}")
-
-
 def check_host() -> list[Row]:
     cores = len(os.sched_getaffinity(0))
     threads = os.environ.get("OMP_NUM_THREADS", "not set: the cores are divided by the ranks of a host")
@@ -184,7 +172,7 @@ def collect() -> list[Row]:
         if not environment.exists() and other.exists():
             row = row._replace(mark="warn", found=f"missing: only for training with {trainer}")
         rows += [row, *(checks() if row.mark == "ok" else [])]
-    return [*rows, check_gpus(machine), check_ssh(), *check_host()]
+    return [*rows, check_gpus(machine), *check_host()]
 
 
 def main() -> int:

@@ -142,12 +142,6 @@ def test_arrays_of_a_checkpoint():
     assert same(model, saved)
 
 
-def test_weights_of_a_module_of_a_user(tmp_path):
-    saved, model = nn.Linear(3, 2), nn.Linear(3, 2)
-    set_weights(model, {**parameter_arrays(saved), **statistic_arrays(saved)}, "own")
-    assert same(model, saved)
-
-
 @pytest.mark.parametrize(
     "other, message",
     [

@@ -24,6 +24,12 @@ def time_limit():
     OF_PROCESS.watch(0, 0)  # resets what a test has set for its process
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """One folder for all ranks, although each has its own tmp_path."""
+    return OF_PROCESS.broadcast("folder", str(tmp_path))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
     end_if_failed(report, hvd.rank(), hvd.size())

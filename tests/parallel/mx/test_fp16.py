@@ -26,7 +26,6 @@ from partial_fc_mxnet import (
     SavedTraining,
 )
 from partial_fc_mxnet.build import MXNetFramework
-from partial_fc_mxnet.collectives import OF_PROCESS
 from partial_fc_mxnet.ops import module_arrays
 
 CLASSES, H = 12, 16
@@ -103,16 +102,16 @@ def test_float16_parameters_train_like_float32_ones(tmp_path):
     assert (module.loss_scale.scale, module.loss_scale.good_steps) == (256.0, 10)
 
 
-def test_a_checkpoint_restores_master_weights_and_loss_scale(tmp_path):
-    folder = CheckpointFolder(OF_PROCESS.broadcast("folder", str(tmp_path)), kept=1)
-    first, data = build(tmp_path), batches(8)
+def test_a_checkpoint_restores_master_weights_and_loss_scale(folder):
+    checkpoints = CheckpointFolder(folder, kept=1)
+    first, data = build(folder), batches(8)
     first.loss_scale.scale, first.loss_scale.good_steps = 128.0, GROW_AFTER - 7
     for batch in data[:5]:
         step(first, batch)
-    CallBackCheckpoint(first, folder, frequent=0).save(5)
+    CallBackCheckpoint(first, checkpoints, frequent=0).save(5)
     losses = [step(first, batch) for batch in data[5:]]
-    resumed = build(tmp_path)
-    SavedTraining.newest(folder, first.collectives).restore(resumed, None)
+    resumed = build(folder)
+    SavedTraining.newest(checkpoints, first.collectives).restore(resumed, None)
     assert (resumed.num_update, resumed.loss_scale.scale, resumed.loss_scale.good_steps) == (5, 128.0, GROW_AFTER - 2)
     assert [step(resumed, batch) for batch in data[5:]] == losses
     assert resumed.loss_scale.scale == first.loss_scale.scale == 256.0

@@ -19,11 +19,6 @@ from partial_fc_mxnet.collectives import OF_PROCESS
 CLASSES = 7
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return OF_PROCESS.broadcast("folder", str(tmp_path))
-
-
 def module_of(classes=CLASSES):
     """Returns a module with random parameters and a new bank."""
     module, _ = build_module(build_bank(classes, 1.0, ""), MarginLoss(embedding_size=E))

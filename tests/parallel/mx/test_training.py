@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -74,9 +75,7 @@ def test_one_pass_without_max_update(tmp_path):
     assert module.num_update == 4
 
 
-def test_saved_centers_load_again(tmp_path):
-    # All ranks use the folder of rank 0, because tmp_path differs between ranks.
-    folder = hvd.broadcast_object(str(tmp_path), name="folder")
+def test_saved_centers_load_again(folder):
     bank = build_bank(2, 1.0, folder)  # with three ranks the last one holds no class
     if bank.num_local:
         bank.weight_mom[:] = 2
@@ -94,9 +93,8 @@ def test_saved_centers_load_again(tmp_path):
 
 
 @pytest.mark.parametrize("with_momentum", [False, True])
-def test_a_save_removes_the_files_of_ranks_of_a_larger_job(with_momentum, tmp_path):
-    folder = OF_PROCESS.broadcast("folder", str(tmp_path))
-    OF_PROCESS.on_rank_zero("earlier", (tmp_path / f"{hvd.size()}_centers.param").touch)
+def test_a_save_removes_the_files_of_ranks_of_a_larger_job(with_momentum, folder):
+    OF_PROCESS.on_rank_zero("earlier", Path(folder, f"{hvd.size()}_centers.param").touch)
     CallBackCenterSave(build_bank(7, 1.0, folder), with_momentum=with_momentum).save(1)
     assert sorted(os.listdir(folder)) == sorted(
         f"{rank}_centers{kind}.param" for rank in range(hvd.size()) for kind in ("", "_mom")[: 1 + with_momentum]

@@ -29,11 +29,6 @@ from verification_cases import PAIRS, SIDE, E, draw_images
 BATCH = 6
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return OF_PROCESS.broadcast("folder", str(tmp_path))
-
-
 def symbol():
     """A linear backbone over pixels."""
     data = (mx.sym.Variable("data") - 127.5) * 0.0078125
@@ -192,13 +187,6 @@ class WrongExport(OnnxExport):
         return super()._embed(arg_params, aux_params, faces) + 1.0
 
 
-class Chaotic(OnnxExport):
-    """An export of a network whose embeddings change in every call."""
-
-    def _embed(self, arg_params, aux_params, faces):
-        return np.random.default_rng().standard_normal((len(faces), E))
-
-
 def save(module, folder, export, num_update):
     callback = CallBackModelSave(module.symbol, module, f"{folder}/model", hvd.rank(), 1000, export)
     callback.save(num_update)
@@ -216,11 +204,3 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
         with pytest.raises(JobError, match="computes other embeddings than the backbone it was exported from: cosine"):
             save(module, folder, WrongExport(*arguments), 4)
     assert sorted(os.listdir(folder)) == ["backbone.onnx", "model-0000.params", "model-symbol.json"]
-
-
-def test_a_chaotic_network_is_saved_with_a_warning(folder, caplog):
-    module = build_module()
-    save(module, folder, Chaotic(module.symbol, SIDE, mx.cpu(), draw_images(2)), 3)
-    OF_PROCESS.barrier("saved")
-    assert os.path.exists(f"{folder}/backbone.onnx")
-    assert ("this network is chaotic" in caplog.text) == (hvd.rank() == 0)

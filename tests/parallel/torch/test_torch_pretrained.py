@@ -24,11 +24,6 @@ RECORDED = json.loads((ROOT / "tests" / "assets" / "mxnet_embeddings.json").read
 E = len(RECORDED[0])
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return OF_PROCESS.broadcast("folder", str(tmp_path))
-
-
 def small(seed=0, width=E):
     torch.manual_seed(seed)
     model = get_model("small", num_features=width)
