@@ -54,6 +54,12 @@ def test_a_users_own_backbone(tmp_path):
 
 
 @no_gpu
+def test_nccl_without_gpus_is_refused():
+    with pytest.raises(ValueError, match="backend is nccl, which needs GPUs, but .*: set backend=gloo"):
+        TorchFramework(backend="nccl")
+
+
+@no_gpu
 def test_float16_without_gpus_is_refused_and_writes_nothing(tmp_path):
     with pytest.raises(JobError, match="float16 is for GPUs: set fp16=False, or bf16=True"):
         train(settings_of(tmp_path, debug=True, fp16=True), TorchFramework())
