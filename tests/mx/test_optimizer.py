@@ -2,12 +2,15 @@
 
 import pickle
 
+import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
 
 from partial_fc_mxnet import DistributedOptimizer, MemoryBankSGDOptimizer
 from partial_fc_mxnet.optimizer import GradientSumSGD
+
+hvd.init()
 
 
 def symbol():
