@@ -1,4 +1,4 @@
-"""The module and the bank of the MXNet trainer for a case of the planner; for planner_check.py and links_rank.py."""
+"""The module and the bank of the MXNet trainer for a case of the planner; for planner_check.py and layer_mxnet.py."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, Sam
 from partial_fc_mxnet.symbol import get_symbol
 
 
-def build_bank(case: Case) -> MemoryBank:
-    """Returns the bank of this rank."""
+def build_bank(case: Case, folder: str | None = None) -> MemoryBank:
+    """Returns the bank of this rank, in memory or in files in a folder."""
     shard = shard_of(case.classes, hvd.rank(), hvd.size())
     sampled, own = num_sampled(shard.size, case.ratio), (hvd.rank(), hvd.local_rank())
-    return MemoryBank(sampled, shard.size, *own, case.embedding, "", gpu=False, class_start=shard.start)
+    options = {"gpu": False, "folder": folder, "class_start": shard.start}
+    return MemoryBank(sampled, shard.size, *own, case.embedding, "", **options)
 
 
-def build_module(case: Case, bank: MemoryBank, image_shape: tuple[int, ...]) -> SampleDistributeModule:
-    """Returns a module of the layer on the network, or on one small FullyConnected."""
+def build_module(
+    case: Case, bank: MemoryBank, image_shape: tuple[int, ...], kind: type = SampleDistributeModule
+) -> SampleDistributeModule:
+    """Returns a module of class ``kind`` on the network, or on one small FullyConnected."""
     backbone, memory = get_scheduler([], 0.1, 0.1)
     if case.network:
         symbol = get_symbol(case.network, case.embedding)
@@ -28,7 +31,7 @@ def build_module(case: Case, bank: MemoryBank, image_shape: tuple[int, ...]) -> 
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (case.batch * hvd.size()))
     loss = MarginLoss((1.0, 0.0, 0.4), 64, case.embedding)
     tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
-    module = SampleDistributeModule(symbol, loss, bank, optimizer, **tiling)
+    module = kind(symbol, loss, bank, optimizer, **tiling)
     module.bind([mx.io.DataDesc("data", (case.batch, *image_shape))])
     module.init_params(mx.init.Xavier())
     module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone, "momentum": 0.9})

@@ -1,6 +1,8 @@
 """A step of the MXNet trainer's layer with a trivial backbone, and of its textbook form. Run by benchmarks/layer.py.
 
-Rank 0 prints {form: [seconds of a step, bytes beyond the bank]} as JSON.
+Rank 0 prints {form: [seconds of a step, bytes beyond the bank]} as JSON. Centers larger than the memory, in files:
+
+    mpirun -q -np 2 python benchmarks/layer_mxnet.py --classes 10000000 --ratio 0.01 --steps 60 --folder /ssd/bank
 """
 
 from __future__ import annotations
@@ -26,29 +28,21 @@ import numpy as np  # noqa: E402
 
 sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
 
+import case_mxnet  # noqa: E402
 from host import resident, start_peak  # noqa: E402
 from textbook_mxnet import TextbookModule  # noqa: E402
 
-from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
-from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler  # noqa: E402
+from partial_fc.planner import Case  # noqa: E402
+from partial_fc_mxnet import SampleDistributeModule  # noqa: E402
 
 FORMS = {"textbook": TextbookModule, "MXNet": SampleDistributeModule}
-BATCH, EMBEDDING, INPUTS = 64, 512, 16
+BATCH, INPUTS = 64, 16
 
 
-def build(kind, classes: int, ratio: float, folder: str | None = None, **layer_options):
+def build(kind, classes: int, ratio: float, folder: str | None = None):
     """A module of class ``kind`` with one small FullyConnected; its bank is in memory, or in files in a folder."""
-    shard = shard_of(classes, hvd.rank(), hvd.size())
-    sampled, options = num_sampled(shard.size, ratio), {"folder": folder, "class_start": shard.start}
-    bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), EMBEDDING, "", **options)
-    backbone, memory = get_scheduler([], 0.1, 0.1)
-    symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
-    optimizer = MemoryBankSGDOptimizer(memory, 1.0 / (BATCH * hvd.size()))
-    module = kind(symbol, MarginLoss((1.0, 0.0, 0.4), 64, EMBEDDING), bank, optimizer, **layer_options)
-    module.bind([mx.io.DataDesc("data", (BATCH, INPUTS))])
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer_params={"learning_rate": 0.1, "lr_scheduler": backbone})
-    return module
+    case = Case(classes, hvd.size(), BATCH, ratio=ratio, device="cpu")
+    return case_mxnet.build_module(case, case_mxnet.build_bank(case, folder), (INPUTS,), kind)
 
 
 def batches(classes: int, steps: int):
@@ -73,12 +67,17 @@ def time_steps(module, data) -> float:
     return float(np.median(seconds[2:]))
 
 
-def measure(kind, classes: int, ratio: float, steps: int, **layer_options) -> tuple[float, float]:
-    """Seconds of a step, and the bytes that steps need beyond the module and its bank; the maximum over the ranks."""
-    module = build(kind, classes, ratio, **layer_options)
-    module.memory_bank.weight_mom.wait_to_read()
+def measure(kind, classes: int, ratio: float, steps: int, folder: str | None) -> tuple[float, float]:
+    """Seconds of a step, and the bytes that steps need beyond the module and its bank; the maximum over the ranks.
+
+    With a folder the bytes are all that the process has besides the page cache.
+    """
+    module = build(kind, classes, ratio, folder)
+    if not folder:
+        module.memory_bank.weight_mom.wait_to_read()
     before = start_peak()
-    local = time_steps(module, batches(classes, steps + 2)), float(resident("VmHWM") - before)
+    seconds = time_steps(module, batches(classes, steps + 2))
+    local = seconds, float(resident("RssAnon") if folder else resident("VmHWM") - before)
     return tuple(np.max(hvd.allgather_object(local, name="measured"), axis=0)) if hvd.size() > 1 else local
 
 
@@ -87,13 +86,13 @@ def main() -> None:
     parser.add_argument("--classes", type=int, required=True)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--logits-cache-mb", type=int, default=256, help="0 computes the logits twice")
+    parser.add_argument("--folder", help="for centers in files; without the textbook form")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()
-    options = {"textbook": {}, "MXNet": {"logits_cache_mb": args.logits_cache_mb}}
-    case = args.classes, args.ratio, args.steps
-    measured = {name: measure(kind, *case, **options[name]) for name, kind in FORMS.items()}
+    forms = {"MXNet": FORMS["MXNet"]} if args.folder else FORMS
+    case = args.classes, args.ratio, args.steps, args.folder
+    measured = {name: measure(kind, *case) for name, kind in forms.items()}
     if hvd.rank() == 0:
         print(json.dumps({name: [float(value) for value in pair] for name, pair in measured.items()}), flush=True)
 

@@ -1,7 +1,11 @@
 """A step of the PyTorch trainer's layer with a trivial backbone, and of its textbook form. Run by benchmarks/layer.py.
 
 Rank 0 prints {form: [seconds of a step, bytes beyond centers and momentum]} as JSON, and as "floor" the seconds that
-the three products of a step and one pass over its centers and their momentum take on this machine.
+the three products of a step and one pass over its centers and their momentum take on this machine. Centers larger than
+the memory, in files:
+
+    .venv-torch/bin/torchrun --nproc_per_node=2 benchmarks/layer_torch.py --classes 10000000 --ratio 0.01 --steps 60 \
+        --folder /ssd/bank
 """
 
 from __future__ import annotations
@@ -192,10 +196,16 @@ def main() -> None:
     parser.add_argument("--classes", type=int, required=True)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--folder", help="for centers in files: PartialFC alone, bytes of all but the page cache")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     case = args.classes, args.ratio
-    measured = {"floor": floor(*case, "cpu"), **{name: measure(name, *case, args.steps, "cpu") for name in FORMS}}
+    if args.folder:
+        step = trainer(partial_fc(*case, "cpu", folder=args.folder), "cpu")
+        seconds, _ = measure_step(step, args.classes, args.steps, "cpu")
+        measured = {"PartialFC": (seconds, largest(resident("RssAnon")))}
+    else:
+        measured = {"floor": floor(*case, "cpu"), **{name: measure(name, *case, args.steps, "cpu") for name in FORMS}}
     if dist.get_rank() == 0:
         print(json.dumps(measured), flush=True)
     dist.destroy_process_group()

@@ -38,18 +38,6 @@ def check_compiler() -> Row:
     return Row("ok", "compiler", run(os.environ.get("CXX", "g++"), "--version")[1].splitlines()[0])
 
 
-def check_packages() -> Row:
-    code, text = MXNET.python(
-        "import cv2, easydict, matplotlib, mxboard, numpy, onnx, onnxruntime, tqdm;"
-        "from importlib.metadata import version as v;"
-        "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'mxboard', 'matplotlib', 'protobuf');"
-        "print(', '.join(f'{name} {v(name)}' for name in names))"
-    )
-    if code:
-        return Row("bad", "packages", f"an import fails: {last_line(text)}", MXNET.rebuild)
-    return Row("ok", "packages", last_line(text))
-
-
 def check_mxnet() -> Row:
     code, text = MXNET.python(
         "import mxnet as mx; on = mx.runtime.Features();"
@@ -145,18 +133,6 @@ def check_wheel(machine: cuda.Machine) -> list[Row]:
     return [*rows, Row("ok", "MXNet wheel", f"{wheel} fits ({choice.reason})")]
 
 
-def check_ssh() -> Row:
-    if not shutil.which("ssh"):
-        return Row("warn", "ssh", "no client", "only for several machines: apt-get install openssh-client")
-    folder = os.path.expanduser("~/.ssh")
-    keys = glob.glob(os.path.join(folder, "id_*.pub"))
-    if not keys and not os.environ.get("SSH_AUTH_SOCK"):
-        fix = "only for several machines: ssh-keygen, then ssh-copy-id to every host (each needs a running sshd)"
-        return Row("warn", "ssh", "there is a client but no key", fix)
-    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
-    return Row("ok", "ssh", f"client and key exist; sshd on this host: {server or 'none (other hosts cannot log in)'}")
-
-
 def check_host() -> list[Row]:
     cores = len(os.sched_getaffinity(0))
     threads = os.environ.get("OMP_NUM_THREADS", "not set: the cores are divided by the ranks of a host")
@@ -171,7 +147,13 @@ def check_host() -> list[Row]:
 
 
 def check_mxnet_environment(machine: cuda.Machine) -> list[Row]:
-    rows = [check_mxnet(), check_packages(), check_horovod(), *check_mpi(), check_two_ranks()]
+    rows = [
+        check_mxnet(),
+        MXNET.check_packages("packages", "mxboard", "mxboard"),
+        check_horovod(),
+        *check_mpi(),
+        check_two_ranks(),
+    ]
     return rows + (check_wheel(machine) if machine.capabilities else [])
 
 
@@ -190,7 +172,7 @@ def collect() -> list[Row]:
         if not environment.exists() and other.exists():
             row = row._replace(mark="warn", found=f"missing: only for training with {trainer}")
         rows += [row, *(checks() if row.mark == "ok" else [])]
-    return [*rows, check_gpus(machine), check_ssh(), *check_host()]
+    return [*rows, check_gpus(machine), *check_host()]
 
 
 def main() -> int:

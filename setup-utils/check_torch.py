@@ -31,18 +31,6 @@ def check_build(gpus: int) -> Row:
     return Row("ok", "PyTorch", found)
 
 
-def check_packages() -> Row:
-    code, text = TORCH.python(
-        "import cv2, easydict, matplotlib, numpy, onnx, onnxruntime, psutil, torch.utils.tensorboard, tqdm;"
-        "from importlib.metadata import version as v;"
-        "names = ('numpy', 'opencv-python-headless', 'onnx', 'onnxruntime', 'tensorboard', 'matplotlib', 'protobuf');"
-        "print(', '.join(f'{name} {v(name)}' for name in names))"
-    )
-    if code:
-        return Row("bad", "its packages", f"an import fails: {last_line(text)}", TORCH.rebuild)
-    return Row("ok", "its packages", last_line(text))
-
-
 def check_two_processes() -> Row:
     program = os.path.join(CLONE, "setup-utils", "two_processes.py")
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
@@ -58,4 +46,8 @@ def collect(gpus: int) -> list[Row]:
     build = check_build(gpus)
     if build.mark == "bad":
         return [build]
-    return [build, check_packages(), check_two_processes()]
+    return [
+        build,
+        TORCH.check_packages("its packages", "psutil, torch.utils.tensorboard", "tensorboard"),
+        check_two_processes(),
+    ]

@@ -48,6 +48,24 @@ class Environment(NamedTuple):
     def python(self, code: str) -> tuple[int, str]:
         return run(self.interpreter, "-c", code)
 
+    def check_packages(self, title: str, imports: str, writer: str) -> Row:
+        """Whether the packages can be imported.
+
+        Args:
+            title: Of the row.
+            imports: Modules that only this trainer has.
+            writer: Package that writes its events for TensorBoard.
+        """
+        code, text = self.python(
+            f"import cv2, easydict, matplotlib, numpy, onnx, onnxruntime, tqdm, {imports};"
+            "from importlib.metadata import version as v;"
+            f"names = 'numpy opencv-python-headless onnx onnxruntime {writer} matplotlib protobuf'.split();"
+            "print(', '.join(f'{name} {v(name)}' for name in names))"
+        )
+        if code:
+            return Row("bad", title, f"an import fails: {last_line(text)}", self.rebuild)
+        return Row("ok", title, last_line(text))
+
     def check(self) -> Row:
         if not self.exists():
             return Row("bad", self.name, "missing", self.install)

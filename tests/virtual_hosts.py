@@ -5,7 +5,6 @@ files except /dev/shm, /run, ~/.ssh and /etc/hosts. All of them end with the pro
 
     with Hosts(["hosta", "hostb"], folder) as hosts:
         hosts.run("hosta", ["ssh", "hostb", "hostname"])
-        hosts.limit("hostb", mbit=100, delay_ms=5)
         hosts.cut("hostb")
 
 Needs root, iproute2, util-linux and OpenSSH (see unavailable()). For a shell on the first host:
@@ -28,7 +27,7 @@ from pathlib import Path
 
 SUBNET = "10.77.0"
 PORT = 22
-TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv", "ssh", "ssh-keygen", "sshd")
+TOOLS = ("ip", "unshare", "nsenter", "setpriv", "ssh", "ssh-keygen", "sshd")
 SSHD = """\
 Port {port}
 HostKey {folder}/host_key
@@ -88,7 +87,6 @@ class Hosts:
         self._ends: dict[str, str] = {name: f"port{number}" for number, name in enumerate(names, 1)}
         self._stack = contextlib.ExitStack()
         self._pids: dict[str, int] = {}
-        self._relays: dict[str, subprocess.Popen] = {}
         self._switch = 0
 
     def __enter__(self) -> Hosts:
@@ -127,15 +125,6 @@ class Hosts:
         """Runs a command on a host and returns its result; ``env`` replaces the environment of this process."""
         full = self.command(name, command, cwd)
         return subprocess.run(full, capture_output=True, text=True, timeout=timeout, env=env and dict(env))
-
-    def limit(self, name: str, mbit: float = 0, delay_ms: float = 0) -> None:
-        """Limits the bandwidth and sets the latency of a host's link in both directions; 0 removes a limit."""
-        device = self._ends[name]
-        self._delay(name, delay_ms)
-        for where, interface in ((self._switch, device), (self._pids[name], "net0")):
-            command = f"tc qdisc replace dev {interface} root tbf rate {mbit}mbit burst 64kb limit 4mb"
-            none = f"tc qdisc del dev {interface} root 2>/dev/null || true"
-            _inside(where, command if mbit else none)
 
     def cut(self, name: str) -> None:
         """Disconnects a host: its interface is down."""
@@ -210,25 +199,6 @@ class Hosts:
 
     def _in_switch(self, script: str) -> None:
         _inside(self._switch, script)
-
-    def _delay(self, name: str, milliseconds: float) -> None:
-        """Puts a relay between a host's link and the bridge, or removes it."""
-        inner, outer = f"{self._ends[name]}in", f"{self._ends[name]}br"
-        if name in self._relays:
-            _end(self._relays.pop(name))
-            self._in_switch(f"ip link del {outer} && ip link set {self._ends[name]} master br0")
-        if not milliseconds:
-            return
-        self._in_switch(
-            f"ip link set {self._ends[name]} nomaster promisc on && "
-            f"ip link add {outer} type veth peer name {inner} && "
-            f"ip link set {outer} master br0 up && ip link set {inner} promisc on up"
-        )
-        relay = Path(__file__).with_name("delayed_wire.py")
-        command = ["nsenter", "-t", str(self._switch), "-n", "setpriv", "--pdeathsig", "KILL", sys.executable]
-        process = subprocess.Popen([*command, str(relay), self._ends[name], inner, str(milliseconds)])
-        self._relays[name] = process
-        self._stack.callback(_end, process)
 
 
 def which(tool: str) -> str | None:

@@ -23,7 +23,7 @@ from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.schedule import RateFactor
 
-from . import collectives
+from .collectives import OF_PROCESS
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
@@ -39,7 +39,7 @@ from .symbol import get_symbol
 class MXNetFramework:
     """MXNet and Horovod, see partial_fc.training.engine.Framework; Horovod is initialized."""
 
-    collectives = collectives.OF_PROCESS
+    collectives = OF_PROCESS
     command = "bash run.sh"
     conventions = MXNET
     source_folders = (os.path.dirname(__file__),)

@@ -1,7 +1,4 @@
-"""The collectives of this process over Horovod.
-
-The functions are those of one partial_fc.distributed.collectives.Collectives object.
-"""
+"""The collectives of this process over Horovod."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.distributed.collectives import Collectives
-from partial_fc.distributed.errors import JobError as JobError  # for callers of this module
-from partial_fc.distributed.errors import Preempted as Preempted
 from partial_fc.distributed.run_rank import run_rank
 
 from .errors import error_message
@@ -77,17 +72,6 @@ class HorovodBackend:
 
 
 OF_PROCESS = Collectives(HorovodBackend())
-
-gather = OF_PROCESS.gather_object
-broadcast = OF_PROCESS.broadcast
-largest = OF_PROCESS.max
-barrier = OF_PROCESS.barrier
-assert_same_on_all_ranks = OF_PROCESS.assert_same_on_all_ranks
-run_on_all_ranks = OF_PROCESS.run_on_all_ranks
-on_rank_zero = OF_PROCESS.on_rank_zero
-watch = OF_PROCESS.watch
-report_progress = OF_PROCESS.report_progress
-waiting = OF_PROCESS.waiting
 
 
 def run(main: Callable[[], None]) -> None:

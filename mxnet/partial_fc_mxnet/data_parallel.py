@@ -15,7 +15,7 @@ from partial_fc.checkpoint import Conventions
 from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.layer.loss_scale import LossScale
 
-from . import collectives
+from .collectives import OF_PROCESS
 from .engine import EngineMethods
 from .layer.clipped_updater import ClippedUpdater
 from .layer.scaled_updater import ScaledUpdater
@@ -56,7 +56,7 @@ class DataParallelModule(EngineMethods):
         conventions: Conventions = MXNET,
     ):
         self.network, self.conventions = network, conventions
-        self.collectives = collectives.OF_PROCESS
+        self.collectives = OF_PROCESS
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.context = rank_context(self.local_rank)
         self.symbol = embedding_symbol(symbol)
@@ -180,7 +180,7 @@ class DataParallelModule(EngineMethods):
         """
         gathered = tensor.astype(dtype, copy=False)
         if self.size > 1:
-            with collectives.waiting(f"all-gather {name}"):
+            with self.collectives.waiting(f"all-gather {name}"):
                 gathered = hvd.allgather(gathered, name=name)
         if gathered.shape != tuple(shape):
             raise ValueError(
@@ -230,7 +230,7 @@ class DataParallelModule(EngineMethods):
 
         Its all-reduces may still run. A rank that exits now would shut down Horovod while they do.
         """
-        with collectives.waiting("gradients"):
+        with self.collectives.waiting("gradients"):
             for arrays in (module_arrays.parameters(self), module_arrays.statistics(self)):
                 for array in arrays.values():
                     array.wait_to_read()

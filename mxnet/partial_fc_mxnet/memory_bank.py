@@ -20,7 +20,7 @@ from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
 from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
 from partial_fc.layer.sampling import WeightIndexSampler
 
-from . import collectives
+from .collectives import OF_PROCESS
 from .layer.center_storage import CenterStorage, Piece, empty_arrays
 from .ops.device import rank_context
 from .ops.host_memory import host_view
@@ -174,7 +174,7 @@ class MemoryBank:
         with self.sequential_access():
             for path, field in list(zip(self._files(), Piece._fields))[: 1 + with_momentum]:
                 content = array_file_chunks(self.host_rows(field, copied=False))
-                replace_file(path, content, collectives.report_progress)
+                replace_file(path, content, OF_PROCESS.report_progress)
 
     def load(self) -> None:
         """Reads the files that `save` wrote on this rank with the same number of ranks.

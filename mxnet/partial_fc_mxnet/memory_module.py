@@ -24,7 +24,6 @@ from partial_fc.layer.nonfinite import nonfinite_source
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.loop import BatchEndParam, LoopState, updates
 
-from . import collectives
 from .data_parallel import DataParallelModule
 from .layer.class_layer import ClassLayer
 from .memory_bank import MemoryBank
@@ -177,7 +176,7 @@ class SampleDistributeModule(DataParallelModule):
         self.grad_cache = gradient
         self.loss_cache[:] = loss
         if self.size > 1:
-            with collectives.waiting("reduce-scatter feature_gradient"):
+            with self.collectives.waiting("reduce-scatter feature_gradient"):
                 gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
         if self.loss_scale is not None:
             gradient = gradient * self.loss_scale.factor
@@ -249,7 +248,7 @@ class SampleDistributeModule(DataParallelModule):
             ValueError: The ranks' batch sizes differ, the banks do not follow each other, or the backbone's
                 output is not (B, E) of the bank.
         """
-        collectives.run_on_all_ranks("bind", lambda: self._bind(data_shapes, for_training, module_arguments))
+        self.collectives.run_on_all_ranks("bind", lambda: self._bind(data_shapes, for_training, module_arguments))
         self._exchange_shards()
 
     def _bind(self, data_shapes, for_training: bool, module_arguments: dict) -> None:

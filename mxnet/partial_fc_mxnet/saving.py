@@ -12,7 +12,7 @@ from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.training.saving import ONNX_NAME, CenterSave, SaveCallback
 from partial_fc.utils.atomic_io import replace_file
 
-from . import collectives
+from .collectives import OF_PROCESS
 from .onnx_export import OnnxExport
 
 
@@ -54,12 +54,12 @@ class CallBackModelSave(SaveCallback):
         """
         if self.export is not None:
             export = self.export
-            collectives.on_rank_zero("export", lambda: export.try_out(*self.module.get_export_params()))
+            OF_PROCESS.on_rank_zero("export", lambda: export.try_out(*self.module.get_export_params()))
 
     def _save(self, num_update: int) -> None:
         self.module.average_statistics()
         arg_params, aux_params = self.module.get_export_params()
-        collectives.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
+        OF_PROCESS.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
 
     def _write(self, num_update: int, arg_params, aux_params) -> None:
         params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
@@ -83,4 +83,4 @@ class CallBackCenterSave(CenterSave):
 
     def __init__(self, memory_bank, frequent: int = 10000, with_momentum: bool = True):
         write = partial(memory_bank.save, with_momentum)
-        super().__init__(collectives.OF_PROCESS, frequent, write, memory_bank.prefix, ORIGINAL_FILES)
+        super().__init__(OF_PROCESS, frequent, write, memory_bank.prefix, ORIGINAL_FILES)

@@ -50,7 +50,7 @@ def sgd_momentum(
 
     With ``sums_gradients``: mom = momentum * mom + rescale_grad * grad + wd * weight; weight -= learning_rate * mom.
 
-    Computes what MXNet's ``sgd_mom_update`` does, equally fast (benchmarks/operators.py). It works block by block, so
+    Computes what MXNet's ``sgd_mom_update`` does, equally fast (docs/layer.md). It works block by block, so
     that the projection of the gradient and the copies of gathered momentum find their rows in the cache.
 
     Args:

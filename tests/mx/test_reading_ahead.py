@@ -63,14 +63,6 @@ def test_batches_do_not_depend_on_the_number_of_threads(rec, threads):
     assert same(take(single, 30), take(several, 30))
 
 
-def test_an_early_reset_discards_prefetched_batches(rec):
-    data, reference = (FaceImageIter(4, SHAPE, rec, threads=3, **all_augmentations()) for _ in range(2))
-    take(data, 2)
-    data.reset()
-    take(reference, 12)
-    assert same(take(data, 12), take(reference, 12))
-
-
 @pytest.mark.parametrize("batch, ranks", [(12, 1), (6, 2), (4, 3), (3, 2)])
 def test_resuming_at_another_number_of_ranks_gives_the_same_images(rec, batch, ranks):
     """Reads two global batches of 12 on one rank, then the rest of the epoch on all ranks."""
@@ -93,31 +85,12 @@ def test_resuming_at_another_number_of_ranks_gives_the_same_images(rec, batch, r
     assert all(part.state() == {**state, "images": 48} for part in parts)
 
 
-def test_a_state_of_another_order_is_refused(rec):
-    state = FaceImageIter(4, SHAPE, rec, **all_augmentations()).state()
-    with pytest.raises(ValueError, match="saved with shuffle=True, but now it is False"):
-        FaceImageIter(4, SHAPE, rec, seed=3).restore(state)
-    with pytest.raises(ValueError, match="saved with seed=3, but now it is 0"):
-        FaceImageIter(4, SHAPE, rec, shuffle=True).restore(state)
-    # Another set with the same number of images.
-    with pytest.raises(ValueError, match="saved with data_set="):
-        FaceImageIter(4, SHAPE, rec, **all_augmentations()).restore({**state, "data_set": "another"})
-
-
 def test_dummies_resume_at_their_position():
     data, resumed = (DummyIter(4, SHAPE, 5, num_classes=1000) for _ in range(2))
     take(data, 7)
     assert data.state() == {"epoch": 1, "images": 2}  # batches: the place holds for any number of images in each
     resumed.restore(data.state())
     assert same(take(data, 4), take(resumed, 4))
-
-
-def test_a_batch_keeps_its_content_while_others_are_read(rec):
-    data = FaceImageIter(4, SHAPE, rec, threads=4, **all_augmentations())
-    batches = [data.next() for _ in range(10)]
-    before = [batch.data[0].asnumpy() for batch in batches]
-    take(data, 40)
-    assert all((batch.data[0].asnumpy() == pixels).all() for batch, pixels in zip(batches, before))
 
 
 def test_a_batch_is_returned_while_the_engine_is_busy(rec):
@@ -135,27 +108,6 @@ def test_a_batch_is_returned_while_the_engine_is_busy(rec):
     computed = time.perf_counter() - start
     assert returned < 0.2 * computed
     assert len(products) == 30 and batch.label[0].shape == (4,) and labels.asnumpy().tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_bad_image_is_an_error_at_its_batch(tmp_path):
-    people = [[picture(5 * label + number) for number in range(5)] for label in range(4)]
-    people[1][3] = b"garbage"
-    write_face_set(str(tmp_path), people, SHAPE[1:])
-    data = FaceImageIter(4, SHAPE, str(tmp_path / "train.rec"), threads=3)
-    take(data, 2)
-    with pytest.raises(ValueError, match=r"train.rec: image with key 9 at offset \d+ cannot be decoded"):
-        data.next()
-
-
-def test_counters_and_number_of_threads(rec):
-    data = FaceImageIter(10, SHAPE, rec, threads=1)
-    take(data, 5)
-    counters = data.counters
-    assert counters.images >= 50 and counters.bytes > 50 * 100
-    assert counters.busy_seconds > counters.read_seconds > 0
-    with pytest.raises(ValueError, match="threads must be at least 1, or 0"):
-        FaceImageIter(10, SHAPE, rec, threads=-1)
-    assert FaceImageIter(10, SHAPE, rec).threads == min(len(os.sched_getaffinity(0)), 8)
 
 
 def resources_after_threads_end():
@@ -188,14 +140,6 @@ def test_many_epochs_leak_nothing_and_close_releases_everything(rec):
     assert late[2] - early[2] < 4096
     data.close()
     data.close()
-    assert resources_after_threads_end()[:2] == before[:2]
-
-
-@pytest.mark.slow
-def test_deleting_an_iterator_without_close_releases_everything(rec):
-    before = resources_after_threads_end()
-    for _ in range(20):
-        take(FaceImageIter(4, SHAPE, rec, threads=4), 2)
     assert resources_after_threads_end()[:2] == before[:2]
 
 

@@ -24,21 +24,6 @@ def same(read, expected):
         np.testing.assert_array_equal(found, array)
 
 
-def test_mxnet_reads_what_is_written(tmp_path):
-    path = str(tmp_path / "a.params")
-    write_file(path, array_file_chunks(NAMED))
-    same(mx.nd.load(path), NAMED)
-    write_file(path, array_file_chunks(list(NAMED.values())))
-    for read, array in zip(mx.nd.load(path), NAMED.values()):
-        np.testing.assert_array_equal(read.asnumpy(), array)
-
-
-def test_what_mxnet_writes_is_read(tmp_path):
-    path = str(tmp_path / "a.params")
-    mx.nd.save(path, {name: mx.nd.array(array, dtype=array.dtype) for name, array in NAMED.items()})
-    same(named_arrays(path), NAMED)
-
-
 @pytest.mark.parametrize("names", [True, False])
 def test_the_files_are_mxnets_byte_for_byte(names, tmp_path):
     arrays = NAMED if names else list(NAMED.values())

@@ -13,7 +13,6 @@ import pytest
 
 from partial_fc_mxnet.ops.module_arrays import gradients
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
-from partial_fc_mxnet.symbol.blocks import ACTIVATIONS
 from partial_fc_mxnet.symbol.head import HEADS
 
 XAVIER = {"rnd_type": "gaussian", "factor_type": "out", "magnitude": 2}
@@ -44,17 +43,13 @@ def pixels(batch: int = 2, size: int = 112) -> mx.io.DataBatch:
     return mx.io.DataBatch([mx.nd.array(images, dtype="float32")], None)
 
 
-# Sizes of the published models in units of 2^20 bytes, with the published precision of one decimal.
-@pytest.mark.parametrize("network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8)])
+# In units of 2^20 bytes, with the published precision of one decimal; the published 476 of r200 counts 10^6 bytes.
+@pytest.mark.parametrize(
+    "network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8), ("r200", 453.8)]
+)
 def test_size_equals_the_published_model(network, size):
     assert round(float32_bytes(get_symbol(network)) / 2**20, 1) == size
-
-
-def test_size_of_r200():
-    """The published 476 counts 10^6 bytes, unlike the others: [6, 26, 60, 6] is 453.8 x 2^20 = 475.9 x 10^6."""
-    size = float32_bytes(get_symbol("r200"))
-    assert round(size / 2**20, 1) == 453.8
-    assert round(size / 1e6) == 476
+    assert network != "r200" or round(size * 2**20 / 1e6) == 476
 
 
 def test_mobilefacenet_is_small():
@@ -153,14 +148,6 @@ def test_settings_reach_every_block(network):
     assert any(node["name"].endswith("_se_sigmoid") for node in nodes)
 
 
-@pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_flatten_is_explicit(network):
-    """The ONNX exporter writes a wrong Gemm for a FullyConnected without an explicit `flatten`."""
-    nodes = json.loads(get_symbol(network).tojson())["nodes"]
-    dense = [node for node in nodes if node["op"] == "FullyConnected"]
-    assert [node["attrs"].get("flatten") for node in dense] == ["True"]
-
-
 def test_initial_values():
     """With Xavier as the global initializer, slopes are still 0.25, scales 1 and offsets 0."""
     arguments, statistics = bound_module(get_symbol("mbf", embedding_size=16)).get_params()
@@ -188,24 +175,6 @@ def test_forward_and_backward_reach_every_weight(network):
         assert name == "fc1_gamma" or np.abs(gradient).max() > 0, name
 
 
-def test_pixels_are_normalized_inside():
-    """The stem of a network applied to x in 0..255 equals its convolution applied to (x - 127.5) / 128."""
-    symbol = get_symbol("small", embedding_size=8)
-    stem = symbol.get_internals()["conv0_output"]
-    module = bound_module(stem)
-    weight = module.get_params()[0]["conv0_weight"]
-    batch = pixels()
-    module.forward(batch, is_train=False)
-    attributes = stem.attr_dict()["conv0"]
-    bare = mx.nd.Convolution(
-        (batch.data[0] - 127.5) / 128.0,
-        weight,
-        no_bias=True,
-        **{key: attributes[key] for key in ("kernel", "stride", "pad", "num_filter")},
-    )
-    np.testing.assert_allclose(module.get_outputs()[0].asnumpy(), bare.asnumpy(), rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -220,8 +189,3 @@ def test_pixels_are_normalized_inside():
 def test_invalid_settings_raise_with_the_nearest_name(arguments, message):
     with pytest.raises(ValueError, match=message):
         get_symbol(**arguments)
-
-
-@pytest.mark.parametrize("net_act", ACTIVATIONS)
-def test_mxnet_accepts_every_activation(net_act):
-    assert get_symbol("r18", net_act=net_act).infer_shape(data=(1, 3, 112, 112))[1] == [(1, 512)]

@@ -94,45 +94,21 @@ def published_mobilefacenet(embedding):
     return {**shapes, **batch_norm("features.layers.3", embedding)}
 
 
-def expected_small(embedding):
-    shapes = {"conv1.weight": (16, 3, 7, 7), **batch_norm("bn1", 16)}
-    before = 16
-    for stage, width in (("layer1", 32), ("layer2", 64), ("layer3", 128)):
-        for unit in range(2):
-            shapes[f"{stage}.{unit}.conv1.weight"] = (width, before, 3, 3)
-            shapes.update(batch_norm(f"{stage}.{unit}.bn1", width))
-            before = width
-    shapes.update(batch_norm("bn2", 128))
-    shapes["fc.weight"], shapes["fc.bias"] = (embedding, 128 * 4 * 4), (embedding,)
-    return {**shapes, **batch_norm("features", embedding)}
-
-
 EXPECTED = {
     **{name: published_residual(units, 512) for name, units in UNITS.items()},
     "mbf": published_mobilefacenet(512),
-    "small": expected_small(512),
 }
 
 
-def test_every_network_has_an_expected_list():
-    assert set(EXPECTED) == set(NETWORKS) == set(default.NETWORKS) - set(default.MXNET_NETWORKS)
+def test_every_published_network_has_an_expected_list():
+    assert {*EXPECTED, "small"} == set(NETWORKS) == set(default.NETWORKS) - set(default.MXNET_NETWORKS)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_names_and_shapes_are_those_of_published_files(name):
     state = on_meta(name).state_dict()
     # In this order, too: a list of tensors without names fits as well.
     assert [(key, tuple(value.shape)) for key, value in state.items()] == list(EXPECTED[name].items())
-
-
-# In 2^20 bytes, as published with one decimal by the original; 476 of r200 counts 10^6 bytes, unlike the others.
-@pytest.mark.parametrize(
-    "name, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8), ("r200", 453.8)]
-)
-def test_size_equals_the_published_model(name, size):
-    count = sum(value.numel() for value in on_meta(name).state_dict().values() if value.is_floating_point())
-    assert round(4 * count / 2**20, 1) == size
-    assert name != "r200" or round(4 * count / 1e6) == 476
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -153,12 +129,6 @@ def test_every_parameter_is_trained_but_the_frozen_ones(name):
         if key not in frozen:
             assert torch.isfinite(value.grad).all() and value.grad.abs().max() > 0, key
     assert (model.get_parameter(f"{last}.weight") == 1).all()
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_scale_of_the_embedding_is_frozen(name):
-    *_, last = (module for module in on_meta(name).modules() if isinstance(module, nn.BatchNorm1d))
-    assert not last.weight.requires_grad
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -12,7 +12,7 @@ from partial_fc.evaluation.ijb import synthetic
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import cosine_distances, random_faces
 from partial_fc_torch.backbones import get_model
-from partial_fc_torch.onnx_export import OnnxExport, inference_copy
+from partial_fc_torch.onnx_export import OnnxExport
 from partial_fc_torch.pixels import normalized, to_images
 
 FACES = random_faces((112, 112), 6)[4:]  # others than those of the check
@@ -117,14 +117,3 @@ def test_an_operator_without_a_counterpart_is_reported():
 
     with pytest.raises(ValueError, match="cannot be exported to ONNX, opset 11: .*i1"):
         OnnxExport(Odd(), 16).try_out()
-
-
-def test_the_copy_is_independent():
-    model = get_model("small", num_features=8, fp16=True)
-    copied = inference_copy(model)
-    assert not copied.training and not copied.fp16 and model.fp16
-    own = {value.data_ptr() for value in model.state_dict().values()}
-    assert not own & {value.data_ptr() for value in copied.state_dict().values()}
-    assert [(key, value.requires_grad) for key, value in copied.named_parameters()] == [
-        (key, value.requires_grad) for key, value in model.named_parameters()
-    ]

@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from test_mxnet_weights import RECORDED, embed
+from test_mxnet_weights import embed
 from torch import nn
 
 from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.conventions import MXNET
-from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.training.pretrained import pretrained_from_files
-from partial_fc.utils.atomic_io import replace_file
 from partial_fc_torch.backbones import NETWORKS, get_model
 from partial_fc_torch.published_files import read_pretrained
 from partial_fc_torch.weights import parameter_arrays, published_state, set_weights, statistic_arrays
@@ -114,18 +112,6 @@ def test_a_state_dict_without_counters_and_in_float16(tmp_path):
     assert torch.equal(model.fc.weight, state["fc.weight"].float()) and model.fc.weight.dtype == torch.float32
 
 
-@pytest.mark.parametrize("of_folder", [False, True])
-def test_params_of_mxnet(tmp_path, of_folder):
-    model = small()
-    path = tmp_path / "model-0000.params"
-    replace_file(str(path), array_file_chunks(mxnet_weights("small", model.state_dict())))
-    pretrained = pretrained_from_files(str(tmp_path if of_folder else path), False, read_pretrained)
-    assert pretrained.conventions == MXNET
-    model.eps, model.pixel_scale, _ = MXNET
-    set_weights(model, {**pretrained.weights, "state:conv0_weight:": np.zeros(1)}, "small")
-    np.testing.assert_allclose(embed(model), RECORDED["small"], rtol=0, atol=1e-5)
-
-
 def test_a_published_state_dict_needs_no_scale_of_the_pixels():
     saved, model = small(), small(seed=1)
     saved.pixel_scale = MXNET.pixel_scale
@@ -153,12 +139,6 @@ def test_arrays_of_a_checkpoint():
     set_weights(model, {**parameters, **statistics, "state:fc.weight:": np.zeros(1)}, "small")
     assert torch.equal(model.conv1.weight, kept)
     nn.init.zeros_(model.conv1.weight)
-    assert same(model, saved)
-
-
-def test_weights_of_a_module_of_a_user(tmp_path):
-    saved, model = nn.Linear(3, 2), nn.Linear(3, 2)
-    set_weights(model, {**parameter_arrays(saved), **statistic_arrays(saved)}, "own")
     assert same(model, saved)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from partial_fc.layer.bank_files import BankFiles, Blocks, paced
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.tiling import Tile, tiles_of
-from partial_fc_mxnet import collectives
+from partial_fc_mxnet.collectives import OF_PROCESS
 from partial_fc_mxnet.ops.arithmetic import arithmetic_on
 
 # Standard MXNet wheels index the elements of an array with 32 bits.
@@ -92,7 +92,7 @@ class CenterStorage:
                 self.files.file(number, field).flush()
 
         start = number * self.piece_rows
-        for row, values in paced(blocks, field, self.num_local, flush, collectives.report_progress, start):
+        for row, values in paced(blocks, field, self.num_local, flush, OF_PROCESS.report_progress, start):
             array[row : row + len(values)] = values
 
     def prefetch(self, index: np.ndarray) -> None:

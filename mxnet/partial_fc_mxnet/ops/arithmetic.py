@@ -1,7 +1,7 @@
 """The operations of a step on a tile of centers and logits, on the device that holds them.
 
 There are two implementations with the same methods. On a CPU, NumPy works on the memory of MXNet's arrays, up to 30
-times faster than MXNet's operators (benchmarks/operators.py); on a GPU, MXNet's operators. Both use MXNet's
+times faster than MXNet's operators (docs/layer.md); on a GPU, MXNet's operators. Both use MXNet's
 FullyConnected for matrix products: on a CPU that is oneDNN, whereas the speed of ``dot`` and NumPy depends on whether
 their OpenBLAS knows the CPU.
 

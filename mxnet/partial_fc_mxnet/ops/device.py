@@ -16,11 +16,7 @@ def rank_context(local_rank: int) -> mx.Context:
     Raises:
         ValueError: this host has more ranks than GPUs.
     """
-    return choose_context(local_rank, mx.context.num_gpus())
-
-
-def choose_context(local_rank: int, gpus: int) -> mx.Context:
-    """As `rank_context`, for a host with the given number of GPUs."""
+    gpus = mx.context.num_gpus()
     if gpus == 0:
         return mx.cpu()
     if local_rank >= gpus:

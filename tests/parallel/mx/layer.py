@@ -53,10 +53,11 @@ def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
     )
 
 
-def build_module(bank, loss, lr=0.1):
-    """Returns the module over the linear backbone, and the parameters of its optimizer."""
+def build_module(bank, loss, lr=0.1, symbol=None, **options):
+    """Returns the module over the linear backbone, or another symbol, and the parameters of its optimizer."""
     backbone, memory = get_scheduler([], lr, lr)
-    module = SampleDistributeModule(linear_symbol(), loss, bank, MemoryBankSGDOptimizer(memory, 1 / G))
+    symbol = linear_symbol() if symbol is None else symbol
+    module = SampleDistributeModule(symbol, loss, bank, MemoryBankSGDOptimizer(memory, 1 / G), **options)
     params = {
         "learning_rate": lr,
         "lr_scheduler": backbone,

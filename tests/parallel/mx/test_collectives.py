@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
+from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.timeline import read_timeline
-from partial_fc_mxnet import MarginLoss, MemoryBankSGDOptimizer, SampleDistributeModule, collectives
+from partial_fc_mxnet import MarginLoss
+from partial_fc_mxnet.collectives import OF_PROCESS
 
 pytestmark = pytest.mark.world_size(2, 3)
 STEPS, FLOAT = 4, 4
@@ -90,11 +92,10 @@ def test_gradients_are_reduced_while_the_backward_pass_of_the_backbone_runs(tmp_
     hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=D, name="before")
     hidden = mx.sym.Custom(hidden, op_type="gate")
     symbol = mx.sym.FullyConnected(hidden, num_hidden=E, name="after")
-    optimizer = MemoryBankSGDOptimizer(lambda num_update: 0.1, 1 / G)
-    module = SampleDistributeModule(symbol, MarginLoss(embedding_size=E), build_bank(31, 1.0, tmp_path), optimizer)
+    module, params = build_module(build_bank(31, 1.0, tmp_path), MarginLoss(embedding_size=E), symbol=symbol)
     module.bind(batches.provide_data)
     module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer_params={"learning_rate": 0.1, "rescale_grad": hvd.size() / G})
+    module.init_optimizer(optimizer_params=params)
     module.forward_backward(batches.next())
     module.update()
     # The backward pass has reached the gate. If the all-reduces waited for its end, this would wait for the gate.
@@ -120,20 +121,20 @@ def test_sums_are_bit_identical_whenever_each_gradient_is_ready():
 
 
 def test_on_rank_zero_runs_there_only_and_raises_its_error_on_all_ranks():
-    assert collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
-    with pytest.raises(collectives.JobError, match=rf"invalid literal .* 'x' \(rank 0 of {hvd.size()}\)"):
-        collectives.on_rank_zero("test", int, "x")
+    assert OF_PROCESS.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
+    with pytest.raises(JobError, match=rf"invalid literal .* 'x' \(rank 0 of {hvd.size()}\)"):
+        OF_PROCESS.on_rank_zero("test", int, "x")
 
 
 def test_values_of_all_ranks():
     rank, size = hvd.rank(), hvd.size()
-    assert collectives.gather("test", {"rank": rank}) == [{"rank": other} for other in range(size)]
-    assert collectives.broadcast("test", f"value of rank {rank}") == "value of rank 0"
-    assert collectives.largest("test", float(rank)) == size - 1
-    collectives.barrier("test")
+    assert OF_PROCESS.gather_object("test", {"rank": rank}) == [{"rank": other} for other in range(size)]
+    assert OF_PROCESS.broadcast("test", f"value of rank {rank}") == "value of rank 0"
+    assert OF_PROCESS.max("test", float(rank)) == size - 1
+    OF_PROCESS.barrier("test")
 
 
 def test_facts_that_differ_between_ranks():
-    collectives.assert_same_on_all_ranks({"seed": 7})
-    with pytest.raises(collectives.JobError, match="seed differs between ranks: 1 on rank 1, but 0 on rank 0"):
-        collectives.assert_same_on_all_ranks({"seed": int(hvd.rank() == 1)})
+    OF_PROCESS.assert_same_on_all_ranks({"seed": 7})
+    with pytest.raises(JobError, match="seed differs between ranks: 1 on rank 1, but 0 on rank 0"):
+        OF_PROCESS.assert_same_on_all_ranks({"seed": int(hvd.rank() == 1)})

@@ -15,6 +15,7 @@ from layer import Batches, D, E, G, all_ranks, build_bank, build_module, random_
 
 import default
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.distributed.errors import JobError
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER, GROW_AFTER, START
 from partial_fc.training import trainer
 from partial_fc.training.profiling import io_profile
@@ -22,11 +23,7 @@ from partial_fc_mxnet import (
     CallBackCheckpoint,
     CallBackModelSave,
     MarginLoss,
-    MemoryBankSGDOptimizer,
-    SampleDistributeModule,
     SavedTraining,
-    collectives,
-    get_scheduler,
 )
 from partial_fc_mxnet.build import MXNetFramework
 from partial_fc_mxnet.ops import module_arrays
@@ -57,9 +54,7 @@ def start(seed=1):
 def build(folder, dtype="float16", lr=0.1, s=16.0, max_norm=0.0):
     """Returns the module over that backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), s, E)
-    _, params = build_module(bank, loss, lr)
-    memory_optimizer = MemoryBankSGDOptimizer(get_scheduler([], lr, lr)[1], 1 / G)
-    module = SampleDistributeModule(backbone(dtype), loss, bank, memory_optimizer, max_grad_norm=max_norm)
+    module, params = build_module(bank, loss, lr, backbone(dtype), max_grad_norm=max_norm)
     module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
     module.init_params(None, *start())
     module.init_optimizer(optimizer_params=params)
@@ -107,38 +102,21 @@ def test_float16_parameters_train_like_float32_ones(tmp_path):
     assert (module.loss_scale.scale, module.loss_scale.good_steps) == (256.0, 10)
 
 
-def test_a_checkpoint_restores_master_weights_and_loss_scale(tmp_path):
-    folder = CheckpointFolder(collectives.broadcast("folder", str(tmp_path)), kept=1)
-    first, data = build(tmp_path), batches(8)
+def test_a_checkpoint_restores_master_weights_and_loss_scale(folder):
+    checkpoints = CheckpointFolder(folder, kept=1)
+    first, data = build(folder), batches(8)
     first.loss_scale.scale, first.loss_scale.good_steps = 128.0, GROW_AFTER - 7
     for batch in data[:5]:
         step(first, batch)
-    CallBackCheckpoint(first, folder, frequent=0).save(5)
+    CallBackCheckpoint(first, checkpoints, frequent=0).save(5)
     losses = [step(first, batch) for batch in data[5:]]
-    resumed = build(tmp_path)
-    SavedTraining.newest(folder, first.collectives).restore(resumed, None)
+    resumed = build(folder)
+    SavedTraining.newest(checkpoints, first.collectives).restore(resumed, None)
     assert (resumed.num_update, resumed.loss_scale.scale, resumed.loss_scale.good_steps) == (5, 128.0, GROW_AFTER - 2)
     assert [step(resumed, batch) for batch in data[5:]] == losses
     assert resumed.loss_scale.scale == first.loss_scale.scale == 256.0
     for name, array in values(first).items():
         np.testing.assert_array_equal(values(resumed)[name], array, err_msg=name)
-
-
-def test_dtypes_of_parameters_gradients_and_master_weights(tmp_path):
-    module = build(tmp_path)
-    module.loss_scale.scale = 128.0
-    step(module, batches(1)[0])
-    assert {name for name, array in values(module).items() if array.dtype == np.float16} == set(HALF)
-    assert {name for name, array in module_arrays.gradients(module).items() if array.dtype == np.float16} == set(HALF)
-    names = module_arrays.parameter_names(module)
-    for index, state in module_arrays.backbone(module)._updater.states.items():
-        if names[index] in HALF:
-            momentum, master = state
-            assert momentum.dtype == master.dtype == np.float32
-            half = values(module)[names[index]]
-            np.testing.assert_array_equal(master.asnumpy().astype(np.float16), half)
-            assert (master.asnumpy() != half).any()
-    assert {array.dtype for params in module.get_export_params() for array in params.values()} == {np.float32}
 
 
 def test_updates_smaller_than_a_rounding_add_up(tmp_path):
@@ -275,8 +253,7 @@ def test_an_overflow_in_the_forward_pass_stops_training(tmp_path):
 def test_fit_starts_with_equal_parameters_and_adapts_the_scale(tmp_path):
     mx.random.seed(hvd.rank())
     bank, loss = build_bank(CLASSES, 1.0, tmp_path), MarginLoss((1.0, 0.0, 0.4), 64.0, E)
-    built, params = build_module(bank, loss)
-    module = SampleDistributeModule(backbone("float16"), loss, bank, built.memory_optimizer)
+    module, params = build_module(bank, loss, symbol=backbone("float16"))
     params_received = []
     module.fit(Batches(*random_batches(CLASSES, 12)), params, params_received.append, mx.init.Xavier(), max_update=12)
     assert len(params_received) == 12
@@ -316,25 +293,6 @@ def test_float32_goes_on_from_a_float16_training(tmp_path):
         assert (found[weight] != arrays[weight]).any()
 
 
-def test_a_training_continues_from_its_state(tmp_path):
-    first, second, data = build(tmp_path), build(tmp_path), batches(8)
-    for batch in data[:7]:  # some are skipped
-        step(first, batch)
-    source, target = map(module_arrays.backbone, (first, second))
-    target.set_params(*first.get_export_params())
-    target._updater.set_states(source._updater.get_states())
-    target._optimizer.begin_num_update = target._optimizer.num_update = first.num_update
-    second.num_update = first.num_update
-    for name in ("scale", "good_steps", "skipped"):
-        setattr(second.loss_scale, name, getattr(first.loss_scale, name))
-    for name in ("weight", "weight_mom"):
-        getattr(second.memory_bank, name)[:] = getattr(first.memory_bank, name)
-    assert step(first, data[7]) == step(second, data[7])
-    for name, array in values(first).items():
-        np.testing.assert_array_equal(values(second)[name], array, err_msg=name)
-    assert vars(first.loss_scale) == vars(second.loss_scale)
-
-
 def test_a_saved_model_runs_in_float32(tmp_path):
     module, batch = build(tmp_path), batches(1)[0]
     module.loss_scale.scale = 128.0
@@ -359,6 +317,6 @@ def test_a_saved_model_runs_in_float32(tmp_path):
 def test_training_in_float16_without_a_gpu_is_refused_and_writes_nothing(tmp_path):
     config = default.generate_config(changes={"fp16": True, "models_root": str(tmp_path)})
     for command in (trainer.train, io_profile.profile):
-        with pytest.raises(collectives.JobError, match="no float16 convolutions on the CPU"):
+        with pytest.raises(JobError, match="no float16 convolutions on the CPU"):
             command(config, MXNetFramework())
     assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layer import Batches, E, G, all_ranks, build_bank, build_module, initial_params, linear_symbol, random_batches
 
-from partial_fc_mxnet import MarginLoss, SampleDistributeModule
+from partial_fc_mxnet import MarginLoss
 
 CLASSES = 31
 LABEL = mx.sym.Variable("softmax_label")
@@ -20,8 +20,7 @@ def original_symbol():
 def build(symbol, folder):
     """The bound module without an optimizer, and the parameters of the optimizer."""
     bank, loss = build_bank(CLASSES, 0.5, folder), MarginLoss((1.0, 0.3, 0.1), 16.0, E)
-    built, params = build_module(bank, loss)
-    module = SampleDistributeModule(symbol, loss, bank, built.memory_optimizer)
+    module, params = build_module(bank, loss, symbol=symbol)
     data = Batches(*random_batches(CLASSES, 1))
     module.bind(data.provide_data, [mx.io.DataDesc("softmax_label", (G // hvd.size(),), np.int64)])
     module.init_params(mx.init.Xavier(), initial_params(), {})
@@ -47,14 +46,6 @@ def test_the_group_of_embedding_and_label_trains_to_the_same_bytes(tmp_path):
     assert grouped.symbol.list_arguments() == ["data", "fc1_weight", "fc1_bias"]
 
 
-def test_the_group_of_embedding_and_label_trains_in_fit(tmp_path):
-    built, params = build_module(build_bank(CLASSES, 0.5, tmp_path), MarginLoss(embedding_size=E))
-    module = SampleDistributeModule(original_symbol(), built.fc7_model, built.memory_bank, built.memory_optimizer)
-    data = Batches(*random_batches(CLASSES, 3))
-    module.fit(data, params, lambda param: None, mx.init.Normal(0.1))
-    assert module.num_update == 3 and np.isfinite(module.loss_cache.asscalar())
-
-
 @pytest.mark.parametrize(
     "outputs",
     [
@@ -65,9 +56,9 @@ def test_the_group_of_embedding_and_label_trains_in_fit(tmp_path):
     ],
 )
 def test_other_groups_are_refused(outputs, tmp_path):
-    built, _ = build_module(build_bank(CLASSES, 0.5, tmp_path), MarginLoss(embedding_size=E))
+    bank = build_bank(CLASSES, 0.5, tmp_path)
     with pytest.raises(ValueError, match=r"symbol has the outputs \[.*\], expected .*Group\(\[embedding, BlockGrad"):
-        SampleDistributeModule(mx.sym.Group(outputs), built.fc7_model, built.memory_bank, built.memory_optimizer)
+        build_module(bank, MarginLoss(embedding_size=E), symbol=mx.sym.Group(outputs))
 
 
 def test_init_optimizer_takes_the_originals_and_modules_arguments(tmp_path):

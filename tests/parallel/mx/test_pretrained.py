@@ -10,16 +10,13 @@ import pytest
 from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial_params, random_batches
 
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.distributed.errors import JobError
 from partial_fc.training import resume
 from partial_fc.training.resume import read_pretrained
-from partial_fc_mxnet import CallBackCheckpoint, MarginLoss, collectives
+from partial_fc_mxnet import CallBackCheckpoint, MarginLoss
+from partial_fc_mxnet.collectives import OF_PROCESS
 
 CLASSES = 7
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return collectives.broadcast("folder", str(tmp_path))
 
 
 def module_of(classes=CLASSES):
@@ -40,7 +37,7 @@ def write_original(folder, rows_of_ranks, **params):
         for rank, rows in enumerate(rows_of_ranks):
             mx.nd.save(f"{folder}/{rank}_centers.param", mx.nd.array(centers[start : start + rows]))
             start += rows
-    collectives.barrier("written")
+    OF_PROCESS.barrier("written")
     return centers
 
 
@@ -48,7 +45,7 @@ def start_from(path, classes=CLASSES, class_map=""):
     """Starts from `path` and returns the parameters, and the centers of all ranks."""
     module = module_of(classes)
     settings = SimpleNamespace(class_map=class_map, num_classes=classes)
-    resume.take_pretrained(read_pretrained(path, bool(class_map), collectives.OF_PROCESS), settings, module)
+    resume.take_pretrained(read_pretrained(path, bool(class_map), OF_PROCESS), settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
         module.memory_bank.weight.asnumpy(), "found"
@@ -77,7 +74,7 @@ def test_a_class_map_from_a_file(folder):
     if hvd.rank() == 0:
         with open(f"{folder}/map.txt", "w") as file:
             file.write("6\n-1\n0\n")
-    collectives.barrier("mapped")
+    OF_PROCESS.barrier("mapped")
     _, centers = start_from(folder, 3, f"{folder}/map.txt")
     np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
     assert np.abs(centers[1]).max() < 0.1  # a new center, from N(0, 0.01)
@@ -88,7 +85,7 @@ def test_a_checkpoint(folder):
     checkpoint = CallBackCheckpoint(module, CheckpointFolder(f"{folder}/checkpoints", 1), frequent=0)
     module.fit(Batches(*random_batches(CLASSES, 2)), params, None, mx.init.Xavier(), max_update=2)
     checkpoint.save(2)
-    ((_, path),) = collectives.broadcast("paths", checkpoint.folder.complete())
+    ((_, path),) = OF_PROCESS.broadcast("paths", checkpoint.folder.complete())
     found, centers = start_from(path, class_map="same")
     for name, value in module.get_export_params()[0].items():
         np.testing.assert_array_equal(found[name], value.asnumpy())
@@ -104,26 +101,24 @@ def test_half_precision_weights_become_float32(folder):
 def test_weights_of_another_shape_name_file_and_parameter(folder):
     write_original(folder, [7], **{"arg:fc1_weight": mx.nd.zeros((E, D + 1))})
     path = os.path.join(folder, "model-0000.params")
-    with pytest.raises(
-        collectives.JobError, match=f"cannot start from {path}: arg:fc1_weight has shape .*train the same"
-    ):
+    with pytest.raises(JobError, match=f"cannot start from {path}: arg:fc1_weight has shape .*train the same"):
         start_from(folder)
 
 
 def test_more_classes_than_saved_centers_need_a_class_map(folder):
     write_original(folder, [7])
-    with pytest.raises(collectives.JobError, match="the saved centers are of 7 classes and this training has 9"):
+    with pytest.raises(JobError, match="the saved centers are of 7 classes and this training has 9"):
         start_from(folder, 9, class_map="same")
 
 
 def test_an_ambiguous_path_is_refused(folder):
-    with pytest.raises(collectives.JobError, match="contains neither a checkpoint nor weights"):
+    with pytest.raises(JobError, match="contains neither a checkpoint nor weights"):
         start_from(folder)
     write_original(folder, [7])
     if hvd.rank() == 0:
         mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
-    collectives.barrier("written")
-    with pytest.raises(collectives.JobError, match="contains several .params files: give the path of one"):
+    OF_PROCESS.barrier("written")
+    with pytest.raises(JobError, match="contains several .params files: give the path of one"):
         start_from(folder)
-    with pytest.raises(collectives.JobError, match="does not exist"):
-        read_pretrained(os.path.join(folder, "none"), False, collectives.OF_PROCESS)
+    with pytest.raises(JobError, match="does not exist"):
+        read_pretrained(os.path.join(folder, "none"), False, OF_PROCESS)

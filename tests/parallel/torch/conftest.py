@@ -28,6 +28,12 @@ def time_limit():
     yield from limited()
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """One folder for all ranks, although each has its own tmp_path."""
+    return OF_PROCESS.broadcast("folder", str(tmp_path))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
     end_if_failed(report, RANK, SIZE)

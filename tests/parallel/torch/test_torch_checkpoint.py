@@ -10,13 +10,11 @@ from torch_training import Training
 import checkpoint_cases
 from checkpoint_cases import CLASSES
 from partial_fc.checkpoint import CheckpointFolder
-from partial_fc_torch.collectives import OF_PROCESS
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """One folder for all ranks, although each has its own tmp_path."""
-    return CheckpointFolder(OF_PROCESS.broadcast("folder", str(tmp_path)), kept=9)
+def folder(folder):
+    return CheckpointFolder(folder, kept=9)
 
 
 # float16 starts with a loss scale that overflows in these steps.

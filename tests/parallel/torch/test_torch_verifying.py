@@ -19,11 +19,6 @@ from partial_fc_torch.pixels import normalized, to_images
 from verification_cases import PAIRS, SIDE, E, draw_images, write_set
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return OF_PROCESS.broadcast("folder", str(tmp_path))
-
-
 def backbone():
     torch.manual_seed(2)
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, E), nn.BatchNorm1d(E))
