@@ -6,13 +6,23 @@ import os
 from typing import Any
 
 
-def draw_demo(settings: Any) -> None:
+def draw_demo(settings: Any, own_root: str) -> None:
     """Draws the faces of the demo if they are trained on and missing.
+
+    Args:
+        settings: of default.py.
+        own_root: the data_root of the demo's preset, which is made where it is missing.
 
     Raises:
         OSError: They cannot be written.
+        ValueError: The user has set a data_root that does not exist, and may have meant another data set.
     """
     if settings.dataset == "demo" and not settings.debug and not settings.rec:
+        if settings.data_root != own_root and not os.path.isdir(settings.data_root):
+            raise ValueError(
+                f"data_root is {settings.data_root}, which does not exist, and the faces of the demo would be drawn "
+                "there: create it, or set dataset to the set that you mean"
+            )
         from partial_fc.data.synthetic import ensure_demo
 
         def announce(done, total):

@@ -139,7 +139,8 @@ class TrainingProgram:
             share_cores(os.environ)
             self.prepare_host(settings)
             if ranks.local_rank == 0:
-                draw_demo(settings)
+                default = self.import_default()
+                draw_demo(settings, default.absolute(default.dataset.demo.data_root))
             framework = self.load_framework(settings)
             work = _choose_work(args, settings, framework)
             framework.collectives.guarded_by(watchdog)

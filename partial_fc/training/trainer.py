@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from partial_fc.distributed.errors import JobError
+from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.config import write_settings
@@ -140,6 +140,14 @@ class Trainer:
             JobError: On every rank, if one cannot train or save.
         """
         savers = self._start()
+        try:
+            self._train(savers)
+        except StopRequested:  # in a verification; the checkpoint of its update is complete, except for its figures
+            self.checkpoint.save(self.engine.num_update)
+            raise Preempted(self.engine.num_update) from None
+
+    def _train(self, savers: Sequence[Saver]) -> None:
+        self.verification.catch_up(self.engine.num_update)
         self.log.restart()
         for update in updates(self.engine, self.data, self.loop, self.settings.max_update):
             self.collectives.report_progress(update.num_update)
@@ -201,7 +209,9 @@ class Trainer:
         except JobError:
             _save(savers, num_update)
             raise
+        self.collectives.end_if_stopped()
         _save(savers, num_update)
+        self.collectives.end_if_stopped()
         result = self._result()
         self.collectives.on_rank_zero("results", self._write_results, result)
 

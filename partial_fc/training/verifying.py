@@ -71,7 +71,7 @@ class CallBackVerification:
 
     def catch_up(self, num_update: int) -> None:
         """Verifies the sets that are missing at the update of a checkpoint: the training was asked to stop there."""
-        if num_update % self.frequent == 0:
+        if num_update and num_update % self.frequent == 0:
             for name, path in self.sets.items():
                 if not self._is_verified(name, num_update):
                     self._verify(name, path, num_update)
