@@ -18,6 +18,11 @@ TORCH = ROOT / ".venv-torch" / "bin"
 needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
 
 
+def pytest_collection_modifyitems(items):
+    """Starts the longest test first, which mostly fetches packages, beside all others."""
+    items.sort(key=lambda item: item.path.name != "test_oldest_pytorch.py")
+
+
 @pytest.fixture(scope="session")
 def faces(tmp_path_factory):
     """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it."""
@@ -61,26 +66,17 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+def horovodrun(transport, *words):
+    """Two ranks of config.sh with these words under horovodrun, as an entry of LAUNCHERS."""
+    return 2, ["horovodrun", transport, "-np", "2", "-H", "localhost:2", "bash", "config.sh", *words], {}
+
+
+# Number of ranks, command, environment.
 LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
     "run.sh with 4 ranks": (4, ["bash", "run.sh"], {"NP": "4"}),
-    "horovodrun over MPI": (2, ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2", "bash", "config.sh"], {}),
+    "horovodrun over MPI": horovodrun("--mpi"),
     # As in docs/mxnet.md: horovodrun takes --network for an abbreviation of its own options.
-    "horovodrun over Gloo": (
-        2,
-        [
-            "horovodrun",
-            "--gloo",
-            "-np",
-            "2",
-            "-H",
-            "localhost:2",
-            "bash",
-            "config.sh",
-            "--loss=arcface",
-            "network=small",
-        ],
-        {},
-    ),
+    "horovodrun over Gloo": horovodrun("--gloo", "--loss=arcface", "network=small"),
     "python": (1, [sys.executable, "train_memory.py"], {}),
 }
