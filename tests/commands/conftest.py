@@ -74,7 +74,6 @@ def horovodrun(transport, *words):
 # Number of ranks, command, environment.
 LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
-    "run.sh with 4 ranks": (4, ["bash", "run.sh"], {"NP": "4"}),
     "horovodrun over MPI": horovodrun("--mpi"),
     # As in docs/mxnet.md: horovodrun takes --network for an abbreviation of its own options.
     "horovodrun over Gloo": horovodrun("--gloo", "--loss=arcface", "network=small"),

@@ -19,7 +19,7 @@ SILENCE = 4  # seconds of the tests' host_timeout
 PROBES = {f"OMPI_MCA_oob_tcp_keepalive_{name}": n for name, n in (("time", "5"), ("intvl", "1"), ("probes", "3"))}
 MPI = ["bash", "run.sh"]
 ACTIVE = ["bash", "-c", '. setup-utils/env.sh && exec "$@"', "-"]
-HOROVOD_GLOO = [*ACTIVE, "horovodrun", "--gloo", "-np", "4"]
+HOROVOD_GLOO = [*ACTIVE, "horovodrun", "--gloo", "-np", "2"]
 
 
 @pytest.fixture
@@ -42,22 +42,22 @@ def run(hosts, command, arguments, **environment):
         return group.returncode, output
 
 
-@pytest.mark.parametrize("launcher", ["MPI", "Gloo"])
-def test_two_hosts_save_what_one_machine_saves(hosts, launcher, settings, tmp_path):
+@pytest.mark.parametrize("launcher, ranks", [("MPI", 3), ("Gloo", 2)])
+def test_two_hosts_save_what_one_machine_saves(hosts, launcher, ranks, settings, tmp_path):
     hostfile = tmp_path / "two_hosts"
-    hostfile.write_text("hosta slots=2\nhostb slots=2  # the other\n")
+    hostfile.write_text("hosta slots=2\nhostb slots=1  # the other\n")
     one = [argument for argument in settings if not argument.startswith("models_root=")]
     one.append(f"models_root={tmp_path / 'one'}")
     if launcher == "MPI":
-        results = [run(hosts, MPI, settings, HOSTFILE=str(hostfile)), run(None, MPI, one, NP="4")]
+        results = [run(hosts, MPI, settings, HOSTFILE=str(hostfile)), run(None, MPI, one, NP="3")]
         assert "-mca btl_tcp_if_include 10.77.0.0/24" in results[0][1]  # not docker0, which has one address on both
     else:
-        places = [(hosts, "hosta:2,hostb:2", settings), (None, "localhost:4", one)]
+        places = [(hosts, "hosta:1,hostb:1", settings), (None, "localhost:2", one)]
         results = [run(on, [*HOROVOD_GLOO, "-H", names, "bash", "config.sh"], words) for on, names, words in places]
     for code, output in results:
-        assert code == 0 and "4 ranks" in output, output
+        assert code == 0 and f"{ranks} ranks" in output, output
     expected, found = (digests(tmp_path / name, "*_centers*.param", "*.params") for name in ("one", "models"))
-    assert found == expected and len(found) == 9  # centers and momentum of four ranks, the backbone
+    assert found == expected and len(found) == 2 * ranks + 1  # centers, their momentum, the backbone
 
 
 def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings, tmp_path):
@@ -83,7 +83,7 @@ def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings
     assert group.returncode == 75, rest
 
 
-@pytest.mark.parametrize("launcher, fault", [("MPI", "cut"), ("horovodrun over MPI", "drop"), ("Gloo", "cut")])
+@pytest.mark.parametrize("launcher, fault", [("horovodrun over MPI", "drop"), ("Gloo", "cut")])
 def test_a_lost_link_ends_both_sides_with_an_error(hosts, launcher, fault, settings, tmp_path):
     code, output, seconds, left = lose(hosts, launcher, lambda: getattr(hosts, fault)("hostb"), settings, tmp_path)
     assert code not in (0, 2, 75)
@@ -216,7 +216,7 @@ def lose(hosts, launcher, fault, settings, tmp_path):
     command = {
         "MPI": MPI,
         "horovodrun over MPI": [*ACTIVE, "horovodrun", "--mpi", "-np", "2", *over_hosts],
-        "Gloo": [*ACTIVE, "horovodrun", "--gloo", "-np", "2", *over_hosts],
+        "Gloo": [*HOROVOD_GLOO, *over_hosts],
     }[launcher]
     with started(hosts, command, arguments, HOSTS="hosta:1,hostb:1", **PROBES) as group:
         wait_until(lambda: checkpoints_in(tmp_path / "models"), group)

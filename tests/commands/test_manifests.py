@@ -52,7 +52,7 @@ def test_the_launcher_of_the_mpi_job_trains_on_the_workers(settings, tmp_path):
     launcher, environment, _ = container("mpijob.yaml", "Launcher")
     assert launcher["command"][:3] == ["bash", "docker/start-sshd.sh", "12345"]  # virtual hosts have their own
     hostfile = tmp_path / "hostfile"
-    hostfile.write_text("hostb slots=2\nhostc slots=2\n")
+    hostfile.write_text("hostb slots=1\nhostc slots=1\n")
     assert environment["HOSTFILE"] == "/etc/mpi/hostfile"
     environment.update(
         HOSTFILE=str(hostfile),
@@ -66,5 +66,5 @@ def test_the_launcher_of_the_mpi_job_trains_on_the_workers(settings, tmp_path):
         with groups.started(line, SHELL, **environment) as group:
             output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0, output
-    assert "4 ranks" in output and "-mca btl_tcp_if_include net0" in output
+    assert "2 ranks" in output and "-mca btl_tcp_if_include net0" in output
     assert groups.checkpoints_in(tmp_path / "models") == [7]
