@@ -42,7 +42,7 @@ if [ "$speed" = slow ]; then
     # Most of these tests wait: for a launcher, for a time limit, for a host that is away, for the package index.
     group slow 1500 "${mxnet[@]}" -n 4 --dist worksteal tests/commands tests/unit tests/mx
 else
-    group 'one process' 600 "${mxnet[@]}" -n 2 --dist worksteal tests/unit tests/mx tests/parallel/mx
+    group 'one process' 600 "${mxnet[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
     group '2 ranks, MPI' 180 mpirun -q -np 2 "${mxnet[@]}" tests/parallel/mx
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     group '3 ranks, MPI' 180 mpirun -q -np 3 "${mxnet[@]}" \
@@ -51,11 +51,10 @@ else
     group '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 "${mxnet[@]}" \
         tests/parallel/mx/test_{collectives,fp16,module}.py
     group 'PyTorch, one process' 300 "$torch" "${pytest[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
-    torchrun=("$torch" -m torch.distributed.run --standalone)
-    group 'PyTorch, 2 processes' 180 "${torchrun[@]}" --nproc_per_node=2 "${pytest[@]}" tests/parallel/torch
-    group 'PyTorch, 3 processes' 180 "${torchrun[@]}" --nproc_per_node=3 "${pytest[@]}" \
-        tests/parallel/torch/test_torch_{checkpoint,engine,exchange,layer_oracle,pretrained,verifying}.py
-    group commands 900 "${mxnet[@]}" -n 3 --dist worksteal tests/commands
+    # The commands below train on two.
+    group 'PyTorch, 3 processes' 180 "$torch" -m torch.distributed.run --standalone --nproc_per_node=3 \
+        "${pytest[@]}" tests/parallel/torch
+    group commands 900 "${mxnet[@]}" -n 4 --dist worksteal tests/commands
 fi
 printf '\n== seconds by group\n'
 printf '%s\n' "${times[@]}"

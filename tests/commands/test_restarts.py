@@ -41,6 +41,7 @@ def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 30
 
 
+@pytest.mark.slow
 @needs_torch
 def test_torchrun_resumes_what_it_restarts(arguments, tmp_path):
     models = tmp_path / "models"
