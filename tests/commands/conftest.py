@@ -9,6 +9,7 @@ import pytest
 
 from partial_fc.data.synthetic import write_demo
 from paths import ROOT
+from virtual_hosts import Hosts, unavailable
 
 # A shell's background job ignores Ctrl-C, and so would everything that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -16,6 +17,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 CLASSES = 20
 TORCH = ROOT / ".venv-torch" / "bin"
 needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
+NO_HOSTS = unavailable()
+needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
 
 
 def pytest_collection_modifyitems(items):
@@ -59,6 +62,13 @@ def run():
         )
 
     return run_command
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Three virtual hosts."""
+    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as made:
+        yield made
 
 
 def slow(*values):

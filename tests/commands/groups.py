@@ -25,6 +25,7 @@ LAUNCH = {
 }
 # Settings of a training that would take hours.
 ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000", "baselines=False"]
+SILENCE = 4  # seconds of host_timeout
 LEAVE = 5  # seconds for the ranks to end after their launcher, on a busy machine
 LIMIT = 60  # seconds after which a group that has not ended is killed, and its test fails
 
@@ -102,6 +103,11 @@ def checkpoints_in(models, training="*"):
     """Returns the updates of the complete checkpoints in a folder of outputs."""
     found = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
     return sorted(int(path.parent.name[5:]) for path in found)
+
+
+def endless(settings):
+    """Returns arguments of a training on several hosts that runs until it is stopped, and saves every update."""
+    return [f"host_timeout={SILENCE}", *settings, *ENDLESS, "checkpoint_every=1"]
 
 
 def digests(models, *patterns):

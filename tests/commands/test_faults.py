@@ -44,7 +44,6 @@ CASES = [
     ("torchrun", 0, "3", "last seen at update 3", []),
     slow("gloo", 1, "3", "last seen at update 3", []),
     slow("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
-    slow("torchrun", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),
     # tests/unit/checkpoint/test_checkpoint_manager.py has the other moments of a save.
     slow("mpi", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
     slow("torchrun", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
@@ -73,18 +72,11 @@ def test_a_bug_is_reported_with_its_traceback(launcher, rank, arguments, tmp_pat
     assert "in fail" in outcome.output
 
 
-@pytest.mark.parametrize(
-    "launcher, place, message, complete",
-    [
-        ("gloo", "reading", "error on rank 1: [Errno 28] cannot use a file of this test", []),
-        slow("torchrun", "save.write", "cannot use a file of this test: No space left on device (rank 1 of 2)", [4]),
-    ],
-)
-def test_a_file_that_cannot_be_read_or_written(launcher, place, message, complete, arguments, tmp_path):
-    outcome = run_with_fault(launcher, "no_room", 1, place, arguments, tmp_path / "mark")
-    check(outcome, message)
+def test_a_file_that_cannot_be_read(arguments, tmp_path):
+    outcome = run_with_fault("gloo", "no_room", 1, "reading", arguments, tmp_path / "mark")
+    check(outcome, "error on rank 1: [Errno 28] cannot use a file of this test")
     assert "in no_room" not in outcome.output
-    assert checkpoints_in(tmp_path / "models") == complete
+    assert checkpoints_in(tmp_path / "models") == []
 
 
 @pytest.mark.slow
@@ -103,11 +95,10 @@ def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher, rank", [("gloo", 0), ("torchrun", 1)])
-def test_a_rank_that_is_stopped(launcher, rank, arguments, tmp_path):
-    outcome = run_with_fault(launcher, "stop", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
+def test_a_rank_that_is_stopped(arguments, tmp_path):
+    outcome = run_with_fault("gloo", "stop", 0, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, "and is stopped (SIGSTOP or a debugger): it is at update 3", allowed=HANG + FAST)
-    assert f"error: rank {rank} (process " in outcome.output
+    assert "error: rank 0 (process " in outcome.output
 
 
 @pytest.mark.parametrize("launcher", ["gloo", slow("torchrun")])

@@ -6,26 +6,19 @@ import time
 
 import groups
 import pytest
-from groups import ENDLESS, checkpoints_in, digests, processes_with, ranks_with, wait_until
+from conftest import needs_hosts
+from groups import SILENCE, checkpoints_in, digests, endless, processes_with, ranks_with, wait_until
 
 from paths import ROOT
-from virtual_hosts import Hosts, unavailable
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")]
+pytestmark = [pytest.mark.slow, needs_hosts]
 
 LIMIT = 120  # seconds after which a training that has not ended is killed, and its test fails
-SILENCE = 4  # seconds of the tests' host_timeout
 # mpirun then detects a lost host within seconds instead of 25: the first probe, the interval, the number of probes.
 PROBES = {f"OMPI_MCA_oob_tcp_keepalive_{name}": n for name, n in (("time", "5"), ("intvl", "1"), ("probes", "3"))}
 MPI = ["bash", "run.sh"]
 ACTIVE = ["bash", "-c", '. setup-utils/env.sh && exec "$@"', "-"]
 HOROVOD_GLOO = [*ACTIVE, "horovodrun", "--gloo", "-np", "2"]
-
-
-@pytest.fixture
-def hosts(tmp_path):
-    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as made:
-        yield made
 
 
 def started(hosts, command, arguments, **environment):
@@ -48,12 +41,15 @@ def test_two_hosts_save_what_one_machine_saves(hosts, launcher, ranks, settings,
     hostfile.write_text("hosta slots=2\nhostb slots=1  # the other\n")
     one = [argument for argument in settings if not argument.startswith("models_root=")]
     one.append(f"models_root={tmp_path / 'one'}")
+    alike = {"OMP_NUM_THREADS": "1"}  # else a rank that has a host to itself would add in another order
     if launcher == "MPI":
-        results = [run(hosts, MPI, settings, HOSTFILE=str(hostfile)), run(None, MPI, one, NP="3")]
+        results = [run(hosts, MPI, settings, HOSTFILE=str(hostfile), **alike), run(None, MPI, one, NP="3", **alike)]
         assert "-mca btl_tcp_if_include 10.77.0.0/24" in results[0][1]  # not docker0, which has one address on both
     else:
         places = [(hosts, "hosta:1,hostb:1", settings), (None, "localhost:2", one)]
-        results = [run(on, [*HOROVOD_GLOO, "-H", names, "bash", "config.sh"], words) for on, names, words in places]
+        results = [
+            run(on, [*HOROVOD_GLOO, "-H", names, "bash", "config.sh"], words, **alike) for on, names, words in places
+        ]
     for code, output in results:
         assert code == 0 and f"{ranks} ranks" in output, output
     expected, found = (digests(tmp_path / name, "*_centers*.param", "*.params") for name in ("one", "models"))
@@ -203,11 +199,6 @@ def test_hosts_without_the_shared_folder_are_named_before_training(hosts, settin
     assert code == 0, output
     assert not (tmp_path / "models/small-arcface-demo/1_centers.param").exists()
     assert hosts.run("hostb", ["test", "-s", tmp_path / "models/small-arcface-demo/1_centers.param"]).returncode == 0
-
-
-def endless(settings):
-    """Arguments of a training that runs until it is stopped, and saves every update."""
-    return [f"host_timeout={SILENCE}", *settings, *ENDLESS, "checkpoint_every=1"]
 
 
 def lose(hosts, launcher, fault, settings, tmp_path):

@@ -3,13 +3,11 @@
 import sys
 
 import pytest
+from conftest import needs_hosts
 
-from virtual_hosts import unavailable
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_hosts]
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
 def test_a_step_over_a_slow_link_takes_what_its_bytes_take(run):
     done = run(sys.executable, "benchmarks/links.py", "--mbit", "50", timeout=120, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr

@@ -7,23 +7,15 @@ import time
 
 import groups
 import pytest
-from conftest import TORCH, needs_torch
-from groups import ENDLESS, checkpoints_in, digests, ranks_with, wait_until
+from conftest import TORCH, needs_hosts, needs_torch
+from groups import SILENCE, checkpoints_in, digests, endless, ranks_with, wait_until
 
 from partial_fc.checkpoint import CheckpointFolder, read_manifest
 from paths import ROOT
-from virtual_hosts import Hosts, unavailable
 
-pytestmark = [pytest.mark.slow, needs_torch, pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")]
+pytestmark = [pytest.mark.slow, needs_torch, needs_hosts]
 
 LIMIT = 120  # seconds
-SILENCE = 4  # seconds of the tests' host_timeout
-
-
-@pytest.fixture
-def hosts(tmp_path):
-    with Hosts(["hosta", "hostb"], tmp_path / "hosts") as made:
-        yield made
 
 
 def launch(host, *options):
@@ -54,11 +46,6 @@ def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts,
     patterns = ["rank_*.pt", "checkpoints/step-*/backbone.npz"]
     expected, found = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
     assert found == expected and len(found) == 5  # centers and momentum of two ranks, the backbone
-
-
-def endless(settings):
-    """Arguments of a training that runs until it is stopped, and saves every update."""
-    return [*settings, *ENDLESS, "checkpoint_every=1", f"host_timeout={SILENCE}"]
 
 
 def newest(models):
