@@ -29,4 +29,6 @@ cp -r setup-utils requirement.txt "$folder"
 TORCH=${1:-$(oldest_build)} bash "$folder/setup-utils/install-torch.sh" --dev
 python=$folder/.venv-torch/bin/python
 "$python" -c 'import torch; print("== PyTorch", torch.__version__)'
-"$python" -m pytest -q -n 2 tests/torch tests/parallel/torch
+# What the trainer needs of PyTorch: not what the planner and a benchmark predict for the newest.
+"$python" -m pytest -q -n 2 tests/torch tests/parallel/torch \
+    --ignore=tests/torch/test_planner_activations.py --ignore=tests/torch/test_gpu_benchmark.py
