@@ -30,13 +30,13 @@ def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0)
     classes has no loss.
     """
     m1, m2, m3 = margins
-    total = 0.0
+    total, lengths = 0.0, {c: float(np.linalg.norm(centers[c])) for c in classes}
     for feature, label in zip(features, labels):
         if label not in classes:
             continue
-        logits = {}
+        logits, length = {}, float(np.linalg.norm(feature))
         for c in classes:
-            cosine = float(feature @ centers[c] / (np.linalg.norm(feature) * np.linalg.norm(centers[c])))
+            cosine = float(feature @ centers[c]) / (length * lengths[c])
             if c == label:
                 cosine = psi(m1 * math.acos(max(-1.0, min(1.0, cosine))) + m2) - m3
             elif threshold and cosine > threshold:

@@ -9,6 +9,7 @@ import pytest
 
 from partial_fc.data.synthetic import write_demo
 from paths import ROOT
+from virtual_hosts import Hosts, unavailable
 
 # A shell's background job ignores Ctrl-C, and so would everything that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -16,6 +17,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 CLASSES = 20
 TORCH = ROOT / ".venv-torch" / "bin"
 needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
+NO_HOSTS = unavailable()
+needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
+
+
+def pytest_collection_modifyitems(items):
+    """Starts the longest test first, which mostly fetches packages, beside all others."""
+    items.sort(key=lambda item: item.path.name != "test_oldest_pytorch.py")
 
 
 @pytest.fixture(scope="session")
@@ -57,31 +65,28 @@ def run():
     return run_command
 
 
+@pytest.fixture
+def hosts(tmp_path):
+    """Three virtual hosts."""
+    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as made:
+        yield made
+
+
 def slow(*values):
     """A parametrized case that runs with --slow only."""
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+def horovodrun(transport, *words):
+    """Two ranks of config.sh with these words under horovodrun, as an entry of LAUNCHERS."""
+    return 2, ["horovodrun", transport, "-np", "2", "-H", "localhost:2", "bash", "config.sh", *words], {}
+
+
+# Number of ranks, command, environment.
 LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
-    "run.sh with 4 ranks": (4, ["bash", "run.sh"], {"NP": "4"}),
-    "horovodrun over MPI": (2, ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2", "bash", "config.sh"], {}),
+    "horovodrun over MPI": horovodrun("--mpi"),
     # As in docs/mxnet.md: horovodrun takes --network for an abbreviation of its own options.
-    "horovodrun over Gloo": (
-        2,
-        [
-            "horovodrun",
-            "--gloo",
-            "-np",
-            "2",
-            "-H",
-            "localhost:2",
-            "bash",
-            "config.sh",
-            "--loss=arcface",
-            "network=small",
-        ],
-        {},
-    ),
+    "horovodrun over Gloo": horovodrun("--gloo", "--loss=arcface", "network=small"),
     "python": (1, [sys.executable, "train_memory.py"], {}),
 }

@@ -1,6 +1,7 @@
 """Starts groups of ranks, and finds what is left of them when they fail."""
 
 import contextlib
+import hashlib
 import os
 import signal
 import subprocess
@@ -22,6 +23,9 @@ LAUNCH = {
     "gloo": ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2"],
     "torchrun": [TORCH / "python", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
 }
+# Settings of a training that would take hours.
+ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000", "baselines=False"]
+SILENCE = 4  # seconds of host_timeout
 LEAVE = 5  # seconds for the ranks to end after their launcher, on a busy machine
 LIMIT = 60  # seconds after which a group that has not ended is killed, and its test fails
 
@@ -99,6 +103,17 @@ def checkpoints_in(models, training="*"):
     """Returns the updates of the complete checkpoints in a folder of outputs."""
     found = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
     return sorted(int(path.parent.name[5:]) for path in found)
+
+
+def endless(settings):
+    """Returns arguments of a training on several hosts that runs until it is stopped, and saves every update."""
+    return [f"host_timeout={SILENCE}", *settings, *ENDLESS, "checkpoint_every=1"]
+
+
+def digests(models, *patterns):
+    """Returns file name -> SHA-256 of the files that a training saved; the patterns start in its folder."""
+    files = [path for pattern in patterns for path in models.glob(f"*/{pattern}")]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def checkpoint_contents(path):

@@ -17,17 +17,18 @@ COMMANDS = {
     "torch": [*LAUNCH["torchrun"], "train.py"],
 }
 LOSS = re.compile(r"Loss (\d+\.\d{4})   Epoch: \d+   Global Step: (\d+) ")
-SAVED = 4  # updates of the first training
+SAVED = 4  # updates of the checkpoint that goes on in the other trainer
 
 
 @pytest.fixture
 def train(run, settings, tmp_path):
     def train_until(update, trainer, name, *more):
-        """Returns the newest checkpoint of a training, and the loss of each update."""
+        """Returns the oldest checkpoint of a training, and the loss of each update."""
         own = ["sample_ratio=0.5", "frequent=1", f"output={tmp_path / name}", f"max_update={update}", "save_every=100"]
+        own += [f"checkpoint_every={SAVED}", "checkpoints_kept=2", "baselines=False"]
         result = run(*COMMANDS[trainer], *settings, *own, *more, timeout=120, OMP_NUM_THREADS="1")
         assert result.returncode == 0, result.stdout + result.stderr
-        ((_, path), *_) = CheckpointFolder(str(tmp_path / name / "checkpoints"), 2).complete()
+        (*_, (_, path)) = CheckpointFolder(str(tmp_path / name / "checkpoints"), 2).complete()
         log = (tmp_path / name / "training.log").read_text()
         return path, {int(step): float(loss) for loss, step in LOSS.findall(log)}
 
@@ -45,7 +46,7 @@ def contents(path):
 
 @pytest.mark.parametrize("first, second", [("mxnet", "torch"), ("torch", "mxnet")])
 def test_a_training_goes_on_in_the_other_trainer(first, second, train, tmp_path):
-    saved, _ = train(SAVED, first, "first")
+    saved, expected = train(SAVED + 3, first, "first")
     arrays, manifest = contents(saved)
     assert arrays["weight_mom"].any()
 
@@ -66,8 +67,7 @@ def test_a_training_goes_on_in_the_other_trainer(first, second, train, tmp_path)
     assert any(list((tmp_path / "back").glob(pattern)) for pattern in momentum)
 
     # The learning rate changes after update 5, which shows in momentum of the wrong convention.
-    _, expected = train(SAVED + 3, first, "first again", "--resume", saved)
     _, losses = train(SAVED + 3, second, "second", "--resume", there)
-    assert losses.keys() == expected.keys() == {5, 6, 7}
+    assert losses.keys() == {5, 6, 7}
     for step, bound in ((5, 1e-4), (6, 1e-3), (7, 1e-3)):
         assert abs(losses[step] - expected[step]) < bound + 5e-5, (step, losses, expected)

@@ -1,4 +1,4 @@
-"""The demo's first updates: sound with its recipe, and named for what they are with one that goes wrong."""
+"""First updates by the demo's recipe: sound as it is, and named for what they are with one that goes wrong."""
 
 import fcntl
 import json
@@ -6,22 +6,23 @@ import sys
 
 import pytest
 
-import default
-from partial_fc.data.synthetic import ensure_demo
+from partial_fc.data.synthetic import write_demo
 
 pytestmark = pytest.mark.slow
 
-
-UPDATES = 300
+UPDATES = 200
+SIZE = {"identities": 250, "images_per_identity": 20, "held_out": 100, "pairs": 500}  # a quarter of the demo's
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The demo's faces in the clone, where `bash run.sh` has them; one of pytest's processes draws them."""
-    settings = default.generate_config(dataset_name="demo")
-    with open(tmp_path_factory.getbasetemp().parent / "demo.lock", "w") as lock:
+    """Words for the command line: faces as the demo's, which one of pytest's processes draws."""
+    root = tmp_path_factory.getbasetemp().parent / "demo"
+    with open(f"{root}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ensure_demo(f"{settings.data_root}/{settings.data_name}")
+        if not root.exists():
+            write_demo(root, seed=1, **SIZE)
+    return [f"rec={root / 'train.rec'}", f"num_classes={SIZE['identities']}"]
 
 
 def outcome(run, tmp_path, command, *words, **environment):
@@ -32,9 +33,8 @@ def outcome(run, tmp_path, command, *words, **environment):
     return json.loads((tmp_path / "small-arcface-demo" / "summary.json").read_text()), result.stdout
 
 
-@pytest.mark.usefixtures("demo")
-def test_the_recipe_is_sound_from_the_start(run, tmp_path):
-    summary, output = outcome(run, tmp_path, ["bash", "run.sh"], "verify_every=100", NP="2", OMP_NUM_THREADS="1")
+def test_the_recipe_is_sound_from_the_start(run, demo, tmp_path):
+    summary, output = outcome(run, tmp_path, ["bash", "run.sh"], *demo, "verify_every=100", NP="2", OMP_NUM_THREADS="1")
     last = summary["verification_details"]["demo_val"]
     assert last["accuracy"] > summary["baselines"]["raw_pixels"] + 0.05
     assert last["dimensions"] > 4 and last["agreement"] > 0.8
@@ -42,13 +42,12 @@ def test_the_recipe_is_sound_from_the_start(run, tmp_path):
     assert "start again" not in output
 
 
-@pytest.mark.usefixtures("demo")
-def test_a_collapse_is_reported_with_what_to_change(run, tmp_path):
-    words = ["lr=0.8", "warmup_steps=0", "max_grad_norm=0", "verify_every=100"]
+def test_a_collapse_is_reported_with_what_to_change(run, demo, tmp_path):
+    words = [*demo, "lr=0.8", "warmup_steps=0", "max_grad_norm=0", "verify_every=100"]
     summary, output = outcome(run, tmp_path, [sys.executable, "train_memory.py"], *words, OMP_NUM_THREADS="2")
     problem, *_ = summary["problems"]["demo_val"]
     assert "they have collapsed into a cone" in problem
-    assert summary["suggestion"].endswith("start again with warmup_steps=150 lr=0.2 max_grad_norm=5")
+    assert summary["suggestion"].endswith(f"start again with warmup_steps={UPDATES // 2} lr=0.2 max_grad_norm=5")
     assert f"[demo_val][{UPDATES}] {problem}" in output
     assert f"[demo_val][{UPDATES}] {summary['suggestion']}" in output
     page = (tmp_path / "small-arcface-demo" / "report.html").read_text()

@@ -38,30 +38,18 @@ def check_checkpoints(models):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-LATER = [
-    ("mpi", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
-    ("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),
-    ("mpi", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
-    ("gloo", 0, "save.write", "last seen at update", [4]),
-    ("mpi", 0, "save.commit", "last seen at update", [4]),
-    ("horovodrun over MPI", 0, "save.manifest", "last seen at update", [4]),
-    ("gloo", 0, "save.prune", "last seen at update", [4]),
-    ("mpi", 0, "results", "last seen at update 12", [12]),
-    ("torchrun", 1, "3", "last seen at update 3", []),
-    ("torchrun", 1, "evaluation", "last seen at update 6, in embed.demo_val", None),
-    ("torchrun", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
-    ("torchrun", 0, "save.write", "last seen at update", [4]),
-    ("torchrun", 0, "save.commit", "last seen at update", [4]),
-    ("torchrun", 0, "save.manifest", "last seen at update", [4]),
-    ("torchrun", 0, "save.prune", "last seen at update", [4]),
-    ("torchrun", 0, "results", "last seen at update 12", [12]),
-]
 CASES = [
     # launcher, rank, place, message, complete checkpoints; before update 4 there is none
     ("mpi", 0, "3", "last seen at update 3", []),
-    ("gloo", 1, "3", "last seen at update 3", []),
     ("torchrun", 0, "3", "last seen at update 3", []),
-    *(slow(*case) for case in LATER),
+    slow("gloo", 1, "3", "last seen at update 3", []),
+    slow("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
+    # tests/unit/checkpoint/test_checkpoint_manager.py has the other moments of a save.
+    slow("mpi", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
+    slow("torchrun", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
+    slow("horovodrun over MPI", 0, "save.write", "last seen at update", [4]),
+    slow("torchrun", 0, "save.commit", "last seen at update", [4]),
+    slow("mpi", 0, "results", "last seen at update 12", [12]),
 ]
 
 
@@ -76,7 +64,7 @@ def test_a_rank_is_killed(launcher, rank, place, message, complete, arguments, t
         check_checkpoints(tmp_path / "models")
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 1), slow("gloo", 0), ("torchrun", 1)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 1), slow("torchrun", 1)])
 def test_a_bug_is_reported_with_its_traceback(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "fail", rank, "3", arguments, tmp_path / "mark")
     check(outcome, f"error on rank {rank} at update 3: unexpected error, a bug in this program or in a library:")
@@ -84,29 +72,21 @@ def test_a_bug_is_reported_with_its_traceback(launcher, rank, arguments, tmp_pat
     assert "in fail" in outcome.output
 
 
-@pytest.mark.parametrize(
-    "launcher, place, message, complete",
-    [
-        ("gloo", "reading", "error on rank 1: [Errno 28] cannot use a file of this test", []),
-        ("mpi", "save.write", "cannot use a file of this test: No space left on device (rank 1 of 2)", [4]),
-        slow("torchrun", "reading", "error on rank 1: [Errno 28] cannot use a file of this test", []),
-        ("torchrun", "save.write", "cannot use a file of this test: No space left on device (rank 1 of 2)", [4]),
-    ],
-)
-def test_a_file_that_cannot_be_read_or_written(launcher, place, message, complete, arguments, tmp_path):
-    outcome = run_with_fault(launcher, "no_room", 1, place, arguments, tmp_path / "mark")
-    check(outcome, message)
+def test_a_file_that_cannot_be_read(arguments, tmp_path):
+    outcome = run_with_fault("gloo", "no_room", 1, "reading", arguments, tmp_path / "mark")
+    check(outcome, "error on rank 1: [Errno 28] cannot use a file of this test")
     assert "in no_room" not in outcome.output
-    assert checkpoints_in(tmp_path / "models") == complete
+    assert checkpoints_in(tmp_path / "models") == []
 
 
-@pytest.mark.parametrize("launcher", ["mpi", slow("torchrun")])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["mpi", "torchrun"])
 def test_images_that_are_not_numbers(launcher, arguments, tmp_path):
     outcome = run_with_fault(launcher, "nan", 1, "features", arguments, tmp_path / "mark")
     check(outcome, "non-finite features on rank 1")
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 0), slow("gloo", 1), ("torchrun", 0)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 0), slow("torchrun", 0)])
 def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "hang", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, f"error: rank {rank} (process ", allowed=HANG + FAST)
@@ -114,11 +94,11 @@ def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     assert waits in outcome.output and "in hang" in outcome.output
 
 
-@pytest.mark.parametrize("launcher, rank", [slow("mpi", 1), ("gloo", 0), ("torchrun", 1)])
-def test_a_rank_that_is_stopped(launcher, rank, arguments, tmp_path):
-    outcome = run_with_fault(launcher, "stop", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
+@pytest.mark.slow
+def test_a_rank_that_is_stopped(arguments, tmp_path):
+    outcome = run_with_fault("gloo", "stop", 0, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, "and is stopped (SIGSTOP or a debugger): it is at update 3", allowed=HANG + FAST)
-    assert f"error: rank {rank} (process " in outcome.output
+    assert "error: rank 0 (process " in outcome.output
 
 
 @pytest.mark.parametrize("launcher", ["gloo", slow("torchrun")])
@@ -138,11 +118,7 @@ def test_a_rank_that_ends_before_it_has_started(launcher, code, arguments, tmp_p
     [
         ("mpi", "other_seed", 2, "setting seed differs between ranks: 7 on rank 1, but 0 on rank 0"),
         ("mpi", "broken_settings", 2, "error on rank 1: seed is 'many', but must be of type int"),
-        ("gloo", "other_code", 1, 'code differs between ranks: "another" on rank 1, but '),
-        ("gloo", "other_data", 1, 'data set differs between ranks: "another" on rank 1, but '),
-        ("torchrun", "other_seed", 1, "setting seed differs between ranks: 7 on rank 1, but 0 on rank 0"),
-        slow("torchrun", "broken_settings", 1, "error on rank 1: seed is 'many', but must be of type int"),
-        slow("torchrun", "other_code", 1, 'code differs between ranks: "another" on rank 1, but '),
+        slow("gloo", "other_code", 1, 'code differs between ranks: "another" on rank 1, but '),
         slow("torchrun", "other_data", 1, 'data set differs between ranks: "another" on rank 1, but '),
     ],
 )
@@ -163,8 +139,10 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True)  # a process that has just ended may still hold it
 
 
-@pytest.mark.parametrize("free", [500_000, 2_900_000], ids=["half a file fits", "all but the tail of a file fits"])
-@pytest.mark.parametrize("launcher", ["mpi", slow("torchrun")])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launcher, free", [("mpi", 500_000), ("torchrun", 2_900_000)], ids=["half a file fits", "all but its tail fits"]
+)
 def test_a_full_disk(launcher, free, small_disk, arguments, tmp_path):
     arguments = [argument for argument in arguments if not argument.startswith("models_root")]
     arguments += [f"models_root={small_disk}", "checkpoints_kept=2", "save_every=1000"]

@@ -5,12 +5,11 @@ import os
 import groups
 import pytest
 import yaml
-from conftest import TORCH, needs_torch
+from conftest import TORCH, needs_hosts, needs_torch
 
 from paths import ROOT
-from virtual_hosts import Hosts, unavailable
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")]
+pytestmark = [pytest.mark.slow, needs_hosts]
 
 LIMIT = 120  # seconds
 SHELL = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
@@ -24,7 +23,7 @@ def container(name, kind):
 
 
 @needs_torch
-def test_workers_of_the_pytorch_job_train_together(settings, tmp_path):
+def test_workers_of_the_pytorch_job_train_together(hosts, settings, tmp_path):
     worker, environment, spec = container("pytorchjob.yaml", "Worker")
     policy = spec["elasticPolicy"]
     environment.update(
@@ -37,22 +36,21 @@ def test_workers_of_the_pytorch_job_train_together(settings, tmp_path):
     one_cpu = ["--nproc-per-node=1" if word == "--nproc-per-node=gpu" else word for word in worker["command"]]
     assert one_cpu != worker["command"] and worker["command"][0] == ".venv-torch/bin/torchrun"
     command = [TORCH / "torchrun", *one_cpu[1:], *settings]
-    with Hosts(["hosta", "hostb"], tmp_path / "hosts") as hosts:
-        lines = [hosts.command(host, command, ROOT) for host in hosts.address]
-        with (
-            groups.started(lines[0], SHELL, **environment) as first,
-            groups.started(lines[1], SHELL, **environment) as second,
-        ):
-            outputs = [group.communicate(timeout=LIMIT)[0] for group in (first, second)]
-            assert (first.returncode, second.returncode) == (0, 0), outputs
+    lines = [hosts.command(host, command, ROOT) for host in ("hosta", "hostb")]
+    with (
+        groups.started(lines[0], SHELL, **environment) as first,
+        groups.started(lines[1], SHELL, **environment) as second,
+    ):
+        outputs = [group.communicate(timeout=LIMIT)[0] for group in (first, second)]
+        assert (first.returncode, second.returncode) == (0, 0), outputs
     assert groups.checkpoints_in(tmp_path / "models") == [7]
 
 
-def test_the_launcher_of_the_mpi_job_trains_on_the_workers(settings, tmp_path):
+def test_the_launcher_of_the_mpi_job_trains_on_the_workers(hosts, settings, tmp_path):
     launcher, environment, _ = container("mpijob.yaml", "Launcher")
     assert launcher["command"][:3] == ["bash", "docker/start-sshd.sh", "12345"]  # virtual hosts have their own
     hostfile = tmp_path / "hostfile"
-    hostfile.write_text("hostb slots=2\nhostc slots=2\n")
+    hostfile.write_text("hostb slots=1\nhostc slots=1\n")
     assert environment["HOSTFILE"] == "/etc/mpi/hostfile"
     environment.update(
         HOSTFILE=str(hostfile),
@@ -61,10 +59,9 @@ def test_the_launcher_of_the_mpi_job_trains_on_the_workers(settings, tmp_path):
         OMPI_MCA_orte_default_hostfile=str(hostfile),
         OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10",
     )
-    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as hosts:
-        line = hosts.command("hosta", [*launcher["command"][3:], *settings], ROOT)
-        with groups.started(line, SHELL, **environment) as group:
-            output, _ = group.communicate(timeout=LIMIT)
+    line = hosts.command("hosta", [*launcher["command"][3:], *settings], ROOT)
+    with groups.started(line, SHELL, **environment) as group:
+        output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0, output
-    assert "4 ranks" in output and "-mca btl_tcp_if_include net0" in output
+    assert "2 ranks" in output and "-mca btl_tcp_if_include net0" in output
     assert groups.checkpoints_in(tmp_path / "models") == [7]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from conftest import LAUNCHERS, slow
-from groups import checkpoints_in, processes_with, started
+from groups import ENDLESS, checkpoints_in, processes_with, started
 
 PREEMPTED = 75
 STOPPED = "stopped after update {}, checkpoint saved: continue with --resume auto"
@@ -16,8 +16,7 @@ LIMIT = 30  # seconds
 @pytest.fixture
 def arguments(settings):
     """Arguments of a training that would take hours."""
-    ends = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000"]
-    return [*settings, *ends, "checkpoint_every=0", "embedding_size=32", "baselines=False"]
+    return [*settings, *ENDLESS, "checkpoint_every=0", "embedding_size=32"]
 
 
 def stop(group, *signals):
@@ -46,7 +45,6 @@ def wait_for_end(models):
     "launcher, signals, code",
     [
         ("run.sh", [signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM], PREEMPTED),
-        ("python", [signal.SIGTERM, signal.SIGTERM], PREEMPTED),
         # The exit codes of horovodrun itself.
         ("horovodrun over Gloo", [signal.SIGTERM], 1),
         slow("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
@@ -68,10 +66,10 @@ def test_a_stopped_training_resumes(arguments, run, tmp_path):
     _, command, environment = LAUNCHERS["python"]
     models = tmp_path / "models"
     with started([*command, *arguments], **environment) as group:
-        stop(group, signal.SIGUSR1)
+        output, returned = stop(group, signal.SIGTERM, signal.SIGTERM)
     (update,) = checkpoints_in(models)
-    more = [argument for argument in arguments if not argument.startswith("max_update")] + [f"max_update={update + 3}"]
-    result = run(*command, *more, "--resume", "auto", **environment)
+    assert returned == PREEMPTED and output.count(STOPPED.format(update)) == 1, output
+    result = run(*command, *arguments, f"max_update={update + 3}", "--resume", "auto", **environment)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"resumes from update {update}" in result.stdout
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3

@@ -1,4 +1,4 @@
-"""run.sh, pytorch/run.sh and torchrun restart a failed training from the newest checkpoint."""
+"""run.sh and pytorch/run.sh restart a failed training from the newest checkpoint; test_torch_hosts.py has torchrun."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from conftest import needs_torch
-from groups import LAUNCH, checkpoints_in, ranks_with, started, wait_until
+from groups import checkpoints_in, ranks_with, started, wait_until
 
 LIMIT = 60  # seconds
 
@@ -15,7 +15,7 @@ LIMIT = 60  # seconds
 @pytest.fixture
 def arguments(settings):
     """Arguments of a training of some seconds."""
-    often = ["max_update=50", "checkpoint_every=5", "verify_every=1000", "save_every=1000", "baselines=False"]
+    often = ["max_update=30", "checkpoint_every=5", "verify_every=1000", "save_every=1000", "baselines=False"]
     return [*settings, *often, "embedding_size=32", "frequent=10"]
 
 
@@ -38,23 +38,9 @@ def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
     if script == "run.sh":
         assert re.findall(r"^run.sh: exit code \d+, restart (\d) of 2$", output, re.MULTILINE) == ["1", "2"], output
     assert newest % 5 == 0 and re.search(r"resumes from update \d*[05],", output), output
-    assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 50
-
-
-@needs_torch
-def test_torchrun_resumes_what_it_restarts(arguments, tmp_path):
-    models = tmp_path / "models"
-    command = [*LAUNCH["torchrun"], "--max-restarts=3", "train.py", "--resume", "auto", *arguments]
-    with started(command) as group:
-        wait_until(lambda: checkpoints_in(models), group)
-        os.kill(ranks_with(models)[0], signal.SIGKILL)
-        output, _ = group.communicate(timeout=LIMIT)
-    assert group.returncode == 0, output
-    assert output.count("error: ") == 1 and re.search(r"resumes from update \d*[05], saved by 2 ranks", output), output
-    (training,) = models.glob("*/summary.json")
-    assert json.loads(training.read_text())["updates"] == 50
+    assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 30
 
 
 def test_rejected_settings_are_not_retried(arguments, run):
-    result = run("bash", "run.sh", *arguments, "batch_size=200", MAX_RESTARTS="2")
+    result = run("bash", "run.sh", *arguments, "batch_size=0", MAX_RESTARTS="2")
     assert result.returncode == 2 and "restart" not in result.stderr, result.stderr

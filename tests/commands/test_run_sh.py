@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
+from conftest import needs_hosts
 from groups import ranks_with, started, wait_until
 
 from paths import ROOT
-from virtual_hosts import Hosts, unavailable
 
 REJECTED = ["sample_ratio=7"]  # a setting with which every rank exits at once
 
@@ -43,15 +42,14 @@ def test_an_unknown_binding_is_rejected(run):
     assert done.stderr.startswith("run.sh: BIND_TO=cores is not supported, expected none, hwthread, core, ")
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
-def test_variables_of_the_user_reach_other_hosts(settings, tmp_path):
-    with Hosts(["hosta", "hostb"], tmp_path / "hosts") as hosts:
-        command = hosts.command("hosta", ["bash", "run.sh", *settings, "max_update=100000"], ROOT)
-        own = {"FORWARD": "GREETING", "GREETING": "good day", "MXNET_CPU_WORKER_NTHREADS": "1", "UNNAMED": "1"}
-        with started(command, HOSTS="hosta:1,hostb:1", OMP_NUM_THREADS="3", **own):
-            ranks = wait_until(lambda: len(ranks_with(settings[1])) == 2 and ranks_with(settings[1]))
-            there = next(pid for pid in ranks if hosts.has("hostb", pid))
-            environment = Path(f"/proc/{there}/environ").read_text().split("\0")
+@needs_hosts
+def test_variables_of_the_user_reach_other_hosts(hosts, settings):
+    command = hosts.command("hosta", ["bash", "run.sh", *settings, "max_update=100000"], ROOT)
+    own = {"FORWARD": "GREETING", "GREETING": "good day", "MXNET_CPU_WORKER_NTHREADS": "1", "UNNAMED": "1"}
+    with started(command, HOSTS="hosta:1,hostb:1", OMP_NUM_THREADS="3", **own):
+        ranks = wait_until(lambda: len(ranks_with(settings[1])) == 2 and ranks_with(settings[1]))
+        there = next(pid for pid in ranks if hosts.has("hostb", pid))
+        environment = Path(f"/proc/{there}/environ").read_text().split("\0")
     expected = {
         "GREETING=good day",
         "OMP_NUM_THREADS=3",

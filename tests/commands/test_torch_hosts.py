@@ -1,30 +1,21 @@
 """The PyTorch trainer on several hosts: the tutorial's commands, lost hosts, and elastic jobs, see virtual_hosts.py."""
 
 import contextlib
-import hashlib
 import os
 import signal
 import time
 
 import groups
 import pytest
-from conftest import TORCH, needs_torch
-from groups import checkpoints_in, ranks_with, wait_until
+from conftest import TORCH, needs_hosts, needs_torch
+from groups import SILENCE, checkpoints_in, digests, endless, ranks_with, wait_until
 
 from partial_fc.checkpoint import CheckpointFolder, read_manifest
 from paths import ROOT
-from virtual_hosts import Hosts, unavailable
 
-pytestmark = [pytest.mark.slow, needs_torch, pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")]
+pytestmark = [pytest.mark.slow, needs_torch, needs_hosts]
 
 LIMIT = 120  # seconds
-SILENCE = 4  # seconds of the tests' host_timeout
-
-
-@pytest.fixture
-def hosts(tmp_path):
-    with Hosts(["hosta", "hostb"], tmp_path / "hosts") as made:
-        yield made
 
 
 def launch(host, *options):
@@ -40,13 +31,6 @@ def started(hosts, host, command, arguments, **environment):
     return groups.started(line, shell, **environment)
 
 
-def digests(models):
-    """File name -> digest of the centers and the backbone that a training saved."""
-    files = [*models.glob("*/rank_*.pt"), *models.glob("*/checkpoints/step-*/backbone.npz")]
-    assert len(files) == 5
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
 def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts, settings, run, tmp_path):
     # As Debian's installer writes it: each host knows its own name as an address of the loopback interface.
     (tmp_path / "etc_hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 hostb\n{hosts.address['hosta']} hosta\n")
@@ -59,14 +43,9 @@ def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts,
     alone = [word for word in settings if not word.startswith("models_root=")] + [f"models_root={tmp_path / 'one'}"]
     result = run(*groups.LAUNCH["torchrun"], "train.py", *alone, timeout=LIMIT, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert digests(tmp_path / "models") == digests(tmp_path / "one")
-
-
-def endless(settings):
-    """Arguments of a training that runs until it is stopped, and saves every update."""
-    kept = [word for word in settings if word.split("=")[0] not in ("max_update", "verify_every", "save_every")]
-    more = ["max_update=100000", "verify_every=100000", "save_every=100000", "checkpoint_every=1"]
-    return [*kept, *more, f"host_timeout={SILENCE}", "baselines=False"]
+    patterns = ["rank_*.pt", "checkpoints/step-*/backbone.npz"]
+    expected, found = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
+    assert found == expected and len(found) == 5  # centers and momentum of two ranks, the backbone
 
 
 def newest(models):
@@ -86,13 +65,12 @@ def signal_processes(hosts, host, folder, number):
                 os.kill(pid, number)
 
 
-@pytest.mark.parametrize("fault", ["cut", "drop"])
-def test_a_lost_host_is_named_and_both_sides_end(hosts, fault, settings, tmp_path):
+def test_a_lost_host_is_named_and_both_sides_end(hosts, settings, tmp_path):
     with contextlib.ExitStack() as stack:
         both = [stack.enter_context(started(hosts, h, launch(h), endless(settings))) for h in ("hosta", "hostb")]
         wait_until(lambda: checkpoints_in(tmp_path / "models"), both[0], LIMIT)
         lost = time.monotonic()
-        getattr(hosts, fault)("hostb")
+        hosts.drop("hostb")
         outputs = [group.communicate(timeout=LIMIT)[0] for group in both]
         assert time.monotonic() - lost < SILENCE + 20, outputs
     assert f"error: nothing received from host hostb (rank 1) for {SILENCE} s at update" in outputs[0], outputs

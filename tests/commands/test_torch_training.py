@@ -1,15 +1,13 @@
 """The commands of the PyTorch trainer: the tutorial's and torchrun, the files that they write, and resuming."""
 
 import json
-import os
-import re
-import signal
 import socket
 
 import numpy as np
 import pytest
 from conftest import CLASSES, TORCH, needs_torch
-from groups import checkpoint_contents, processes_with, ranks_with, started, wait_until
+from groups import ENDLESS, LAUNCH, checkpoint_contents, processes_with, started, wait_until
+from outcome import check_outcome
 
 from partial_fc.checkpoint import CheckpointFolder
 
@@ -17,15 +15,6 @@ pytestmark = needs_torch
 
 PYTHON = TORCH / "python"
 LIMIT = 120  # seconds
-LOG_LINE = re.compile(
-    r"^Training: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-Speed \d+\.\d\d samples/sec   Loss \d+\.\d{4}   "
-    r"Epoch: (\d+)   Global Step: (\d+)   ",
-    re.MULTILINE,
-)
-FILES = {
-    *("backbone.onnx", "backbone.pth", "training.log", "summary.json", "settings.json", "report.html", "curves.png"),
-    *("curves.json", "tensorboard", "checkpoints", ".lock", ".run"),
-}
 # Prints what each file with tensors holds.
 LOAD = """
 import sys, torch
@@ -59,23 +48,11 @@ def succeed(run, *command):
     return result
 
 
-def check_outcome(folder, ranks):
-    """Checks the output folder of seven updates at batch size 8 on 160 images."""
-    lines = LOG_LINE.findall((folder / "training.log").read_text())
-    epoch = 160 // (8 * ranks)
-    assert [(int(e), int(s)) for e, s in lines] == [((s - 1) // epoch, s) for s in (2, 4, 6, 7)]
-    centers = {f"rank_{rank}_softmax_weight{kind}.pt" for rank in range(ranks) for kind in ("", "_mom")}
-    assert {path.name for path in folder.iterdir()} == FILES | centers
-    summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["ranks"], summary["updates"], summary["network"], summary["loss"]) == (ranks, 7, "small", "arcface")
-    assert set(summary["versions"]) >= {"torch", "numpy", "python"} and "mxnet" not in summary["versions"]
-
-
 def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, output):
     port = f"--master_port={free_port()}"
     command = "-m torch.distributed.launch --nproc_per_node=2 --nnodes=1 --node_rank=0 --master_addr=127.0.0.1".split()
     succeed(run, PYTHON, *command, port, "train.py", *arguments)
-    check_outcome(output, 2)
+    check_outcome(output, 2, "torch")
     names = ["backbone.pth", "rank_0_softmax_weight.pt", "rank_1_softmax_weight_mom.pt"]
     shape = f"({CLASSES // 2}, 128)"
     assert succeed(run, PYTHON, "-c", LOAD, *(output / name for name in names)).stdout.splitlines() == [
@@ -90,9 +67,10 @@ def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, 
 def test_the_arguments_of_the_tutorials_trainer(run, arguments, output):
     own = "--local_rank 0 --network small --loss arcface --resume 0".split()
     succeed(run, PYTHON, "train.py", *own, *arguments)
-    check_outcome(output, 1)
+    check_outcome(output, 1, "torch")
 
 
+@pytest.mark.slow
 def test_io_profile(run, arguments, tmp_path):
     result = succeed(run, PYTHON, "train.py", *arguments, "--profile-io", "--profile-seconds", "0.5")
     figures = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())
@@ -101,27 +79,19 @@ def test_io_profile(run, arguments, tmp_path):
     assert figures["verdict"]["text"] in result.stdout
 
 
-def test_a_killed_process_and_a_request_to_stop(arguments, output):
-    """One training is stopped and saves; another resumes from that, and one of its processes is killed."""
-    launcher = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    endless = ["max_update=1000000", "verify_every=2", "save_every=1000000", "--resume", "auto"]
+@pytest.mark.slow
+def test_a_training_that_is_asked_to_stop_is_saved(arguments, output):
+    """test_restarts.py resumes one whose process is killed."""
     log = output / "training.log"
-
-    def train_until(line, fault):
-        with started([*launcher, "train.py", *arguments, *endless]) as group:
-            wait_until(lambda: log.exists() and line in log.read_text(), group, LIMIT)
-            fault(group)
-            text, _ = group.communicate(timeout=LIMIT)
-        assert group.returncode == 1 and not processes_with(output), text
-        return text
-
-    train_until("Global Step: 4 ", lambda group: group.terminate())
-    (update,) = [update for update, _ in CheckpointFolder(str(output / "checkpoints"), 2).complete()]
-    line = f"Global Step: {update + 4 - update % 2} "
-    text = train_until(line, lambda group: os.kill(ranks_with(output)[-1], signal.SIGKILL))
-    assert f"resumes from update {update}, saved by 2 ranks" in text
-    assert text.count("error: ") == 1 and "exited without reporting an error (killed?)" in text
-    assert " of 1,000,000 updates so far, " in (output / "report.html").read_text()  # since the last verification
+    with started([*LAUNCH["torchrun"], "train.py", *arguments, *ENDLESS, "verify_every=2"]) as group:
+        wait_until(lambda: log.exists() and "Global Step: 4 " in log.read_text(), group, LIMIT)
+        report = (output / "report.html").read_text()  # since the first verification
+        group.terminate()
+        text, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == 1 and not processes_with(output), text
+    ((update, _),) = CheckpointFolder(str(output / "checkpoints"), 2).complete()
+    assert update >= 4 and f"stopped after update {update}, checkpoint saved" in text
+    assert " of 1,000,000 updates so far, " in report
 
 
 def contents(folder):
@@ -141,22 +111,17 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, arg
         succeed(run, *launcher, "train.py", "--network", "small", "--loss", "arcface", *arguments, *own)
         return contents(tmp_path / name)
 
-    _, expected = train("uninterrupted", 2, 7)
-    train("parts", 2, 4)
-    arrays, found = train("parts", 2, 7, "--resume", "auto")
+    _, expected = train("uninterrupted", 2, 7, "checkpoint_every=4", "checkpoints_kept=2")
+    _, (_, path) = CheckpointFolder(str(tmp_path / "uninterrupted" / "checkpoints"), 2).complete()
+    arrays, found = train("parts", 2, 7, "--resume", path)
     assert found.num_update == 7
     assert found.files == expected.files  # sizes and SHA-256 of backbone, statistics, centers and momentum
     assert found.rank_states == expected.rank_states and found.state["data"] == expected.state["data"]
 
-    # At another number of processes: what is saved, without a further update, and then the images that follow.
+    # At another number of processes: what is saved, without a further update. test_resume.py trains on.
     path = CheckpointFolder(str(tmp_path / "parts" / "checkpoints"), 2).complete()[0][1]
     restored, manifest = train("three", 3, 7, "--resume", path)
     assert manifest.ranks == 3 and manifest.state["data"] == found.state["data"]
     assert restored.keys() == arrays.keys() and "state:fc.weight:" in arrays
     for name, array in arrays.items():
         np.testing.assert_array_equal(restored[name], array, err_msg=name)
-    (tmp_path / "three" / "rank_3_softmax_weight.pt").touch()  # of a larger job
-    _, manifest = train("three", 3, 9, "--resume", "auto")
-    assert len(list((tmp_path / "three").glob("rank_?_softmax_weight.pt"))) == 3
-    data = {key: manifest.state["data"][key] for key in ("epoch", "images")}
-    assert data == {"epoch": 0, "images": 7 * 2 * 8 + 2 * 3 * 8}

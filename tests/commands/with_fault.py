@@ -150,7 +150,6 @@ def install(name, place, fault):
 def function_at(place):
     """The owner and the name of the function at a place."""
     from partial_fc.checkpoint import CheckpointFolder
-    from partial_fc.checkpoint import manager as folder
     from partial_fc.data.prefetch import Prefetcher
     from partial_fc.training import checkpointing, trainer
     from partial_fc.training.embedder import Embedder
@@ -162,8 +161,6 @@ def function_at(place):
         "save.copy": (checkpointing, "_files"),
         "save.write": (checkpointing, "write_file"),
         "save.commit": (CheckpointFolder, "commit"),
-        "save.manifest": (folder, "write_manifest"),
-        "save.prune": (CheckpointFolder, "prune"),
     }[place]
 
 

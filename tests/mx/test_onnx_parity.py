@@ -104,7 +104,7 @@ def test_a_node_that_does_not_depend_on_images_is_reported():
         export(mx.sym.broadcast_add(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8), still), SMALLEST)
 
 
-@pytest.mark.parametrize("network", ["r18", "r100"])
+@pytest.mark.parametrize("network", ["r18", pytest.param("r100", marks=pytest.mark.slow)])
 def test_an_untrained_network_is_exported_without_comparison(network):
     """With net_se a deep one is chaotic: MXNet's embeddings move by 0.5 when pixels move by a ten-thousandth."""
     symbol = get_symbol(network, 16, net_se=True)

@@ -60,9 +60,16 @@ def test_nccl_without_gpus_is_refused():
 
 
 @no_gpu
-def test_float16_without_gpus_is_refused_and_writes_nothing(tmp_path):
-    with pytest.raises(JobError, match="float16 is for GPUs: set fp16=False, or bf16=True"):
-        train(settings_of(tmp_path, debug=True, fp16=True), TorchFramework())
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ({"fp16": True}, "float16 is for GPUs: set fp16=False, or bf16=True"),
+        ({"layer_dtype": "float16"}, "layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16"),
+    ],
+)
+def test_float16_without_gpus_is_refused_and_writes_nothing(setting, message, tmp_path):
+    with pytest.raises(JobError, match=message):
+        train(settings_of(tmp_path, debug=True, **setting), TorchFramework())
     assert not list(tmp_path.iterdir())
 
 

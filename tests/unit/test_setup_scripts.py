@@ -17,10 +17,6 @@ from paths import ROOT
 
 SETUP = ROOT / "setup-utils"
 
-SCRIPTS = sorted(
-    path for folder in ("setup-utils", ".", "pytorch", "tests", "docker") for path in ROOT.glob(f"{folder}/*.sh")
-)
-SCRIPTS.append(ROOT / ".ci" / "run")
 # Tools that the scripts use before they search for a compiler.
 BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm id env apt-get".split()
 
@@ -49,15 +45,6 @@ def bare_path(tmp_path):
         if found:
             (folder / tool).symlink_to(found)
     return folder
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_script_passes_shellcheck(script):
-    shellcheck = shutil.which("shellcheck", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
-    if shellcheck is None:
-        pytest.skip("shellcheck is not installed (install.sh --dev does it)")
-    done = subprocess.run([shellcheck, str(script)], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stdout
 
 
 def test_missing_compiler_is_reported_with_the_packages(clone, bare_path):

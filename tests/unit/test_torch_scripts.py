@@ -34,6 +34,7 @@ def test_unsupported_python_is_rejected(clone):
     assert "PYTHON=/bin/false is not a 64-bit CPython 3.10 to 3.14" in done.stderr
 
 
+@pytest.mark.slow  # it makes an environment
 @pytest.mark.skipif(bool(cuda.probe_gpus()[0]), reason="a CPU build is chosen where there is no GPU")
 def test_the_newest_cpu_build_of_the_index_is_chosen(clone, tmp_path):
     index = tmp_path / "index"
