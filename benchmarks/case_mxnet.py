@@ -1,4 +1,4 @@
-"""The module and the bank of the MXNet trainer for a case of the planner; for planner_check.py and links_rank.py."""
+"""The module and the bank of the MXNet trainer for a case of the planner; for planner_check.py."""
 
 from __future__ import annotations
 
