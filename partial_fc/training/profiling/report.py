@@ -104,7 +104,7 @@ def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> Non
     decoding = [share - files for share, files in zip(busy, reading)]
     stacks = {"decoding": decoding, "reading files": reading, "idle": [max(0.0, 100 - share) for share in busy]}
     _draw_stack(threads, read, stacks)
-    threads.set(ylabel="% of the time", title=f"Decoding threads, {profile.places[rank].threads} of the busiest rank")
+    threads.set(ylabel="% of the time", title="Decoding threads, busiest rank")
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
