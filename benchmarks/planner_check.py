@@ -9,6 +9,8 @@ Memory is the peak resident memory of the process (proc(5)) over a few steps, le
 Freed arrays of 128 KiB and more are returned to the system at once; by default glibc keeps 3 to 14 MB of them in these
 cases, which the planner does not count. Bytes between ranks are those that the kernel counts on this rank's TCP
 connections (tcp(7), TCP_INFO), as ranks communicate over TCP here, and those of each collective in Horovod's timeline.
+The least time of a step follows from the fastest large product and the fastest copy of this process; its link between
+ranks has no limit. The fastest step must not be faster.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +39,7 @@ import numpy as np  # noqa: E402
 from benchmarks.host import resident, start_peak  # noqa: E402
 from partial_fc.distributed.collectives import Collectives  # noqa: E402
 from partial_fc.planner import Case, Plan, plan  # noqa: E402
+from partial_fc.planner.roofline import FLOPS, Rates, least_times  # noqa: E402
 
 CASES = (
     {"classes": 100_000},
@@ -45,6 +49,7 @@ CASES = (
     {"classes": 10_000, "network": "r18", "batch": 8},
 )
 INPUTS, STEPS = 16, 5  # size of an "image" for the small FullyConnected in place of a network
+PRODUCT, COPY, REPEATS = 1024, 64 << 20, 30  # rows of a square product, bytes of a copy, how often to measure the rates
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 _TCP_BYTES_ACKED = 120  # offset in struct tcp_info of linux/tcp.h, before tcpi_bytes_received
 
@@ -58,25 +63,29 @@ class Trainer(NamedTuple):
         build_bank: allocates the centers of a case.
         build_step: returns a function that trains on a batch of images and labels, with these centers.
         received: returns the bytes that a rank receives in a call, by name of the collective.
+        multiply: computes the product of two float32 matrices.
     """
 
     name: str
     collectives: Collectives
     build_bank: Callable[[Case], Any]
     build_step: Callable[[Case, Any], Callable[[np.ndarray, np.ndarray], None]]
-    received: Callable[[Callable[[], None]], dict[str, int]]
+    received: Callable[[Callable[[], Any]], dict[str, int]]
+    multiply: Callable[[Any, Any], None]
 
 
 class Measured(NamedTuple):
     """Measurements of this rank, in bytes.
 
     Attributes:
+        seconds: of the fastest step.
         bank: memory of class centers and momentum.
         beyond: memory of steps beyond the bank.
         sent, received: by TCP in a step, the median of several; 0 for other transports.
         collectives: received by a rank in each collective of one step, by name, on rank 0.
     """
 
+    seconds: float
     bank: int
     beyond: int
     sent: float
@@ -115,7 +124,7 @@ def mxnet_trainer() -> Trainer:
 
         return step
 
-    def received(call: Callable[[], None]) -> dict[str, int]:
+    def received(call: Callable[[], Any]) -> dict[str, int]:
         """From Horovod's timeline."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "timeline.json")
@@ -126,7 +135,10 @@ def mxnet_trainer() -> Trainer:
             events = read_timeline(path) if hvd.rank() == 0 else []
         return {event.name: event.received(hvd.size()) for event in events}
 
-    return Trainer("mxnet", collectives.OF_PROCESS, build_bank, build_step, received)
+    def multiply(left: np.ndarray, right: np.ndarray) -> None:
+        mx.nd.dot(mx.nd.array(left), mx.nd.array(right)).wait_to_read()
+
+    return Trainer("mxnet", collectives.OF_PROCESS, build_bank, build_step, received, multiply)
 
 
 def torch_trainer() -> Trainer:
@@ -156,15 +168,35 @@ def torch_trainer() -> Trainer:
 
         return step
 
-    def received(call: Callable[[], None]) -> dict[str, int]:
+    def received(call: Callable[[], Any]) -> dict[str, int]:
         return {}  # benchmarks/scaling.py reads them from PyTorch's profiler
 
-    return Trainer("torch", OF_PROCESS, build_bank, build_step, received)
+    def multiply(left: np.ndarray, right: np.ndarray) -> None:
+        torch.mm(torch.from_numpy(left), torch.from_numpy(right))
+
+    return Trainer("torch", OF_PROCESS, build_bank, build_step, received, multiply)
 
 
 def return_freed_memory() -> None:
     """Makes malloc return freed arrays of 128 KiB and more to the system at once."""
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
+
+
+def fastest(call: Callable[[], Any]) -> float:
+    """Returns the seconds of the fastest of several calls."""
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def measure_rates(trainer: Trainer) -> Rates:
+    """Measures the rates of this process, at the same time as the other ranks."""
+    matrix, source = np.ones((PRODUCT, PRODUCT), np.float32), np.ones(COPY, np.uint8)
+    flops = FLOPS * PRODUCT**3 / fastest(lambda: trainer.multiply(matrix, matrix))
+    return Rates(flops, flops, 2 * COPY / fastest(source.copy))
 
 
 def measure(trainer: Trainer, case: Case) -> Measured:
@@ -175,22 +207,24 @@ def measure(trainer: Trainer, case: Case) -> Measured:
     bank = trainer.build_bank(case)
     with_bank = start_peak()
     step = trainer.build_step(case, bank)
-    moved = []
+    seconds, moved = [], []
 
-    def train() -> None:
-        step(
-            rng.standard_normal((case.batch, *image_shape(case)), np.float32), rng.integers(0, case.classes, case.batch)
-        )
+    def train() -> float:
+        images = rng.standard_normal((case.batch, *image_shape(case)), np.float32)
+        labels = rng.integers(0, case.classes, case.batch)
+        start = time.perf_counter()
+        step(images, labels)
+        return time.perf_counter() - start
 
     for _ in range(STEPS):
         job.barrier("start")
         counted = tcp_bytes()
-        train()
+        seconds.append(train())
         moved.append(np.subtract(tcp_bytes(), counted))
     beyond = resident("VmHWM") - with_bank
     sent, received = np.median(moved, axis=0).tolist()
     named = trainer.received(train) if job.size > 1 else {}
-    return Measured(with_bank - before, beyond, sent, received, named)
+    return Measured(min(seconds), with_bank - before, beyond, sent, received, named)
 
 
 def tcp_bytes() -> tuple[int, int]:
@@ -219,7 +253,7 @@ def compare(name: str, predicted: float, measured: float) -> None:
     print(f"  {name:52}{predicted / 1e3:14,.1f}{measured / 1e3:14,.1f}{measured / predicted - 1:+9.1%}", flush=True)
 
 
-def report(planned: Plan, measured: Measured) -> None:
+def report(planned: Plan, measured: Measured, rates: Rates) -> None:
     """Prints planned and measured figures as a table."""
     case = planned.case
     cache = f"logits_cache_mb = {case.logits_cache_mb}"
@@ -239,17 +273,20 @@ def report(planned: Plan, measured: Measured) -> None:
     if measured.sent:
         compare("sent by TCP, including the backbone's", network, measured.sent)
         compare("received", network, measured.received)
+    least = sum(time.seconds for time in least_times(planned, rates))
+    compare("least and fastest step, ms", 1e6 * least, 1e6 * measured.seconds)
 
 
 def main() -> None:
     trainer = torch_trainer() if "TORCHELASTIC_RUN_ID" in os.environ else mxnet_trainer()
     job = trainer.collectives
     measure(trainer, Case(2000, job.size, ratio=0.5))
+    rates = measure_rates(trainer)
     for changes in [json.loads(argument) for argument in sys.argv[1:]] or CASES:
         case = Case(ranks=job.size, device="cpu", trainer=trainer.name, **changes)
         measured = measure(trainer, case)
         if job.rank == 0:
-            report(plan(case), measured)
+            report(plan(case), measured, rates)
 
 
 if __name__ == "__main__":

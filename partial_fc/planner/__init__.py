@@ -45,7 +45,7 @@ def plan(case: Case) -> Plan:
     """Computes memory and traffic of the rank with the most classes.
 
     Raises:
-        ValueError: a value of the case is out of range.
+        ValueError: the trainer cannot train this case, or r is not in (0, 1].
     """
     layer = lay_out(case)
     of_trainer = torch_parts if case.trainer == "torch" else mxnet_parts

@@ -32,7 +32,6 @@ class Backbone(NamedTuple):
         kept: activations that a step keeps of an image.
         largest: the largest activation of an image.
         convolved: multiplications of the convolutions for an image.
-        operators: operators of the symbol, which the framework starts one by one.
         prelu: the activation is PReLU, which oneDNN does not compute in its own layout.
     """
 
@@ -43,7 +42,6 @@ class Backbone(NamedTuple):
     kept: int
     largest: int
     convolved: int
-    operators: int
     prelu: bool = True
 
     def parameters(self, embedding: int) -> tuple[int, int]:
@@ -64,16 +62,16 @@ class Backbone(NamedTuple):
 
 
 BACKBONES = {
-    "r18": Backbone(11165312, 13696, 25088, 13696, 11942912, 802816, 2597109760, 72),
-    "r34": Backbone(21267904, 24832, 25088, 24832, 15706112, 802816, 4446797824, 128),
-    "r50": Backbone(30707136, 37120, 25088, 37120, 18114560, 802816, 6296485888, 184),
-    "r100": Backbone(52240960, 68608, 25088, 68608, 28350464, 802816, 12076761088, 359),
-    "r124": Backbone(73478208, 90112, 25088, 90112, 31662080, 802816, 14851293184, 443),
-    "r200": Backbone(105852288, 135040, 25088, 135040, 49273856, 802816, 23406100480, 702),
-    "rx50": Backbone(23968256, 96512, 25088, 96512, 46188032, 1605632, 4260544512, 179),
-    "rx101": Backbone(43064832, 200960, 25088, 200960, 66659840, 1605632, 8000061440, 349),
-    "mbf": Backbone(892928, 44416, 512, 19328, 9246976, 401408, 220899840, 147),
-    "small": Backbone(292656, 1184, 2048, 1184, 149248, 37632, 10801920, 26, prelu=False),
+    "r18": Backbone(11165312, 13696, 25088, 13696, 11942912, 802816, 2597109760),
+    "r34": Backbone(21267904, 24832, 25088, 24832, 15706112, 802816, 4446797824),
+    "r50": Backbone(30707136, 37120, 25088, 37120, 18114560, 802816, 6296485888),
+    "r100": Backbone(52240960, 68608, 25088, 68608, 28350464, 802816, 12076761088),
+    "r124": Backbone(73478208, 90112, 25088, 90112, 31662080, 802816, 14851293184),
+    "r200": Backbone(105852288, 135040, 25088, 135040, 49273856, 802816, 23406100480),
+    "rx50": Backbone(23968256, 96512, 25088, 96512, 46188032, 1605632, 4260544512),
+    "rx101": Backbone(43064832, 200960, 25088, 200960, 66659840, 1605632, 8000061440),
+    "mbf": Backbone(892928, 44416, 512, 19328, 9246976, 401408, 220899840),
+    "small": Backbone(292656, 1184, 2048, 1184, 149248, 37632, 10801920, prelu=False),
 }
 
 

@@ -9,9 +9,8 @@ from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from . import Plan
-from .machine import DATA_SHEETS
 from .part import MIB
-from .times import Time, seconds_of
+from .roofline import Time
 from .verdict import Verdict
 
 ESTIMATE_ERROR = 0.05  # share of the memory
@@ -25,22 +24,22 @@ _COLUMNS = {
 }
 
 
-def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time], card: str) -> str:
-    """Returns the plan as text, memory in MiB and time in milliseconds on a card, a key of CARDS or DATA_SHEETS."""
+def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time]) -> str:
+    """Returns the plan as text, memory in MiB and time in milliseconds."""
     lines = [
         *_heading(planned),
         "",
         *_memory_table(planned),
         "",
         *_traffic_tables(planned),
-        *_times_table(planned, times, card),
+        *_times_table(planned, times),
     ]
     return "\n".join([*lines, *([] if verdict is None else [_verdict_text(verdict)])])
 
 
 def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[str, Any]:
     """Returns the plan for JSON, in bytes and seconds."""
-    seconds = seconds_of(times)
+    seconds = sum(time.seconds for time in times)
     return {
         "case": planned.case._asdict(),
         "layer": planned.layer._asdict(),
@@ -89,18 +88,17 @@ def _traffic_tables(planned: Plan) -> list[str]:
     return [*lines, ""]
 
 
-def _times_table(planned: Plan, times: list[Time], card: str) -> list[str]:
+def _times_table(planned: Plan, times: list[Time]) -> list[str]:
     if not times:
         return []
-    least = ", at least" if card in DATA_SHEETS else ""
-    rows: list[tuple[str, ...]] = [(f"Time of a step on {card.split(',')[0]} cards, ms{least}", "time", "hidden")]
-    rows += [(f"  {time.name}", _milliseconds(time.seconds), _milliseconds(time.hidden)) for time in times]
-    rows.append(("total without hidden time", _milliseconds(seconds_of(times)), ""))
-    speed = planned.layer.batch / seconds_of(times)
+    seconds = sum(time.seconds for time in times)
+    rows = [("Least time of a step", "ms", "limit")]
+    rows += [(f"  {time.name}", f"{1e3 * time.seconds:,.2f}", time.limit) for time in times]
+    rows.append(("total", f"{1e3 * seconds:,.2f}", ""))
+    speed = planned.layer.batch / seconds
     return [
         *format_table(rows, min_widths=WIDTHS),
-        f"{speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} per GPU"
-        + (f": the limit by the peak rates of {card}'s data sheet." if least else "."),
+        f"At most {speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} per rank.",
         "",
     ]
 
@@ -127,7 +125,3 @@ def _option(name: str, value: Any) -> str:
 
 def _mib(nbytes: int) -> str:
     return f"{nbytes / MIB:,.1f}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:,.2f}" if seconds else ""

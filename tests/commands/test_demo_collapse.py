@@ -22,7 +22,7 @@ def demo(tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
             write_demo(root, seed=1, **SIZE)
-    return [f"rec={root / 'train.rec'}", f"num_classes={SIZE['identities']}"]
+    return ["dataset=demo", f"rec={root / 'train.rec'}", f"num_classes={SIZE['identities']}"]
 
 
 def outcome(run, tmp_path, command, *words, **environment):

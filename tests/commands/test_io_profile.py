@@ -60,9 +60,8 @@ def check_figures(figures, ranks):
         steps = {rank["images"] / 8 for rank in phase["ranks"]}
         assert len(steps) == 1 and min(steps) >= 20  # the same on all ranks
         assert 0 <= phase["wait_share"] <= 1
-    assert dummies["bytes_per_second"] == 0  # the reader is idle
-    assert reader["bytes_per_second"] > training["bytes_per_second"] > 0
-    assert 0 < training["read_share"] < 1
+    assert all(rank["bytes"] == 0 for rank in dummies["ranks"])  # the reader is idle
+    assert all(rank["bytes"] > 0 and 0 < rank["read_seconds"] < rank["busy_seconds"] for rank in training["ranks"])
     assert reader["samples_per_second"] > training["samples_per_second"]
 
 

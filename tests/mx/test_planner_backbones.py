@@ -39,7 +39,7 @@ def test_what_a_step_keeps_of_an_image(network):
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_operators_and_multiplications(network):
+def test_multiplications(network):
     """Each weight of a convolution is used once for every pixel of its output, one of the head once."""
     symbol, embedding = get_symbol(network, 96), 96
     nodes = json.loads(symbol.tojson())["nodes"]
@@ -51,7 +51,6 @@ def test_operators_and_multiplications(network):
     products = [node for node in nodes if node["op"] in ("Convolution", "FullyConnected")]
     counted = sum(sizes[nodes[node["inputs"][1][0]]["name"]] * pixels[node["name"] + "_output"] for node in products)
     assert BACKBONES[network].multiplications(embedding) == counted
-    assert BACKBONES[network].operators == sum(node["op"] != "null" for node in nodes)
 
 
 @pytest.mark.parametrize("network", ["r18", "r50", "rx50", "mbf"])

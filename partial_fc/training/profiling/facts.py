@@ -56,17 +56,7 @@ class Tally(NamedTuple):
 
     def since(self, before: Tally) -> Tally:
         """Returns the increase since ``before``."""
-        return Tally(
-            seconds=self.seconds - before.seconds,
-            images=self.images - before.images,
-            waited=self.waited - before.waited,
-            cpu_seconds=self.cpu_seconds - before.cpu_seconds,
-            bytes=self.bytes - before.bytes,
-            read_seconds=self.read_seconds - before.read_seconds,
-            busy_seconds=self.busy_seconds - before.busy_seconds,
-            disk_bytes=_difference(self.disk_bytes, before.disk_bytes),
-            idle_seconds=_difference(self.idle_seconds, before.idle_seconds),
-        )
+        return Tally._make(map(_difference, self, before))
 
 
 class Place(NamedTuple):
@@ -103,25 +93,9 @@ class Phase(NamedTuple):
         return self.batch_size * len(self.tallies) / self.samples_per_second
 
     @property
-    def wait_seconds(self) -> float:
-        """Seconds per step that a rank waited for data, mean over the ranks."""
-        return self._total(self._wait) / len(self.tallies)
-
-    @property
     def wait_share(self) -> float:
         """Share of the time that a rank waited for data, mean over the ranks."""
         return self._total(lambda tally: tally.wait_share) / len(self.tallies)
-
-    @property
-    def worst_wait(self) -> tuple[int, float, float]:
-        """The rank that waited longest, its seconds per step, and the share of its time."""
-        rank = max(range(len(self.tallies)), key=lambda rank: self.tallies[rank].waited)
-        return rank, self._wait(self.tallies[rank]), self.tallies[rank].wait_share
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Bytes per second that all ranks requested from the files."""
-        return self._total(lambda tally: tally.bytes / tally.seconds)
 
     @property
     def disk_bytes_per_second(self) -> float | None:
@@ -129,15 +103,6 @@ class Phase(NamedTuple):
         if any(tally.disk_bytes is None for tally in self.tallies):
             return None
         return self._total(lambda tally: (tally.disk_bytes or 0) / tally.seconds)
-
-    @property
-    def read_share(self) -> float | None:
-        """Share of the decoding threads' busy time spent reading files; None if they were idle."""
-        busy = self._total(lambda tally: tally.busy_seconds)
-        return self._total(lambda tally: tally.read_seconds) / busy if busy else None
-
-    def _wait(self, tally: Tally) -> float:
-        return tally.waited * self.batch_size / tally.images
 
     def _total(self, value: Callable[[Tally], float]) -> float:
         return sum(value(tally) for tally in self.tallies)
@@ -158,16 +123,6 @@ class Profile(NamedTuple):
         return self.reader, self.dummies, self.training
 
     @property
-    def threads(self) -> int:
-        """Decoding threads of the rank with the fewest."""
-        return min(place.threads for place in self.places)
-
-    @property
-    def ranks_of_host(self) -> int:
-        """Number of ranks on the host with the most."""
-        return max(len(self._ranks_beside(place)) for place in self.places)
-
-    @property
     def bottleneck(self) -> int:
         """The rank whose decoding threads are busiest in training on the data set: all other ranks wait for it."""
         return max(range(len(self.places)), key=lambda rank: self.busy_share(self.training, rank))
@@ -177,13 +132,6 @@ class Profile(NamedTuple):
         """Free bytes of the host with the least."""
         return min(place.memory_available for place in self.places)
 
-    def thread_shares(self, phase: Phase) -> tuple[float, float, float]:
-        """Returns the shares of the decoding threads' time on all ranks: decoding, reading files, idle."""
-        total = sum(tally.seconds * place.threads for tally, place in zip(phase.tallies, self.places))
-        busy = sum(tally.busy_seconds for tally in phase.tallies) / total
-        reading = sum(tally.read_seconds for tally in phase.tallies) / total
-        return busy - reading, reading, max(0.0, 1 - busy)
-
     def busy_share(self, phase: Phase, rank: int) -> float:
         """Returns the share of the time that the decoding threads of a rank decode or read."""
         tally = phase.tallies[rank]
@@ -191,39 +139,33 @@ class Profile(NamedTuple):
 
     def decoding_cores(self, phase: Phase, rank: int) -> float:
         """Returns the cores that decoding uses at most on the host of a rank: reading threads wait without a core."""
-        tallies = [phase.tallies[other] for other in self._ranks_beside(self.places[rank])]
+        tallies = [phase.tallies[other] for other in self.ranks_beside(rank)]
         return sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in tallies)
 
-    def cores_busy(self, phase: Phase, rank: int | None = None) -> tuple[float, int]:
-        """Returns (busy cores, cores) of the host of a rank, or of the host with the fewest idle cores."""
-        places = self.places if rank is None else (self.places[rank],)
-        idle, cores = min((self._idle(place, phase), place.cores) for place in places)
-        return cores - idle, cores
+    def idle_cores(self, phase: Phase, rank: int) -> float:
+        """Returns the idle cores on the host of a rank.
 
-    def idle_cores_of_rank(self, phase: Phase, rank: int) -> float:
-        """Returns the idle cores on the host of a rank divided by the ranks on this host."""
-        place = self.places[rank]
-        return self._idle(place, phase) / len(self._ranks_beside(place))
+        The minimum of two estimates: the system counts the cores of the host, of which a container may have fewer, and
+        the CPU time of the ranks does not include other programs.
+        """
+        tallies = [phase.tallies[other] for other in self.ranks_beside(rank)]
+        by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
+        return min([self._left_by_ranks(phase, rank), *by_host])
 
     def taken_by_others(self, phase: Phase) -> float:
         """Returns the share of a host's cores used by other programs, on the host where it is largest."""
         return max(
-            (self._left_by_ranks(place, phase) - self._idle(place, phase)) / place.cores for place in self.places
+            (self._left_by_ranks(phase, rank) - self.idle_cores(phase, rank)) / place.cores
+            for rank, place in enumerate(self.places)
         )
 
-    def _idle(self, place: Place, phase: Phase) -> float:
-        # The minimum of two estimates: the system counts the cores of the host, of which a container may have fewer,
-        # and the CPU time of the ranks does not include other programs.
-        tallies = [phase.tallies[rank] for rank in self._ranks_beside(place)]
-        by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
-        return min([self._left_by_ranks(place, phase), *by_host])
+    def ranks_beside(self, rank: int) -> list[int]:
+        """Returns the ranks on the host of a rank, including it."""
+        return [other for other, place in enumerate(self.places) if place.host == self.places[rank].host]
 
-    def _left_by_ranks(self, place: Place, phase: Phase) -> float:
-        tallies = [phase.tallies[rank] for rank in self._ranks_beside(place)]
-        return max(0.0, place.cores - sum(tally.cpu_seconds / tally.seconds for tally in tallies))
-
-    def _ranks_beside(self, place: Place) -> list[int]:
-        return [rank for rank, other in enumerate(self.places) if other.host == place.host]
+    def _left_by_ranks(self, phase: Phase, rank: int) -> float:
+        tallies = [phase.tallies[other] for other in self.ranks_beside(rank)]
+        return max(0.0, self.places[rank].cores - sum(tally.cpu_seconds / tally.seconds for tally in tallies))
 
 
 def place_of(threads: int) -> Place:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partial_fc.training.report import write_summary
@@ -13,50 +13,41 @@ from partial_fc.utils.text import plural
 
 from .facts import Phase, Profile
 from .ram_disk import SetFiles
-from .verdict import Verdict, judge, percent
+from .verdict import Verdict, busy_cores, judge, percent
 
 # Settings that make decoding slow; the verdict names them if the decoding threads are too slow.
 COSTLY = ("color_jittering", "jpeg_compression")
 
-HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "files MB/s", "disk MB/s", "reading", "cores busy")
+HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "disk MB/s", "reading", "cores busy")
 LEGEND = (
-    "waits for data: ms per step, mean of the ranks.  threads: decoding threads of a rank.  files: requested by them.\n"
-    "disk: actually read from the disk.  reading: share of the threads' busy time spent on files; the rest is decoding."
+    "waits for data: ms per step, mean of the ranks.  threads: decoding threads of a rank.  disk: read from the disk.\n"
+    "reading: share of the threads' busy time spent on files; the rest is decoding.  cores: of the busiest rank's host."
 )
 
 
 def format_profile(profile: Profile) -> str:
-    """Returns the table: a line per phase, the rank that waits longest if it stands out, and a legend."""
+    """Returns the table: a line per phase, and a legend."""
     rows = [HEADER, *(_row(profile, phase) for phase in profile.phases)]
-    return "\n".join([*format_table(rows, gap=3), *_worst_rank(profile), LEGEND])
+    return "\n".join([*format_table(rows, gap=3), LEGEND])
 
 
 def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
-    busy, cores = profile.cores_busy(phase)
     trains, reads = phase is not profile.reader, phase is not profile.dummies
-    disk, share = phase.disk_bytes_per_second, phase.read_share
+    disk, milliseconds, tally = (
+        phase.disk_bytes_per_second,
+        1000 * phase.step_seconds,
+        phase.tallies[profile.bottleneck],
+    )
     return (
         phase.name,
         f"{phase.samples_per_second:.1f}",
-        f"{1000 * phase.step_seconds:.1f}",
-        f"{1000 * phase.wait_seconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
-        f"{profile.threads}" if reads else "-",
-        f"{phase.bytes_per_second / 1e6:.1f}" if reads else "-",
+        f"{milliseconds:.1f}",
+        f"{phase.wait_share * milliseconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
+        f"{profile.places[profile.bottleneck].threads}" if reads else "-",
         "-" if disk is None or not reads else f"{disk / 1e6:.1f}",
-        "-" if share is None or not reads else percent(share),
-        f"{busy:.1f} of {cores}",
+        percent(tally.read_share) if reads else "-",
+        busy_cores(profile, phase),
     )
-
-
-def _worst_rank(profile: Profile) -> list[str]:
-    training = profile.training
-    rank, seconds, share = training.worst_wait
-    # Small waits vary at random. The other ranks wait for this one inside the collectives.
-    if len(profile.places) == 1 or share < 0.05 or seconds < 1.5 * training.wait_seconds:
-        return []
-    host = profile.places[rank].host
-    wait = f"{1000 * seconds:.1f} ms per step ({percent(share)})"
-    return [f"Rank {rank} on {host} delays the other ranks: it waits {wait} for data."]
 
 
 def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
@@ -69,19 +60,8 @@ def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-_FIGURES = (
-    "samples_per_second",
-    "step_seconds",
-    "wait_seconds",
-    "wait_share",
-    "bytes_per_second",
-    "disk_bytes_per_second",
-    "read_share",
-)
-
-
 def _figures(phase: Phase) -> dict[str, Any]:
-    figures = {name: getattr(phase, name) for name in _FIGURES}
+    figures = {name: getattr(phase, name) for name in ("samples_per_second", "step_seconds", "wait_share")}
     return {**figures, "ranks": [tally._asdict() for tally in phase.tallies]}
 
 
@@ -110,55 +90,32 @@ def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> Non
     FigureCanvasAgg(figure)
     figure.suptitle(f"{title}: {_KINDS[verdict.kind]}")
     speed, step, threads = figure.subplots(1, 3)
-    _draw_speed(speed, profile)
-    _draw_step(step, profile)
-    _draw_threads(threads, profile)
+    _draw_stack(speed, profile.phases, {"all ranks": [phase.samples_per_second for phase in profile.phases]})
+    speed.bar_label(speed.containers[0], fmt="%.0f")
+    speed.set(ylabel="samples/s", title="Speed")
+    trained = (profile.dummies, profile.training)
+    waiting = [1000 * phase.wait_share * phase.step_seconds for phase in trained]
+    computing = [1000 * phase.step_seconds - wait for phase, wait in zip(trained, waiting)]
+    _draw_stack(step, trained, {"computing": computing, "waiting for data": waiting})
+    step.set(ylabel="ms", title="Step")
+    read, rank = (profile.reader, profile.training), profile.bottleneck
+    busy = [100 * profile.busy_share(phase, rank) for phase in read]
+    reading = [share * phase.tallies[rank].read_share for share, phase in zip(busy, read)]
+    decoding = [share - files for share, files in zip(busy, reading)]
+    stacks = {"decoding": decoding, "reading files": reading, "idle": [max(0.0, 100 - share) for share in busy]}
+    _draw_stack(threads, read, stacks)
+    threads.set(ylabel="% of the time", title="Decoding threads, busiest rank")
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 
-def _draw_speed(axes, profile: Profile) -> None:
-    names = [_wrapped(phase) for phase in profile.phases]
-    bars = axes.bar(names, [phase.samples_per_second for phase in profile.phases], color=["C0", "C7", "C2"])
-    axes.bar_label(bars, fmt="%.0f")
-    axes.axhline(profile.dummies.samples_per_second, linestyle="--", color="gray", linewidth=1)
-    axes.margins(y=0.12)  # space for the labels
-    axes.set(ylabel="samples/s, all ranks", title="Speed")
-
-
-def _draw_step(axes, profile: Profile) -> None:
-    phases = (profile.dummies, profile.training)
-    _draw_stack(
-        axes,
-        [_wrapped(phase) for phase in phases],
-        {
-            "computing": [1000 * (phase.step_seconds - phase.wait_seconds) for phase in phases],
-            "waiting for data": [1000 * phase.wait_seconds for phase in phases],
-        },
-    )
-    axes.set(ylabel="ms", title="Step")
-
-
-def _draw_threads(axes, profile: Profile) -> None:
-    phases = (profile.reader, profile.training)
-    shares = [profile.thread_shares(phase) for phase in phases]
-    names = ("decoding", "reading files", "idle")
-    stacks = {name: [100 * share[i] for share in shares] for i, name in enumerate(names)}
-    _draw_stack(axes, [_wrapped(phase) for phase in phases], stacks)
-    axes.set(ylabel="% of the time", title=f"Decoding threads, {profile.threads} per rank")
-
-
-def _draw_stack(axes, names: list[str], stacks: dict[str, list[float]]) -> None:
-    bottom = [0.0] * len(names)
+def _draw_stack(axes, phases: Sequence[Phase], stacks: dict[str, list[float]]) -> None:
+    names, bottom = [phase.name.replace(", ", ",\n") for phase in phases], [0.0] * len(phases)
     for (label, heights), color in zip(stacks.items(), ("C2", "C3", "0.85")):
         axes.bar(names, heights, bottom=bottom, label=label, color=color, width=0.5)
         bottom = [low + height for low, height in zip(bottom, heights)]
-    axes.set_ylim(0, 1.25 * max(max(bottom), 1e-9))  # space for the legend
+    axes.set_ylim(0, 1.25 * max(bottom))  # space for the legend
     axes.legend(loc="upper center", ncols=len(stacks), fontsize="small", frameon=False)
-
-
-def _wrapped(phase: Phase) -> str:
-    return phase.name.replace(", ", ",\n")
 
 
 def write_report(

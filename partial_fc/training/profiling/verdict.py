@@ -8,26 +8,20 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .facts import Profile, Tally
+from .facts import Phase, Profile
 from .ram_disk import GIB, SetFiles, ram_disk_lines, ram_disk_setting
 
 # Training at this share of its speed on dummy images is compute-bound: the rest is below the variation between runs.
 COMPUTE_BOUND = 0.95
 # Decoding threads are idle while their finished batches are not taken, so threads that are busy for a larger share of
-# their time than this are too slow. On shared machines threads may be less busy and still be at their limit: then they
-# are as fast (SIMILAR) as the reader alone, or training waits long for them.
+# their time than this are too slow. On shared machines threads are less busy at their limit, also in the reader alone.
 SATURATED = 0.75
-SIMILAR = 0.9
-# Waiting alone is weak evidence: part of it is hidden behind the network's work, and if the threads are idle for more
-# than half of their time, training waits for something else.
-WAITING, WORKING = 0.25, 0.5
-# If training is faster than the reader alone by this factor, the reader was measured under other conditions. A reader
-# alone that is faster than training by less than the second factor has no reserve.
+# Storage is the limit if threads spend at least this share of their busy time on reading; the second if bytes come from
+# the disk, because the system reads ahead while a thread decodes.
+READING_DOMINATES, READING_FROM_DISK = 0.5, 0.25
+# If training is faster than the reader alone by this factor, the data set was not in memory at first. A reader alone
+# that is faster than training by less than the second factor has no reserve.
 OTHER_CONDITIONS, RESERVE = 1.1, 1.2
-# Storage is the limit if threads spend at least this share of their busy time on reading.
-READING_DOMINATES = 0.5
-# The same if bytes come from the disk, because the system reads ahead while a thread decodes.
-READING_FROM_DISK = 0.25
 # Share of the cores used by other programs above which the figures are unreliable.
 DISTURBED = 0.1
 # Idle cores per rank that suffice for another thread.
@@ -85,48 +79,29 @@ def _judge(profile: Profile, files: SetFiles, costly: tuple[str, ...]) -> Verdic
     loss = max(0.0, 1 - profile.training.samples_per_second / profile.dummies.samples_per_second)
     if loss <= 1 - COMPUTE_BOUND:
         return _compute(profile, loss)
-    saturated = _saturated(profile)
-    reading = _reading_dominates(profile.training.tallies[profile.bottleneck])
-    if reading and (saturated or _waits_explain(profile, loss)):
+    tally, saturated = profile.training.tallies[profile.bottleneck], _saturated(profile)
+    from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
+    reading_dominates = tally.read_share >= (READING_FROM_DISK if from_disk else READING_DOMINATES)
+    if reading_dominates and (saturated or tally.wait_share >= loss / 2):
         return _storage(profile, loss, files)
-    if saturated and profile.idle_cores_of_rank(profile.training, profile.bottleneck) >= FREE_CORE:
-        return _threads(profile, loss)
-    if saturated or _takes_cores(profile, loss):
-        return _cores(profile, loss, costly, saturated)
+    if _idle_cores(profile) >= FREE_CORE:
+        return _threads(profile, loss) if saturated else _unclear(profile, loss)
+    place = profile.places[profile.bottleneck]
+    if saturated or profile.decoding_cores(profile.training, profile.bottleneck) >= loss * place.cores / 2:
+        return _cores(profile, loss, costly)
     return _unclear(profile, loss)
 
 
 def _saturated(profile: Profile) -> bool:
-    """Returns whether the decoding threads of the busiest rank are at their limit."""
+    """Returns whether the decoding threads of the busiest rank are at their limit, as they are in the reader alone."""
     rank = profile.bottleneck
-    alone, training = profile.reader.tallies[rank], profile.training.tallies[rank]
-    busy, busy_alone = profile.busy_share(profile.training, rank), profile.busy_share(profile.reader, rank)
-    return (
-        busy >= SATURATED
-        or SIMILAR * alone.speed <= training.speed <= OTHER_CONDITIONS * alone.speed
-        or 0 < SIMILAR * busy_alone <= busy
-        or (training.wait_share >= WAITING and busy >= WORKING)
-    )
+    return profile.busy_share(profile.training, rank) >= SATURATED * profile.busy_share(profile.reader, rank)
 
 
-def _reading_dominates(tally: Tally) -> bool:
-    from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
-    return tally.read_share >= (READING_FROM_DISK if from_disk else READING_DOMINATES)
-
-
-def _waits_explain(profile: Profile, loss: float) -> bool:
-    """Returns whether waiting for data is at least half of the loss."""
-    return profile.training.tallies[profile.bottleneck].wait_share >= loss / 2
-
-
-def _takes_cores(profile: Profile, loss: float) -> bool:
-    """Returns whether decoding takes cores from the network that account for at least half of the loss."""
-    training = profile.training
-    return any(
-        profile.idle_cores_of_rank(training, rank) < FREE_CORE
-        and profile.decoding_cores(training, rank) >= loss * place.cores / 2
-        for rank, place in enumerate(profile.places)
-    )
+def _idle_cores(profile: Profile) -> float:
+    """Returns the idle cores for each rank on the host of the busiest rank, in training on the data set."""
+    rank = profile.bottleneck
+    return profile.idle_cores(profile.training, rank) / len(profile.ranks_beside(rank))
 
 
 def _needed_threads(profile: Profile) -> int:
@@ -146,40 +121,34 @@ def _of_rank(profile: Profile) -> str:
 
 
 def _compute(profile: Profile, loss: float) -> Verdict:
-    need = profile.dummies.samples_per_second
     # All ranks wait for the slowest reader.
     alone = min(tally.speed for tally in profile.reader.tallies) * len(profile.places)
-    ratio = alone / need
-    hardware = "more GPUs" if profile.gpu else "more cores or a GPU"
-    text = f"Compute-bound: training on the data set runs at {percent(1 - loss)} of its speed on dummy images, "
+    ratio = alone / profile.dummies.samples_per_second
+    text = (
+        f"Compute-bound: training on the data set runs at {percent(1 - loss)} of its speed on dummy images. The reader "
+        f"alone runs at {ratio:.3g} times the speed that training needs: "
+    )
     if profile.training.samples_per_second > OTHER_CONDITIONS * alone:
         text += (
-            f"although the reader alone ran at {ratio:.1f} times the speed that training needs: the data set was not "
-            "in the page cache at first, but was during training. Reading is not a bottleneck while it stays there."
+            "the data set was not in the page cache at first, but was during training. Reading is not a bottleneck "
+            "while it stays there."
         )
     elif ratio < RESERVE:
-        text += (
-            f"but the reader alone runs at only {ratio:.2f} times the speed that training needs: with a faster network "
-            "reading would become the bottleneck."
-        )
+        text += "with a faster network reading would become the bottleneck."
     else:
-        text += (
-            f"and the reader alone runs at {ratio:.1f} times the speed that training needs. Faster reading would not "
-            f"help; a larger batch_size or {hardware} would."
-        )
+        hardware = "more GPUs" if profile.gpu else "more cores or a GPU"
+        text += f"faster reading would not help; a larger batch_size or {hardware} would."
     return Verdict("compute", text, [], loss)
 
 
 def _storage(profile: Profile, loss: float, files: SetFiles) -> Verdict:
     rank, gib, threads = profile.bottleneck, files.ram_disk_gib, None
-    tally = profile.training.tallies[rank]
-    disk = profile.training.disk_bytes_per_second or 0.0
-    from_disk = f", {disk / 1e6:.1f} MB/s from the disk" if disk >= 0.05e6 else ""
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
-        f"{_of_rank(profile)} spend {percent(tally.read_share)} of their time waiting for files{from_disk}. "
+        f"{_of_rank(profile)} spend {percent(profile.training.tallies[rank].read_share)} of their time waiting for "
+        "files. "
     )
-    if profile.idle_cores_of_rank(profile.training, rank) >= FREE_CORE:
+    if _idle_cores(profile) >= FREE_CORE:
         threads = _needed_threads(profile)
         text += (
             f"Try decode_threads={threads} (now {profile.places[rank].threads}): waiting uses no core, and more "
@@ -193,39 +162,33 @@ def _storage(profile: Profile, loss: float, files: SetFiles) -> Verdict:
             f". This needs {gib} GiB of memory, but only {profile.memory_available / GIB:.1f} GiB are free: add memory "
             "or use a local SSD instead"
         )
-    text += ":"
-    return Verdict("storage", text, ram_disk_lines(files), loss, threads)
+    return Verdict("storage", f"{text}:", ram_disk_lines(files), loss, threads)
 
 
 def _threads(profile: Profile, loss: float) -> Verdict:
-    rank = profile.bottleneck
-    now, needed = profile.places[rank].threads, _needed_threads(profile)
-    threads = min(needed, now + math.floor(profile.idle_cores_of_rank(profile.training, rank) + 1 - FREE_CORE))
-    busy, cores = profile.cores_busy(profile.training, rank)
+    now, needed = profile.places[profile.bottleneck].threads, _needed_threads(profile)
+    threads = min(needed, now + math.floor(_idle_cores(profile) + 1 - FREE_CORE))
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and decoding{_of_rank(profile)} is the bottleneck, "
-        f"while only {busy:.1f} of {cores} cores are busy. Set decode_threads={threads} (now {now})"
+        f"while only {busy_cores(profile, profile.training)} cores are busy. Set decode_threads={threads} (now {now})"
     )
     text += "." if needed <= threads else f": this uses all idle cores; {needed} would be needed."
     return Verdict("threads", text, [], loss, threads)
 
 
-def _cores(profile: Profile, loss: float, costly: tuple[str, ...], saturated: bool) -> Verdict:
+def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
+    rank = profile.bottleneck
     options = ["more cores"]
     if not profile.gpu:
         options.append("a GPU for the network")
-    if profile.ranks_of_host > 1:
+    if len(profile.ranks_beside(rank)) > 1:
         options.append("fewer ranks per host")
     if costly:
         options.append(f"less augmentation ({', '.join(costly)})")
-    if saturated:
-        text = f"I/O-bound: training loses {percent(loss)} to reading: decoding is too slow, and no core is idle"
-    else:
-        text = f"Too few cores: training loses {percent(loss)} to reading because decoding takes cores from the network"
-    busy, cores = profile.cores_busy(profile.training, profile.bottleneck if saturated else None)
-    text += (
-        f" ({busy:.1f} of {cores} cores busy, decode_threads={profile.threads} per rank). Possible improvements: "
-        f"{', '.join(options)}."
+    text = (
+        f"I/O-bound: training loses {percent(loss)} to reading: decoding and the network share too few cores "
+        f"({busy_cores(profile, profile.training)} busy, decode_threads={profile.places[rank].threads} per rank). "
+        f"Possible improvements: {', '.join(options)}."
     )
     return Verdict("cores", text, [], loss)
 
@@ -238,6 +201,12 @@ def _unclear(profile: Profile, loss: float) -> Verdict:
         "--profile-seconds 30."
     )
     return Verdict("unclear", text, [], loss)
+
+
+def busy_cores(profile: Profile, phase: Phase) -> str:
+    """Formats the busy cores and all cores of the host of the busiest rank."""
+    cores = profile.places[profile.bottleneck].cores
+    return f"{cores - profile.idle_cores(phase, profile.bottleneck):.1f} of {cores}"
 
 
 def percent(share: float) -> str:

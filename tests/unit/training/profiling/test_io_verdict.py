@@ -11,7 +11,7 @@ def test_compute_bound():
     verdict = judge(profile(tally(3000), tally(1000), [tally(980, busy=0.3)]), SET)
     assert (verdict.kind, verdict.lines) == ("compute", [])
     assert verdict.text.startswith("Compute-bound: training on the data set runs at 98 % of its speed on dummy images")
-    assert "3.0 times the speed that training needs" in verdict.text
+    assert "3 times the speed that training needs" in verdict.text
     assert "larger batch_size or more GPUs" in verdict.text
     assert verdict.loss == pytest.approx(0.02)
 
@@ -20,13 +20,13 @@ def test_compute_bound_only_while_the_set_stays_in_memory():
     cold = [tally(300, busy=1, reading=0.9), tally(3000, busy=1)]  # the slower one decides
     measured = profile(tally(3000), tally(1000), [tally(980, busy=0.3)] * 2)
     text = judge(measured._replace(reader=measured.reader._replace(tallies=tuple(cold))), SET).text
-    assert "the reader alone ran at 0.3 times the speed that training needs: the data set was not in the page" in text
+    assert "The reader alone runs at 0.3 times the speed that training needs: the data set was not in the page" in text
     assert "would not help" not in text
 
 
 def test_compute_bound_without_reserve():
     text = judge(profile(tally(1020, busy=1), tally(1000), [tally(960, busy=0.95)]), SET).text
-    assert "the reader alone runs at only 1.02 times the speed that training needs" in text
+    assert "1.02 times the speed that training needs: with a faster network reading would become" in text
     assert "would not help" not in text
 
 
@@ -39,7 +39,7 @@ def test_storage_is_the_bottleneck():
     verdict = judge(profile(tally(610), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.8, disk=10**7)]), SET)
     assert verdict.kind == "storage"
     assert "I/O-bound: training loses 40 % to reading" in verdict.text
-    assert "81 % of their time waiting for files, 1.0 MB/s from the disk" in verdict.text
+    assert "81 % of their time waiting for files" in verdict.text
     assert "train with data_root=/mnt/faces_in_memory" in verdict.text
     assert verdict.lines[0] == (
         "sudo mkdir -p /mnt/faces_in_memory && sudo mount -t tmpfs -o size=32G tmpfs /mnt/faces_in_memory"
@@ -136,25 +136,25 @@ def test_no_core_is_idle():
     training = [tally(750, waits=0.2, busy=0.95, cores=1.0)] * 2
     verdict = judge(profile(tally(800), tally(1000), training, cores=2, gpu=False), SET, ("color_jittering",))
     assert (verdict.kind, verdict.decode_threads) == ("cores", None)
-    assert verdict.text.startswith("I/O-bound: training loses 25 % to reading: decoding is too slow, and no core")
-    assert "2.0 of 2 cores busy, decode_threads=1 per rank" in verdict.text
+    assert verdict.text.startswith("I/O-bound: training loses 25 % to reading: decoding and the network share")
+    assert "2.0 of 2 busy, decode_threads=1 per rank" in verdict.text
     options = "more cores, a GPU for the network, fewer ranks per host, less augmentation (color_jittering)."
     assert verdict.text.endswith(options)
 
 
 def test_a_fast_reader_can_take_cores_from_the_network():
-    verdict = judge(profile(tally(4000), tally(1000), [tally(800, busy=0.2, cores=1.9)], cores=2), SET)
+    verdict = judge(profile(tally(4000, busy=1), tally(1000), [tally(800, busy=0.2, cores=1.9)], cores=2), SET)
     assert verdict.kind == "cores"
-    assert verdict.text.startswith("Too few cores: training loses 20 % to reading")
+    assert verdict.text.startswith("I/O-bound: training loses 20 % to reading")
     assert verdict.text.endswith("Possible improvements: more cores.")
 
 
 def test_mostly_idle_threads_do_not_take_cores():
-    verdict = judge(profile(tally(4000), tally(1000), [tally(800, busy=0.01, cores=1.9)], cores=2), SET)
+    verdict = judge(profile(tally(4000, busy=1), tally(1000), [tally(800, busy=0.01, cores=1.9)], cores=2), SET)
     assert verdict.kind == "unclear"
 
 
 def test_an_unexplained_loss():
-    verdict = judge(profile(tally(4000), tally(1000), [tally(900, busy=0.2, cores=1.5)]), SET)
+    verdict = judge(profile(tally(4000, busy=1), tally(1000), [tally(900, busy=0.2, cores=1.5)]), SET)
     assert verdict.kind == "unclear"
     assert "10 % slower" in verdict.text and "--profile-seconds 30" in verdict.text

@@ -1,0 +1,139 @@
+"""The least time of a step: sums by hand, what more work and better rates do, and the command."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from partial_fc.__main__ import main
+from partial_fc.planner import Case, plan
+from partial_fc.planner.roofline import Rates, least_times
+from paths import ROOT
+
+RATES = Rates(backbone_flops=1e12, layer_flops=1e8, memory_bandwidth=1e12, bus_bandwidth=1e5, network_bandwidth=1e6)
+COMMAND_CASE = Case(10_000_000, 64, ratio=0.1, network="r50", fp16=True)
+COMMAND = "plan --classes 10000000 --ranks 64 --ratio 0.1 --network r50 --fp16".split()
+
+
+def part(case, name, **rates):
+    """Seconds and limit of the part of a step whose name starts with `name`."""
+    times = least_times(plan(case), RATES._replace(**rates))
+    (time,) = [time for time in times if time.name.startswith(name)]
+    return pytest.approx(time.seconds), time.limit
+
+
+def seconds(case, rates=RATES):
+    return sum(time.seconds for time in least_times(plan(case), rates))
+
+
+def test_the_layer():
+    """G = 8, S = 50, E = 8: three products of 2 G S E, or 13 passes over G S logits and the bank's rows."""
+    case = Case(1000, ranks=2, batch=4, embedding=8, ratio=0.1)
+    assert part(case, "layer") == (3 * 2 * 8 * 50 * 8 / 1e8, "products")
+    # Rows are read once to be copied, 4 target rows; written; momentum read and written.
+    nbytes = 13 * 8 * 50 * 4 + (4 * 50 + 4) * 8 * 4
+    assert part(case, "layer", memory_bandwidth=1e6) == (nbytes / 1e6, "memory")
+    assert part(case._replace(trainer="torch"), "layer", memory_bandwidth=1e6) == ((nbytes + 2 * 1600) / 1e6, "memory")
+
+
+def test_logits_that_are_not_kept_take_a_fourth_product():
+    kept, recomputed = (Case(1000, 2, 4, 8, logits_cache_mb=cache) for cache in (256, 0))
+    assert part(kept, "layer") == (3 * 2 * 8 * 500 * 8 / 1e8, "products")
+    assert part(recomputed, "layer") == (4 * 2 * 8 * 500 * 8 / 1e8, "products")
+
+
+def test_the_backbone():
+    """Of r50, 6.296 G multiplications of convolutions and 512 x 25088 of the head an image, in three passes."""
+    case = Case(1000, batch=4, network="r50")
+    assert part(case, "backbone") == (3 * 2 * 4 * (6_296_485_888 + 512 * 25_088) / 1e12, "products")
+    # Parameters with statistics, gradients, momentum and activations are written and read.
+    parameters, activations = 43_590_848, 4 * (18_114_560 + 802_816)
+    nbytes = 2 * 4 * (3 * parameters + 37_120 + 1024 + activations)
+    assert part(case, "backbone", backbone_flops=math.inf) == (nbytes / 1e12, "memory")
+
+
+def test_collectives_take_their_bytes_and_the_backward_pass_hides_the_all_reduce():
+    """small at E = 8: 310,248 gradients, which two ranks send once."""
+    case = Case(1000, ranks=2, batch=4, embedding=8, network="small")
+    assert part(case, "all-gather of features") == (4 * (8 + 2) * 4 / 1e6, "network")
+    assert part(case, "all-gather of statistics") == (3 * 8 * 4 / 1e6, "network")
+    assert part(case, "reduce-scatter") == (4 * 8 * 4 / 1e6, "network")
+    backward = 2 * 2 * 4 * (10_801_920 + 8 * 2048) / 1e9
+    sent = 4 * (292_656 + 1184 + 8 * (2048 + 3)) / 1e6
+    assert part(case, "all-reduce", backbone_flops=1e9) == (sent - backward, "network")
+    names = [time.name for time in least_times(plan(case), RATES._replace(backbone_flops=1e8))]
+    assert not any(name.startswith("all-reduce") for name in names)
+
+
+@pytest.mark.parametrize("trainer", ["mxnet", "torch"])
+def test_a_bank_on_the_host_takes_time_on_the_bus_beyond_computing(trainer):
+    case = Case(1000, batch=4, embedding=8, bank="host", trainer=trainer)
+    layer = 3 * 2 * 4 * 1000 * 8 / 1e8
+    rows = (2 if trainer == "torch" else 1) * 1000 * 8 * 4  # of centers and, in PyTorch, momentum
+    assert part(case, "copies") == (rows / 1e5 - layer, "bus")
+
+
+def test_rates_that_are_not_given_set_no_limit():
+    case = Case(1000, 2, network="r50")
+    assert least_times(plan(case), Rates()) == []
+    assert {time.limit for time in least_times(plan(case), Rates(network_bandwidth=1e9))} == {"network"}
+
+
+def test_a_better_rate_never_makes_a_step_slower_and_more_work_never_makes_it_faster():
+    base = seconds(COMMAND_CASE)
+    for name, rate in RATES._asdict().items():
+        assert seconds(COMMAND_CASE, RATES._replace(**{name: 2 * rate})) <= base, name
+    for change in ({"classes": 20_000_000}, {"batch": 128}, {"ratio": 0.2}, {"network": "r100"}):
+        assert seconds(COMMAND_CASE._replace(**change)) > base, change
+
+
+def test_the_command_prints_all_parts_and_the_sum(capsys):
+    main(COMMAND)
+    assert "Least time" not in capsys.readouterr().out
+    rates = "--tflops 312 --layer-tflops 19.5 --memory-gbs 2000 --bus-gbs 32 --network-gbit 100"
+    main([*COMMAND, *rates.split()])
+    shown = capsys.readouterr().out.splitlines()
+    times = least_times(plan(COMMAND_CASE), Rates(312e12, 19.5e12, 2e12, 32e9, 12.5e9))
+    assert len(times) == 6
+    for time in times:
+        assert any(time.name in line and f"{1e3 * time.seconds:,.2f}" in line for line in shown), time
+    total = sum(time.seconds for time in times)
+    assert any(line.split() == ["total", f"{1e3 * total:,.2f}"] for line in shown)
+    assert f"At most {64 * 64 / total:,.0f} samples/s" in "\n".join(shown)
+
+
+def test_json_has_the_times_and_the_layer_has_the_rate_of_the_backbone(capsys):
+    main([*COMMAND, "--tflops", "20", "--json"])
+    read = json.loads(capsys.readouterr().out)
+    times = least_times(plan(COMMAND_CASE), Rates(20e12, 20e12))
+    assert read["times"] == [time._asdict() for time in times] and len(times) == 2
+    assert read["step_seconds"] == sum(time.seconds for time in times)
+    assert read["samples_per_second"] == 64 * 64 / read["step_seconds"]
+    main([*COMMAND, "--json"])
+    read = json.loads(capsys.readouterr().out)
+    assert (read["times"], read["step_seconds"], read["samples_per_second"]) == ([], None, None)
+
+
+def scale_table():
+    """The table of docs/scale.md: 64 images a rank, r = 0.1, 8 ranks a host; the bank is on the GPUs if it fits."""
+    rows = []
+    for classes in (10, 100, 1000):
+        for ranks in (8, 64, 512):
+            case = Case(classes * 10**6, ranks, ratio=0.1, network="r50", fp16=True, trainer="torch")
+            plans = {name: plan(case._replace(bank=bank)) for name, bank in (("GPU", "gpu"), ("host", "host"))}
+            bank = next((name for name, planned in plans.items() if planned.memory("device") <= 31 << 30), "none fits")
+            planned = plans.get(bank, plans["host"])
+            device, host = planned.memory("device") / 2**30, 8 * planned.memory("host") / 2**30
+            backbone, layer = (time.seconds for time in least_times(planned, Rates(1e12, 1e12)))
+            *of_layer, all_reduce = (move.out / 1e6 for move in planned.traffic if move.way == "network")
+            sent = f"{sum(of_layer):,.0f} + {all_reduce:,.0f}"
+            sizes = f"{device:,.1f} | {host:,.0f} | {backbone:,.1f} + {layer:,.1f} | {sent}"
+            rows.append(f"| {classes:,} M | {ranks} | {bank} | {sizes} |")
+    return rows
+
+
+def test_the_table_of_the_page_is_current():
+    rows = scale_table()
+    assert "\n".join(rows) in (ROOT / "docs" / "scale.md").read_text(), "\n".join(rows)
