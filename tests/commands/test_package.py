@@ -68,7 +68,7 @@ def test_every_command_of_the_wheel(python, wheel, training, faces, tmp_path):
     TinyModel().write(tmp_path / "model" / "backbone.onnx")
     environment = tmp_path / "environment"
     subprocess.run([python, "-m", "venv", environment], check=True, timeout=120)
-    installed = [environment / "bin" / "pip", "install", "--quiet", f"{wheel}[ijb]"]
+    installed = [environment / "bin" / "pip", "install", "--quiet", wheel]
     subprocess.run(installed, check=True, timeout=400, stderr=subprocess.DEVNULL)
 
     def run(*words, program="partial-fc", code=0):
