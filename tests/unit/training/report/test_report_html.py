@@ -255,11 +255,6 @@ def test_a_path_that_is_not_utf8_is_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_missing_folder_is_reported(tmp_path):
-    with pytest.raises(OSError, match="nowhere/report.html"):
-        write_page(str(tmp_path / "nowhere" / "report.html"), results())
-
-
 def test_summary_is_the_only_file(tmp_path):
     write_summary(str(tmp_path / "summary.json"), {"updates": 3, "verification": {"lfw": 0.99}})
     assert json.loads((tmp_path / "summary.json").read_text()) == {"updates": 3, "verification": {"lfw": 0.99}}
