@@ -81,8 +81,9 @@ def write_png(path: str, title: str, charts: Sequence[Chart]) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    with _figure("", figsize=(12, 4.2), layout="constrained") as figure:
+    with _figure("", figsize=(12, 4.2)) as figure:
         figure.suptitle(title)
+        figure.subplots_adjust(left=0.05, right=0.97, bottom=0.14, top=0.84, wspace=0.14)
         for axes, chart in zip(figure.subplots(1, max(len(charts), 1), squeeze=False)[0], charts):
             draw(axes, chart)
             axes.set_title(f"{chart.title}: {chart.y_name}", loc="left")
