@@ -77,17 +77,7 @@ def write_results(result: TrainingResult) -> None:
         OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
     """
     write_summary(os.path.join(result.folder, "summary.json"), summarize(result))
-    losses = [(point.num_update, point.loss) for point in result.losses]
-    accuracies = {
-        name: [(point.num_update, point.accuracy) for point in points] for name, points in result.history.items()
-    }
-    draw_curves(
-        os.path.join(result.folder, "curves.png"),
-        _title(result),
-        losses,
-        accuracies,
-        result.baselines.get("raw_pixels"),
-    )
+    draw_curves(os.path.join(result.folder, "curves.png"), _results(result))
     write_report(result)
 
 

@@ -21,7 +21,6 @@ from .process_pool import usable_cores
 
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
-EXTRAS = {"matplotlib": "ijb", "torch": "torch"}  # package -> extra of this distribution that installs it
 TORCH = ("torch", "partial_fc_torch")
 
 
@@ -64,9 +63,9 @@ def _how_to_install(name: str) -> str:
         if package in TORCH:
             return "run `bash setup-utils/install-torch.sh`, then .venv-torch/bin/partial-fc"
         return "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"
-    extra = EXTRAS.get(package)
-    whole = "install the package again, with all that it requires"
-    return f"install the package with its extra {extra}: pip install '<wheel or clone>[{extra}]'" if extra else whole
+    if package == "torch":
+        return "install the package with its extra torch: pip install '<wheel or clone>[torch]'"
+    return "install the package again, with all that it requires"
 
 
 def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:

@@ -43,7 +43,7 @@ addEventListener("load", () => {
     width: innerWidth, document: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight,
     paper: getComputedStyle(document.body).backgroundColor,
     images: Array.from(document.images, image => [image.naturalWidth, image.getBoundingClientRect().width]),
-    lines: Array.from(document.querySelectorAll("figure > svg path.line"), line),
+    lines: Array.from(document.querySelectorAll("figure > svg path[stroke-width='1.8']"), line),
   });
   top.document.body.append(out);
 });

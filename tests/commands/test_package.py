@@ -76,7 +76,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     TinyModel().write(tmp_path / "model" / "backbone.onnx")
     environment = tmp_path / "environment"
     subprocess.run([python, "-m", "venv", environment], check=True, timeout=120)
-    installed = [environment / "bin" / "pip", "install", "--quiet", f"{wheel}[ijb]"]
+    installed = [environment / "bin" / "pip", "install", "--quiet", wheel]
     subprocess.run(installed, check=True, timeout=400, stderr=subprocess.DEVNULL)
 
     def run(*words, program="partial-fc", code=0):

@@ -34,6 +34,7 @@ IN_A_PHONE = f"""<!doctype html><link rel="icon" href="data:,">
 <iframe src="report.html" width="{PHONE}" height="5000"></iframe>"""
 # Chromium requests time, accounts and updates from Google for any page; the proxy answers with errors.
 BROWSER_REQUESTS = re.compile(r"(https?://)?([\w-]+\.)*(google|googleapis|gvt1|gstatic)\.com[:/]")
+LOG_CHARTS = ("losses", "learning_rates", "speeds", "waiting")
 PURE = "rgb(255, 0, 255)"  # a color of some images and of nothing else on the page
 
 # Runs in the head of the page and writes its measurements into the document, which the browser prints.
@@ -172,7 +173,7 @@ def write(tmp_path):
 
 def with_script(page, script):
     """Returns the page with a script in its head; the policy is extended to allow only this script."""
-    nothing = html.escape("default-src 'none';")
+    nothing = "default-src 'none';"
     assert page.count(nothing) == 1
     opened = page.replace(nothing, f"{nothing} script-src 'unsafe-inline';")
     return opened.replace('<meta name="viewport"', script + '<meta name="viewport"', 1)
@@ -220,16 +221,9 @@ def test_a_page_is_complete_and_legible(show, write, phone, scheme, tmp_path):
     assert len(measured["images"]) == 4 * 6 * 2
     assert {natural for natural, _ in measured["images"]} == {112, 250}
     assert all(shown > 50 for _, shown in measured["images"])
-    assert set(measured["charts"]) == {"accuracy", "roc", "loss", "rate", "speed", "waiting"}
+    assert set(measured["charts"]) == {"accuracy", "roc", *LOG_CHARTS}
     drawn = [line["chart"] for line in measured["lines"]]
-    assert {chart: drawn.count(chart) for chart in drawn} == {
-        "accuracy": 4,
-        "roc": 4,
-        "loss": 1,
-        "rate": 1,
-        "speed": 1,
-        "waiting": 1,
-    }
+    assert {chart: drawn.count(chart) for chart in drawn} == {"accuracy": 4, "roc": 4, **dict.fromkeys(LOG_CHARTS, 1)}
     assert all(line["length"] > 100 for line in measured["lines"])
     looks = {(line["stroke"], line["dashes"]) for line in measured["lines"] if line["chart"] == "roc"}
     assert len(looks) == 4 and "none" not in {stroke for stroke, _ in looks}
@@ -255,7 +249,7 @@ def test_a_training_without_validation_sets(show, write):
     page = write(sets=[], missing=[], waiting=[(20, None)], settings={f"setting_{n}": n for n in range(60)})
     measured = measure(show, page, phone=True)
     check_legible(measured)
-    assert set(measured["charts"]) == {"loss", "rate", "speed"} and measured["images"] == []
+    assert set(measured["charts"]) == {"losses", "learning_rates", "speeds"} and measured["images"] == []
 
 
 INTRUDER = '<img src="http://elsewhere.test/x.png"><script>document.title = "run"</script>'

@@ -128,7 +128,6 @@ def test_the_version(capsys):
 @pytest.mark.parametrize(
     "package, installed, hint",
     [
-        ("matplotlib.pyplot", True, "install the package with its extra ijb: pip install '<wheel or clone>[ijb]'"),
         ("torch", True, "install the package with its extra torch: pip install '<wheel or clone>[torch]'"),
         ("cv2", True, "install the package again, with all that it requires"),
         ("cv2", False, "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"),

@@ -2,8 +2,7 @@
 
 from .content import HardPair, Results, SetResult, write_summary
 from .curves_json import CURVES, write_curves
-from .curves_png import draw_curves
-from .page import write_page
+from .page import draw_curves, write_page
 from .roc import hardest_pairs, roc_curve
 
 __all__ = [

@@ -15,11 +15,10 @@ import numpy as np
 
 from partial_fc.utils.atomic_io import replace_file
 
-from .charts import CURVE_CHARTS
 from .content import Results
 
 CURVES, SETTINGS = "curves.json", "settings.json"
-SERIES = tuple(curve.source for curve in CURVE_CHARTS)
+SERIES = ("losses", "learning_rates", "speeds", "waiting")
 FIGURES = {"updates", "ranks", "final_loss", "samples_per_second", "seconds", "versions"}  # of the summary
 
 

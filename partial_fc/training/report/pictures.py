@@ -5,45 +5,42 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from xml.etree.ElementTree import Element
 
 from partial_fc.utils.text import plural
 
 from .content import HardPair, SetResult
 from .formatting import finite, is_measured
-from .markup import Markup, join, tag
+from .markup import Content, tag
 
-MAX_PAIRS = 12  # of each kind and set
 MAX_BYTES = 8 << 20  # of all images of a page; those of the seven usual sets take about 1 MB
 
 
-def hardest(result: SetResult, max_bytes: int) -> Markup:
-    """Returns both kinds of pairs, worst first, with at most ``max_bytes`` of images; empty if there are none."""
-    kinds = [[pair for pair in result.hardest if pair.same == same] for same in (True, False)]
-    shown = [_limited(pairs[:MAX_PAIRS], max_bytes // 2) for pairs in kinds]
+def hardest(result: SetResult, max_bytes: int) -> Content:
+    """Returns both kinds of pairs, worst first, with at most ``max_bytes`` of images."""
+    same = _limited([pair for pair in result.hardest if pair.same], max_bytes // 2)
+    different = _limited([pair for pair in result.hardest if not pair.same], max_bytes // 2)
     threshold = finite(result.points[-1].threshold) if result.points else math.nan
-    heads = ("Same person", "judged different"), ("Different people", "judged the same")
-    groups = [_group(*head, pairs, threshold) for head, pairs in zip(heads, shown) if pairs]
-    if not groups:
-        return Markup()
-    same, different = map(len, shown)
-    counts = f"{plural(same, 'pair')} of the same person and {different} of different people, of {result.pairs:,}"
+    counts = f"{plural(len(same), 'pair')} of the same person and {len(different)} of different people"
     rule = f"; judged the same below {threshold:.3f}" if is_measured(threshold) else ""
-    return join(tag("p", counts, rule, ".", class_="soft"), tag("div", groups, class_="kinds"))
+    groups = [
+        _group("Same person", "judged different", same, threshold),
+        _group("Different people", "judged the same", different, threshold),
+    ]
+    return [tag("p", f"{counts}, of {result.pairs:,}{rule}.", class_="soft"), tag("div", groups, class_="kinds")]
 
 
 def _limited(pairs: Sequence[HardPair], max_bytes: int) -> list[HardPair]:
     """Returns the first pairs, with at most ``max_bytes`` of images."""
-    kept = []
-    for pair in pairs:
-        max_bytes -= len(pair.left) + len(pair.right)
-        if max_bytes < 0:
-            break
-        kept.append(pair)
-    return kept
+    sizes = accumulate(len(pair.left) + len(pair.right) for pair in pairs)
+    return [pair for pair, size in zip(pairs, sizes) if size <= max_bytes]
 
 
-def _group(who: str, judged: str, pairs: Sequence[HardPair], threshold: float) -> Markup:
+def _group(who: str, judged: str, pairs: Sequence[HardPair], threshold: float) -> Content:
     """Returns one kind of pairs: first those judged wrongly, then those closest to the threshold."""
+    if not pairs:
+        return ()
     if math.isnan(threshold):
         return tag("div", tag("h4", who), _list(pairs))
     wrong = [pair for pair in pairs if (pair.distance < threshold) != pair.same]
@@ -54,32 +51,17 @@ def _group(who: str, judged: str, pairs: Sequence[HardPair], threshold: float) -
     return tag("div", parts)
 
 
-def _list(pairs: Sequence[HardPair]) -> Markup:
+def _list(pairs: Sequence[HardPair]) -> Element:
     return tag("ul", [_thumbnails(pair) for pair in pairs], class_="pairs")
 
 
-def _thumbnails(pair: HardPair) -> Markup:
-    images = [
-        _image(data, f"pair {pair.number}, {side}") for data, side in ((pair.left, "left"), (pair.right, "right"))
-    ]
+def _thumbnails(pair: HardPair) -> Element:
+    images = [_image(pair.left, f"pair {pair.number}, left"), _image(pair.right, f"pair {pair.number}, right")]
     caption = tag("span", tag("b", f"{pair.distance:.3f}"), f" pair {pair.number:,}", class_="caption")
     return tag("li", tag("span", images, class_="images"), caption)
 
 
-def _image(data: bytes, alt: str) -> Markup:
-    kind = mime_type(data)
-    if kind is None:
-        return tag("span", "unknown format", class_="no-image")
-    encoded = base64.b64encode(data).decode("ascii")
-    return tag("img", src=f"data:{kind};base64,{encoded}", alt=alt, width=112, height=112)
-
-
-def mime_type(data: bytes) -> str | None:
-    """Returns the MIME type of an encoded image by its first bytes; None if it is not a JPEG, PNG or WebP."""
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return None
+def _image(data: bytes, alt: str) -> Element:
+    # Browsers recognize the format of an image by its content, whatever the address says.
+    source = f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
+    return tag("img", src=source, alt=alt, width=112, height=112)

@@ -1,23 +1,47 @@
-"""Style sheet of the page for light and dark mode, wide and narrow screens, and print.
+"""Style sheet of the pages for light and dark mode, wide and narrow screens, and print.
 
 The eight line colors have a contrast of at least 3 to both backgrounds. Those with the same dash pattern also differ in
 lightness, for color-blind readers and gray printers.
 """
 
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --paper: #fcfcfa; --ink: #1c2126; --soft: #59616a; --rule: #dcded8; --notice: #8a3b00; --shade: #f1f2ed;
-  --s0: #00559a; --s1: #d1570a; --s2: #1f9e78; --s3: #5b2a86;
-  --s4: #a87900; --s5: #3593c0; --s6: #c23a7c; --s7: #2c2f33;
+COLORS = {  # name -> (light, dark)
+    "paper": ("#fcfcfa", "#14171a"),
+    "ink": ("#1c2126", "#e4e6e3"),
+    "soft": ("#59616a", "#a0a8af"),
+    "rule": ("#dcded8", "#343a3f"),
+    "notice": ("#8a3b00", "#f0a66b"),
+    "shade": ("#f1f2ed", "#1d2125"),
+    "line-0": ("#00559a", "#4b9be8"),
+    "line-1": ("#d1570a", "#f08a3c"),
+    "line-2": ("#1f9e78", "#86e5c2"),
+    "line-3": ("#5b2a86", "#b79af2"),
+    "line-4": ("#a87900", "#e8c547"),
+    "line-5": ("#3593c0", "#8fd8f5"),
+    "line-6": ("#c23a7c", "#f07fb0"),
+    "line-7": ("#2c2f33", "#f4f4f0"),
 }
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --paper: #14171a; --ink: #e4e6e3; --soft: #a0a8af; --rule: #343a3f; --notice: #f0a66b; --shade: #1d2125;
-    --s0: #4b9be8; --s1: #f08a3c; --s2: #86e5c2; --s3: #b79af2;
-    --s4: #e8c547; --s5: #8fd8f5; --s6: #f07fb0; --s7: #f4f4f0;
-  }
-}
+PAPER, SOFT, RULE = (COLORS[name][0] for name in ("paper", "soft", "rule"))
+LINES = [light for name, (light, _) in COLORS.items() if name.startswith("line-")]
+
+
+def _variables(mode: int) -> str:
+    return " ".join(f"--{name}: {colors[mode]};" for name, colors in COLORS.items())
+
+
+# The charts are drawn in the light colors; these rules replace them by the variables, which depend on the mode.
+_CHARTS = "\n".join(
+    f"svg [{attribute}='{light}'] {{ {attribute}: var(--{name}); }}"
+    for name, (light, _) in COLORS.items()
+    for attribute in ("stroke", "fill")
+)
+
+STYLE = (
+    f"""
+:root {{ color-scheme: light dark; {_variables(0)} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {_variables(1)} }} }}
+{_CHARTS}
+"""
+    + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
 body {
@@ -36,7 +60,7 @@ section { margin-top: 2.75rem; }
 .lead { margin-top: 0.5rem; max-width: 46rem; color: var(--soft); }
 .none { color: var(--soft); }
 nav { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin-top: 1rem; font-size: 0.9rem; }
-a { color: var(--s0); text-underline-offset: 0.2em; }
+a { color: var(--line-0); text-underline-offset: 0.2em; }
 .notices { margin-top: 1.5rem; padding: 0.75rem 1rem; background: var(--shade); color: var(--notice); }
 
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(14.5rem, 1fr)); gap: 2rem 2.5rem; }
@@ -65,17 +89,8 @@ dd { text-align: right; font-size: 0.9rem; }
 .chart > svg { display: block; width: 100%; height: auto; overflow: visible; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; font-size: 0.875rem; }
 .swatch { width: 1.6rem; height: 0.62rem; margin-right: 0.4rem; }
-svg text { fill: var(--soft); font-size: 11.5px; }
-svg .mark text { font-size: 11px; paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }
-.grid, .axis { stroke: var(--rule); stroke-width: 1; }
-.axis { stroke: var(--soft); }
-.mark line { stroke: var(--soft); stroke-dasharray: 2 3; }
-.line { fill: none; stroke: var(--c); stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }
-.line.pale { stroke-width: 1; opacity: 0.4; }
-.dot { fill: var(--c); stroke: var(--paper); stroke-width: 1; }
-.c0 { --c: var(--s0); } .c1 { --c: var(--s1); } .c2 { --c: var(--s2); } .c3 { --c: var(--s3); }
-.c4 { --c: var(--s4); } .c5 { --c: var(--s5); } .c6 { --c: var(--s6); } .c7 { --c: var(--s7); }
-.line.d1 { stroke-dasharray: 7 4; } .line.d2 { stroke-dasharray: 1.5 4; }
+svg text { font-size: 11.5px; paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }
+svg path { stroke-linejoin: round; }
 
 #pairs h3 { margin-top: 1.5rem; }
 .kinds { gap: 1.5rem 3rem; margin-top: 0.75rem; }
@@ -85,7 +100,6 @@ svg .mark text { font-size: 11px; paint-order: stroke; stroke: var(--paper); str
 .images { display: flex; gap: 2px; }
 .images > * { flex: 1; min-width: 0; width: 50%; height: auto; aspect-ratio: 1; object-fit: cover; }
 .images > * { background: var(--shade); }
-.no-image { display: grid; place-items: center; font-size: 0.75rem; text-align: center; color: var(--soft); }
 .caption { display: block; margin-top: 0.2rem; }
 .caption b { color: var(--ink); font-weight: 600; }
 
@@ -101,7 +115,7 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--rule);
   body { padding: 1.5rem 1rem 2rem; }
   h1 { font-size: 1.5rem; }
   .cards { gap: 1.5rem; }
-  svg text, svg .mark text { font-size: 13px; }
+  svg text { font-size: 13px; }
 }
 @media print {
   :root { color-scheme: light; --paper: #fff; }
@@ -111,3 +125,4 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--rule);
   .wide { overflow: visible; }
 }
 """
+)

@@ -1,115 +1,121 @@
-"""Charts: lines at the right positions, gaps for unmeasured values, descriptions for screen readers."""
+"""Charts: lines at the right positions, gaps for unmeasured values, ticks, descriptions for screen readers."""
 
 import math
 import re
-import xml.etree.ElementTree as ET
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.report import Results, SetResult, roc_curve
-from partial_fc.training.report.charts import charts
-from partial_fc.training.report.scales import linear
-from partial_fc.training.report.svg import (
-    COLORS,
-    COLORS_PER_DASH,
-    DASHES,
-    MAX_POINTS,
-    Chart,
-    Mark,
-    Series,
-    draw,
-    figure,
-    look,
-)
+from partial_fc.training.report import Results, SetResult, draw_curves, roc_curve
+from partial_fc.training.report.charts import Chart, Line, training_charts
+from partial_fc.training.report.drawing import LINE_WIDTH, look, means, svg
 
 
-def a_chart(*lines, marks=()):
-    x, y = linear([0, 4], 0, 4), linear([0, 10], 0, 10)
-    return Chart("loss", "Loss & more", "from 1 to 2", "update", "loss", x, y, lines, marks)
+def a_chart(y, x=None, **more):
+    y = np.array(y, float)
+    line = Line("a <line>", np.arange(len(y), dtype=float) if x is None else np.array(x, float), y, 0)
+    return Chart("loss", "Loss & more", "cross-entropy", [line], **more)
 
 
-def line(y, **more):
-    return Series("loss", np.arange(len(y), dtype=float), np.array(y, float), **more)
+def paths(drawn):
+    """Returns the commands of the lines."""
+    return [path.get("d") for path in drawn.iter("path") if path.get("stroke-width") == str(LINE_WIDTH)]
 
 
-def parsed(chart):
-    """Returns the chart parsed by a strict XML parser."""
-    return ET.fromstring(draw(chart))
+def points(path):
+    """Returns the points (N, 2) of a path."""
+    return np.array(re.findall(r"[ML] ([\d.]+) ([\d.]+)", path), float)
 
 
-def points_of(path):
-    """Returns (x, y) of the commands M, L, H and V of a path, and the number of its parts."""
-    points, position = [], [0.0, 0.0]
-    for command, numbers in re.findall(r"([MLHVh])([\d. -]*)", path):
-        values = [float(number) for number in numbers.split()]
-        if command in "ML":
-            position = values
-        elif command in "HV":
-            position = [values[0], position[1]] if command == "H" else [position[0], values[0]]
-        if command != "h":
-            points.append(tuple(position))
-    return points, path.count("M")
-
-
-def tick_places(svg, horizontal):
-    """Returns the positions of the ticks of an axis by label."""
-    texts = [text for text in svg.iter("text") if text.get("class") is None]
-    chosen = [text for text in texts if (text.get("text-anchor") == "middle") == horizontal]
-    return {text.text: float(text.get("x")) if horizontal else float(text.get("y")) - 4 for text in chosen}
+def ticks(drawn, anchor):
+    """Returns the ticks of an axis: label -> position along the axis; ``middle`` is the x axis, ``end`` the y axis."""
+    texts = [text for text in drawn.iter("text") if text.get("text-anchor") == anchor and text.text != "update"]
+    return {text.text: float(text.get("x" if anchor == "middle" else "y")) for text in texts}
 
 
 def test_points_of_a_line_match_the_ticks():
-    svg = parsed(a_chart(line([0, 10, 5, 2.5, 0])))
-    points, parts = points_of(svg.find(".//path[@class='line c0 d0']").get("d"))
-    across, down = tick_places(svg, True), tick_places(svg, False)
-    expected_x = [across[text] for text in "01234"]
-    expected_y = [down[text] for text in ("0.0", "10.0", "5.0", "2.5", "0.0")]
-    np.testing.assert_allclose(points, np.stack([expected_x, expected_y], axis=1), atol=0.11)
-    assert parts == 1 and down["10.0"] < down["0.0"]
+    drawn = svg(a_chart([0, 10, 5, 2.5, 0]))
+    (path,) = paths(drawn)
+    across, down = ticks(drawn, "middle"), ticks(drawn, "end")
+    x, y = points(path).T
+    np.testing.assert_allclose(x, [across[text] for text in "01234"], atol=0.11)
+    slope, offset = np.polyfit([0, 10, 5, 2.5, 0], y, 1)
+    np.testing.assert_allclose(y, slope * np.array([0, 10, 5, 2.5, 0]) + offset, atol=0.11)
+    assert slope < 0
+    # Texts stand below the height of their tick, all by the same amount.
+    below = [position - (slope * float(text) + offset) for text, position in down.items()]
+    assert len(down) == 6 and 0 < min(below) and max(below) - min(below) < 0.3 and max(below) < 6
 
 
-def test_a_gap_interrupts_the_line_and_a_point_between_gaps_is_a_dot():
-    svg = parsed(a_chart(line([1, math.nan, 5, math.inf, 2])))
-    path = svg.find(".//path[@class='line c0 d0']").get("d")
-    assert points_of(path)[1] == 3 and path.count("h0") == 3
-    assert "nan" not in path and "inf" not in path
-    assert len(svg.findall(".//circle")) == 3
+def test_a_gap_interrupts_the_line():
+    drawn = svg(a_chart([1, 2, math.nan, 5, 6]))
+    (path,) = paths(drawn)
+    assert path.count("M") == 2 and "nan" not in path
+    assert [title.text for title in drawn.iter("title")] == [
+        f"a <line>: {y} at {x}" for x, y in ((0, 1), (1, 2), (3, 5), (4, 6))
+    ]
 
 
-def test_steps_go_across_before_they_go_up():
-    svg = parsed(a_chart(line([0, 5, 10], steps=True)))
-    points, _ = points_of(svg.find(".//path[@class='line c0 d0']").get("d"))
-    for (x, y), (x_next, y_next) in zip(points, points[1:]):
-        assert (x == x_next) != (y == y_next)
-    assert points[0][0] < points[1][0] and points[0][1] == points[1][1]
+def test_a_point_between_two_gaps_is_a_dot():
+    drawn = svg(a_chart([math.nan, 5, math.nan, *range(40)]))
+    assert [title.text for title in drawn.iter("title")] == ["a <line>: 5 at 1"]
 
 
-def test_descriptions_for_screen_readers():
-    svg = parsed(a_chart(line([0, 10]), marks=[Mark(6.5, "raw <pixels>"), Mark(2, "here", upright=True)]))
-    named = [svg.find(f".//*[@id='{key}']").text for key in svg.get("aria-labelledby").split()]
-    assert named == ["Loss & more", "from 1 to 2"] and svg.get("role") == "img"
-    assert {"raw <pixels>", "here", "update", "loss"} <= {text.text for text in svg.iter("text")}
-    assert [title.text for title in svg.findall(".//g/title")] == ["loss: 0 at 0", "loss: 10 at 1"]
+def test_the_chart_is_text_in_attributes_of_the_page():
+    drawn = svg(a_chart([0, 10], marks={"raw <pixels>": 6.5}))
+    assert drawn.get("aria-label").startswith("Loss & more, cross-entropy: a <line>: 0 at update 0, 10 at update 1;")
+    assert {"raw <pixels>", "update", "cross-entropy"} <= {text.text for text in drawn.iter("text")}
+    for element in drawn.iter():
+        assert not {"style", "transform"} & set(element.keys()) and "}" not in "".join([element.tag, *element.keys()])
+    assert ElementTree.tostring(drawn) == ElementTree.tostring(svg(a_chart([0, 10], marks={"raw <pixels>": 6.5})))
 
 
-def test_a_long_noisy_line_is_thinned_and_has_its_mean():
-    noise = np.random.default_rng(0).uniform(0, 10, 30000)
+@pytest.mark.parametrize(
+    "values, top, expected",
+    [
+        ([1, 49.2], math.inf, ["0", "10", "20", "30", "40", "50"]),
+        ([98, 99.83], 100, ["98.0", "98.5", "99.0", "99.5", "100.0"]),
+        ([61.2, 98.5], 100, ["60", "70", "80", "90", "100"]),
+        ([-0.3, 0.7], math.inf, ["-0.50", "-0.25", "0.00", "0.25", "0.50", "0.75"]),
+        ([12000, 14500], math.inf, ["12,000", "12,500", "13,000", "13,500", "14,000", "14,500"]),
+        ([2e-9, 9e-9], math.inf, ["0", "2e-09", "4e-09", "6e-09", "8e-09", "1e-08"]),
+    ],
+)
+def test_ticks_are_round(values, top, expected):
+    assert list(ticks(svg(a_chart(values, top=top)), "end")) == expected
+
+
+@pytest.mark.parametrize("value", [100.0, 0.0, 7.25, 1e-30, -3e29])
+def test_a_flat_curve_has_an_axis(value):
+    assert len(ticks(svg(a_chart([value, value], top=max(value, 100))), "end")) >= 2
+
+
+def test_a_long_noisy_line_keeps_its_extremes_and_has_its_mean():
+    noise = np.random.default_rng(0).uniform(0, 9, 30000)
     noise[12345] = 10.0
-    long = Series("loss", np.linspace(0, 4, 30000), noise)
-    html = figure(a_chart(long))
-    pale, mean = (points_of(path)[0] for path in re.findall(r'<path class="line[^"]*" d="([^"]+)"', html))
-    assert 300 < len(pale) <= MAX_POINTS and len(mean) == 100
-    highest = tick_places(parsed(a_chart(long)), False)["10.0"]
-    assert min(y for _, y in pale) == pytest.approx(highest, abs=0.11)
-    assert "Pale: all values" in html and "Pale" not in figure(a_chart(line([1, 2])))
+    drawn = svg(a_chart(noise, x=20 * np.arange(1, 30001)))
+    (pale,) = (path.get("d") for path in drawn.iter("path") if path.get("stroke-opacity") == "0.4")
+    (mean,) = paths(drawn)
+    assert min(points(pale)[:, 1]) == pytest.approx(26, abs=0.6)  # the upper end of the axis
+    assert len(points(mean)) == 100 and len(ElementTree.tostring(drawn)) < 60_000
+
+
+@pytest.mark.parametrize("count", [1, 40, 5000])
+def test_means_of_the_hundredths(count):
+    rng = np.random.default_rng(3)
+    x, y = np.cumsum(rng.uniform(0.1, 5, count)), rng.normal(size=count)
+    y[count // 2 :: 7] = np.nan
+    hundredths = [min(int(100 * value / max(x[-1], 1)), 99) for value in x]
+    parts = [[i for i in range(count) if hundredths[i] == part and math.isfinite(y[i])] for part in range(100)]
+    x_mean, y_mean = means(x, y)
+    np.testing.assert_allclose(x_mean, [sum(x[i] for i in part) / len(part) for part in parts if part])
+    np.testing.assert_allclose(y_mean, [sum(y[i] for i in part) / len(part) for part in parts if part], atol=1e-12)
 
 
 def test_looks_differ():
-    assert len({look(number) for number in range(COLORS * DASHES)}) == COLORS * DASHES
-    dashes = [look(number).split()[1] for number in range(COLORS)]
-    assert max(dashes.count(dash) for dash in dashes) <= COLORS_PER_DASH
+    assert len({look(number) for number in range(24)}) == 24
 
 
 def results(**changes):
@@ -118,10 +124,10 @@ def results(**changes):
     return empty._replace(**changes)
 
 
-NO_ROC = (np.zeros(0), np.zeros(0))
+ROC = roc_curve(np.array([1.0, 2, 4, 3, 5]), np.array([True, True, True, False, False]))
 
 
-def a_set(name="lfw", points=(), roc=NO_ROC):
+def a_set(name="lfw", points=(), roc=ROC):
     return SetResult(name, list(points), roc, [], 20)
 
 
@@ -130,44 +136,51 @@ def point(update, accuracy):
 
 
 def test_only_what_was_measured_is_drawn():
-    assert charts(results()) == []
-    assert charts(results(losses=[(20, None), (40, math.nan)], sets=[a_set(points=[point(20, math.nan)])])) == []
-    drawn = charts(results(losses=[(20, 3.0)], waiting=[(20, None), (40, 0.25)], sets=[a_set(points=[point(9, 0.5)])]))
-    assert [chart.key for chart in drawn] == ["accuracy", "loss", "waiting"]
+    assert training_charts(results()) == []
+    unmeasured = results(losses=[(20, None), (40, math.nan)], sets=[a_set(points=[point(20, math.nan)])])
+    assert [chart.key for chart in training_charts(unmeasured)] == ["roc"]
+    drawn = training_charts(results(losses=[(20, 3.0)], waiting=[(20, None), (40, 0.25)]))
+    assert [chart.key for chart in drawn] == ["losses", "waiting"]
+    np.testing.assert_array_equal(drawn[1].lines[0].y, [math.nan, 25])
 
 
 def test_description_of_a_chart():
     losses = [(20, 50.0), (40, 4.25), (60, None), (80, 5.5)]
-    sets = [a_set(points=[point(40, 0.75), point(80, 0.9967), point(90, 0.99)])]
-    accuracy, loss = charts(results(losses=losses, sets=sets))
-    assert (
-        loss.description == "cross-entropy: 50.0000 at update 20, 5.5000 at update 80; lowest 4.2500, highest 50.0000."
-    )
-    assert accuracy.description == "lfw: first 75.00 %, last 99.00 %, best 99.67 %."
+    (loss,) = training_charts(results(losses=losses))
+    expected = "Loss, cross-entropy: Loss: 50 at update 20, 5.5 at update 80; lowest 4.25, highest 50."
+    assert loss.description() == expected
 
 
 def test_the_roc_begins_at_far_zero():
-    """Same at 1, 2, 4; different at 3, 5: TAR 2/3 at FAR 0, all at FAR 1/2."""
-    roc = roc_curve(np.array([1.0, 2, 4, 3, 5]), np.array([True, True, True, False, False]))
-    (chart,) = charts(results(sets=[a_set(roc=roc), a_set("empty")]))
-    (curve,) = chart.series
-    np.testing.assert_allclose(curve.x, [0, 0.5, 0.5, 1])
-    np.testing.assert_allclose(curve.y, [200 / 3, 200 / 3, 100, 100])
-    assert chart.x.log and chart.x.low == 0.25 and curve.steps
-    assert chart.description == "lfw: TAR 66.67 % at FAR 0."
+    """Same at 1, 2, 4; different at 3, 5: TAR 2/3 at FAR 0, all at FAR 1/2; the log axis begins at 1/4."""
+    (chart,) = training_charts(results(sets=[a_set()]))
+    assert chart.description().endswith("lfw: TAR 66.67 % at FAR 0.")
+    drawn = svg(chart)
+    (path,) = paths(drawn)
+    (x0, y0), (x1, y1), (x2, y2), _ = dict.fromkeys(map(tuple, points(path)))
+    assert (y0, x1) == (y1, x2) and x0 < x1 and y2 < y1  # a step goes across, then up
+    one = ticks(drawn, "middle")["1"]
+    assert x1 == pytest.approx((x0 + one) / 2, abs=0.11)
 
 
 def test_a_set_has_one_look_in_every_chart():
-    roc = roc_curve(np.array([1.0, 2, 3]), np.array([True, False, False]))
-    sets = [a_set("a", [point(9, 0.5)]), a_set("b", roc=roc), a_set("c", [point(9, 0.6)], roc)]
-    accuracy, curve = charts(results(sets=sets))
-    assert [(series.name, series.look) for series in accuracy.series] == [("a", 0), ("c", 2)]
-    assert [(series.name, series.look) for series in curve.series] == [("b", 1), ("c", 2)]
-    assert accuracy.title != curve.title and 'class="legend"' in figure(curve)
+    sets = [a_set("a", [point(9, 0.5)]), a_set("b"), a_set("c", [point(9, 0.6)])]
+    accuracy, roc = training_charts(results(sets=sets))
+    assert [(line.name, line.look) for line in accuracy.lines] == [("a", 0), ("c", 2)]
+    assert [(line.name, line.look) for line in roc.lines] == [("a", 0), ("b", 1), ("c", 2)]
 
 
 def test_the_baseline_is_drawn_with_the_accuracy():
     sets = [a_set(points=[point(9, 0.95)])]
-    (chart,) = charts(results(summary={"baselines": {"raw_pixels": 0.61, "untrained": 0.5}}, sets=sets))
-    assert [(mark.value, mark.text) for mark in chart.marks] == [(61.0, "raw pixels")]
-    assert chart.y.low <= 61 and chart.y.high <= 100
+    accuracy, _ = training_charts(results(summary={"baselines": {"raw_pixels": 0.61, "untrained": 0.5}}, sets=sets))
+    assert accuracy.marks == {"raw pixels": 61.0}
+    assert min(map(float, ticks(svg(accuracy), "end").keys() - {"raw pixels"})) <= 60
+
+
+def test_curves_are_a_png(tmp_path):
+    path = tmp_path / "curves.png"
+    sets = [a_set("$a_set_$", [point(9, 0.5)]), a_set("b$", [point(9, 0.6)])]
+    draw_curves(str(path), results(title="$no formula_", losses=[(20, 5.0), (40, 3.0)], sets=sets))
+    assert path.read_bytes().startswith(b"\x89PNG")
+    draw_curves(str(path), results())  # debug mode has no accuracy
+    assert path.read_bytes().startswith(b"\x89PNG")

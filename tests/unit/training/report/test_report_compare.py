@@ -67,8 +67,8 @@ def test_the_page(runs, capsys):
     for title in ("Accuracy on lfw", "Loss", "Learning rate", "Speed"):
         assert f"<h3>{title}</h3>" in page
     assert "Waiting for data" not in page  # not measured
-    assert "one: 9.0000 at update 20, 2.5000 at update 40" in page
-    assert "two: 9.0000 at update 20, 1.2500 at update 40" in page
+    assert "one: 9 at update 20, 2.5 at update 40" in page
+    assert "two: 9 at update 20, 1.25 at update 40" in page
 
 
 def test_an_existing_page_is_kept_without_force(runs, capsys):

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import math
 import re
 from html.parser import HTMLParser
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 
 from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.report import HardPair, Results, SetResult, formatting, roc_curve, write_page
-from partial_fc.training.report.markup import VOID, Markup, join, tag
+from partial_fc.training.report import HardPair, Results, SetResult, formatting, roc_curve, write_page, write_summary
 from partial_fc.training.report.page import render
-from partial_fc.training.report.pictures import MAX_BYTES, MAX_PAIRS, mime_type
+from partial_fc.training.report.pictures import MAX_BYTES
 
-JPEG, PNG, WEBP = b"\xff\xd8\xff\xe0 jpeg", b"\x89PNG\r\n\x1a\n png", b"RIFF\x00\x00\x00\x00WEBPVP8 webp"
+JPEG, PNG = b"\xff\xd8\xff\xe0 jpeg", b"\x89PNG\r\n\x1a\n png"
+VOID = {"meta", "link", "img"}
 NASTY = "</style><script>alert(1)</script>\"'&amp; <b>"
 
 
@@ -31,11 +32,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, name, attributes):
         self.elements.append((name, dict(attributes)))
-        self.open.append(name)
-
-    def handle_startendtag(self, name, attributes):
-        assert name in VOID
-        self.elements.append((name, dict(attributes)))
+        if name not in VOID:
+            self.open.append(name)
 
     def handle_endtag(self, name):
         assert self.open.pop() == name
@@ -103,9 +101,8 @@ def test_all_figures_are_on_the_page():
         "mxnet 1.9.1",
     ):
         assert text in page.text
-    assert [svg["id"] for svg in page.all("svg") if "id" in svg] == [
-        *("accuracy", "roc", "loss", "rate", "speed", "waiting")
-    ]
+    drawn = [svg["id"] for svg in page.all("svg") if "id" in svg]
+    assert drawn == ["accuracy", "roc", "losses", "learning_rates", "speeds", "waiting"]
 
 
 def test_problems_of_the_training_precede_its_figures():
@@ -137,7 +134,7 @@ def test_external_text_is_escaped():
 
 
 def test_the_page_makes_no_requests():
-    hardest = [pair(3, True, 2.0), pair(4, False, 0.5, WEBP)]
+    hardest = [pair(3, True, 2.0), pair(4, False, 0.5)]
     text = render(results(sets=[a_set(hardest=hardest)]))
     page = Page(text)
     assert len(page.all("img")) == 4
@@ -158,10 +155,9 @@ def test_ids_are_unique_and_links_have_targets():
     page = Page(render(results(sets=[a_set(), a_set("cfp_fp")])))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    named = " ".join(svg["aria-labelledby"] for svg in page.all("svg") if "id" in svg).split()
-    targets = [link["href"][1:] for link in page.all("a")]
-    assert len(named) == 12 and len(targets) == 5
-    assert set(named + targets) <= set(ids)
+    targets = [shape["href"][1:] for name in ("a", "use") for shape in page.all(name)]
+    assert len(targets) == 5 + 2 * 2  # links to sections, and the dots of two verifications of each set
+    assert set(targets) <= set(ids)
 
 
 def test_unmeasured_figures_are_marked():
@@ -238,15 +234,10 @@ def test_only_wrong_pairs_are_shown_as_wrong():
     assert "2 pairs of the same person and 2 of different people, of 6,000; judged the same below 1.200." in text
 
 
-def test_the_page_stays_small_with_many_and_large_pairs():
-    many = [pair(number, number % 2 == 0, 1.0) for number in range(500)]
-    page = Page(render(results(sets=[a_set(hardest=many)])))
-    assert len(page.all("img")) == 2 * 2 * MAX_PAIRS
-    huge = [pair(number, number % 2 == 0, 1.0, JPEG + bytes(400_000)) for number in range(500)]
+def test_the_page_stays_small_with_large_pairs():
+    huge = [pair(number, number % 2 == 0, 1.0, JPEG + bytes(400_000)) for number in range(50)]
     text = render(results(sets=[a_set(f"set{number}", hardest=huge) for number in range(7)]))
-    shown = len(Page(text).all("img"))
-    assert 14 <= shown < 7 * 4 * MAX_PAIRS and len(text) < 1.34 * MAX_BYTES + 500_000
-    assert " of different people" in text and re.search(r">1 pairs\b", text) is None
+    assert 14 <= len(Page(text).all("img")) < 7 * 100 and len(text) < 1.34 * MAX_BYTES + 500_000
 
 
 def test_the_page_stays_small_after_a_long_training():
@@ -257,26 +248,6 @@ def test_the_page_stays_small_after_a_long_training():
     assert "lfw, the last 100 of 3,000 verifications" in Page(text).text
 
 
-@pytest.mark.parametrize(
-    "data, kind",
-    [
-        (JPEG, "image/jpeg"),
-        (PNG, "image/png"),
-        (WEBP, "image/webp"),
-        (b"RIFF\x00\x00\x00\x00WAVE", None),
-        (b"GIF89a", None),
-        (b"", None),
-    ],
-)
-def test_mime_types(data, kind):
-    assert mime_type(data) == kind
-
-
-def test_an_image_of_an_unknown_format_has_a_placeholder():
-    page = Page(render(results(sets=[a_set(hardest=[pair(1, True, 2.0, left=b"BM bitmap")])])))
-    assert len(page.all("img")) == 1 and "unknown format" in page.text
-
-
 def test_a_path_that_is_not_utf8_is_written(tmp_path):
     odd = b"/data/f\xe9".decode("utf-8", "surrogateescape")
     write_page(str(tmp_path / "report.html"), results(settings={"rec": odd}))
@@ -284,12 +255,7 @@ def test_a_path_that_is_not_utf8_is_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_missing_folder_is_reported(tmp_path):
-    with pytest.raises(OSError, match="nowhere/report.html"):
-        write_page(str(tmp_path / "nowhere" / "report.html"), results())
-
-
-def test_everything_but_markup_is_escaped():
-    assert join("a<", Markup("<b>"), ["&", [Markup("</b>")]]) == "a&lt;<b>&amp;</b>"
-    assert tag("p", 'x"', class_='a"b', aria_label="<") == '<p class="a&quot;b" aria-label="&lt;">x&quot;</p>'
-    assert tag("img", src="data:,") == '<img src="data:,"/>'
+def test_summary_is_the_only_file(tmp_path):
+    write_summary(str(tmp_path / "summary.json"), {"updates": 3, "verification": {"lfw": 0.99}})
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"updates": 3, "verification": {"lfw": 0.99}}
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
