@@ -1,8 +1,8 @@
 """Checks whether hosts can train together, and prints what is wrong with each and how to fix it.
 
 Arguments after -- are those of the training: they name its data set and output folder. The check logs in to the hosts
-by ssh, also for PyTorch, whose trainer does not need that. It changes nothing on any host and takes at most 25 s. Exit
-codes: 0; 1: a check failed; 2: invalid arguments.
+by ssh, also for PyTorch, whose trainer does not need that. It changes nothing on any host and takes at most half a
+minute. Exit codes: 0; 1: a check failed; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def make_request(training: Training | None, software: Software) -> Iterator[dict
     training = training or Training([], [], "")
     token = f"pfc-{secrets.token_hex(8)}"
     folder = Path(CLONE, training.shared)
-    folder = next(path for path in (folder, *folder.parents) if path.is_dir())  # training creates the others
+    folder = next(path for path in (folder, *folder.parents) if os.path.isdir(path))  # training creates the others
     marker = folder / f".{token}"
     with contextlib.suppress(OSError):
         if training.shared:

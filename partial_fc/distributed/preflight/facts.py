@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+ROUTES = "/proc/net/route"
 LIFE = 25  # seconds
 CONNECT = 3  # seconds to connect to another host, and for its answer
 # Folders and files of the clone, and packages, that must be the same on all hosts.
@@ -72,12 +73,12 @@ def gpus() -> int:
     return len(re.findall(rb"^GPU \d", listed, re.M))  # its indented lines are parts of a GPU
 
 
-def network(address: str, routes: str = "/proc/net/route") -> str:
+def network(address: str) -> str:
     """The network of this host that one of its IPv4 addresses is in; empty for none, and for the loopback."""
     if not address or ipaddress.ip_address(address).is_loopback:
         return ""
     found = ipaddress.ip_network("0.0.0.0/0")
-    for line in Path(routes).read_text().splitlines()[1:]:
+    for line in Path(ROUTES).read_text().splitlines()[1:]:
         target, gateway, mask = (int(line.split()[place], 16) for place in (1, 2, 7))  # as bytes of this processor
         connected = ipaddress.ip_network((struct.pack("=I", target), bin(mask).count("1")))
         if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > found.prefixlen:

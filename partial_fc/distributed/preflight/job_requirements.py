@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+READ_TIMEOUT = 8  # seconds to read the settings
+
 
 class Software(NamedTuple):
     """A trainer on a host.
@@ -43,7 +45,7 @@ class Training(NamedTuple):
     shared: str
 
 
-def read(clone: str, software: Software, arguments: Sequence[str], seconds: float = 8) -> Training | None:
+def read(clone: str, software: Software, arguments: Sequence[str]) -> Training | None:
     """Derives the requirements from the arguments of a training, by its program with ``--print-config``.
 
     Returns:
@@ -57,9 +59,9 @@ def read(clone: str, software: Software, arguments: Sequence[str], seconds: floa
         return None
     command = [python, os.path.join(clone, software.program), *arguments, "--print-config"]
     try:
-        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=READ_TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"reading the settings takes more than {seconds} s: is {clone} on a slow disk?") from None
+        raise ValueError(f"reading the settings takes more than {READ_TIMEOUT} s: is {clone} on a slow disk?") from None
     if done.returncode:
         _, error, message = done.stderr.strip().partition("error: ")
         raise ValueError(message if error else done.stderr.strip())  # the latter of a config.py with a syntax error

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from partial_fc.distributed.interfaces import source_address
+
 from . import facts
 from .hostfile import Host
 from .row import Row
@@ -54,7 +56,13 @@ class Probe:
 
     def find(self) -> None:
         """Find out whether the host is this machine: mpirun does not use ssh for that."""
-        self.local = is_local(self.host.name)
+        name = self.host.name
+        try:
+            addresses = [entry[4][0] for entry in socket.getaddrinfo(name, None, socket.AF_INET)]
+        except OSError:
+            addresses = []  # ssh may know the host by another name
+        own = [address for address in addresses if address.startswith("127.") or source_address(address) == address]
+        self.local = bool(own) or name in ("localhost", socket.gethostname())
 
     def query(self, request: Mapping[str, Any]) -> None:
         """Get the facts of the host."""
@@ -130,27 +138,6 @@ class Probe:
 def _ssh(name: str, *options: str) -> list[str]:
     """The ssh command to a host, with the arguments that the user gives to mpirun's."""
     return ["ssh", *options, *shlex.split(os.environ.get("OMPI_MCA_plm_rsh_args", "")), name]
-
-
-def is_local(name: str) -> bool:
-    """Whether a name or address belongs to this machine."""
-    if name in ("localhost", socket.gethostname()):
-        return True
-    try:
-        addresses = [entry[4][0] for entry in socket.getaddrinfo(name, None, socket.AF_INET)]
-    except OSError:
-        return False  # ssh may know the host by another name
-    return any(address.startswith("127.") or source_address(address) == address for address in addresses)
-
-
-def source_address(address: str) -> str:
-    """The address of this machine on the route to another one, without sending anything; empty without a route."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stream:
-            stream.connect((address, 9))
-            return stream.getsockname()[0]
-    except OSError:
-        return ""
 
 
 def in_parallel(work: Callable[[Probe], None], probes: Iterable[Probe], seconds: float) -> None:

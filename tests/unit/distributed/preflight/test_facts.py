@@ -29,9 +29,10 @@ eth0\t0000A8C0\t0100000A\t0003\t0\t0\t0\t0000FFFF\t0\t0\t0
         ("", ""),
     ],
 )
-def test_network_of_an_address(tmp_path, address, network):
+def test_network_of_an_address(tmp_path, monkeypatch, address, network):
     (tmp_path / "route").write_text(ROUTES)
-    assert facts.network(address, str(tmp_path / "route")) == network
+    monkeypatch.setattr(facts, "ROUTES", tmp_path / "route")
+    assert facts.network(address) == network
 
 
 def test_digests_are_of_the_code_alone(tmp_path):
