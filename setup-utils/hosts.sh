@@ -5,10 +5,11 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # used by run.sh
 
-# check_hosts ARGUMENTS: checks the user's hosts; sets PFC_NETWORKS and PFC_USABLE, name:slots of those without errors.
+# check_hosts ARGUMENTS: checks the user's hosts; sets PFC_NETWORKS, and of those without errors PFC_USABLE (name:slots) and
+# PFC_RANKS, the sum of their slots.
 check_hosts() {
     local result code=0
-    PFC_NETWORKS='' PFC_USABLE=''
+    PFC_NETWORKS='' PFC_USABLE='' PFC_RANKS=0
     result=$(mktemp)
     PYTHONPATH=$PFC_ROOT "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check.py" "${named[@]}" \
         --for-run "$result" -- "$@" || code=$?
@@ -16,13 +17,6 @@ check_hosts() {
     . "$result"
     rm -f "$result"
     return "$code"
-}
-
-# slots_of LIST: the sum of the slots of a:2,b:2.
-slots_of() {
-    local total=0 host
-    for host in ${1//,/ }; do total=$((total + ${host##*:})); done
-    printf '%s' "$total"
 }
 
 # Exits with 2 if a host has errors.
@@ -51,7 +45,7 @@ choose_hosts() {
         case $code in 0) ;; 130) exit 130 ;; *) exit 2 ;; esac
         hosts=(-host "$PFC_USABLE")    # also for a hostfile of horovodrun, whose format differs
         networks=${INTERFACE:-$PFC_NETWORKS}
-        NP=${NP:-$(slots_of "$PFC_USABLE")}
+        NP=${NP:-$PFC_RANKS}
     elif [ -z "${NP:-}" ]; then
         printf 'run.sh: CHECK_HOSTS=0 needs the number of ranks: NP=16\n' >&2
         exit 2
@@ -88,11 +82,10 @@ choose_hosts_again() {
 
 # use_remaining_hosts: selects the hosts without errors, if they are at least MIN_HOSTS.
 use_remaining_hosts() {
-    local remaining ranks
+    local remaining
     read -r -a remaining <<<"${PFC_USABLE//,/ }"
     if [ -z "${MIN_HOSTS:-}" ] || [ "${#remaining[@]}" -eq 0 ] || [ "${#remaining[@]}" -lt "$MIN_HOSTS" ]; then return 1; fi
-    ranks=$(slots_of "$PFC_USABLE")
-    hosts=(-host "$PFC_USABLE") NP=$((ranks < all_ranks ? ranks : all_ranks)) reduced=1
+    hosts=(-host "$PFC_USABLE") NP=$((PFC_RANKS < all_ranks ? PFC_RANKS : all_ranks)) reduced=1
     printf 'run.sh: continuing with NP=%s on %s\n' "$NP" "$PFC_USABLE" >&2
 }
 

@@ -61,16 +61,21 @@ def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
     which may be a bridge of containers. If the name of ``host`` has no address, or one of the loopback interface,
     the choice is left to them.
     """
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing, but selects the route
-            source = probe.getsockname()[0]
-    except OSError:
-        return
+    source = source_address(host)
     for name, addresses in addresses_in([]).items():
         if source in addresses:
             environment.setdefault("GLOO_SOCKET_IFNAME", name)
             environment.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
+
+
+def source_address(host: str) -> str:
+    """Returns the IPv4 address of this host on the route to another one; "" without a route."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stream:
+            stream.connect((host, 9))  # sends nothing, but selects the route
+            return stream.getsockname()[0]
+    except OSError:
+        return ""
 
 
 def _interfaces() -> dict[str, list[str]]:

@@ -14,10 +14,7 @@ _CACHE = ("active_file", "inactive_file")
 
 
 def free_memory(root: str | Path = "/") -> int:
-    """Bytes that programs can still allocate without swapping, of the machine or of the container if that has less.
-
-    preflight/facts.py measures the same by itself, as it runs on hosts without a clone.
-    """
+    """Bytes that programs can still allocate without swapping, of the machine or of the container if that has less."""
     root = Path(root)
     free = 1024 * _table(root / "proc/meminfo")["MemAvailable"]
     for limit, usage, statistics in _CONTAINERS:

@@ -73,7 +73,7 @@ def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings
         rest, _ = group.communicate(timeout=30)
     output = "".join(lines)
     assert f"error: nothing received from host hostc (rank 2) for {SILENCE} s at update" in output
-    assert "[bad]" in output and "no answer" in output
+    assert re.search(r"\[bad\] +ssh +.*(No route to host|timed out|no answer)", output)
     assert "run.sh: continuing with NP=2 on hosta:1,hostb:1" in output
     assert "-np 2 -host hosta:1,hostb:1" in output
     assert group.returncode == 75, rest
@@ -153,7 +153,7 @@ def test_a_restart_waits_for_a_host_that_is_away_unless_ctrl_c_ends_it(hosts, se
         os.kill(own_process(settings[1], "run.sh"), 2)
         rest, _ = group.communicate(timeout=30)
     output = "".join(lines)
-    assert "Connection to hostb closed by remote host" in output and "no sshd at hostb" in output
+    assert "Connection to hostb closed by remote host" in output and "port 22: Connection refused" in output
     assert group.returncode == 130, output + rest
 
 
@@ -174,7 +174,7 @@ def test_run_sh_refuses_a_host_that_it_cannot_use(hosts, settings, tmp_path):
     os.remove(hosts.folder / "hostb" / "ssh" / "authorized_keys")
     code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2")
     assert code == 2
-    assert "ssh-copy-id -i" in output and "root@hostb" in output
+    assert "ssh-copy-id hostb" in output and "root@hostb: Permission denied" in output
     assert "mpirun" not in output and not (tmp_path / "models").exists()
 
 

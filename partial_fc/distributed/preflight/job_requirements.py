@@ -1,4 +1,4 @@
-"""What a training requires of a host: the files of its data set and the folder of its outputs."""
+"""What a trainer and a training require of a host: an environment, the files of the data set, the output folder."""
 
 from __future__ import annotations
 
@@ -8,30 +8,44 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .software import Software
+READ_TIMEOUT = 8  # seconds to read the settings
+
+
+class Software(NamedTuple):
+    """A trainer on a host.
+
+    Attributes:
+        venv: Folder of its environment in the clone.
+        install: Script in setup-utils that makes the environment.
+        program: Of a rank.
+    """
+
+    venv: str
+    install: str
+    program: str
+
+
+TRAINERS = {
+    "mxnet": Software(".venv", "install.sh", "train_memory.py"),
+    "torch": Software(".venv-torch", "install-torch.sh", "train.py"),
+}
 
 
 class Training(NamedTuple):
     """The requirements of a training.
 
     Attributes:
-        name: Name of the data set.
-        needed: Files without which it does not start; none with dummy images.
+        needed: Files without which it does not start; none if it draws its images itself.
         beside: Files that may be missing, but must be the same on all hosts.
-        drawn: Whether each host draws these files itself if they are missing.
-        models: Folder of the outputs.
-        checkpoints: Whether it refuses to start where the hosts do not share that folder.
+        shared: Folder that all hosts must share, for checkpoints; "" for none.
     """
 
-    name: str
     needed: Sequence[str]
     beside: Sequence[str]
-    drawn: bool
-    models: str
-    checkpoints: bool
+    shared: str
 
 
-def read(clone: str, software: Software, arguments: Sequence[str], seconds: float = 8) -> Training | None:
+def read(clone: str, software: Software, arguments: Sequence[str]) -> Training | None:
     """Derives the requirements from the arguments of a training, by its program with ``--print-config``.
 
     Returns:
@@ -45,11 +59,12 @@ def read(clone: str, software: Software, arguments: Sequence[str], seconds: floa
         return None
     command = [python, os.path.join(clone, software.program), *arguments, "--print-config"]
     try:
-        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=READ_TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"reading the settings takes more than {seconds} s: is {clone} on a slow disk?") from None
+        raise ValueError(f"reading the settings takes more than {READ_TIMEOUT} s: is {clone} on a slow disk?") from None
     if done.returncode:
-        raise ValueError(_message(done.stderr.strip().splitlines()))
+        _, error, message = done.stderr.strip().partition("error: ")
+        raise ValueError(message if error else done.stderr.strip())  # the latter of a config.py with a syntax error
     return requirements(json.loads(done.stdout)) if done.stdout.startswith("{") else None
 
 
@@ -57,20 +72,9 @@ def requirements(settings: Mapping[str, Any]) -> Training:
     """The requirements of a training with these settings."""
     rec = settings["rec"] or os.path.join(settings["data_root"], settings["data_name"], "train.rec")
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
-    files = not settings["debug"]
+    drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
     return Training(
-        name=settings["dataset"],
-        needed=[rec, f"{os.path.splitext(rec)[0]}.idx"] if files else [],
-        beside=[os.path.join(os.path.dirname(rec), name) for name in names] if files else [],
-        drawn=settings["dataset"] == "demo" and not settings["rec"],
-        models=settings["output"] or settings["models_root"],
-        checkpoints=bool(settings["checkpoint_every"]),
+        needed=[] if drawn else [rec, f"{os.path.splitext(rec)[0]}.idx"],
+        beside=[] if drawn else [os.path.join(os.path.dirname(rec), name) for name in names],
+        shared=settings["checkpoint_every"] and (settings["output"] or settings["models_root"]) or "",
     )
-
-
-def _message(lines: Sequence[str]) -> str:
-    """The error of the program, or that of a config.py with a syntax error, with its place."""
-    if lines[-1].startswith("error: "):
-        return lines[-1][len("error: ") :]
-    places = [line.strip() for line in lines if line.lstrip().startswith("File ")]
-    return f"{lines[-1]} ({places[-1]})" if places else lines[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -14,114 +13,117 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from . import facts, ssh, ssh_errors
+from partial_fc.distributed.interfaces import source_address
+
+from . import facts
 from .hostfile import Host
 from .row import Row
 
-SOURCE = facts.__file__
+# facts.py is the first line of the input. -I: no module of the user's, or of the folder in which it starts.
+RUN_INPUT = "import json; exec(json.loads(input()))"
 
 
-class RemoteProbe:
+class Probe:
     """What is known of one host; it grows while the host is probed.
 
     Attributes:
         host: Name and slots.
-        local: Whether it is this machine. Only one probe of it runs, from ``query_local``; others stop at once.
-        call: How ssh connects to the host; None before that is known, and for this machine.
+        local: Whether it is this machine.
         facts: The answer of facts.py; empty until it arrives.
         error: The row that explains why there are no facts.
-        seconds: Seconds until the facts arrived.
-        clock_offset: Seconds by which the host's clock is ahead.
-        clock_error: Seconds by which ``clock_offset`` may be wrong.
         targets: Name -> (address, port) of the hosts that it has to connect to.
         connections: Name -> why it could not connect to that host; empty if it could.
     """
 
-    def __init__(self, host: Host):
-        self.host = host
-        self.local = False
-        self.call: ssh.Call | None = None
+    def __init__(self, host: Host, local: bool = False):
+        self.host, self.local = host, local
         self.facts: dict[str, Any] = {}
         self.error: Row | None = None
-        self.seconds = self.clock_offset = self.clock_error = 0.0
         self.targets: Mapping[str, tuple[str, int]] = {}
         self.connections: dict[str, str] = {}
         self._process: subprocess.Popen | None = None
         self._stderr: Any = tempfile.TemporaryFile("w+", errors="replace")
         self._token = ""
-        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """The address at which the host accepted the ssh connection; its name, if sshd hides it."""
+        return self.facts["address"] or self.host.name
+
+    def find(self) -> None:
+        """Find out whether the host is this machine: mpirun does not use ssh for that."""
+        name = self.host.name
+        try:
+            addresses = [entry[4][0] for entry in socket.getaddrinfo(name, None, socket.AF_INET)]
+        except OSError:
+            addresses = []  # ssh may know the host by another name
+        own = [address for address in addresses if address.startswith("127.") or source_address(address) == address]
+        self.local = bool(own) or name in ("localhost", socket.gethostname())
 
     def query(self, request: Mapping[str, Any]) -> None:
-        """Get the facts of a host through ssh; ``error`` explains a failure."""
-        start = time.monotonic()
-        self.local = is_local(self.host.name)
-        if self.local or self._closed:  # closed: the name server answered too late
-            return
+        """Get the facts of the host."""
+        self._token = request["token"]
         try:
-            self.call = ssh.look_up(self.host.name, os.environ)
-        except ValueError as error:
-            self.error = Row("bad", "ssh", *ssh_errors.explain_configuration(str(error)))
-        except FileNotFoundError:
-            self.error = Row("bad", "ssh", "this machine has no ssh client", "apt-get install openssh-client")
-        except (OSError, subprocess.TimeoutExpired) as error:
-            self.error = Row("bad", "ssh", f"ssh does not start: {error}", f"run it by hand: ssh {self.host.name} true")
-        else:
-            self._start(ssh.command_line(self.call, shlex.join(["sh", "-c", _script(request)])), request)
-        self.seconds = time.monotonic() - start
-
-    def query_local(self, request: Mapping[str, Any]) -> None:
-        """Get the facts of this machine, without ssh."""
-        self.local = True
-        self._start([sys.executable, "-IS", SOURCE, _encode(request)], request)
+            self._process = subprocess.Popen(
+                self._command(request["venv"]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # a group of its own, so that ssh's helper processes end with it
+            )
+        except OSError as error:  # there is no ssh
+            print(error, file=self._stderr)
+            return
+        self._send(Path(facts.__file__).read_text())
+        self._send(request)
+        self.facts = self._read() or {}
 
     def try_connections(self, targets: Mapping[str, tuple[str, int]]) -> None:
-        """Measure the clock offset, and let the host connect to others.
-
-        Args:
-            targets: Name -> (address, port).
-        """
-        assert self._process is not None and self._process.stdin is not None
+        """Let the host connect to others: name -> (address, port)."""
         self.targets = targets
-        asked = time.time()
-        with contextlib.suppress(OSError):  # it has exited since; then there is no answer either
-            self._process.stdin.write(json.dumps(targets) + "\n")
-            self._process.stdin.flush()
-        clock = self._read()
-        if clock is None:
-            return
-        answered = time.time()
-        self.clock_offset, self.clock_error = clock - (asked + answered) / 2, (answered - asked) / 2
+        self._send(targets)
         self.connections = self._read() or {}
 
-    def close(self) -> None:
-        """End what still runs; a host that has not answered so far gets an ``error``."""
-        self._closed = True
-        process = self._process
-        if process is not None:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if not self.facts and self.error is None:
-            self.error = self._timeout_row()
+    def give_up(self, seconds: float) -> None:
+        """Stop waiting for facts after these seconds; ``error`` tells why there are none."""
+        exited = self._process is None or self._process.poll() is not None
+        self._stderr.seek(0)
+        lines = [line.strip() for line in self._stderr if line.strip()]
+        found = "; ".join([*([] if exited else [f"no answer in {seconds} s"]), *lines[-1:]]) or "no message"
+        if any(line.startswith("reading the fact") for line in lines):
+            self.error = Row("bad", "facts", found, "is a file server down there, or a permission missing?")
+        else:
+            login = f"{shlex.join(_ssh(self.host.name))} true   must end at once, without a question or a message"
+            key = f"a key: ssh-copy-id {self.host.name}; a port or user: ~/.ssh/config"
+            self.error = Row("bad", "ssh", found, f"{login} ({key})")
 
-    def _start(self, command: Sequence[str], request: Mapping[str, Any]) -> None:
-        self._token = request["token"]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=self._stderr,
-            text=True,
-            errors="replace",
-            env=ssh.in_english(os.environ),
-            start_new_session=True,  # a group of its own, so that ssh's helper processes end with it
-        )
-        self._accept(self._read(), request["clone"])
+    def close(self) -> None:
+        """End what still runs."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _command(self, venv: str) -> list[str]:
+        if self.local:
+            return [sys.executable, "-IS", "-c", RUN_INPUT]
+        python = shlex.quote(f"{venv}/bin/python")
+        script = f"p={python}; test -x $p || p=python3; exec $p -IS -c {shlex.quote(RUN_INPUT)}"
+        # No one is there to answer a prompt. -4: MPI, Gloo in Horovod and the heartbeat use IPv4, so its route counts.
+        options = ("-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
+        return [*_ssh(self.host.name, *options), shlex.join(["sh", "-c", script])]
+
+    def _send(self, content: object) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has exited; then there is no answer either
+            self._process.stdin.write(json.dumps(content) + "\n")
+            self._process.stdin.flush()
 
     def _read(self) -> Any:
         """The next answer, past whatever a shell's start-up files print; None at the end."""
@@ -132,63 +134,39 @@ class RemoteProbe:
                 return json.loads(content)
         return None
 
-    def _accept(self, answer: Any, clone: str) -> None:
-        if isinstance(answer, dict):
-            self.facts = answer
-        elif answer is not None:
-            found = f"no Python 3.10 or newer, neither in {clone}/.venv nor on the PATH"
-            self.error = Row("bad", "Python", found, "install python3 and python3-venv there")
-        elif self._process is not None and self._process.wait() != -signal.SIGKILL:  # not ended by close()
-            self.error = self._failure_row()
 
-    def _failure_row(self) -> Row:
-        if self.call is None:
-            return Row("bad", "facts", f"this machine does not answer: {ssh_errors.last_message(self._log())}")
-        return Row("bad", "ssh", *ssh_errors.explain(self._log(), self.call))
-
-    def _timeout_row(self) -> Row:
-        if self.local:
-            return Row("bad", "facts", "this machine does not answer in time")
-        if self.call is None:
-            return Row("bad", "ssh", *ssh_errors.name_server_timeout(self.host.name))
-        return Row("bad", "ssh", *ssh_errors.explain_timeout(self._log(), self.call))
-
-    def _log(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read()
+def _ssh(name: str, *options: str) -> list[str]:
+    """The ssh command to a host, with the arguments that the user gives to mpirun's."""
+    return ["ssh", *options, *shlex.split(os.environ.get("OMPI_MCA_plm_rsh_args", "")), name]
 
 
-def is_local(name: str) -> bool:
-    """Whether a name or address belongs to this machine; mpirun does not use ssh for it."""
-    if name in ("localhost", socket.gethostname()):
-        return True
-    try:
-        addresses = {entry[4][0] for entry in socket.getaddrinfo(name, None)}
-    except OSError:
-        return False  # ssh may know the host by another name
-    return bool(addresses & {address for _, address, _ in facts.interfaces()})
-
-
-def run_in_threads(work: Callable[[RemoteProbe], None], probes: Iterable[RemoteProbe], deadline: float) -> None:
-    """Run some work for each probe in its own thread; threads that miss the deadline are left behind."""
+def in_parallel(work: Callable[[Probe], None], probes: Iterable[Probe], seconds: float) -> None:
+    """Run some work for each probe in its own thread; threads that take longer are left behind."""
+    end = time.monotonic() + seconds
     threads = [threading.Thread(target=work, args=(probe,), daemon=True) for probe in probes]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0, deadline - time.monotonic()))
+        thread.join(max(0, end - time.monotonic()))
 
 
-def _encode(request: Mapping[str, Any]) -> str:
-    return base64.b64encode(json.dumps(request).encode()).decode()
+def networks(probes: Sequence[Probe]) -> list[str]:
+    """The networks, each once, of both ends of the ssh connections from this machine."""
+    found = []
+    for probe in probes:
+        if probe.facts and not probe.local:
+            found += [probe.facts["network"], facts.network(source_address(probe.address))]
+    return [network for network in dict.fromkeys(found) if network]
 
 
-def _script(request: Mapping[str, Any]) -> str:
-    """One line of sh that contains facts.py and runs it, with the Python of the clone or of the host."""
-    with open(SOURCE, "rb") as stream:
-        program = base64.b64encode(zlib.compress(stream.read(), 9)).decode()
-    python = shlex.quote(os.path.join(request["clone"], ".venv", "bin", "python"))
-    loader = '"import base64, sys, zlib; exec(zlib.decompress(base64.b64decode(sys.argv.pop())))"'
-    recent = '"import sys; sys.exit(sys.version_info < (3, 10))"'
-    answer = f"exec $p -IS -c {loader} {_encode(request)} {program}"
-    none = f"echo {request['token']} 0"
-    return f"p={python}; test -x $p || p=python3; if $p -c {recent} 2>/dev/null; then {answer}; else {none}; fi"
+def try_connections(probes: Sequence[Probe], seconds: float) -> None:
+    """Let every host, this one included, connect to every other at the address that ssh uses."""
+    answered = [probe for probe in probes if isinstance(probe.facts.get("port"), int)]
+
+    def connect(caller: Probe) -> None:
+        others = [probe for probe in answered if probe is not caller]
+        addresses = [source_address(caller.address) if probe.local else probe.address for probe in others]
+        pairs = zip(others, addresses)
+        caller.try_connections({probe.host.name: (address, probe.facts["port"]) for probe, address in pairs})
+
+    in_parallel(connect, answered, seconds)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MARKS = {"ok": "[ok]", "warn": "[warn]", "bad": "[bad]"}
-
 
 class Row(NamedTuple):
     """The result of one check.
@@ -24,16 +22,12 @@ class Row(NamedTuple):
     fix: str = ""
 
 
-def format_row(row: Row) -> list[str]:
-    """The lines of a row; the fix has its own line."""
-    fix = [f"{'':20} -> {row.fix}"] if row.fix else []
-    return [f"{MARKS[row.mark]:7} {row.what:12} {row.found}", *fix]
-
-
 def print_rows(rows: Iterable[Row]) -> None:
-    """Print the rows to the standard output."""
+    """Print the rows to the standard output; the fix has its own line."""
     for row in rows:
-        print(*format_row(row), sep="\n")
+        print(f"{f'[{row.mark}]':7} {row.what:12} {row.found}")
+        if row.fix:
+            print(f"{'':20} -> {row.fix}")
 
 
 def failed_checks(rows: Iterable[Row]) -> list[str]:

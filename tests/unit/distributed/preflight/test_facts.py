@@ -1,8 +1,6 @@
 """The facts that a host reports, collected on this machine."""
 
 import hashlib
-import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -10,117 +8,78 @@ import sys
 import pytest
 
 from partial_fc.distributed.preflight import facts
-from partial_fc.utils.memory import free_memory
 from paths import ROOT
 
-
-def test_addresses_equal_those_of_ip():
-    if not shutil.which("ip"):
-        pytest.skip("the program ip is not installed")
-    done = subprocess.run(["ip", "-j", "addr"], capture_output=True, text=True, check=True)
-    expected = {
-        (link["ifname"], entry["local"], entry["prefixlen"])
-        for link in json.loads(done.stdout)
-        for entry in link.get("addr_info", [])
-    }
-    assert set(facts.interfaces()) == expected
+ROUTES = """\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth0\t0000000A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
+eth1\t0002000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+eth0\t0000A8C0\t0100000A\t0003\t0\t0\t0\t0000FFFF\t0\t0\t0
+"""
 
 
-def test_gpu_names_of_nvidia_smi():
-    output = [
-        "GPU 0: NVIDIA A100 (UUID: GPU-1)",
-        "  MIG 1g.5gb Device 0: (UUID: MIG-1)",
-        "GPU 1: Tesla V100 (UUID: GPU-2)",
-    ]
-    assert facts.gpu_names("\n".join(output)) == ["NVIDIA A100", "Tesla V100"]
-    assert facts.gpu_names("No devices found.\n") == []
-
-
-@pytest.mark.parametrize("length", [0, 1, 3 << 20, 10**9])
-def test_parts_of_a_file_to_read(length):
-    pieces = facts.pieces(length)
-    assert pieces[0][0] == 0 and sum(pieces[-1]) == length
-    assert all(0 <= offset and offset + count <= length for offset, count in pieces)
-    assert sum(count for _, count in pieces) == min(length, 3 << 20)
-
-
-def test_samples_of_different_files_differ(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.write_bytes(bytes(9 << 20))
-    assert facts.sample(str(first))["size"] == 9 << 20
-    for place in (0, (1 << 20) - 1, (9 << 20) - 1):
-        content = bytearray(9 << 20)
-        content[place] = 1
-        second.write_bytes(content)
-        assert facts.sample(str(first)) != facts.sample(str(second))
-    assert facts.sample(str(tmp_path / "none")) == {"error": "No such file or directory"}
+@pytest.mark.parametrize(
+    "address, network",
+    [
+        ("10.0.1.7", "10.0.0.0/16"),
+        ("10.0.2.7", "10.0.2.0/24"),  # the smallest
+        ("192.168.0.7", "192.168.0.7/32"),  # reached through a gateway only
+        ("127.0.0.1", ""),
+        ("", ""),
+    ],
+)
+def test_network_of_an_address(tmp_path, monkeypatch, address, network):
+    (tmp_path / "route").write_text(ROUTES)
+    monkeypatch.setattr(facts, "ROUTES", tmp_path / "route")
+    assert facts.network(address) == network
 
 
 def test_digests_are_of_the_code_alone(tmp_path):
-    (tmp_path / "part" / "__pycache__").mkdir(parents=True)
-    (tmp_path / "part" / "a.py").write_text("a")
-    for name in (".a.py.swp", "a.py~", "a.py.orig"):
-        (tmp_path / "part" / name).write_text("an editor's")
-    (tmp_path / "part" / "__pycache__" / "a.pyc").write_text("machine code")
-    (tmp_path / "run.sh").write_text("b")
-    digests = {name: hashlib.sha256(text).hexdigest()[:12] for name, text in (("part/a.py", b"a"), ("run.sh", b"b"))}
-    assert facts.code_digests(str(tmp_path), ["part", "run.sh", "none"]) == digests
+    (tmp_path / "partial_fc" / "__pycache__").mkdir(parents=True)
+    for name in (".a.py.swp", "a.py~", "a.py.orig", "__pycache__/a.pyc"):
+        (tmp_path / "partial_fc" / name).write_text("no code")
+    (tmp_path / "partial_fc" / "a.py").write_text("a")
+    (tmp_path / "config.sh").write_text("b")
+    expected = {"partial_fc/a.py": b"a", "config.sh": b"b"}
+    assert facts.digests(str(tmp_path)) == {
+        name: hashlib.sha256(text).hexdigest()[:12] for name, text in expected.items()
+    }
 
 
-def test_a_job_that_fails_or_hangs_does_not_affect_the_others():
-    results, failed = facts.run_jobs(
-        {"now": lambda: 1, "late": lambda: facts.time.sleep(3), "never": lambda: {}["x"]}, 0.2
-    )
-    assert results == {"now": 1}
-    assert failed == {"late": "no answer in 0.2 s", "never": "KeyError: 'x'"}
+def test_versions_of_a_finished_installation(tmp_path):
+    for name in ("mxnet_cu112-1.9.1", "torch-2.13.0+cpu", "other-1.0"):
+        (tmp_path / "lib/python3.11/site-packages" / f"{name}.dist-info").mkdir(parents=True)
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.2\n")
+    assert facts.versions(str(tmp_path)) == {}
+    (tmp_path / ".partial_fc").mkdir()
+    (tmp_path / ".partial_fc/ready").touch()
+    assert facts.versions(str(tmp_path)) == {"Python": "3.11.2", "mxnet_cu112": "1.9.1", "torch": "2.13.0+cpu"}
+
+
+def test_gpus_are_those_of_nvidia_smi(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert facts.gpus() == 0
+    lines = ["GPU 0: NVIDIA A100 (UUID: GPU-1)", "  MIG 1g.5gb Device 0: (UUID: MIG-1)", "GPU 1: V100 (UUID: GPU-2)"]
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert facts.gpus() == 2
 
 
 def test_connections():
     port = facts.listen("token", 0)
-    assert facts.connection_error("127.0.0.1", port, "token") == ""
-    assert facts.connection_error("127.0.0.1", port, "other") == "another machine answers"
+    assert "in use" in facts.listen("token", port)
+    assert facts.connection_error(("127.0.0.1", port), "token") == ""
+    assert facts.connection_error(("127.0.0.1", port), "other") == "another machine answers"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        assert "refused" in facts.connection_error("127.0.0.1", free.getsockname()[1], "token")
-
-
-CACHE = "anon 1\n{0}inactive_file 20000\n{0}active_file 7000\n"
-
-
-@pytest.mark.parametrize(
-    "files, free, total",
-    [
-        ({}, 1_024_000, 2_048_000),
-        ({"memory.max": "max", "memory.current": "400000"}, 1_024_000, 2_048_000),
-        ({"memory.max": "500000", "memory.current": "400000", "memory.stat": CACHE.format("")}, 127_000, 500_000),
-        (
-            {
-                "memory/memory.limit_in_bytes": "500000",
-                "memory/memory.usage_in_bytes": "400000",
-                "memory/memory.stat": CACHE.format("total_") + "inactive_file 1\nactive_file 1",
-            },
-            127_000,
-            500_000,
-        ),
-        ({"memory.max": "500", "memory.current": "600", "memory.stat": "anon 600\n"}, 0, 500),
-    ],
-)
-def test_memory_equals_that_of_utils(tmp_path, files, free, total):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal:  2000 kB\nMemAvailable:  1000 kB\nHugePages_Total: 0\n")
-    for name, content in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content.rstrip() + "\n")
-    assert facts.memory(str(tmp_path)) == {"free": free, "total": total}
-    assert free_memory(tmp_path) == free
+        assert "refused" in facts.connection_error(free.getsockname(), "token")
 
 
 @pytest.mark.parametrize(
     "program",
     [
-        f"import sys; sys.path.insert(0, {str(ROOT)!r});"
-        "import partial_fc.distributed.preflight.command, partial_fc.utils.tables",
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import partial_fc.distributed.preflight.command",
         f"exec(open({facts.__file__!r}).read(), {{}})",
     ],
     ids=["the checks", "facts.py without the clone"],
