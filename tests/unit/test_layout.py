@@ -52,7 +52,7 @@ def room(name):
 
 
 @pytest.mark.parametrize(
-    "folder, content", [("mxnet", {"partial_fc_mxnet"}), ("pytorch", {"partial_fc_torch", "run.sh"})]
+    "folder, content", [("mxnet", {"partial_fc_mxnet"}), ("pytorch", {"partial_fc_torch", "launch.py", "run.sh"})]
 )
 def test_source_roots_and_tests_are_no_packages(folder, content):
     assert {path.name for path in (ROOT / folder).iterdir()} - {"__pycache__"} == content
