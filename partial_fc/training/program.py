@@ -208,14 +208,12 @@ def _likely_root(argv: list[str]) -> str:
 def _draw_demo(settings: Any) -> None:
     """Draws the faces of the demo if they are trained on and missing."""
     if settings.dataset == "demo" and not settings.debug and not settings.rec:
-        from partial_fc.data.synthetic import ensure_demo
-
-        def announce(done, total):
-            if done == 1:
-                print(f"Drawing {total} faces into {folder}, once; this takes about a minute.", flush=True)
+        from partial_fc.data.synthetic import DemoSize, demo_set, write_demo
 
         folder = os.path.join(settings.data_root, settings.data_name)
-        ensure_demo(folder, progress=announce)
+        if not demo_set(folder).is_current():
+            print(f"Drawing {DemoSize().images} faces into {folder}, once; this takes about a minute.", flush=True)
+            write_demo(folder)
 
 
 def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) -> Callable[[], None]:

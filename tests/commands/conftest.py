@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from partial_fc.data.synthetic import write_demo
+from partial_fc.data.synthetic import DemoSize, write_demo
 from paths import ROOT
 
 # A shell's background job ignores Ctrl-C, and so would everything that the tests start.
@@ -22,7 +22,7 @@ needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (ins
 def faces(tmp_path_factory):
     """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it."""
     root = tmp_path_factory.mktemp("data") / "faces"
-    write_demo(root, seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40)
+    write_demo(root, DemoSize(seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40))
     return root / "train.rec"
 
 
