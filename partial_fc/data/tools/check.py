@@ -97,9 +97,9 @@ class SetCheck:
         try:
             self.set = FaceRecords(self.rec_path)
             labels = self.set.labels_of_keys(lines.keys, UNKNOWN)
-        except (ValueError, KeyError) as refusal:
-            error = refusal.args[0]
-        explained = bool(found)
+        except (ValueError, KeyError, OSError) as refusal:
+            error = refusal.args[0] if isinstance(refusal, KeyError) else str(refusal)
+        explained = any(problem.part in (FILE, INDEX) or problem.text == error for problem in found)
         for problem in self._read_all(lines, rows, labels, size):
             explained |= problem.part in (FILE, INDEX)
             yield problem
