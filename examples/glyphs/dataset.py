@@ -13,29 +13,27 @@ Shapes: C characters, F typefaces.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.identity import random_stream
+from partial_fc.data.synthetic.writer import SyntheticSet, draw_all
 from partial_fc.data.tools.pairs_draw import draw_pairs
-from partial_fc.utils.process_pool import in_chunks, ordered_map
-from partial_fc.utils.staging import staged_folder
 
-from .drawing import SIZE, Drawing, draw_all
+from .drawing import SIZE, Drawing, draw
 from .fetch import Package
 from .library import Library
 from .typefaces import CHARACTERS
 
 VERSION = 2  # increase it with every change of pixels
-CHUNK = 256  # drawings of a task
+DATA = Path(__file__).resolve().parents[2] / "data"
 CHOICE, SPLIT = 101, 102  # streams of random numbers
 GALLERY, TRAINED, NEW = "gallery", "trained", "new"  # kinds of images of unseen characters
 REFERENCE = "Noto Sans CJK JP"  # the typeface of the gallery
@@ -43,8 +41,9 @@ PAIR_SETS = {TRAINED: "unseen_characters.bin", NEW: "unseen_typefaces.bin"}
 
 
 class Size(NamedTuple):
-    """The size of a set: characters of training and others, images of each in each kind of typeface, pairs."""
+    """Seed; characters of training and others, images of each in each kind of typeface, pairs of a validation set."""
 
+    seed: int = 0
     classes: int = 20000
     unseen: int = 2000
     images: int = 20
@@ -59,7 +58,7 @@ class Split(NamedTuple):
     unseen: np.ndarray
 
 
-def split_characters(library: Library, size: Size, seed: int) -> Split:
+def split_characters(library: Library, size: Size) -> Split:
     """Chooses the characters that most typefaces of training draw, and which of them are not trained on.
 
     Raises:
@@ -75,7 +74,7 @@ def split_characters(library: Library, size: Size, seed: int) -> Split:
             f"{total} are needed: name more --packages, or fewer --classes or --images"
         )
     columns = np.sort(np.argsort(np.where(usable, -trained, 1), kind="stable")[:total])
-    order = random_stream(seed, SPLIT).random(total).argsort(kind="stable")
+    order = random_stream(size.seed, SPLIT).random(total).argsort(kind="stable")
     return Split(np.sort(columns[order[size.unseen :]]), np.sort(columns[order[: size.unseen]]))
 
 
@@ -91,16 +90,16 @@ def choose_typefaces(library: Library, rows: np.ndarray, column: int, count: int
     return list(islice(in_turn, count))
 
 
-def plan_training(library: Library, split: Split, size: Size, seed: int) -> Iterator[Drawing]:
+def plan_training(library: Library, split: Split, size: Size) -> Iterator[Drawing]:
     """Yields the drawings of the training images, class by class."""
     rows = np.flatnonzero([not typeface.is_new for typeface in library.typefaces])
     for column in split.classes.tolist():
-        chosen = choose_typefaces(library, rows, column, size.images, seed)
+        chosen = choose_typefaces(library, rows, column, size.images, size.seed)
         for number, row in enumerate(chosen):
             yield Drawing(CHARACTERS[column], library.typefaces[row], number)
 
 
-def plan_unseen(library: Library, split: Split, size: Size, seed: int) -> list[list[tuple[str, Drawing]]]:
+def plan_unseen(library: Library, split: Split, size: Size) -> list[list[tuple[str, Drawing]]]:
     """Returns the (kind, drawing) of the images of each unseen character: first that of the gallery."""
     is_new = np.array([typeface.is_new for typeface in library.typefaces])
     reference = library.typefaces[_reference(library)]
@@ -109,58 +108,36 @@ def plan_unseen(library: Library, split: Split, size: Size, seed: int) -> list[l
     for column in split.unseen.tolist():
         images = [(GALLERY, Drawing(CHARACTERS[column], reference, -1))]
         for kind, rows in ((TRAINED, trained), (NEW, np.flatnonzero(is_new))):
-            for row in choose_typefaces(library, rows, column, size.unseen_images, seed):
+            for row in choose_typefaces(library, rows, column, size.unseen_images, size.seed):
                 images.append((kind, Drawing(CHARACTERS[column], library.typefaces[row], len(images))))
         plan.append(images)
     return plan
 
 
-def write_glyphs(
-    root: Path, packages: Sequence[Package], library: Library, size: Size, seed: int, workers: int, bar: Any
-) -> None:
-    """Draws and writes the set; the folder appears when it is complete, and replaces an older one.
+def glyph_set(root: Path, packages: Sequence[Package], size: Size) -> SyntheticSet:
+    """Returns the set in a folder. What was asked for determines it, together with the versions of the packages."""
+    names = {package.name: "new" if package.is_new else "train" for package in packages}
+    parameters = {"version": VERSION, **size._asdict(), "packages": names}
+    return SyntheticSet(root, "glyphs.json", parameters, ("train.rec", *PAIR_SETS.values()))
 
-    Args:
-        root: Folder of the set.
-        packages: That were asked for.
-        library: Their typefaces.
-        size: Numbers of characters and images.
-        seed: Of everything random.
-        workers: Number of processes.
-        bar: Progress bar, updated by the number of images drawn for training.
+
+def write_files(library: Library, size: Size, workers: int, folder: Path) -> None:
+    """Draws and writes the files of a set.
 
     Raises:
         ValueError: There are too few characters or pairs.
-        OSError: The set cannot be written.
+        OSError: A file cannot be written.
     """
-    split = split_characters(library, size, seed)
-    unseen = plan_unseen(library, split, size, seed)
-    with staged_folder(root, force=True) as stage:
-        folder = Path(stage)
-        pictures = _drawn(plan_training(library, split, size, seed), seed, workers, bar)
-        write_face_set(folder, (islice(pictures, size.images) for _ in split.classes), (SIZE, SIZE))
-        flat = [drawing for images in unseen for _, drawing in images]
-        drawn = _drawn(flat, seed, workers)
-        by_character = [[next(drawn) for _ in images] for images in unseen]
-        write_face_set(folder / "unseen", by_character, (SIZE, SIZE))
-        for kind, name in PAIR_SETS.items():
-            _write_pairs(folder / name, kind, unseen, by_character, size.pairs, seed)
-        _write_lists(folder, library, split, unseen)
-        (folder / "glyphs.json").write_text(json.dumps(parameters(packages, size, seed), indent=1) + "\n")
-
-
-def parameters(packages: Sequence[Package], size: Size, seed: int) -> dict:
-    """Returns what was asked for; together with the versions of the packages it determines the set."""
-    names = {package.name: "new" if package.is_new else "train" for package in packages}
-    return {"version": VERSION, "seed": seed, **size._asdict(), "packages": names}
-
-
-def is_current(root: Path, packages: Sequence[Package], size: Size, seed: int) -> bool:
-    """Returns whether `root` has a complete set with these parameters."""
-    try:
-        return json.loads((root / "glyphs.json").read_text()) == parameters(packages, size, seed)
-    except (OSError, ValueError):
-        return False
+    split = split_characters(library, size)
+    unseen = plan_unseen(library, split, size)
+    pictures = draw_all(partial(draw, size.seed), list(plan_training(library, split, size)), workers)
+    write_face_set(folder, (islice(pictures, size.images) for _ in split.classes), (SIZE, SIZE))
+    drawn = draw_all(partial(draw, size.seed), [drawing for images in unseen for _, drawing in images], workers)
+    by_character = [list(islice(drawn, len(images))) for images in unseen]
+    write_face_set(folder / "unseen", by_character, (SIZE, SIZE))
+    for kind, name in PAIR_SETS.items():
+        _write_pairs(folder / name, kind, unseen, by_character, size)
+    _write_lists(folder, library, split, unseen)
 
 
 def _reference(library: Library) -> int:
@@ -170,16 +147,9 @@ def _reference(library: Library) -> int:
     return names.index(REFERENCE)
 
 
-def _drawn(plan: Iterable[Drawing], seed: int, workers: int, bar: Any = None) -> Iterator[bytes]:
-    for _, images in ordered_map(partial(draw_all, seed), in_chunks(plan, CHUNK), workers):
-        if bar is not None:
-            bar.update(len(images))
-        yield from images
-
-
-def _write_pairs(path: Path, kind: str, plan: list, pictures: Sequence[Sequence[bytes]], pairs: int, seed: int) -> None:
+def _write_pairs(path: Path, kind: str, plan: list, pictures: Sequence[Sequence[bytes]], size: Size) -> None:
     chosen = [[image for (own, _), image in zip(images, drawn) if own == kind] for images, drawn in zip(plan, pictures)]
-    drawn, issame = draw_pairs([len(images) for images in chosen], pairs, seed)
+    drawn, issame = draw_pairs([len(images) for images in chosen], size.pairs, size.seed)
     write_pairs(path, [chosen[identity][image] for identity, image in chain(*drawn)], issame)
 
 

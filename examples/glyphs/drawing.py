@@ -83,11 +83,6 @@ def can_draw(typeface: Typeface, outlines: np.ndarray) -> bool:
     return True
 
 
-def draw_all(seed: int, drawings: list[Drawing]) -> list[bytes]:
-    """Draws several images."""
-    return [draw(seed, drawing) for drawing in drawings]
-
-
 def _mask(typeface: Typeface, character: str) -> np.ndarray:
     """Returns the ink of a character, (h, w) uint8, without margins.
 

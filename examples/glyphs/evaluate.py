@@ -26,14 +26,14 @@ from partial_fc.evaluation.validation_set import decode_faces
 from partial_fc.evaluation.verification import FOLDS, verify
 from partial_fc.inference.index import Recipe, embed_faces
 from partial_fc.inference.model import FaceModel
-from partial_fc.utils.cli import run_command, start
+from partial_fc.utils.cli import run_module, start
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import markdown_table
 
-from .dataset import GALLERY, PAIR_SETS
+from .dataset import DATA, GALLERY, PAIR_SETS
 from .drawing import SIZE
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "glyphs"
+EXAMPLE = "models/small-cosface-glyphs"
 FAR = 1e-4
 RECIPE = Recipe(mirrored=False, batch_size=256)  # a mirrored character is another one
 # 97.5 % quantiles of Student's t by the number of values.
@@ -128,30 +128,23 @@ def percent(figure: Figure) -> str:
     return f"{100 * figure.value:.2f} ± {100 * figure.margin:.2f}"
 
 
-def main() -> int:
-    """Runs the command; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.glyphs.evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument("model", type=Path, help="an .onnx file, or the folder of a training")
-    parser.add_argument("--root", type=Path, default=DATA, help="folder of the set (default: data/glyphs)")
+    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
     parser.add_argument("--out", type=Path, help="also write the figures to OUT.json, and the hits to OUT.npz")
-    args = parser.parse_args()
 
-    def run() -> int:
-        figures, hits = evaluate(args.model, args.root)
-        print("\n".join(table(figures)))
-        if args.out:
-            arrays = {f"{kind}_{name}": array for kind, found in hits.items() for name, array in found.items()}
-            np.savez_compressed(f"{args.out}.npz", **arrays)
-            plain = {kind: {name: list(figure) for name, figure in found.items()} for kind, found in figures.items()}
-            Path(f"{args.out}.json").write_text(json.dumps(plain, indent=1) + "\n")
-        return 0
 
-    return run_command(run)
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    figures, hits = evaluate(args.model, args.root)
+    print("\n".join(table(figures)))
+    if args.out:
+        arrays = {f"{kind}_{name}": array for kind, found in hits.items() for name, array in found.items()}
+        np.savez_compressed(f"{args.out}.npz", **arrays)
+        Path(f"{args.out}.json").write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    start(main)
+    start(lambda: run_module("examples.glyphs.evaluate", "python -m examples.glyphs.evaluate"))

@@ -18,14 +18,14 @@ import numpy as np
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.synthetic.identity import random_stream
-from partial_fc.utils.cli import add_force, number_above_0, run_command, start, whole_number
+from partial_fc.utils.cli import add_force, number_above_0, run_module, start, whole_number
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_folder
 
-from .dataset import PAIR_SETS
+from .dataset import DATA, PAIR_SETS
 from .drawing import SIZE
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "glyphs"
+EXAMPLE = "flip data/glyphs-flip"
 NOISE = 103  # stream of random numbers
 
 
@@ -83,28 +83,22 @@ def write_noisy(source: Path, target: Path, kind: str, share: float, seed: int, 
     return written
 
 
-def main() -> int:
-    """Runs the command; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.glyphs.noise",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("target", type=Path, help="folder of the new set")
-    parser.add_argument("--source", type=Path, default=DATA, help="folder of the set (default: data/glyphs)")
+    parser.add_argument("--source", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
     parser.add_argument("--share", type=number_above_0("the share", 1), default=0.2, help="default: 0.2")
     parser.add_argument("--seed", type=whole_number(0), default=0)
     add_force(parser)
-    args = parser.parse_args()
 
-    def run() -> int:
-        images, classes = write_noisy(args.source, args.target, args.kind, args.share, args.seed, args.force)
-        print(f"{args.target}: {images:,} images of {classes:,} classes; train with num_classes={classes}")
-        return 0
 
-    return run_command(run)
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    images, classes = write_noisy(args.source, args.target, args.kind, args.share, args.seed, args.force)
+    print(f"{args.target}: {images:,} images of {classes:,} classes; train with num_classes={classes}")
+    return 0
 
 
 if __name__ == "__main__":
-    start(main)
+    start(lambda: run_module("examples.glyphs.noise", "python -m examples.glyphs.noise"))

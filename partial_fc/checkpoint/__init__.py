@@ -8,7 +8,7 @@ from .class_map import map_names, read_class_map
 from .conventions import Conventions
 from .manager import CheckpointFolder
 from .manifest import Manifest, read_manifest, write_manifest
-from .verify import check_layout, verify_file, verify_share
+from .verify import verify_share
 
 __all__ = [
     "CheckpointFolder",
@@ -17,7 +17,6 @@ __all__ = [
     "Manifest",
     "SavedClasses",
     "array_chunks",
-    "check_layout",
     "map_names",
     "npz_chunks",
     "open_rows",
@@ -25,7 +24,6 @@ __all__ = [
     "read_class_map",
     "read_manifest",
     "replace_file",
-    "verify_file",
     "verify_share",
     "write_file",
     "write_manifest",

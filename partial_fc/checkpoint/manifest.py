@@ -5,19 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from partial_fc.utils.atomic_io import Entry, replace_file
 
-from .layout import MANIFEST, files_of, is_file_name
+from .layout import MANIFEST, files_of
 
 FORMAT, VERSION = "partial_fc checkpoint", 1
 LARGEST = 64 << 20  # bytes of a manifest; 10,000 ranks need some 10 MB
-MAX_RANKS = 10**6
-LIMIT = 2**62  # exclusive upper bound of all numbers
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ def read_manifest(path: str) -> Manifest:
         if content.pop("sha256", None) != _digest(content):
             _refuse("its SHA-256 differs from the recorded one")
         return _checked(content)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}; use another checkpoint") from None
 
 
@@ -106,58 +102,20 @@ def _unique_keys(pairs: list) -> dict:
 
 
 def _checked(content: dict) -> Manifest:
-    numbers = {name: _number(name, content[name]) for name in ("num_update", "num_classes", "embedding_size", "ranks")}
-    ranks = numbers["ranks"]
-    if not 1 <= ranks <= MAX_RANKS:
-        _refuse(f"ranks is {ranks}, expected 1 to {MAX_RANKS}")
-    for name, kind in (("shards", list), ("files", dict), ("state", dict), ("rank_states", list), ("origin", dict)):
-        if not isinstance(content[name], kind):
-            _refuse(f"{name} is a {type(content[name]).__name__}, expected a {kind.__name__}")
-    if len(content["rank_states"]) != ranks or not all(isinstance(state, dict) for state in content["rank_states"]):
-        _refuse(f"rank_states must hold an object for each of the {ranks} ranks")
-    return Manifest(
-        **numbers,
-        shards=_shards(content["shards"], ranks, numbers["num_classes"]),
-        files=_files(content["files"], ranks),
-        state=content["state"],
-        rank_states=content["rank_states"],
-        origin=content["origin"],
-    )
-
-
-def _number(name: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value < LIMIT:
-        _refuse(f"{name} is {str(value)[:40]}, expected an integer of 0 or more")
-    return value
-
-
-def _shards(shards: list, ranks: int, num_classes: int) -> list[tuple[int, int]]:
-    if len(shards) != ranks:
-        _refuse(f"it has {len(shards)} shards, expected {ranks}, one per rank")
-    checked, end = [], 0
-    for rank, shard in enumerate(shards):
-        start, stop = (_number("a shard", value) for value in shard)
-        if start != end or stop < start:
-            _refuse(f"the shard of rank {rank} is {start}..{stop}, but the previous shard ends at {end}")
-        checked.append((start, stop))
-        end = stop
-    if end != num_classes:
-        _refuse(f"its shards hold {end} classes, expected {num_classes}")
-    return checked
-
-
-def _files(files: dict, ranks: int) -> dict[str, Entry]:
-    wrong = [name for name in files if not is_file_name(name)]
-    if wrong:
-        _refuse(f"it lists the file {wrong[0][:80]!r}, which is not a file name of checkpoints")
-    needed = files_of(ranks)
-    if set(files) != needed:
-        name = sorted(set(files) ^ needed)[0]
-        _refuse(f"{name} is {'missing' if name in needed else 'surplus'} for {ranks} ranks")
-    for name, entry in files.items():
-        if set(entry) != {"bytes", "sha256"} or not _SHA256.fullmatch(entry["sha256"]):
-            _refuse(f"the entry of {name} is not a size and a SHA-256")
-    return {name: Entry(_number(name, entry["bytes"]), entry["sha256"]) for name, entry in files.items()}
+    """Returns the manifest. The SHA-256 excludes damage; the rest excludes files of other names and missing classes."""
+    fields = {name: value for name, value in content.items() if name not in ("format", "version")}
+    files = {name: Entry(**entry) for name, entry in content["files"].items()}
+    manifest = Manifest(**{**fields, "files": files, "shards": [(start, stop) for start, stop in content["shards"]]})
+    ranks = manifest.ranks
+    if not len(manifest.shards) == len(manifest.rank_states) == ranks or ranks < 1:
+        _refuse(f"it has {len(manifest.shards)} shards and {len(manifest.rank_states)} rank_states of {ranks} ranks")
+    starts, stops = zip(*manifest.shards)
+    if (0, *stops) != (*starts, manifest.num_classes) or any(start > stop for start, stop in manifest.shards):
+        _refuse(f"its shards do not hold each of {manifest.num_classes} classes once, in order")
+    if set(files) != files_of(ranks):
+        name = sorted(set(files) ^ files_of(ranks))[0]
+        _refuse(f"the file {name[:80]!r} is {'surplus' if name in files else 'missing'} for {ranks} ranks")
+    return manifest
 
 
 def _refuse(why: str) -> NoReturn:

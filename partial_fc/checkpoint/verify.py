@@ -52,7 +52,7 @@ def check_layout(path: str, manifest: Manifest) -> None:
         raise ValueError(f"{os.path.join(path, surplus[0])} is not in the manifest: move it to another folder")
 
 
-def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None] = lambda: None) -> None:
+def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -> None:
     """Reads a file of a checkpoint's folder to the end and compares size and SHA-256.
 
     Args:

@@ -188,6 +188,12 @@ class FaceRecords:
         """Returns class labels, int64, of an array of positions."""
         return self.runs.labels_at(positions)
 
+    def labels_of_keys(self, keys: np.ndarray, other: int) -> np.ndarray:
+        """Returns class labels, int64, of keys of the index; `other` for those of no image."""
+        positions = self._index.search(keys) - self._first_row
+        is_image = (positions >= 0) & (positions < self.num_images)
+        return np.where(is_image, self.labels(np.clip(positions, 0, self.num_images - 1)), other)
+
     def keys(self, positions) -> np.ndarray:
         """Returns keys, int64, of an array of positions."""
         return self._index.keys_at(np.asarray(positions) + self._first_row)

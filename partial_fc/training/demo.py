@@ -23,11 +23,9 @@ def draw_demo(settings: Any, own_root: str) -> None:
                 f"data_root is {settings.data_root}, which does not exist, and the faces of the demo would be drawn "
                 "there: create it, or set dataset to the set that you mean"
             )
-        from partial_fc.data.synthetic import ensure_demo
-
-        def announce(done, total):
-            if done == 1:
-                print(f"Drawing {total} faces into {folder}, once; this takes about a minute.", flush=True)
+        from partial_fc.data.synthetic import DemoSize, demo_set, write_demo
 
         folder = os.path.join(settings.data_root, settings.data_name)
-        ensure_demo(folder, progress=announce)
+        if not demo_set(folder).is_current():
+            print(f"Drawing {DemoSize().images} faces into {folder}, once; this takes about a minute.", flush=True)
+            write_demo(folder)

@@ -49,7 +49,8 @@ def ordered_map(
         for task in all_tasks:
             yield task, function(task)
         return
-    executor = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker)
+    with no_interrupt():  # it starts multiprocessing's resource tracker, which unblocks SIGTERM in the caller
+        executor = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker)
     waiting: deque[tuple[Task, Future]] = deque()
     try:
         for task in all_tasks:

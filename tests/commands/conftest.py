@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from partial_fc.data.synthetic import write_demo
+from partial_fc.data.synthetic import DemoSize, write_demo
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
 
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items):
 def faces(tmp_path_factory):
     """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it."""
     root = tmp_path_factory.mktemp("data") / "faces"
-    write_demo(root, seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40)
+    write_demo(root, DemoSize(seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40))
     return root / "train.rec"
 
 

@@ -1,12 +1,11 @@
 """One rank fails: all processes end within ten seconds, and the rank is named once, with what it did."""
 
-import subprocess
-
 import pytest
 from conftest import slow
 from groups import checkpoints_in, run_with_fault
 
 from command_line import start
+from small_disk import small_disk
 
 FAST = 10  # seconds
 HANG = 3  # step_timeout for a rank that hangs, seconds
@@ -128,26 +127,21 @@ def test_a_rank_with_settings_code_or_data_of_its_own(launcher, fault, code, mes
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def disk(tmp_path):
     """A folder on a disk of 12 MB, which holds two checkpoints."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", folder], capture_output=True, text=True)
-    if mount.returncode:
-        pytest.skip(f"cannot mount a small disk here: {mount.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)  # a process that has just ended may still hold it
+    with small_disk(tmp_path / "disk", "12m") as folder:
+        yield folder
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher, free", [("mpi", 500_000), ("torchrun", 2_900_000)], ids=["half a file fits", "all but its tail fits"]
 )
-def test_a_full_disk(launcher, free, small_disk, arguments, tmp_path):
+def test_a_full_disk(launcher, free, disk, arguments, tmp_path):
     arguments = [argument for argument in arguments if not argument.startswith("models_root")]
-    arguments += [f"models_root={small_disk}", "checkpoints_kept=2", "save_every=1000"]
+    arguments += [f"models_root={disk}", "checkpoints_kept=2", "save_every=1000"]
     outcome = run_with_fault(launcher, "fill", 0, "save.copy", arguments, tmp_path / "mark", FREE_BYTES=str(free))
     check(outcome, "No space left on device")
-    assert f"{small_disk}/small-arcface-demo/checkpoints/step-0000000008.writing/" in outcome.output
-    assert checkpoints_in(small_disk) == [4]
-    check_checkpoints(small_disk)
+    assert f"{disk}/small-arcface-demo/checkpoints/step-0000000008.writing/" in outcome.output
+    assert checkpoints_in(disk) == [4]
+    check_checkpoints(disk)

@@ -121,8 +121,7 @@ def test_training_on_a_demo_set_copied_by_the_printed_commands(run, settings, fa
     for name in dataset.FILES:
         (demo / name).write_bytes(faces.with_name(name).read_bytes())
     # A small data set with the metadata of the large one, which takes a minute to draw.
-    numbers = (dataset.SEED, dataset.IDENTITIES, dataset.IMAGES_PER_IDENTITY, dataset.HELD_OUT, dataset.PAIRS)
-    (demo / dataset.META).write_text(json.dumps(dataset._meta(*numbers)))
+    (demo / dataset.META).write_text(json.dumps(dataset.demo_set(demo).parameters))
     files = find_set_files(str(demo / "train.rec"), "demo")
     subprocess.run(["bash", "-c", ram_disk_lines(files, str(memory))[1]], check=True)
     copied = [setting for setting in settings if not setting.startswith("rec=")]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
-from partial_fc.data.synthetic import write_demo
+from partial_fc.data.synthetic import DemoSize, write_demo
 
 # Dropout draws in every step, r = 0.5 draws negatives, and the learning rate changes after update 5.
 ARGUMENTS = ["sample_ratio=0.5", "net_output=E", "checkpoint_every=3", "baselines=False"]
@@ -58,7 +58,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
 
     # With two new identities, one fewer, and the classes in another order.
     faces = tmp_path / "more_faces"
-    write_demo(faces, seed=2, identities=21, images_per_identity=8, held_out=20, pairs=40)
+    write_demo(faces, DemoSize(seed=2, identities=21, images_per_identity=8, held_out=20, pairs=40))
     class_map = [-1, *range(19, 0, -1), -1]
     (tmp_path / "map.txt").write_text("".join(f"{number}\n" for number in class_map))
     grown = tmp_path / "grown"

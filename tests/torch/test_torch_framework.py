@@ -8,7 +8,7 @@ from torch import nn
 
 import default
 from partial_fc.checkpoint.conventions import TORCH
-from partial_fc.data.synthetic import write_demo
+from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.inference.model import FaceModel
 from partial_fc.training.trainer import train
@@ -36,7 +36,7 @@ def settings_of(folder, **changes):
 
 
 def test_a_users_own_backbone(tmp_path):
-    write_demo(tmp_path / "faces", seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20)
+    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
     torch.manual_seed(0)
     backbone = OwnBackbone()
     before = {name: value.clone() for name, value in backbone.state_dict().items()}

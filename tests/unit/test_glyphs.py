@@ -1,6 +1,7 @@
 """The example's set of characters, with typefaces made here: rectangles whose sides follow from the code point."""
 
 import hashlib
+from functools import partial
 
 import cv2
 import numpy as np
@@ -8,10 +9,18 @@ import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib import TTFont
-from tqdm import tqdm
 
 from examples.glyphs import dataset, evaluate, fetch, noise
-from examples.glyphs.dataset import GALLERY, NEW, TRAINED, Size, choose_typefaces, split_characters, write_glyphs
+from examples.glyphs.dataset import (
+    GALLERY,
+    NEW,
+    TRAINED,
+    Size,
+    choose_typefaces,
+    glyph_set,
+    split_characters,
+    write_files,
+)
 from examples.glyphs.drawing import SIZE, Drawing, draw
 from examples.glyphs.library import Library, distinct
 from examples.glyphs.typefaces import CHARACTERS, outline_numbers, read_typefaces
@@ -98,13 +107,13 @@ def test_typefaces_are_chosen_from_each_package_in_turn(library):
 
 
 def test_characters_are_split(library):
-    split = split_characters(library, Size(1000, 100, 4), seed=0)
+    split = split_characters(library, Size(classes=1000, unseen=100, images=4))
     assert sorted([*split.classes, *split.unseen]) == list(range(COUNT))
     assert len(split.unseen) == 100 and split.unseen.max() > COUNT / 2
     with pytest.raises(
         ValueError, match="1100 characters are drawn by .*, 4 typefaces of training and 2 new ones, 1101 are"
     ):
-        split_characters(library, Size(1001, 100, 4), seed=0)
+        split_characters(library, Size(classes=1001, unseen=100, images=4))
 
 
 def test_images_show_the_outline(library):
@@ -133,11 +142,10 @@ def digests(folder):
 def test_a_set_is_complete_and_the_same_with_any_number_of_processes(library, tmp_path):
     size = Size(classes=40, unseen=20, images=4, unseen_images=3, pairs=20)
     for workers, name in ((1, "one"), (2, "two")):
-        with tqdm(disable=True) as bar:
-            write_glyphs(tmp_path / name, [], library, size, 0, workers, bar)
+        glyph_set(tmp_path / name, [], size).write(partial(write_files, library, size, workers))
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     root = tmp_path / "one"
-    assert dataset.is_current(root, [], size, 0) and not dataset.is_current(root, [], size, 1)
+    assert glyph_set(root, [], size).is_current() and not glyph_set(root, [], size._replace(seed=1)).is_current()
     records = FaceRecords(root / "train.rec")
     assert (records.num_images, records.num_identities, records.image_size) == (160, 40, (SIZE, SIZE))
     rows = [line.split("\t") for line in (root / "unseen" / "images.tsv").read_text().splitlines()[1:]]
@@ -190,8 +198,9 @@ def test_split_classes_have_two_or_three_labels():
 
 
 def test_a_noisy_set_has_the_images_under_their_new_labels(library, tmp_path):
-    with tqdm(disable=True) as bar:
-        write_glyphs(tmp_path / "clean", [], library, Size(20, 20, 4, 3, 20), 0, 1, bar)
+    size = Size(classes=20, unseen=20, images=4, unseen_images=3, pairs=20)
+    (tmp_path / "clean").mkdir()
+    write_files(library, size, 1, tmp_path / "clean")
     clean = FaceRecords(tmp_path / "clean" / "train.rec")
     labels = clean.labels(np.arange(80))
     for kind, of_images in noise.KINDS.items():

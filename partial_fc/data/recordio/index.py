@@ -16,6 +16,7 @@ Shapes: K records in the index; rows are in the order of the keys.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,6 +29,8 @@ CHUNK = 8 << 20  # bytes of text parsed at once; bounds the memory
 SHARE_FROM = 1 << 20  # records; below, parsing takes less than a tenth of a second
 FORMAT = 0x31584449_43465001  # identifies this layout, with the version in the low bits
 HEADER_WORDS = 7
+TAB, LINE_FEED = b"\t\n"
+LINE = re.compile(rb"(\d{1,18})[\t ]+(\d{1,18})\r?")
 ENDING = ".offsets"
 
 
@@ -123,40 +126,50 @@ def parse_sparse(idx_path: str, count: int) -> RecordIndex:
 
 
 def parse_chunks(idx_path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields keys and offsets, int64, of some thousand lines at a time."""
-    line = 1
+    """Yields keys and offsets, int64, of some thousand lines at a time. Raises ValueError for an invalid line."""
+    bad: list[tuple[int, bytes]] = []
+    for table in read_lines(idx_path, bad):
+        if bad:
+            raise ValueError(
+                f"{idx_path} is not a RecordIO index: line {bad[0][0]} is not 'key<TAB>offset' in integers; copy it "
+                "again"
+            )
+        yield table[:, 0], table[:, 1]
+
+
+def read_lines(idx_path: str, bad: list[tuple[int, bytes]]) -> Iterator[np.ndarray]:
+    """Yields (lines, 2) int64, keys and offsets; adds (number from 1, text) of each invalid line to `bad`."""
+    first = 1
     with open(idx_path, "rb") as file:
         for text in iter(lambda: file.read(CHUNK), b""):
             text += file.readline()
-            table = parse_lines(text, idx_path, line)
-            line += len(table)
-            yield table[:, 0], table[:, 1]
+            table = parse_plain(text)
+            yield parse_each(text, first, bad) if table is None else table
+            first += text.count(b"\n")
 
 
-def parse_lines(text: bytes, idx_path: str, first_line: int) -> np.ndarray:
-    """Parses complete `key<TAB>offset` lines to (lines, 2) int64; the first one has the number `first_line`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # older NumPy versions only warn about invalid text
-            numbers = np.fromstring(text, dtype=np.int64, sep=" ")
-    except (ValueError, DeprecationWarning):
-        numbers = np.empty(0, np.int64)
-    lines = text.count(b"\n") + (not text.endswith(b"\n"))
-    if len(numbers) != 2 * lines or numbers.min() < 0:
-        where = first_line + wrong_line(text)
-        raise ValueError(
-            f"{idx_path} is not a RecordIO index: line {where} is not 'key<TAB>offset' in integers; copy it again"
-        )
-    return numbers.reshape(-1, 2)
+def parse_plain(text: bytes) -> np.ndarray | None:
+    """Parses valid lines to (lines, 2) int64; returns None if there may be an invalid one."""
+    characters = np.frombuffer(text if text.endswith(b"\n") else text + b"\n", np.uint8)
+    separators = characters[characters < ord("0")]
+    if characters.max() > ord("9") or (separators[::2] != TAB).any() or (separators[1::2] != LINE_FEED).any():
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # older NumPy versions warn about invalid text
+        numbers = np.fromstring(text, dtype=np.int64, sep=" ")
+    return numbers.reshape(-1, 2) if len(numbers) == len(separators) else None
 
 
-def wrong_line(text: bytes) -> int:
-    """Returns the number, from 0, of the first line that is not two whole numbers."""
-    for number, line in enumerate(text.split(b"\n")):
-        fields = line.split()
-        if len(fields) != 2 or not all(field.isdigit() for field in fields):
-            return number
-    return 0
+def parse_each(text: bytes, first: int, bad: list[tuple[int, bytes]]) -> np.ndarray:
+    """Parses the valid lines to (lines, 2) int64; adds the others to `bad`. `first` is the number of the first line."""
+    good = []
+    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n"), start=first):
+        match = LINE.fullmatch(line)
+        if match:
+            good.append((int(match[1]), int(match[2])))
+        else:
+            bad.append((number, line))
+    return np.array(good, np.int64).reshape(-1, 2)
 
 
 # Consistency --------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from .head import beard, behind, face, hair_front
 from .identity import Identity, draw_identity
 from .nuisance import Nuisance, draw_nuisance
 
+SIZE = 112  # pixels, height and width of an image
 UNIT = 0.39  # one face unit, as a fraction of the image's side
 FRACTION_BITS = 4  # OpenCV gets outlines in sixteenths of a pixel: integers, which are equal on every machine
 DEPTH = 0.70  # depth of the head, face units
@@ -25,7 +26,7 @@ COVERS = (("sunglasses", 0.03), ("glasses", 0.05), ("mask", 0.02), ("cap", 0.02)
 _identity = lru_cache(maxsize=64)(draw_identity)
 
 
-def draw_face(seed: int, identity: int, image: int, size: int = 112) -> np.ndarray:
+def draw_face(seed: int, identity: int, image: int, size: int = SIZE) -> np.ndarray:
     """Draws image number `image` of person `identity`: (size, size, 3) uint8 RGB, reproducible to the byte.
 
     Raises:
@@ -35,10 +36,10 @@ def draw_face(seed: int, identity: int, image: int, size: int = 112) -> np.ndarr
     return _picture(_identity(seed, identity), how, size)
 
 
-def encode_face(seed: int, identity: int, image: int, size: int = 112) -> bytes:
+def encode_face(seed: int, identity: int, image: int) -> bytes:
     """Draws the same image as a JPEG file, whose quality differs between images."""
     how = draw_nuisance(seed, identity, image)
-    picture = _picture(_identity(seed, identity), how, size)
+    picture = _picture(_identity(seed, identity), how, SIZE)
     done, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(how.jpeg)])
     assert done
     return data.tobytes()

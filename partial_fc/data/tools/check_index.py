@@ -1,6 +1,6 @@
 """Checks of the index alone, for `check`.
 
-Shapes: K lines of the index.
+Shapes: K valid lines of the index.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.data.recordio.format import WORDS
-
-from .index_lines import IndexLines
+from partial_fc.data.recordio.index import read_lines
 
 INDEX, FILE, IMAGE, IDENTITY = "index", "file", "image", "identity"  # the part of a problem determines the advice
 TEXT_SHOWN = 40  # bytes of a bad line
@@ -26,9 +25,34 @@ class Problem(NamedTuple):
     text: str
 
 
+class IndexLines:
+    """The lines of an `.idx`.
+
+    Attributes:
+        keys, offsets: (K,) int64, in the order of the lines.
+        bad: (line number from 1, text) of invalid lines.
+    """
+
+    def __init__(self, idx_path: str):
+        self.bad: list[tuple[int, bytes]] = []
+        tables = list(read_lines(idx_path, self.bad)) or [np.empty((0, 2), np.int64)]
+        # Two arrays, each joined from chunks, so that no second table of all lines exists.
+        self.keys = np.concatenate([table[:, 0] for table in tables])
+        self.offsets = np.concatenate([table[:, 1] for table in tables])
+
+
 def at(key: int, offset: int, what: str) -> str:
     """Returns the message of a problem of a record."""
     return f"key {key} at offset {offset}: {what}"
+
+
+def index_problems(lines: IndexLines, name: str, rec_size: int) -> Iterator[Problem]:
+    """Yields all problems of the index `name` of a `.rec` of `rec_size` bytes."""
+    yield from bad_lines(lines, name)
+    yield from invalid_offsets(lines, rec_size)
+    yield from repeated_keys(lines)
+    yield from repeated_offsets(lines)
+    yield from falling_offsets(lines, rec_size)
 
 
 def bad_lines(lines: IndexLines, name: str) -> Iterator[Problem]:

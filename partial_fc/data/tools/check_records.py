@@ -17,10 +17,8 @@ from partial_fc.data.transforms import color_channels, decode_rgb
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.text import plural
 
-BROKEN, IMAGE, RANGE = range(3)  # kinds of records
-RANGE_BYTES = HEADER.size + 8  # payload of a range record: a header and two labels, no image
-# An identity record, or record 0: its key, two float labels, and the integers in id and id2.
-RANGES = np.dtype([("key", "<i8"), ("labels", "<f4", (2,)), ("id", "<u8"), ("id2", "<u8")])
+RANGE_BYTES = HEADER.size + 8  # payload of an identity record or of record 0: a header and two labels, no image
+UNKNOWN = -1  # label of a record that is no image, or whose identity is unknown
 CHUNK = 256  # records of a task: some 50 ms of decoding
 
 
@@ -32,39 +30,35 @@ class Context(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Records in the order of the file: `rows` of the index, keys and offsets, (n,) each; `stop`: the next offset."""
+    """Records in the order of the file.
 
-    rows: np.ndarray
+    Attributes:
+        keys, offsets: (n,) int64.
+        labels: (n,) int64, of the images' identities, or UNKNOWN.
+        stop: offset of the next record.
+    """
+
     keys: np.ndarray
     offsets: np.ndarray
+    labels: np.ndarray
     stop: int
 
 
 class ChunkResult(NamedTuple):
-    """The content of the records of a chunk.
+    """What is wrong with the records of a chunk.
 
     Attributes:
-        kinds: (n,) uint8.
-        labels: (n,) float32, of images.
-        other_id: (n,) bool; the id in the header is not the key.
-        ranges: RANGES as tuples.
-        problems: (place in the chunk, message).
+        problems: (place in the chunk, whether the image is bad and not the record, message).
         gaps: bytes [start, stop) that no record covers.
     """
 
-    kinds: np.ndarray
-    labels: np.ndarray
-    other_id: np.ndarray
-    ranges: list[tuple]
-    problems: list[tuple[int, str]]
+    problems: list[tuple[int, bool, str]]
     gaps: list[tuple[int, int]]
 
 
 def read_chunk(context: Context, task: Task) -> ChunkResult:
     """Reads and checks the records of a chunk, in a worker."""
-    count = len(task.keys)
-    kinds, labels = np.zeros(count, np.uint8), np.full(count, np.nan, np.float32)
-    result = ChunkResult(kinds, labels, np.zeros(count, bool), [], [], [])
+    result = ChunkResult([], [])
     fd = os.open(context.rec_path, os.O_RDONLY)
     try:
         with DecoderMessages() as messages:
@@ -95,9 +89,9 @@ class ChunkReader:
             else:
                 self.check_end(extent, follower, place)
 
-    def add(self, place: int, what: str) -> None:
-        """Adds a problem of a record."""
-        self.result.problems.append((place, what))
+    def add(self, place: int, what: str, is_image: bool = False) -> None:
+        """Adds a problem of a record, or of the image in it."""
+        self.result.problems.append((place, is_image, what))
 
     def check_end(self, extent: Extent, follower: int, place: int) -> None:
         """Checks that the record ends where the next one begins."""
@@ -108,24 +102,21 @@ class ChunkReader:
 
     def read_record(self, extent: Extent, place: int) -> None:
         """Reads a record and checks its image."""
-        size, key = self.context.image_size, int(self.task.keys[place])
+        size, label = self.context.image_size, int(self.task.labels[place])
         record = read_start(self.fd, extent) if size is None else read_payload(self.fd, extent)
         try:
             header, image = unpack(record)
         except ValueError as error:
             return self.add(place, f"has no image header: {error}")
-        labels = np.ravel(header.label).tolist()
         if header.flag == 2 and extent.length == RANGE_BYTES:
-            self.result.kinds[place] = RANGE
-            self.result.ranges.append((key, tuple(labels), header.id, header.id2))
             return None
-        self.result.kinds[place] = IMAGE
-        self.result.labels[place] = labels[0]
-        self.result.other_id[place] = header.id != key
+        stated = header.class_label
+        if label != UNKNOWN and stated != np.float32(label):
+            self.add(place, f"has label {stated:g} in its header, but is in the range of identity {label}", True)
         if extent.length == HEADER.size + 4 * header.flag:
-            return self.add(place, "contains no image")
+            return self.add(place, "contains no image", True)
         what = None if size is None else self.image_problem(image, size)
-        return None if what is None else self.add(place, what)
+        return None if what is None else self.add(place, what, True)
 
     def image_problem(self, image: bytes, image_size: tuple) -> str | None:
         """Returns why an encoded image is not a valid one of (H, W, 3), None if it is."""

@@ -20,7 +20,7 @@ from partial_fc.utils.text import plural
 
 from .names import check_names, padded, read_names, write_names
 from .pack import FILES
-from .source import by_identity, image_size_of, open_set, read_identity, set_name
+from .source import by_identity, image_size_of, open_set, set_name
 
 EXAMPLE = "/train_tmp/both /train_tmp/ms1mv3 /train_tmp/mine"
 
@@ -101,13 +101,13 @@ def merged(
     for own, records in zip(all_names, sets):
         for label, positions in by_identity(records):
             names.append(own[label])
-            yield counted(read_identity(records, positions), bar)
+            yield read(records, positions, bar)
 
 
-def counted(images: Iterator[bytes], bar: Any) -> Iterator[bytes]:
-    """Yields the images and updates the bar."""
-    for image in images:
-        yield image
+def read(records: FaceRecords, positions: Iterator[int], bar: Any) -> Iterator[bytes]:
+    """Yields the encoded images at the positions and updates the bar."""
+    for position in positions:
+        yield records.read_image(position)[0]
         bar.update()
 
 

@@ -76,9 +76,3 @@ def positions_of(starts: np.ndarray, lengths: np.ndarray) -> Iterator[int]:
     """Yields the positions of some runs."""
     for start, length in zip(starts.tolist(), lengths.tolist()):
         yield from range(start, start + length)
-
-
-def read_identity(records: FaceRecords, positions: Iterator[int]) -> Iterator[bytes]:
-    """Yields the encoded images at the positions."""
-    for position in positions:
-        yield records.read_image(position)[0]

@@ -10,26 +10,17 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.data.prefetch import Prefetcher
+from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
 from .alignment import SIZE, align, read_rgb, similarities
 from .image_list import ImageList
 from .templates import TemplateSums, media_shares
-
-
-class Model(Protocol):
-    """A face model, such as `partial_fc.inference.model.FaceModel`."""
-
-    def embed(self, faces: np.ndarray, batch_size: int) -> np.ndarray:
-        """Returns embeddings (B, E) float32 of faces (B, H, W, 3) uint8 RGB."""
-
-    def embed_with_mirrored(self, faces: np.ndarray, batch_size: int) -> np.ndarray:
-        """Returns (B, E) float32: the embedding of each face plus that of its mirror image."""
 
 
 class EmbeddingOptions(NamedTuple):
@@ -57,7 +48,7 @@ def check_size(image_size: tuple[int, int], name: str) -> None:
         raise ValueError(f"{name} takes faces of {height}x{width} pixels, IJB faces are aligned to {SIZE}x{SIZE}")
 
 
-def template_embeddings(model: Model, folder: str, images: ImageList, options: EmbeddingOptions) -> np.ndarray:
+def template_embeddings(model: FaceModel, folder: str, images: ImageList, options: EmbeddingOptions) -> np.ndarray:
     """Returns the template embeddings (T, E) float32, of length 1.
 
     insightface has two versions of this, which differ. This is the ONNX one: embeddings of a face and its mirror image
@@ -78,7 +69,7 @@ def template_embeddings(model: Model, folder: str, images: ImageList, options: E
     if options.detector_score:
         weights = weights * images.detector_scores
     embed = model.embed_with_mirrored if options.flip else model.embed
-    reader = AlignedFaces(folder, images, options.batch_size, options.workers)
+    reader = aligned_faces(folder, images, options.batch_size, options.workers)
     with closing(reader), progress(len(images.names), "image", "embedding") as bar:
         for start in range(0, len(images.names), options.batch_size):
             part = slice(start, start + options.batch_size)
@@ -88,29 +79,17 @@ def template_embeddings(model: Model, folder: str, images: ImageList, options: E
     return sums.normalized()
 
 
-class AlignedFaces:
-    """Aligned faces of an image list in batches, prefetched by ``workers`` threads."""
+def aligned_faces(folder: str, images: ImageList, batch_size: int, workers: int) -> Prefetcher[int, np.ndarray]:
+    """Returns a reader in `workers` threads: first image of a batch -> its aligned faces (B, 112, 112, 3) uint8 RGB.
 
-    def __init__(self, folder: str, images: ImageList, batch_size: int, workers: int):
-        names, matrices = images.names, similarities(images.landmarks)
+    Its ``get`` raises OSError or ValueError for an image that cannot be read or is damaged; the message names it.
+    """
+    names, matrices = images.names, similarities(images.landmarks)
 
-        def read(start: int) -> np.ndarray:
-            faces = np.empty((len(names[start : start + batch_size]), SIZE, SIZE, 3), np.uint8)
-            for row in range(len(faces)):  # the batch past the end of the list is empty
-                faces[row] = align(read_rgb(os.path.join(folder, names[start + row])), matrices[start + row])
-            return faces
+    def read(start: int) -> np.ndarray:
+        faces = np.empty((len(names[start : start + batch_size]), SIZE, SIZE, 3), np.uint8)
+        for row in range(len(faces)):  # the batch past the end of the list is empty
+            faces[row] = align(read_rgb(os.path.join(folder, names[start + row])), matrices[start + row])
+        return faces
 
-        self._batches = Prefetcher(read, lambda start: start + batch_size, workers, workers + 1)
-
-    def get(self, start: int) -> np.ndarray:
-        """Returns (B, 112, 112, 3) uint8 RGB of the batch that begins at image ``start``.
-
-        Raises:
-            OSError: An image cannot be read.
-            ValueError: An image is damaged. The message names it.
-        """
-        return self._batches.get(start)
-
-    def close(self) -> None:
-        """Stops the threads."""
-        self._batches.close()
+    return Prefetcher(read, lambda start: start + batch_size, workers, workers + 1)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
-from .embedding import EmbeddingOptions, Model, template_embeddings
+from .embedding import EmbeddingOptions, template_embeddings
 from .identification import Identification, identify, mates_of, mean
 from .protocol import IjbSet, Search
 from .verification import FARS, Roc, pair_scores
@@ -42,7 +43,7 @@ class Results(NamedTuple):
     seconds: dict[str, float]
 
 
-def evaluate(model: Model, ijb: IjbSet, options: EmbeddingOptions) -> Results:
+def evaluate(model: FaceModel, ijb: IjbSet, options: EmbeddingOptions) -> Results:
     """Runs 1:1, and 1:N if the protocol has its lists. Raises the errors of `template_embeddings`."""
     start = time.monotonic()
     templates = template_embeddings(model, ijb.folder, ijb.images, options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,12 @@ def read_images(landmarks_path: str | os.PathLike, media_path: str | os.PathLike
     """
     names, numbers = read_landmarks(landmarks_path)
     media_names, ids = read_media(media_path)
-    if names != media_names:
-        raise difference_error(names, media_names, os.fspath(landmarks_path), os.fspath(media_path))
+    for line, (name, other) in enumerate(zip_longest(names, media_names), start=1):
+        if name != other:
+            raise ValueError(
+                f"{os.fspath(landmarks_path)}, line {line}: image {name!r}, but {os.fspath(media_path)} has {other!r}: "
+                "both must list the same images in the same order"
+            )
     template_ids, templates = np.unique(ids[:, 0], return_inverse=True)
     return ImageList(
         names,
@@ -104,24 +109,6 @@ def read_media(path: str | os.PathLike) -> tuple[list[str], np.ndarray]:
         names.append(name)
         ids.extend((int(template), int(media)))
     return names, np.array(ids, np.int32).reshape(-1, 2)
-
-
-def difference_error(left: list[str], right: list[str], left_path: str, right_path: str) -> ValueError:
-    """Returns the error for lists that differ: an image in only one of them, or the first difference in order."""
-    for names, others, path, other_path in ((left, right, left_path, right_path), (right, left, right_path, left_path)):
-        other_names = set(others)
-        for number, name in enumerate(names, start=1):
-            if name not in other_names:
-                return ValueError(f"{path}, line {number}: image {name!r} is not in {other_path}")
-    for number, (name, other) in enumerate(zip(left, right), start=1):
-        if name != other:
-            return ValueError(
-                f"{left_path}, line {number}: image {name!r}, but {right_path} has {other!r}: both lists must have the "
-                "same order"
-            )
-    return ValueError(
-        f"{left_path} has {plural(len(left), 'line')} and {right_path} {len(right):,}: both must list the same images"
-    )
 
 
 def check_files(folder: str | os.PathLike, names: list[str]) -> None:

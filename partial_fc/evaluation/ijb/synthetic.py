@@ -15,6 +15,7 @@ import argparse
 import csv
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import cv2
@@ -24,15 +25,15 @@ from partial_fc.data.synthetic.dataset import HELD_OUT_START
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.data.synthetic.landmarks import face_landmarks
 from partial_fc.data.synthetic.nuisance import draw_nuisance
-from partial_fc.utils.cli import add_seed, add_workers, run_command, start, whole_number
-from partial_fc.utils.process_pool import ordered_map
-from partial_fc.utils.progress import progress
+from partial_fc.data.synthetic.writer import draw_all
+from partial_fc.utils.cli import add_seed, add_workers, run_module, start, whole_number
 from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.text import plural
 
 from .alignment import ARCFACE, SIZE
 from .protocol import GALLERIES, files_of
 
+EXAMPLE = "/tmp/IJBC --subjects 40"
 SIDE = 160  # pixels, width and height of an image
 FRAMINGS = ("face", "demo")
 GALLERY_MEDIA, PROBE_MEDIA, FRAMES = (3, 5), (1, 3), (1, 4)  # min, max: media of a template, frames of a video
@@ -98,25 +99,16 @@ def draw_transform(rng: np.random.Generator) -> np.ndarray:
     return np.column_stack([rotation, center - rotation @ center + rng.uniform(-MAX_SHIFT, MAX_SHIFT, 2)])
 
 
-class Task(NamedTuple):
-    """Arguments of a drawing process."""
-
-    seed: int
-    framing: str
-    image: Image
-
-
-def draw_image(task: Task) -> tuple[bytes, np.ndarray, float]:
+def draw_image(seed: int, framing: str, image: Image) -> tuple[bytes, np.ndarray, float]:
     """Returns a JPEG, its landmarks (5, 2) in pixels and its detector score, which is lower for a blurred image."""
-    image = task.image
     person = HELD_OUT_START + image.subject
-    picture = draw_face(task.seed, person, image.number, SIDE)
-    if task.framing == "face":
-        points = face_landmarks(task.seed, person, image.number, SIDE)
+    picture = draw_face(seed, person, image.number, SIDE)
+    if framing == "face":
+        points = face_landmarks(seed, person, image.number, SIDE)
     else:
         points = ARCFACE * (SIDE / SIZE)
     transformed = cv2.warpAffine(picture, image.transform, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT)
-    nuisance = draw_nuisance(task.seed, person, image.number)
+    nuisance = draw_nuisance(seed, person, image.number)
     success, encoded = cv2.imencode(".jpg", transformed[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(nuisance.jpeg)])
     assert success
     landmarks = points @ image.transform[:, :2].T + image.transform[:, 2]
@@ -160,15 +152,12 @@ def named_images(plan: Plan) -> Iterator[tuple[str, Image]]:
 
 def write_images(folder: str, landmarks_path: str, plan: Plan, seed: int, framing: str, workers: int) -> None:
     """Writes the images and the list of their landmarks."""
-    tasks = (Task(seed, framing, image) for image in plan.images)
-    drawn = ordered_map(draw_image, tasks, workers)
     lines = []
-    with progress(len(plan.images), "image", "drawing") as bar:
-        for (name, _), (_, (encoded, points, score)) in zip(named_images(plan), drawn):
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(encoded)
-            lines.append(" ".join([name, *(f"{number:.3f}" for number in points.ravel()), f"{score:.3f}"]))
-            bar.update()
+    drawn = draw_all(partial(draw_image, seed, framing), plan.images, workers)
+    for (name, _), (encoded, points, score) in zip(named_images(plan), drawn):
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(encoded)
+        lines.append(" ".join([name, *(f"{number:.3f}" for number in points.ravel()), f"{score:.3f}"]))
     write_lines(landmarks_path, lines)
 
 
@@ -189,21 +178,14 @@ def write_lines(path: str, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser."""
-    parser = argparse.ArgumentParser(
-        prog="python -m partial_fc.evaluation.ijb.synthetic",
-        description=(__doc__ or "").partition("\nShapes:")[0].strip(),
-        epilog="example:\n  python -m partial_fc.evaluation.ijb.synthetic /tmp/IJBC --subjects 40",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument("root", metavar="ROOT", help="folder to create")
     parser.add_argument("--subjects", type=whole_number(4), default=40, help="number of persons (default: 40)")
     parser.add_argument("--target", choices=sorted(GALLERIES), default="IJBC", help="protocol (default: IJBC)")
     parser.add_argument("--framing", choices=FRAMINGS, default="face", help="see above (default: face)")
     add_seed(parser)
     add_workers(parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -217,8 +199,7 @@ def run(args: argparse.Namespace) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit code: 0, 2 for an error, 130 or 143 when stopped."""
-    args = build_parser().parse_args(arguments)
-    return run_command(lambda: run(args))
+    return run_module("partial_fc.evaluation.ijb.synthetic", "python -m partial_fc.evaluation.ijb.synthetic", arguments)
 
 
 if __name__ == "__main__":

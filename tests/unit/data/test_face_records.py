@@ -154,17 +154,6 @@ def test_a_header_label_other_than_the_identitys_is_refused(tmp_path, stated):
         faces.read_image(3)
 
 
-def test_swapped_lines_of_the_index_do_not_train_the_wrong_class(tmp_path):
-    write_face_set(str(tmp_path), SET)
-    lines = dict(line.split() for line in (tmp_path / "train.idx").read_text().splitlines())
-    lines["2"], lines["3"] = lines["3"], lines["2"]
-    (tmp_path / "train.idx").write_text("".join(f"{key}\t{offset}\n" for key, offset in lines.items()))
-    faces = FaceRecords(rec(tmp_path))
-    for position in (1, 2):
-        with pytest.raises(ValueError, match=rf"key {position + 1} at offset \d+ has the label"):
-            faces.read_image(position)
-
-
 def test_a_set_without_identity_records(tmp_path):
     """As MXNet's im2rec writes it: every record an image, the label in its header, alone or in a vector."""
     write_records(tmp_path, {0: (1.0, 0, 0, b"x"), 1: (np.array([3.0, 9.0, 9.0]), 1, 0, b"y"), 2: (0.0, 2, 0, b"")})

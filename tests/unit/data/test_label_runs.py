@@ -24,13 +24,3 @@ def test_kept_images_are_numbered_consecutively():
     assert kept.positions(np.array([5, 0])).tolist() == [7, 0]
     assert [kept.after(position) for position in expected] == expected[1:] + expected[:1]
     assert len(runs.keep(np.zeros(5, bool))) == 0
-
-
-def test_random_runs_against_the_array():
-    rng = np.random.default_rng(2)
-    labels = np.repeat(rng.integers(0, 9, 200), rng.integers(1, 6, 200))
-    runs = LabelRuns.of_labels(labels)
-    assert (runs.labels_at(np.arange(len(labels))) == labels).all()
-    big = np.bincount(labels)[runs.labels] > 60
-    kept, expected = runs.keep(big), np.flatnonzero((np.bincount(labels) > 60)[labels])
-    assert (kept.positions(np.arange(len(kept))) == expected).all()

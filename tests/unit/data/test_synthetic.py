@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import sys
 
 import cv2
 import numpy as np
@@ -16,13 +14,22 @@ import pytest
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.data.synthetic import VALIDATION, dataset, draw_face, encode_face, ensure_demo, plan_pairs, write_demo
-from partial_fc.data.synthetic.dataset import FOLDS, HELD_OUT, HELD_OUT_START, PAIRS, SEED
+from partial_fc.data.synthetic import (
+    VALIDATION,
+    DemoSize,
+    dataset,
+    draw_face,
+    encode_face,
+    ensure_demo,
+    plan_pairs,
+    write_demo,
+)
+from partial_fc.data.synthetic.dataset import DEMO, FOLDS, HELD_OUT_START
 from partial_fc.data.synthetic.identity import RANGES, draw_identity
-from partial_fc.data.synthetic.workers import encode_faces
 from partial_fc.evaluation.verification import verify
 
-TINY = {"identities": 3, "images_per_identity": 2, "held_out": 20, "pairs": 20}
+TINY = DemoSize(identities=3, images_per_identity=2, held_out=20, pairs=20)
+SEED = DEMO.seed
 FILES = ["demo.json", "demo_val.bin", "property", "train.idx", "train.rec"]
 
 # SHA-256 of the pixels. When they change with a change of the drawing: raise dataset.VERSION and store the new ones.
@@ -87,24 +94,10 @@ def test_jpeg_shows_the_picture():
     assert np.abs(decoded[:, :, ::-1].astype(int) - picture).mean() > 12  # colours the other way round are far off
 
 
-def test_any_number_of_processes_gives_the_same_bytes():
-    tasks = [(person, image) for person in range(3) for image in range(3)]
-    alone = list(encode_faces(7, tasks, 1))
-    assert len(set(alone)) == len(tasks)
-    assert list(encode_faces(7, tasks, 2)) == alone
-    assert list(encode_faces(7, tasks, 4)) == alone
-
-
-def test_dead_drawing_process_is_reported(monkeypatch):
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(OSError, match="draws faces ended early, exit code 1"):
-        list(encode_faces(7, [(0, 0), (0, 1)], 2))
-
-
 def test_two_writings_give_the_same_files(tmp_path):
-    write_demo(tmp_path / "one", **TINY, workers=1)
-    write_demo(tmp_path / "two", **TINY, workers=2)
-    write_demo(tmp_path / "other", seed=1, **TINY, workers=1)
+    write_demo(tmp_path / "one", TINY, workers=1)
+    write_demo(tmp_path / "two", TINY, workers=2)
+    write_demo(tmp_path / "other", TINY._replace(seed=1), workers=1)
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == FILES
     for name in FILES:
         content = (tmp_path / "one" / name).read_bytes()
@@ -114,34 +107,34 @@ def test_two_writings_give_the_same_files(tmp_path):
 
 
 def test_the_real_readers_find_what_was_drawn(tmp_path):
-    write_demo(tmp_path / "demo", **TINY, workers=1)
+    write_demo(tmp_path / "demo", TINY, workers=1)
     records = FaceRecords(tmp_path / "demo" / "train.rec")
     assert (records.num_images, records.num_identities, records.image_size) == (6, 3, (112, 112))
     expected = [(encode_face(SEED, person, image), person) for person in range(3) for image in range(2)]
     assert [records.read_image(position) for position in range(6)] == expected
     records.close()
     images, issame = read_pairs(tmp_path / "demo" / VALIDATION)
-    plan, planned = plan_pairs(SEED, TINY["held_out"], TINY["pairs"])
+    plan, planned = plan_pairs(TINY)
     assert issame.tolist() == planned
     assert images[5] == encode_face(SEED, plan[2][1], 5)
     assert len(set(images)) == 40
 
 
 def test_folds_are_balanced_and_share_no_identity():
-    plan, issame = plan_pairs(SEED, HELD_OUT, PAIRS)
-    assert len(plan) == len(issame) == PAIRS
+    plan, issame = plan_pairs(DEMO)
+    assert len(plan) == len(issame) == DEMO.pairs
     seen: set = set()
-    for fold in np.split(np.arange(PAIRS), FOLDS):
+    for fold in np.split(np.arange(DEMO.pairs), FOLDS):
         assert sum(issame[row] for row in fold) == len(fold) // 2
         people = {person for row in fold for person in plan[row]}
-        assert len(people) == HELD_OUT // FOLDS and not people & seen
+        assert len(people) == DEMO.held_out // FOLDS and not people & seen
         seen |= people
-    assert min(seen) >= HELD_OUT_START and max(seen) < HELD_OUT_START + HELD_OUT
+    assert min(seen) >= HELD_OUT_START and max(seen) < HELD_OUT_START + DEMO.held_out
     assert all((one == other) == same for (one, other), same in zip(plan, issame))
 
 
 def test_raw_pixels_do_not_solve_the_pairs():
-    plan, issame = plan_pairs(SEED, 100, 400)
+    plan, issame = plan_pairs(DemoSize(held_out=100, pairs=400))
     tasks = [(person, image) for image, person in enumerate(person for pair in plan for person in pair)]
     pictures = np.stack([draw_face(SEED, *task) for task in tasks]).astype(np.float32) - 127.5
     for embedding in (pictures, pictures + pictures[:, :, ::-1], pictures - pictures.mean(axis=(1, 2), keepdims=True)):
@@ -149,47 +142,47 @@ def test_raw_pixels_do_not_solve_the_pairs():
         assert 0.5 < accuracy < 0.75  # the demo promises less than 0.80; and faces are not pure noise either
 
 
-def test_an_up_to_date_set_is_kept_and_another_one_replaced(tmp_path):
-    root = ensure_demo(tmp_path / "demo", **TINY, workers=1)
+def test_an_up_to_date_set_is_kept_and_another_one_replaced(tmp_path, monkeypatch):
+    root = ensure_demo(tmp_path / "demo", TINY, workers=1)
     before = (root / "train.rec").stat().st_mtime_ns
-    assert ensure_demo(root, **TINY, workers=1) == root
+    assert ensure_demo(root, TINY, workers=1) == root
     assert (root / "train.rec").stat().st_mtime_ns == before
-    ensure_demo(root, **{**TINY, "identities": 2}, workers=1)
+    other = TINY._replace(identities=2)
+    ensure_demo(root, other, workers=1)
     assert json.loads((root / "demo.json").read_text())["identities"] == 2
     (root / "train.idx").unlink()
-    ensure_demo(root, **{**TINY, "identities": 2}, workers=1)
+    ensure_demo(root, other, workers=1)
     assert (root / "train.idx").exists()
+    monkeypatch.setattr(dataset, "VERSION", dataset.VERSION + 1)
+    ensure_demo(root, other, workers=1)
+    assert json.loads((root / "demo.json").read_text())["version"] == dataset.VERSION
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
-def test_new_version_of_the_drawing_replaces_the_set(tmp_path, monkeypatch):
-    root = ensure_demo(tmp_path / "demo", **TINY, workers=1)
-    monkeypatch.setattr(dataset, "VERSION", dataset.VERSION + 1)
-    ensure_demo(root, **TINY, workers=1)
-    assert json.loads((root / "demo.json").read_text())["version"] == dataset.VERSION
-
-
-def test_an_interrupted_run_leaves_the_old_set_or_nothing(tmp_path):
-    def interrupt(done: int, total: int) -> None:
-        assert total == 46
-        if done == 9:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_demo(tmp_path / "demo", **TINY, workers=2, progress=interrupt)
+def test_an_interrupted_run_leaves_the_old_set_or_nothing(tmp_path, monkeypatch):
+    root = tmp_path / "demo"
+    with monkeypatch.context() as patched:
+        patched.setattr(dataset, "write_pairs", lambda *arguments: raise_(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            write_demo(root, TINY, workers=2)
     assert not list(tmp_path.iterdir())
-    root = write_demo(tmp_path / "demo", **TINY, workers=1)
+    write_demo(root, TINY, workers=1)
     before = (root / "train.rec").read_bytes()
+    monkeypatch.setattr(dataset, "write_pairs", lambda *arguments: raise_(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        write_demo(root, **{**TINY, "seed": 5}, workers=1, progress=interrupt)
+        write_demo(root, TINY._replace(seed=5), workers=1)
     assert (root / "train.rec").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
+def raise_(error):
+    raise error
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "train.rec").write_text("a real set")
-    with pytest.raises(ValueError, match="something else than a demo set"):
-        ensure_demo(tmp_path, **TINY)
+    with pytest.raises(ValueError, match="something else than a set with demo.json: name another folder"):
+        ensure_demo(tmp_path, TINY)
     assert (tmp_path / "train.rec").read_text() == "a real set"
 
 
@@ -198,5 +191,5 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 )
 def test_invalid_counts_are_refused(tmp_path, change):
     with pytest.raises(ValueError, match="got"):
-        write_demo(tmp_path / "demo", **{**TINY, **change})
+        write_demo(tmp_path / "demo", TINY._replace(**change))
     assert not list(tmp_path.iterdir())

@@ -56,16 +56,6 @@ def test_a_model_trained_without_mirror_images_takes_none(place, capsys):
     assert capsys.readouterr().out == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
 
 
-def test_an_image_equals_itself(place, capsys):
-    assert run("a.png", "a.png", "--threshold", "0.01") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [
-        "similarity        1.0000",
-        "squared distance  0.0000",
-        "verdict           same person: the distance is below 0.01 (from --threshold)",
-    ]
-
-
 def test_the_threshold_decides(place, capsys):
     distance = slow_distance()[0]
     for threshold, verdict in ((distance + 1e-4, "same person"), (distance - 1e-4, "different persons")):
@@ -111,9 +101,3 @@ def test_unusable_images_are_refused(place, capsys):
 
 def test_options_may_stand_between_the_images(place):
     assert main(["compare", "a.png", "--model", "backbone.onnx", "a2.png"]) == 0
-
-
-def test_a_model_with_a_fixed_batch_size(place, capsys):
-    TinyModel(batch=5).write(place / "backbone.onnx")
-    assert run("a.png", "b.png") == 0
-    assert capsys.readouterr().out.splitlines()[0] == f"similarity        {slow_distance()[1]:.4f}"

@@ -77,12 +77,6 @@ def test_skipped_images_are_reported(place, capsys):
     assert output.err.startswith("skipped: faces/0/x.jpg cannot be decoded")
 
 
-def test_an_unusable_query_is_refused(place, capsys):
-    (place / "query.png").write_text("no image")
-    assert run("faces") == 2
-    assert "query.png cannot be decoded" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("arguments", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
 def test_wrong_arguments(place, arguments):
     assert exit_code("search", "query.png", "--model", "backbone.onnx", *arguments) == 2

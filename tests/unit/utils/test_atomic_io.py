@@ -3,13 +3,13 @@ import hashlib
 import os
 import resource
 import signal
-import subprocess
 
 import numpy as np
 import pytest
 
 from partial_fc.checkpoint import replace_file, write_file
 from partial_fc.utils.atomic_io import PART
+from small_disk import small_disk
 
 
 def test_chunks_of_any_size_and_kind(tmp_path):
@@ -79,36 +79,29 @@ def test_a_path_without_a_folder_can_be_replaced(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def disk(tmp_path):
     """A file system of 64 KiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)], capture_output=True, text=True
-    )
-    if mount.returncode:
-        pytest.skip(f"needs root to mount a small disk: {mount.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with small_disk(tmp_path / "disk", "64k") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("size", [1 << 20, (64 << 10) + 1])  # a large file, and one that is a byte too long
 @pytest.mark.parametrize("write", [write_file, replace_file])
-def test_a_full_disk_is_an_error(write, size, small_disk):
-    path = small_disk / "a"
+def test_a_full_disk_is_an_error(write, size, disk):
+    path = disk / "a"
     with pytest.raises(OSError, match=f"cannot write {path}.*: No space left on device") as error:
         write(str(path), [bytes(size)])
     assert error.value.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("size", [1 << 20, (32 << 10) + 1])
-def test_a_full_disk_keeps_the_old_file(size, small_disk):
-    path, old = small_disk / "a", os.urandom(32 << 10)
+def test_a_full_disk_keeps_the_old_file(size, disk):
+    path, old = disk / "a", os.urandom(32 << 10)
     replace_file(str(path), [old])
     with pytest.raises(OSError, match="No space left"):
         replace_file(str(path), [bytes(size)])
     assert path.read_bytes() == old
-    assert os.listdir(small_disk) == ["a"]
+    assert os.listdir(disk) == ["a"]
     replace_file(str(path), [bytes(32 << 10)])  # the incomplete file takes no space
 
 

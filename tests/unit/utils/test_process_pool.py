@@ -1,12 +1,15 @@
 """The map over processes."""
 
 import os
+import subprocess
+import sys
 import time
 from functools import partial
 
 import pytest
 
 from partial_fc.utils.process_pool import AHEAD, in_chunks, ordered_map
+from paths import with_root
 
 
 def square_slowly(number):
@@ -58,6 +61,14 @@ def test_an_error_in_a_worker_is_raised_here():
 def test_a_worker_that_dies_is_an_error():
     with pytest.raises(OSError, match="a worker process exited without reporting an error .*fewer --workers"):
         list(ordered_map(partial(fail_at, 9, die), range(1000), 2))
+
+
+def test_blocked_signals_stay_blocked():
+    """A trainer leaves SIGTERM to its watchdog. In a process of its own: the resource tracker starts once."""
+    code = "import signal\nfrom partial_fc.utils.process_pool import ordered_map\n"
+    code += "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nlist(ordered_map(abs, [1, 2], 2))\n"
+    code += "assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())"
+    subprocess.run([sys.executable, "-c", code], env=with_root(), check=True, timeout=60)
 
 
 def test_chunks():

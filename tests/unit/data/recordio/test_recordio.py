@@ -163,6 +163,15 @@ def test_an_offset_into_the_middle_of_a_record_is_named(paths):
         RecordReader(*paths)
 
 
+def test_a_record_without_its_last_part_is_named(paths):
+    write(paths, {0: b"head" + MAGIC_BYTES + b"tail", 1: b"next"})
+    with open(paths[0], "r+b") as file:
+        file.seek(12 + 4)  # the second part
+        file.write(struct.pack("<I", 4))  # now says that it is a complete record
+    with pytest.raises(ValueError, match="key 0 at offset 0 has no last part"):
+        RecordReader(*paths)
+
+
 def test_a_file_that_becomes_unreadable_is_named(paths):
     write(paths, PAYLOADS)
     reader = RecordReader(*paths)

@@ -5,7 +5,7 @@ import pytest
 from ijb_files import edit, write, write_protocol
 
 from partial_fc.evaluation.ijb.image_list import read_images
-from partial_fc.evaluation.ijb.pairs import BLOCK, read_pairs
+from partial_fc.evaluation.ijb.pairs import read_pairs
 from partial_fc.evaluation.ijb.protocol import files_of, find_target, read_protocol, read_subjects
 
 LANDMARKS, MEDIA, PAIRS = "ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt", "ijbc_template_pair_label.txt"
@@ -57,17 +57,15 @@ def test_a_protocol_is_read_as_written(root):
         (LANDMARKS, 36, "35.png 1 2 3 4 nan 6 7 8 9 10 0.5", "line 36: landmarks and score must be finite"),
         (LANDMARKS, 2, f"1.png {POINTS} inf", "line 2: landmarks and score must be finite"),
         (LANDMARKS, 2, "1.png 4 4 4 4 4 4 4 4 4 4 0.5", "line 2: the five landmarks coincide"),
-        (LANDMARKS, 2, None, r"face_tid_mid.txt, line 2: image '1.png' is not in .*_name_5pts_score.txt"),
-        (LANDMARKS, 2, f"new.png {POINTS} 1", r"score.txt, line 2: image 'new.png' is not in .*_face_tid_mid.txt"),
-        (LANDMARKS, 2, f"5.png {POINTS} 1", r"tid_mid.txt, line 2: image '1.png' is not in .*score.txt"),
+        (LANDMARKS, 2, None, r"score.txt, line 2: image '2.png', but .*_face_tid_mid.txt has '1.png': both must"),
+        (LANDMARKS, 2, f"new.png {POINTS} 1", r"score.txt, line 2: image 'new.png', but .*tid_mid.txt has '1.png'"),
         (MEDIA, 4, "3.png 100", "line 4: 2 columns instead of 3"),
         (MEDIA, 4, "3.png 100 5.0", "line 4: template and media must be whole numbers"),
         (MEDIA, 4, "3.png -100 5", "line 4: template and media must be whole numbers"),
         (MEDIA, 4, "3.png 1234567890 5", "line 4: template and media must be whole numbers of at most 9 digits"),
-        (MEDIA, 36, None, r"score.txt, line 36: image '35.png' is not in .*_face_tid_mid.txt"),
+        (MEDIA, 36, None, r"score.txt, line 36: image '35.png', but .*_face_tid_mid.txt has None"),
         (PAIRS, 5, "100 107", r"line 5: 2 columns instead of 3 .*: '100 107'"),
         (PAIRS, 5, "100 107 1 1", "line 5: 4 columns instead of 3"),
-        (PAIRS, 5, "", "line 5: 0 columns instead of 3"),
         (PAIRS, 5, "100 1o7 1", "line 5: a pair must be three whole numbers"),
         (PAIRS, 5, "100 -107 1", "line 5: a pair must be three whole numbers"),
         (PAIRS, 5, "100 107 0.5", "line 5: a pair must be three whole numbers"),
@@ -89,22 +87,6 @@ def test_an_invalid_line_is_reported(root, name, line, text, message):
     assert str(root) in str(error.value)
 
 
-def test_lists_in_another_order_are_refused(root):
-    path = root / "meta" / MEDIA
-    lines = path.read_text().splitlines()
-    lines[7], lines[8] = lines[8], lines[7]
-    write(path, lines)
-    with pytest.raises(ValueError, match=r"score.txt, line 8: image '7.png', but .*tid_mid.txt has '8.png'"):
-        read_protocol(root)
-
-
-def test_an_image_twice_in_one_list_only(root):
-    path = root / "meta" / MEDIA
-    write(path, [*path.read_text().splitlines(), "35.png 100 5"])
-    with pytest.raises(ValueError, match="score.txt has 36 lines and .*tid_mid.txt 37: both must list the same images"):
-        read_protocol(root)
-
-
 def test_a_subject_has_one_template_in_a_gallery_and_any_number_of_probes(tmp_path):
     path = tmp_path / "list.csv"
     path.write_bytes(b"T,S\r\n5,1,a\r\n5,1,b\r\n 9 , 1 ,c\r\n\r\n")
@@ -121,43 +103,18 @@ def test_a_subject_has_one_template_in_a_gallery_and_any_number_of_probes(tmp_pa
         read_subjects(path, known, gallery=False)
 
 
-def test_pairs_in_blocks(tmp_path):
-    """More than one block, with numbers of all lengths, equals a loop over the lines; errors name the line."""
-    rng = np.random.default_rng(3)
-    known = np.unique((10 ** rng.uniform(0, 9, 2000)).astype(np.int32))
-    picks = known[rng.integers(0, len(known), (270_000, 2))].tolist()
-    lines = [f"{a} {b} {a % 2}" for a, b in picks]
-    path = tmp_path / "pairs.txt"
-    write(path, lines)
-    assert path.stat().st_size > 1.01 * BLOCK
-    pairs = read_pairs(path, known)
-    assert np.array_equal(known[pairs.left], [a for a, _ in picks])
-    assert np.array_equal(known[pairs.right], [b for _, b in picks])
-    assert np.array_equal(pairs.issame, [a % 2 == 1 for a, _ in picks])
-    lines[269_000] = "7 8"
-    write(path, lines)
-    with pytest.raises(ValueError, match=r"pairs.txt, line 269001: 2 columns instead of 3 .*: '7 8'"):
-        read_pairs(path, known)
-
-
 def test_white_space_in_pairs(tmp_path):
     path = tmp_path / "pairs.txt"
     known = np.array([3, 10], np.int32)
-    path.write_bytes(b" 3\t10  1 \r\n0010 3 00\n3 3 1\n \n\n")  # allowed at the end of a line and of the file
+    path.write_bytes(b" 3\t10  1 \r\n0010 3 00\n3 3 1\n \n\n")
     pairs = read_pairs(path, known)
     assert (pairs.left.tolist(), pairs.right.tolist(), pairs.issame.tolist()) == ([0, 1, 0], [1, 0, 0], [1, 0, 1])
     path.write_bytes(b"3 10 1\n3 3 0")
     assert len(read_pairs(path, known).left) == 2
-    path.write_bytes(b"3 10 1\n\n\n3 3 0\n")
-    with pytest.raises(ValueError, match="line 2: 0 columns"):
-        read_pairs(path, known)
     path.write_bytes(b"3 10\n1 3 3 0\n3 3 1\n")  # three per line on average, but not in each
     with pytest.raises(ValueError, match="line 1: 2 columns"):
         read_pairs(path, known)
-    path.write_bytes(b"3 10 1 3\n3 0\n3 3 1\n")
-    with pytest.raises(ValueError, match="line 1: 4 columns"):
-        read_pairs(path, known)
-    path.write_bytes(b"3 10 1\n3 3 0\x0b\n3 \xff 1\n")
+    path.write_bytes(b"3 10 1\n3 \xff 1\n")
     with pytest.raises(ValueError, match="line 2: a pair must be three whole numbers"):
         read_pairs(path, known)
 

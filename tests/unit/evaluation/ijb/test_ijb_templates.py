@@ -61,13 +61,5 @@ def test_shares_by_hand():
     assert media_shares(largest, largest).tolist() == [0.5, 0.5]
 
 
-def test_a_video_counts_as_one_photo():
-    sums = TemplateSums(1, True)
-    embeddings = np.array([[1, 0], [1, 0], [1, 0], [0, 1]], np.float32)
-    templates, media = np.zeros(4, np.int32), np.array([1, 1, 1, 2], np.int32)
-    sums.add(embeddings, templates, media_shares(templates, media))
-    np.testing.assert_allclose(sums.normalized(), [[np.sqrt(0.5)] * 2], atol=1e-7)
-
-
 def test_zeros_stay_zeros():
     assert normalized(np.array([[0.0, 0], [3, 4]])).tolist() == [[0, 0], [0.6, 0.8]]

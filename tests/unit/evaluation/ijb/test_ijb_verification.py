@@ -46,27 +46,6 @@ def test_both_readings_match_their_definitions(pairs, levels, seed):
         assert roc.nearest(far) == pytest.approx(nearest, abs=1e-12)
 
 
-def test_by_hand():
-    genuine = [0.9, 0.8, 0.7, 0.6, 0.5]
-    impostor = [0.85, 0.7, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
-    roc = Roc(np.float32(genuine + impostor), np.arange(15) < 5)
-    assert roc.at_most(1e-6) == 0.2  # no impostor pair: above 0.85
-    assert roc.at_most(0.1) == 0.4  # one: above 0.7, the score of a genuine pair, too
-    assert roc.at_most(0.19) == 0.4
-    assert roc.at_most(0.2) == 1.0
-    assert roc.nearest(0.04) == 0.2 and roc.nearest(0.06) == 0.4  # the points at 0 and at 0.1
-    assert roc.nearest(0.05) == 0.4  # equally near to both: the higher FAR
-
-
-def test_equal_scores_are_accepted_together():
-    """Four of five impostor pairs have equal scores: the curve has no point between FAR 0.2 and 1."""
-    scores = np.float32([0.9, 0.5, 0.5, 0.5, 0.5, 0.95, 0.5, 0.4])
-    roc = Roc(scores, np.arange(8) >= 5)
-    assert roc.at_most(0.2) == roc.at_most(0.6) == roc.at_most(0.99) == pytest.approx(1 / 3)
-    assert roc.nearest(0.55) == pytest.approx(1 / 3) and roc.nearest(0.65) == 1.0
-    assert roc.at_most(1.0) == 1.0
-
-
 def test_a_constant_model_has_tar_zero():
     roc = Roc(np.ones(100, np.float32), np.arange(100) < 50)
     assert [roc.at_most(far) for far in FARS] == [0.0] * 6 and roc.at_most(1.0) == 1.0

@@ -9,30 +9,6 @@ def narrow_initializer(model):
     model.nodes.insert(0, helper.make_node("Cast", ["half"], ["two"], "cast", to=TensorProto.FLOAT))
 
 
-def narrow_constant(model):
-    del model.initializers[-1]
-    half = numpy_helper.from_array(np.float16(2), "inside")
-    model.nodes.insert(0, helper.make_node("Constant", [], ["half"], "constant", value=half))
-    model.nodes.insert(1, helper.make_node("Cast", ["half"], ["two"], "cast", to=TensorProto.FLOAT))
-
-
-def narrow_in_a_branch(model):
-    """Stores float16 weights only in a branch of an If."""
-    half = numpy_helper.from_array(np.float16(2), "hidden")
-    branches = {}
-    for name in ("then_branch", "else_branch"):
-        nodes = [
-            helper.make_node("Constant", [], [f"{name}_half"], f"{name}_constant", value=half),
-            helper.make_node("Cast", [f"{name}_half"], [f"{name}_two"], f"{name}_cast", to=TensorProto.FLOAT),
-        ]
-        outputs = [helper.make_tensor_value_info(f"{name}_two", TensorProto.FLOAT, [])]
-        branches[name] = helper.make_graph(nodes, name, [], outputs)
-    del model.initializers[-1]
-    yes = numpy_helper.from_array(np.array(True), "yes")
-    model.nodes.insert(2, helper.make_node("Constant", [], ["yes"], "yes", value=yes))
-    model.nodes.insert(3, helper.make_node("If", ["yes"], ["two"], "choice", **branches))
-
-
 def no_number(model):
     model.initializers[3] = numpy_helper.from_array(np.full_like(model.bias, np.nan), "bias")
 

@@ -1,0 +1,18 @@
+"""A disk that is soon full."""
+
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def small_disk(folder, size):
+    """Mounts a file system of a size as "64k" in a new folder, which is the context; skips the test without root."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    mount = subprocess.run(command, capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"needs root to mount a small disk: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)  # a process that has just ended may still hold it
