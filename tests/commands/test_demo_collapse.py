@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from partial_fc.data.synthetic import write_demo
+from partial_fc.data.synthetic import DemoSize, write_demo
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ def demo(tmp_path_factory):
     with open(f"{root}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
-            write_demo(root, seed=1, **SIZE)
+            write_demo(root, DemoSize(seed=1, **SIZE))
     return ["dataset=demo", f"rec={root / 'train.rec'}", f"num_classes={SIZE['identities']}"]
 
 
