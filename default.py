@@ -105,7 +105,7 @@ PRESETS = {"dataset": dataset, "network": network, "loss": loss}
 TRAINERS = {
     "mxnet": edict(defaults=edict(), dataset=edict()),
     "torch": edict(
-        defaults=edict(frequent=50, max_grad_norm=5.0),
+        defaults=edict(log_every=50, max_grad_norm=5.0),
         dataset=edict(
             emore=_real("faces_emore", 85742, ["lfw"], lr_epochs=[8, 14], num_epoch=16),
             ms1mv3=dataset["ms1m-retinaface-t1"],
@@ -173,13 +173,13 @@ SETTINGS = Schema(
     Setting("image_size", 112, "side of an image in pixels", at_least=16, at_most=1024, multiple_of=16),
     Setting("shuffle", True, "draw a new order of the images in every epoch"),
     Setting("rand_mirror", True, "mirror every second image; add the mirror image's embedding in verification"),
-    Setting("cutoff", 0, "side in pixels of a square erased from every second image", at_least=0),
+    Setting("cutout", 0, "side in pixels of a square erased from every second image", at_least=0, alias="cutoff"),
     Setting("color_jittering", 0.0, "share by which brightness, contrast, color vary", at_least=0, at_most=1),
     Setting("jpeg_compression", 0, "lowest JPEG quality of every second image; 0: as it is", at_least=0, at_most=100),
-    Setting("images_filter", 0, "leave out identities with fewer images", at_least=0),
+    Setting("min_images_per_class", 0, "leave out identities with fewer images", at_least=0, alias="images_filter"),
     Setting("skip_bad_images", 0, "bad images that each rank skips before one ends the training", at_least=0),
     Setting("decode_threads", 0, "per rank; 0: its share of the host's cores, up to 8", at_least=0, at_most=1024),
-    Setting("debug", False, "dummy images instead of the data set"),
+    Setting("debug", False, "dummy images instead of the data set", alias="dummy_data"),
     Setting("val_targets", [], "validation sets: <name>.bin beside train.rec", item=str),
     Setting("baselines", False, "also verify raw pixels and the untrained network, on the first validation set"),
     "Start",
@@ -189,7 +189,7 @@ SETTINGS = Schema(
     "Output",
     Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
     Setting("output", "", "folder of the run, instead of one in models_root", path=True),
-    Setting("frequent", 20, "updates between log lines", at_least=1),
+    Setting("log_every", 20, "updates between log lines", at_least=1, alias="frequent"),
     Setting("verify_every", 2000, "updates between verifications", at_least=1),
     Setting("save_every", 10000, "updates between saves of model and centers", at_least=1),
     Setting("checkpoint_every", 2000, "updates between checkpoints; 0: only when asked to stop", at_least=0),
@@ -331,7 +331,7 @@ def check_together(settings):
     Raises:
         SettingsError: With names, values and what to change.
     """
-    cutoff, side, rec = (settings[name] for name in ("cutoff", "image_size", "rec"))
+    cutout, side, rec = (settings[name] for name in ("cutout", "image_size", "rec"))
     factors, epochs = settings["lr_func"], settings["num_epoch"]
     for name, unit in (("lr_steps", "updates"), ("lr_epochs", "epochs")):
         if settings[name] != sorted(set(settings[name])):
@@ -342,8 +342,8 @@ def check_together(settings):
         check_margins(settings["margins"])
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    if cutoff > side:
-        raise SettingsError(f"cutoff is {cutoff}, but must be at most {side}, the image_size")
+    if cutout > side:
+        raise SettingsError(f"cutout is {cutout}, but must be at most {side}, the image_size")
     if rec and not rec.endswith(".rec"):
         raise SettingsError(f"rec is {rec}, but must be the path of a .rec file, or of a folder with a train.rec")
     if settings["fp16"] and settings["bf16"]:

@@ -138,7 +138,7 @@ def mxnet_trainer() -> Trainer:
     def multiply(left: np.ndarray, right: np.ndarray) -> None:
         mx.nd.dot(mx.nd.array(left), mx.nd.array(right)).wait_to_read()
 
-    return Trainer("mxnet", collectives.OF_PROCESS, build_bank, build_step, received, multiply)
+    return Trainer("mxnet", collectives.default_collectives, build_bank, build_step, received, multiply)
 
 
 def torch_trainer() -> Trainer:
@@ -146,7 +146,7 @@ def torch_trainer() -> Trainer:
     import torch.distributed as dist
 
     from partial_fc_torch import CosFace, PartialFC, get_model
-    from partial_fc_torch.collectives import OF_PROCESS
+    from partial_fc_torch.collectives import default_collectives
     from partial_fc_torch.engine import TorchEngine
     from partial_fc_torch.image_data import ImageBatch
 
@@ -174,7 +174,7 @@ def torch_trainer() -> Trainer:
     def multiply(left: np.ndarray, right: np.ndarray) -> None:
         torch.mm(torch.from_numpy(left), torch.from_numpy(right))
 
-    return Trainer("torch", OF_PROCESS, build_bank, build_step, received, multiply)
+    return Trainer("torch", default_collectives, build_bank, build_step, received, multiply)
 
 
 def return_freed_memory() -> None:

@@ -23,7 +23,7 @@ from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.schedule import RateFactor
 
-from .collectives import OF_PROCESS
+from .collectives import default_collectives
 from .image_iter import DummyIter, FaceImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
@@ -39,7 +39,7 @@ from .symbol import get_symbol
 class MXNetFramework:
     """MXNet and Horovod, see partial_fc.training.engine.Framework; Horovod is initialized."""
 
-    collectives = OF_PROCESS
+    collectives = default_collectives
     command = "bash run.sh"
     conventions = MXNET
     source_folders = (os.path.dirname(__file__),)
@@ -90,9 +90,9 @@ class MXNetFramework:
             record_path(settings),
             shuffle=settings.shuffle,
             rand_mirror=settings.rand_mirror,
-            cutoff=settings.cutoff,
+            cutoff=settings.cutout,
             color_jittering=settings.color_jittering,
-            images_filter=settings.images_filter,
+            images_filter=settings.min_images_per_class,
             context=self.collectives.rank,
             context_num=self.collectives.size,
             seed=settings.seed,
@@ -116,8 +116,8 @@ class MXNetFramework:
     ) -> SampleDistributeModule:
         """Builds the module, with the same initial parameters on every rank; its bank saves to ``folder``.
 
-        Collectives: all-gathers ``together.memory_bank`` and ``together.module``, those of SampleDistributeModule.bind,
-        all-gather ``together.init_params``, those of SampleDistributeModule.prepare_training.
+        Collectives: all-gathers ``status.memory_bank`` and ``status.module``, those of SampleDistributeModule.bind,
+        all-gather ``status.init_params``, those of SampleDistributeModule.prepare_training.
 
         Raises:
             JobError: On every rank, if one fails.
@@ -196,12 +196,12 @@ class MXNetFramework:
     ) -> tuple[CallBackModelSave, CallBackCenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
-        Collectives: all-gather ``together.export``.
+        Collectives: all-gather ``status.export``.
         """
         symbol, prefix = build_symbol(settings, False, engine.conventions), os.path.join(folder, "model")
         export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
         model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)
-        model_save.try_out()
+        model_save.validate_export()
         with_momentum = not engine.conventions.sums_gradients
         return model_save, CallBackCenterSave(engine.memory_bank, settings.save_every, with_momentum)
 

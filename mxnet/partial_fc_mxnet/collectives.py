@@ -71,9 +71,9 @@ class HorovodBackend:
         return isinstance(error, RuntimeError) and any(text in str(error) for text in CONNECTION_ERRORS)
 
 
-OF_PROCESS = Collectives(HorovodBackend())
+default_collectives = Collectives(HorovodBackend())
 
 
 def run(main: Callable[[], None]) -> None:
     """Runs the work of this rank, see partial_fc.distributed.run_rank.run_rank."""
-    run_rank(OF_PROCESS, main)
+    run_rank(default_collectives, main)

@@ -15,7 +15,7 @@ from partial_fc.checkpoint import Conventions
 from partial_fc.checkpoint.conventions import MXNET
 from partial_fc.layer.loss_scale import LossScale
 
-from .collectives import OF_PROCESS
+from .collectives import default_collectives
 from .engine import EngineMethods
 from .layer.clipped_updater import ClippedUpdater
 from .layer.scaled_updater import ScaledUpdater
@@ -56,7 +56,7 @@ class DataParallelModule(EngineMethods):
         conventions: Conventions = MXNET,
     ):
         self.network, self.conventions = network, conventions
-        self.collectives = OF_PROCESS
+        self.collectives = default_collectives
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.context = rank_context(self.local_rank)
         self.symbol = embedding_symbol(symbol)

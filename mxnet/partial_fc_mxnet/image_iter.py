@@ -14,8 +14,8 @@ import numpy as np
 
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.buffer_pool import RecyclingPool
-from partial_fc.data.cursor import Place
-from partial_fc.data.training_data import DummyData, FaceData
+from partial_fc.data.cursor import Position
+from partial_fc.data.training_data import DataLoader, DummyData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 
@@ -24,7 +24,7 @@ from .ops.host_memory import host_array
 Arrays = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 
-class FaceImageIter(FaceData[Arrays], mx.io.DataIter):
+class FaceImageIter(DataLoader[Arrays], mx.io.DataIter):
     """Iterates over the share of one rank in the images of a RecordIO file.
 
     Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. Threads of the iterator read, decode and
@@ -47,7 +47,7 @@ class FaceImageIter(FaceData[Arrays], mx.io.DataIter):
 
     Attributes:
         provide_data, provide_label: As of any MXNet iterator.
-        cursor and others: See partial_fc.data.training_data.FaceData.
+        cursor and others: See partial_fc.data.training_data.DataLoader.
 
     Raises:
         OSError: A file is missing or cannot be read.
@@ -80,7 +80,7 @@ class FaceImageIter(FaceData[Arrays], mx.io.DataIter):
             (height, width),
             shuffle=shuffle,
             augmentation=Augmentation(rand_mirror, cutoff, color_jittering, jpeg_compression),
-            images_filter=images_filter,
+            min_images_per_class=images_filter,
             skip_bad_images=skip_bad_images,
             rank=context,
             size=context_num,
@@ -91,7 +91,7 @@ class FaceImageIter(FaceData[Arrays], mx.io.DataIter):
         self._handed_out: deque = deque()
         pool = RecyclingPool((batch_size, *data_shape), np.float32)
         load = partial(load_batch, faces, pool, self._handed_out)
-        FaceData.__init__(self, faces, threads or decode_threads(local_size=1), load)
+        DataLoader.__init__(self, faces, threads or decode_threads(local_size=1), load)
 
     def next(self) -> mx.io.DataBatch:
         """Returns the next batch.
@@ -104,7 +104,7 @@ class FaceImageIter(FaceData[Arrays], mx.io.DataIter):
         return data_batch(*arrays)
 
 
-def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, place: Place) -> Arrays:
+def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, position: Position) -> Arrays:
     """Reads the batch at a position; runs in the iterator's threads.
 
     Releases all but the last two batches that the iterator has handed out. The training thread must not do that: it
@@ -117,7 +117,7 @@ def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, place
     with suppress(IndexError):  # another thread was faster
         while len(handed_out) > 2:
             handed_out.popleft()
-    images, labels = faces.batch(*place)
+    images, labels = faces.batch(*position)
     data = pool.take()
     np.copyto(data, images)
     return mx.nd.from_numpy(data), host_array(labels)

@@ -20,7 +20,7 @@ from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
 from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
 from partial_fc.layer.sampling import WeightIndexSampler
 
-from .collectives import OF_PROCESS
+from .collectives import default_collectives
 from .layer.center_storage import CenterStorage, Piece, empty_arrays
 from .ops.device import rank_context
 from .ops.host_memory import host_view
@@ -112,10 +112,10 @@ class MemoryBank:
         labels = global_label.asnumpy() if isinstance(global_label, mx.nd.NDArray) else global_label
         return self.sampler(labels)
 
-    def draw_ahead(self) -> None:
+    def prefetch(self) -> None:
         """Draws the classes of the next step, and starts to read their rows, while the backbone computes."""
         if self.sampler.num_sample < self.num_local:
-            self.centers.prefetch(self.sampler.draw_ahead())
+            self.centers.prefetch(self.sampler.prefetch())
 
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Returns weight and momentum of the rows ``index`` (S,), each (S, E), in the bank's context.
@@ -174,7 +174,7 @@ class MemoryBank:
         with self.sequential_access():
             for path, field in list(zip(self._files(), Piece._fields))[: 1 + with_momentum]:
                 content = array_file_chunks(self.host_rows(field, copied=False))
-                replace_file(path, content, OF_PROCESS.report_progress)
+                replace_file(path, content, default_collectives.report_progress)
 
     def load(self) -> None:
         """Reads the files that `save` wrote on this rank with the same number of ranks.
@@ -187,9 +187,9 @@ class MemoryBank:
         loaded = [_load(path, shapes) for path in self._files()]
         for field, arrays in zip(Piece._fields, loaded):
             for number, rows in enumerate(arrays):
-                self.centers.fill(number, field, _blocks(rows))
+                self.centers.copy_rows(number, field, _blocks(rows))
 
-    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
+    def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and momentum from a checkpoint that any number of ranks wrote.
 
         Args:
@@ -207,7 +207,7 @@ class MemoryBank:
             saved_classes = classes if class_map is None else class_map[classes]
             for field in Piece._fields:
                 rows = getattr(piece, field)
-                self.centers.fill(number, field, saved.blocks(field, saved_classes, partial(_copied, rows)))
+                self.centers.copy_rows(number, field, saved.blocks(field, saved_classes, partial(_copied, rows)))
 
     def _files(self) -> list[str]:
         return [os.path.join(self.prefix, name.format(self.rank)) for name in ORIGINAL_FILES]

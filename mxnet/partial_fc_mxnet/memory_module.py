@@ -199,7 +199,7 @@ class SampleDistributeModule(DataParallelModule):
         total_label = _to_numpy(total_label)
         local_index, _ = self.memory_bank.sample(total_label)
         result = self._train_layer(total_feature, total_label, local_index)
-        self.memory_bank.draw_ahead()
+        self.memory_bank.prefetch()
         return result
 
     def backward(self, total_feature: mx.nd.NDArray, total_label: Labels) -> tuple[mx.nd.NDArray, float]:

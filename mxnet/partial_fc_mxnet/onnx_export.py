@@ -51,7 +51,7 @@ class OnnxExport:
         check_export(content, self.faces, lambda faces: self._embed(arg_params, aux_params, faces), "MXNet")
         return content
 
-    def try_out(self, arg_params: Params, aux_params: Params) -> None:
+    def validate_export(self, arg_params: Params, aux_params: Params) -> None:
         """Checks that onnxruntime loads the exported file of a network that is not trained yet.
 
         Embeddings are not compared: some deep networks are chaotic before training, so that MXNet's own embeddings

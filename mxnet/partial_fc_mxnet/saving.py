@@ -12,14 +12,14 @@ from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.training.saving import ONNX_NAME, CenterSave, SaveCallback
 from partial_fc.utils.atomic_io import replace_file
 
-from .collectives import OF_PROCESS
+from .collectives import default_collectives
 from .onnx_export import OnnxExport
 
 
 class CallBackModelSave(SaveCallback):
     """Saves the backbone as ``model-symbol.json``, ``model-0000.params`` and ``backbone.onnx``, written by rank 0.
 
-    Collectives of a save: ``aux.*`` of SampleDistributeModule.average_statistics, all-gather ``together.save_model``.
+    Collectives of a save: ``aux.*`` of SampleDistributeModule.average_statistics, all-gather ``status.save_model``.
 
     Args:
         symbol: the backbone in float32, whatever dtype the module trains it in: the parameters are saved as float32.
@@ -46,20 +46,20 @@ class CallBackModelSave(SaveCallback):
         self.rank = rank
         self.export = export
 
-    def try_out(self) -> None:
-        """Checks that the untrained backbone can be exported (all-gather ``together.export``).
+    def validate_export(self) -> None:
+        """Checks that the untrained backbone can be exported (all-gather ``status.export``).
 
         Raises:
             JobError: On every rank, if it cannot.
         """
         if self.export is not None:
             export = self.export
-            OF_PROCESS.on_rank_zero("export", lambda: export.try_out(*self.module.get_export_params()))
+            default_collectives.on_rank_zero("export", lambda: export.validate_export(*self.module.get_export_params()))
 
     def _save(self, num_update: int) -> None:
         self.module.average_statistics()
         arg_params, aux_params = self.module.get_export_params()
-        OF_PROCESS.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
+        default_collectives.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
 
     def _write(self, num_update: int, arg_params, aux_params) -> None:
         params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
@@ -83,4 +83,4 @@ class CallBackCenterSave(CenterSave):
 
     def __init__(self, memory_bank, frequent: int = 10000, with_momentum: bool = True):
         write = partial(memory_bank.save, with_momentum)
-        super().__init__(OF_PROCESS, frequent, write, memory_bank.prefix, ORIGINAL_FILES)
+        super().__init__(default_collectives, frequent, write, memory_bank.prefix, ORIGINAL_FILES)

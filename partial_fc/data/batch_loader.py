@@ -19,7 +19,7 @@ from partial_fc.utils.text import plural
 from .bad_images import BadImages
 from .face_records import FaceRecords
 from .label_runs import KeptImages
-from .order import check_batch, epoch_entries, rank_places, uniform_draws
+from .order import check_batch, epoch_entries, rank_indices, uniform_draws
 from .transforms import DRAWS, Augmentation, augment, color_channels, decode_rgb
 
 
@@ -38,7 +38,7 @@ class ReadCounters(NamedTuple):
     read_seconds: float = 0.0
     busy_seconds: float = 0.0
 
-    def plus(self, cost: Cost, busy_seconds: float) -> ReadCounters:
+    def plus(self, cost: ReadStats, busy_seconds: float) -> ReadCounters:
         """Returns the totals including one more batch."""
         return ReadCounters(
             self.images + cost.images,
@@ -48,7 +48,7 @@ class ReadCounters(NamedTuple):
         )
 
 
-class Cost:
+class ReadStats:
     """The cost of reading a batch: `images`, `bytes`, and `seconds` of reading the file."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class FaceBatches:
         image_size: (H, W).
         shuffle: shuffle the images in every epoch.
         augmentation: its effect on an image depends on (seed, epoch, image) only.
-        images_filter: leave out identities with fewer images; class labels do not change.
+        min_images_per_class: leave out identities with fewer images; class labels do not change.
         skip_bad_images: number of bad images to replace by the following image before one is an error.
         rank, size: this rank, and R.
         seed: seed of the order and of the augmentation.
@@ -84,7 +84,7 @@ class FaceBatches:
         image_size: tuple,
         shuffle: bool = False,
         augmentation: Augmentation = Augmentation(),  # noqa: B008  immutable
-        images_filter: int = 0,
+        min_images_per_class: int = 0,
         skip_bad_images: int = 0,
         rank: int = 0,
         size: int = 1,
@@ -95,19 +95,19 @@ class FaceBatches:
         self.bad_images = BadImages(skip_bad_images)
         self.records = FaceRecords(rec_path)
         check_image_size(self.records, image_size)
-        self._kept = images_to_read(self.records, images_filter)
+        self._kept = images_to_read(self.records, min_images_per_class)
         self.num_images = len(self._kept)
         check_batch(self.num_images, batch_size, size)
         self.batch_size, self.image_size = batch_size, tuple(image_size)
         self.shuffle, self.seed, self.rank, self.size = shuffle, seed, rank, size
-        self.images_filter, self.augmentation = images_filter, augmentation
+        self.min_images_per_class, self.augmentation = min_images_per_class, augmentation
         self.counters = ReadCounters()
         self._lock = threading.Lock()
         # OpenCV's thread pool would compete with the framework's threads for the cores of the rank.
         cv2.setNumThreads(0)
 
-    def batch(self, epoch: int, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """Reads this rank's part of the global batch that begins at `place` (0 .. N - G) of the epoch's order.
+    def batch(self, epoch: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Reads this rank's part of the global batch that begins at `first` (0 .. N - G) of the epoch's order.
 
         Returns:
             Images (B, 3, H, W) uint8 RGB and labels (B,) int64.
@@ -116,18 +116,18 @@ class FaceBatches:
             ValueError: an image is damaged, has another size, or is not in color; names file, key and offset.
         """
         start = time.perf_counter()
-        places = rank_places(place, self.batch_size, self.rank)
-        positions = self._kept.positions(epoch_entries(self.num_images, self.shuffle, self.seed, epoch, places))
+        indices = rank_indices(first, self.batch_size, self.rank)
+        positions = self._kept.positions(epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices))
         images = np.empty((self.batch_size, 3, *self.image_size), np.uint8)
         labels = self.records.labels(positions)
         draws = uniform_draws(self.seed, epoch, positions, DRAWS).tolist()
-        cost = Cost()
+        stats = ReadStats()
         for row, (position, label) in enumerate(zip(positions.tolist(), labels.tolist())):
-            image, labels[row] = self._load(position, label, cost)
+            image, labels[row] = self._load(position, label, stats)
             # Takes a fifth of the time of NumPy's transpose.
             cv2.split(augment(image, draws[row], self.augmentation), tuple(images[row]))
         with self._lock:
-            self.counters = self.counters.plus(cost, time.perf_counter() - start)
+            self.counters = self.counters.plus(stats, time.perf_counter() - start)
         return images, labels
 
     def sample(self, count: int) -> np.ndarray:
@@ -138,7 +138,7 @@ class FaceBatches:
                 faces.append(self._decode(position, self.records.read_image(position)[0])[None])
         return np.concatenate(faces)
 
-    def _load(self, position: int, label: int, cost: Cost) -> tuple[np.ndarray, int]:
+    def _load(self, position: int, label: int, cost: ReadStats) -> tuple[np.ndarray, int]:
         """Returns (image, label) at `position`, or of the next good image if bad ones may be skipped."""
         first = position
         while True:
@@ -186,13 +186,13 @@ def check_image_size(records: FaceRecords, image_size: tuple) -> None:
         )
 
 
-def images_to_read(records: FaceRecords, images_filter: int) -> KeptImages:
-    """Returns the images whose identity has at least `images_filter` images."""
+def images_to_read(records: FaceRecords, min_images_per_class: int) -> KeptImages:
+    """Returns the images whose identity has at least `min_images_per_class` images."""
     counts = records.runs.images_per_label(records.num_identities)
-    kept = records.runs.keep(counts[records.runs.labels] >= images_filter)
+    kept = records.runs.keep(counts[records.runs.labels] >= min_images_per_class)
     if len(kept) == 0:
         raise ValueError(
-            f"{records.rec_path}: no identity has {images_filter} images, the largest has {counts.max()}: "
-            "decrease images_filter"
+            f"{records.rec_path}: no identity has {min_images_per_class} images, the largest has {counts.max()}: "
+            "decrease min_images_per_class"
         )
     return kept

@@ -5,11 +5,11 @@ Shapes: N images of an epoch, G global batch.
 
 from __future__ import annotations
 
-Place = tuple[int, int]  # (epoch, images of its order that all ranks together have read)
+Position = tuple[int, int]  # (epoch, images of its order that all ranks together have read)
 
 
 class Cursor:
-    """A place in epochs of N images that advances by G images at a time.
+    """A position in epochs of N images that advances by G images at a time.
 
     Images after the last complete global batch of an epoch are skipped.
 
@@ -22,8 +22,8 @@ class Cursor:
         self.num_images, self.global_batch = num_images, global_batch
         self.epoch, self.images = 0, 0
 
-    def current(self) -> Place:
-        """Returns the place of the next batch. Raises StopIteration at the end of the epoch."""
+    def current(self) -> Position:
+        """Returns the position of the next batch. Raises StopIteration at the end of the epoch."""
         if not self._holds_batch(self.images):
             raise StopIteration
         return self.epoch, self.images
@@ -32,9 +32,9 @@ class Cursor:
         """Advances by one batch; `current` reports the end of the epoch."""
         self.images += self.global_batch
 
-    def successor(self, place: Place) -> Place:
-        """Returns the place of the batch after the one at `place`, in the next epoch if that was the last one."""
-        epoch, images = place[0], place[1] + self.global_batch
+    def successor(self, position: Position) -> Position:
+        """Returns the position of the batch after the one at `position`, in the next epoch if that was the last one."""
+        epoch, images = position[0], position[1] + self.global_batch
         return (epoch, images) if self._holds_batch(images) else (epoch + 1, 0)
 
     def reset(self) -> None:
@@ -43,28 +43,28 @@ class Cursor:
             self.epoch, self.images = self.epoch + 1, 0
 
     def state(self) -> dict:
-        """Returns the place, as integers."""
+        """Returns the position, as integers."""
         return {"epoch": self.epoch, "images": self.images}
 
     def restore(self, state: dict, order: dict) -> None:
-        """Moves to a saved place, or to the next epoch if less than a global batch of its epoch remains.
+        """Moves to a saved position, or to the next epoch if less than a global batch of its epoch remains.
 
         Args:
             state: as returned by `state`, with the entries of `order` added.
             order: what the order of images depends on; must be equal in `state`.
 
         Raises:
-            ValueError: the state is that of another order, or its place is out of range.
+            ValueError: the state is that of another order, or its position is out of range.
         """
         for name, value in order.items():
             if state.get(name) != value:
                 raise ValueError(
-                    f"the place in the data was saved with {name}={state.get(name)}, but now it is {value}: the "
+                    f"the position in the data was saved with {name}={state.get(name)}, but now it is {value}: the "
                     "images come in another order; use the saved value, or start from the beginning"
                 )
         epoch, images = (state.get(name) for name in ("epoch", "images"))
         if not isinstance(epoch, int) or not isinstance(images, int) or epoch < 0 or not 0 <= images <= self.num_images:
-            raise ValueError(f"no place {images} in epoch {epoch} of {self.num_images} images")
+            raise ValueError(f"no position {images} in epoch {epoch} of {self.num_images} images")
         self.epoch, self.images = (epoch, images) if self._holds_batch(images) else (epoch + 1, 0)
 
     def _holds_batch(self, images: int) -> bool:

@@ -1,9 +1,9 @@
 """The images that a rank reads in each batch, and the random numbers of their augmentation.
 
-Pure functions of (seed, epoch, place): every rank computes its part of the same order without communication, and an
-image's pixels do not depend on the number of ranks. A place is a number of images of the global order.
+Pure functions of (seed, epoch, position): every rank computes its part of the same order without communication, and an
+image's pixels do not depend on the number of ranks. A position is a number of images of the global order.
 
-Shapes: N images, B local batch, R ranks, G = B*R global batch, P places.
+Shapes: N images, B local batch, R ranks, G = B*R global batch, P indices.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def check_batch(num_images: int, batch_size: int, size: int) -> None:
         )
 
 
-def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, places: np.ndarray) -> np.ndarray:
-    """Images (P,) int64 at `places` (P,) of the epoch's order; without `shuffle` that is the order of the file."""
+def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:
+    """Images (P,) int64 at `indices` (P,) of the epoch's order; without `shuffle` that is the order of the file."""
     if not shuffle:
-        return places
+        return indices
     # A constant that uniform_draws does not use first: the order must be independent of the augmentation.
-    return Permutation(num_images, mix(stream(seed, epoch) ^ GOLDEN)[0])(places)
+    return Permutation(num_images, mix(stream(seed, epoch) ^ GOLDEN)[0])(indices)
 
 
-def rank_places(place: int, batch_size: int, rank: int) -> np.ndarray:
-    """Places (B,) int64 that `rank` reads of the global batch that begins at `place`."""
-    begin = place + rank * batch_size
+def rank_indices(position: int, batch_size: int, rank: int) -> np.ndarray:
+    """Indices (B,) int64 that `rank` reads of the global batch that begins at `position`."""
+    begin = position + rank * batch_size
     return np.arange(begin, begin + batch_size)
 
 

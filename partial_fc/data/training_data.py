@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from .batch_loader import FaceBatches, ReadCounters
-from .cursor import Cursor, Place
+from .cursor import Cursor, Position
 from .prefetch import Prefetcher
 
 Batch = TypeVar("Batch")
@@ -36,7 +36,7 @@ class BatchIterator(Generic[Batch]):
         return self.next()
 
 
-class FaceData(BatchIterator[Batch]):
+class DataLoader(BatchIterator[Batch]):
     """The share of one rank in a face set; threads read, decode and augment in advance, also across epochs.
 
     Args:
@@ -55,7 +55,7 @@ class FaceData(BatchIterator[Batch]):
         ValueError: an image is bad; names file, key and offset.
     """
 
-    def __init__(self, faces: FaceBatches, threads: int, load: Callable[[Place], Batch]):
+    def __init__(self, faces: FaceBatches, threads: int, load: Callable[[Position], Batch]):
         self._faces = faces
         self.num_images, self.num_classes = faces.num_images, faces.records.num_identities
         self.check_labels = faces.records.check_labels
@@ -109,7 +109,7 @@ class FaceData(BatchIterator[Batch]):
         """Continues at a position that `state` returned, at any number of ranks and any batch size.
 
         Raises:
-            ValueError: the order was another one: another set, seed, shuffle or images_filter.
+            ValueError: the order was another one: another set, seed, shuffle or min_images_per_class.
         """
         self.cursor.restore(state, self._order())
 
@@ -118,7 +118,7 @@ class FaceData(BatchIterator[Batch]):
         return {
             "data_set": faces.records.digest,
             "num_images": self.num_images,
-            "images_filter": faces.images_filter,
+            "images_filter": faces.min_images_per_class,
             "shuffle": faces.shuffle,
             "seed": faces.seed,
         }
@@ -132,7 +132,7 @@ class FaceData(BatchIterator[Batch]):
 class DummyData(BatchIterator[Batch]):
     """Batches that cost nothing to read: random images, the same in every batch, with labels from all classes.
 
-    Labels differ between batches and ranks. Compare its speed with that of FaceData to see whether reading limits
+    Labels differ between batches and ranks. Compare its speed with that of DataLoader to see whether reading limits
     training. After ``reset`` the same batches follow.
 
     Args:
@@ -151,7 +151,7 @@ class DummyData(BatchIterator[Batch]):
         ValueError: an argument is out of range.
     """
 
-    digest, skipped, threads, counters = "dummy images", 0, 1, ReadCounters()  # see FaceData
+    digest, skipped, threads, counters = "dummy images", 0, 1, ReadCounters()  # see DataLoader
 
     def __init__(
         self,

@@ -26,20 +26,20 @@ class Augmentation(NamedTuple):
 
     Attributes:
         rand_mirror: mirror every second image left-right.
-        cutoff: side in pixels of a square that is erased from every second image, clipped at the border.
+        cutout: side in pixels of a square that is erased from every second image, clipped at the border.
         color_jittering: c; brightness, contrast and saturation are each scaled by 1 - c .. 1 + c.
         jpeg_compression: lowest quality; every second image is compressed with a quality up to 100. 0 for none.
     """
 
     rand_mirror: bool = False
-    cutoff: int = 0
+    cutout: int = 0
     color_jittering: float = 0
     jpeg_compression: int = 0
 
     def check(self) -> None:
         """Raises ValueError if a number is out of range."""
-        if self.cutoff < 0:
-            raise ValueError(f"cutoff must be at least 0 pixels, got {self.cutoff}")
+        if self.cutout < 0:
+            raise ValueError(f"cutout must be at least 0 pixels, got {self.cutout}")
         if not 0 <= self.color_jittering <= 1:
             raise ValueError(f"color_jittering must be from 0 to 1, got {self.color_jittering}")
         if not 0 <= self.jpeg_compression <= 100:
@@ -91,8 +91,8 @@ def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.
         jitter_color(image, [1 + how.color_jittering * (2 * draw - 1) for draw in draws[1:4]])
     if how.jpeg_compression > 0 and draws[7] < 0.5:
         image = compress(image, how.jpeg_compression + int(draws[8] * (101 - how.jpeg_compression)))
-    if how.cutoff > 0 and draws[4] < 0.5:
-        erase_square(image, how.cutoff, draws[5], draws[6])
+    if how.cutout > 0 and draws[4] < 0.5:
+        erase_square(image, how.cutout, draws[5], draws[6])
     return image
 
 

@@ -71,7 +71,7 @@ class Collectives:
         self.backend = backend
         self.watchdog: Watchdog | None = None
         self.exit_code = REFUSED
-        self._patience = 0.0
+        self._timeout = 0.0
 
     @property
     def rank(self) -> int:
@@ -133,7 +133,7 @@ class Collectives:
     def run_on_all_ranks(self, name: str, work: Callable[[], Result]) -> Result:
         """Runs ``work`` on every rank and returns its result, or raises the same error on all of them.
 
-        Collectives: all-gather of the errors, named ``together.<name>``.
+        Collectives: all-gather of the errors, named ``status.<name>``.
 
         Raises:
             JobError: ``work`` failed on some rank; the error of the lowest one, with its number.
@@ -145,7 +145,7 @@ class Collectives:
             results.append(work())
         except USER_ERRORS + (RuntimeError,) as error:  # MXNet raises plain RuntimeErrors in binding
             error_message = self.backend.error_message(error)
-        messages = self.gather_object(f"together.{name}", error_message)
+        messages = self.gather_object(f"status.{name}", error_message)
         self._mark()
         failed = [rank for rank, message in enumerate(messages) if message]
         if failed:
@@ -156,7 +156,7 @@ class Collectives:
     def on_rank_zero(self, name: str, work: Callable[..., Result], *args: Any) -> Result | None:
         """Runs ``work(*args)`` on rank 0 only; an error there is raised on all ranks.
 
-        Collectives: all-gather of the error, named ``together.<name>``.
+        Collectives: all-gather of the error, named ``status.<name>``.
 
         Returns:
             The result on rank 0; None on the other ranks.
@@ -168,7 +168,7 @@ class Collectives:
 
     # Progress, and the request to stop --------------------------------------------------------------
 
-    def guarded_by(self, watchdog: Watchdog) -> None:
+    def attach_watchdog(self, watchdog: Watchdog) -> None:
         """From now on this watchdog is notified of the progress of this rank, and ends it if it hangs."""
         self.watchdog = watchdog
 
@@ -182,9 +182,9 @@ class Collectives:
             seconds: see above; 0 for no limit.
             host_seconds: the time without a byte from another host after which the job ends too; 0 for no limit.
         """
-        self._patience = seconds
+        self._timeout = seconds
         if self.watchdog is not None:
-            self.watchdog.patience, self.watchdog.host_patience = seconds, host_seconds
+            self.watchdog.timeout, self.watchdog.host_timeout = seconds, host_seconds
         self._mark()
 
     def report_progress(self, num_update: int | None = None) -> None:
@@ -230,5 +230,5 @@ class Collectives:
     def _mark(self, doing: str | None = None, num_update: int | None = None) -> None:
         if self.watchdog is not None:
             self.watchdog.mark(doing, num_update=num_update)
-        elif self._patience:
-            faulthandler.dump_traceback_later(self._patience, exit=True)
+        elif self._timeout:
+            faulthandler.dump_traceback_later(self._timeout, exit=True)

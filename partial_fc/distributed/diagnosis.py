@@ -61,15 +61,15 @@ def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, n
 
 
 def no_progress_message(
-    records: Sequence[Record], size: int, now: float, patience: float, stopped: Sequence[int]
+    records: Sequence[Record], size: int, now: float, timeout: float, stopped: Sequence[int]
 ) -> str:
-    """For a job without progress for ``patience`` seconds.
+    """For a job without progress for ``timeout`` seconds.
 
     Args:
         records: of all ranks that have one.
         size: the number of ranks of the job.
         now: the time.
-        patience: see above.
+        timeout: see above.
         stopped: the ranks whose processes are stopped by SIGSTOP.
     """
     halted = [record for record in records if record.rank in stopped]
@@ -83,8 +83,8 @@ def no_progress_message(
     absent = missing(records, size)
     if absent:
         unknown = f"the status of {format_ranks(absent)} is not visible here"
-        return f"{unknown}, and other ranks have waited for {patience:.0f} s: {waiting}"
-    return f"the ranks have waited in different collectives for {patience:.0f} s: {waiting}"
+        return f"{unknown}, and other ranks have waited for {timeout:.0f} s: {waiting}"
+    return f"the ranks have waited in different collectives for {timeout:.0f} s: {waiting}"
 
 
 def not_started_message(records: Sequence[Record], size: int, seconds: float) -> str:

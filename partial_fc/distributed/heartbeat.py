@@ -130,7 +130,7 @@ class Heartbeat(threading.Thread):
             for peer in self._peers.values():
                 peer.since = time.monotonic()
 
-    def say_goodbye(self) -> None:
+    def close(self) -> None:
         """Notifies the other hosts that this process ends as it should, or has reported an error."""
         with self._lock:
             for peer in self._peers.values():

@@ -35,12 +35,12 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
     Exit codes: 2 for an error before training_begun(), 1 for one after it, 75 if the training was asked to stop and
     is saved, 130 for Ctrl-C. mpirun passes them on, horovodrun over Gloo turns each of them into 1.
 
-    Collectives: all-gathers ``hosts`` and ``heartbeat`` with a watchdog; ``error_told`` or ``preempted`` at the end.
+    Collectives: all-gathers ``hosts`` and ``heartbeat`` with a watchdog; ``error_reported`` or ``preempted`` last.
     """
     watchdog = collectives.watchdog
     try:
         if watchdog is not None:
-            watchdog.met()
+            watchdog.on_connected()
             _start_heartbeat(collectives, watchdog)
         main()
     except StopRequested as stop:
@@ -112,7 +112,7 @@ def _end_with(collectives: Collectives, error: BaseException) -> NoReturn:
     if isinstance(error, _RAISED_ON_ALL_RANKS):
         if collectives.rank == 0:
             _report(collectives, f"error: {error}")
-        collectives.barrier("error_told")
+        collectives.barrier("error_reported")
     elif collectives.backend.is_connection_error(error):
         _report_lost_connection(collectives)
     else:

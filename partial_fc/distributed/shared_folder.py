@@ -12,7 +12,7 @@ from .collectives import Collectives
 def hosts_without_shared_folder(collectives: Collectives, folder: str) -> list[str]:
     """Returns the names of the hosts that do not see what rank 0 writes into a folder.
 
-    Collectives: all-gathers ``mark``, ``together.mark_made``, ``mark_seen`` if the job has several hosts.
+    Collectives: all-gathers ``mark``, ``status.mark_made``, ``mark_seen`` if the job has several hosts.
 
     Raises:
         JobError: on every rank, if rank 0 cannot write to the folder.

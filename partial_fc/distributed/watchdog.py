@@ -30,11 +30,13 @@ TICK = 0.2  # seconds between two checks
 # Seconds that a rank which only waits leaves to the rank that hangs: that one can show where.
 PRECEDENCE = 2.0
 GRACE = 60.0  # seconds from the stop request, and from the last progress, until the process exits without saving
-QUIET = 5.0  # seconds without an answer after which a host is suspected when mpirun ends the job
-BACK = 2.0  # seconds without an answer, below which a host that was silent counts as connected again
-AWAY = 0.5  # seconds by which the ranks of other hosts let those of rank 0's host report first; mpirun kills after 1 s
+SILENT = 5.0  # seconds without an answer after which a host is suspected when mpirun ends the job
+RECOVERED = 2.0  # seconds without an answer, below which a host that was silent counts as connected again
+REMOTE_DELAY = (
+    0.5  # seconds by which the ranks of other hosts let those of rank 0's host report first; mpirun kills after 1 s
+)
 REPORT_TIMEOUT = 5.0  # seconds for the main thread to end the process, once it reports why
-LINGER = 60.0  # seconds for mpirun to detect that a host is lost, see env.sh
+GRACE_PERIOD = 60.0  # seconds for mpirun to detect that a host is lost, see env.sh
 START = 300.0  # seconds until all ranks have met, and for a phase of the setup; PARTIAL_FC_START_SECONDS overrides it
 
 
@@ -66,9 +68,9 @@ class Watchdog(threading.Thread):
         rank_status: the store.
         reporter: prints why the job ends.
         state: of this rank.
-        patience: seconds without progress after which the job ends, at least START before the first update; 0 for no
+        timeout: seconds without progress after which the job ends, at least START before the first update; 0 for no
             limit.
-        host_patience: seconds without a byte from another host after which the job ends; 0 for no limit.
+        host_timeout: seconds without a byte from another host after which the job ends; 0 for no limit.
     """
 
     def __init__(self, ranks: RankInfo, root: str, environment: Mapping[str, str]):
@@ -77,7 +79,7 @@ class Watchdog(threading.Thread):
         self.rank_status = RankStatusStore(root, job_key(environment, os.getpid()), ranks.rank)
         self.reporter = ErrorReporter(self.rank_status)
         self.state = State.STARTING
-        self.patience = self.host_patience = 0.0
+        self.timeout = self.host_timeout = 0.0
         self._state_lock = threading.Lock()
         self._start_limit = start_limit(environment)
         self._under_mpi = processes.started_by_mpi()
@@ -100,7 +102,7 @@ class Watchdog(threading.Thread):
         self._progress_at = time.monotonic()
         self.rank_status.update(doing, waiting, num_update)
 
-    def met(self) -> None:
+    def on_connected(self) -> None:
         """All ranks have met."""
         self._advance(State.PREPARING)
         self.mark("setup", waiting=False)
@@ -132,7 +134,7 @@ class Watchdog(threading.Thread):
     def leave(self) -> None:
         """Notifies the other ranks that this process ends now."""
         if self._heartbeat is not None:
-            self._heartbeat.say_goodbye()
+            self._heartbeat.close()
         self.rank_status.leave()
 
     # The thread -------------------------------------------------------------------------------------
@@ -148,20 +150,20 @@ class Watchdog(threading.Thread):
             traceback.print_exc()
             os._exit(FAILED)  # without its watchdog a rank could wait forever
 
-    def end(self, text: str, code: int = FAILED, kill: Sequence[int] = (), linger: bool = False) -> NoReturn:
+    def end(self, text: str, code: int = FAILED, kill: Sequence[int] = (), grace_period: bool = False) -> NoReturn:
         """Ends the process, after reporting why unless the main thread or another rank does.
 
         Args:
             text: why.
             code: exit code, unless another rank has reported why the job ends: then its exit code.
             kill: ranks that are stopped by SIGSTOP. horovodrun sends them SIGTERM, which they cannot receive.
-            linger: whether to wait until mpirun has detected the lost host.
+            grace_period: whether to wait until mpirun has detected the lost host.
         """
         self.reporter.report(f"error: {text}", code, REPORT_TIMEOUT)
         code = self.reporter.exit_code(code)
         if self.state is not State.ENDING:
-            if linger:
-                self._linger()
+            if grace_period:
+                self._wait_grace_period()
             if not self._under_mpi:  # mpirun wakes them up first
                 self._peers.kill(kill)
             run_within(STORE_TIMEOUT, self.leave, None)
@@ -177,7 +179,7 @@ class Watchdog(threading.Thread):
             if self._heartbeat is not None:
                 self._heartbeat.reset_timers()
         self._checked_at = now
-        if self.patience:
+        if self.timeout:
             # The last resort if the main thread never releases Python's lock, without which this thread cannot run.
             faulthandler.dump_traceback_later(self._limit + 2 * PRECEDENCE, exit=True)
         lost = self._peers.find_lost()
@@ -215,15 +217,15 @@ class Watchdog(threading.Thread):
 
     def _end_for_mpirun(self) -> NoReturn:
         """mpirun sends SIGTERM when it has begun to end the job, and SIGKILL a second later."""
-        silent = self._heartbeat.silent(QUIET) if self._heartbeat is not None else []
+        silent = self._heartbeat.silent(SILENT) if self._heartbeat is not None else []
         if self._is_away:
             # mpirun may have lost the user's host, so that nobody would read what this rank reports.
-            time.sleep(AWAY)
+            time.sleep(REMOTE_DELAY)
         several_hosts = self.ranks.size > self.ranks.local_size
         elsewhere = ", perhaps because of another host or the ssh connection to it" if several_hosts else ""
         self.end(
             self._failed_start()
-            or (self._silent_message(silent, QUIET) if silent else "")
+            or (self._silent_message(silent, SILENT) if silent else "")
             or f"ended by mpirun (SIGTERM{elsewhere}); to save a checkpoint first, send kill -USR1 to mpirun"
         )
 
@@ -248,12 +250,12 @@ class Watchdog(threading.Thread):
         lost = self._heartbeat.lost()
         if lost:
             self.end(self._exited_message(self._host_of.index(lost[0])))
-        if self.host_patience:
+        if self.host_timeout:
             # The user can read what rank 0 reports; a client that is cut off must not be the one that reports.
-            silent = self._heartbeat.silent(self.host_patience + (2 * PRECEDENCE if self._is_away else 0))
+            silent = self._heartbeat.silent(self.host_timeout + (2 * PRECEDENCE if self._is_away else 0))
             if silent:
                 # A rank that ends before mpirun has noticed makes it wait for the answer of its daemon there.
-                self.end(self._silent_message(silent, self.host_patience), linger=self._under_mpi)
+                self.end(self._silent_message(silent, self.host_timeout), grace_period=self._under_mpi)
 
     def _exited_message(self, rank: int) -> str:
         none: list[Record] = []
@@ -266,10 +268,10 @@ class Watchdog(threading.Thread):
         ranks = [rank for rank, host in enumerate(self._host_of) if host == hosts[0]]
         return diagnosis.silent_message(hosts, ranks, seconds, self.rank_status.num_update)
 
-    def _linger(self) -> None:
-        """Waits until mpirun ends this rank, or the silent host answers again; LINGER seconds at most."""
-        end = time.monotonic() + LINGER
-        while time.monotonic() < end and self._heartbeat is not None and self._heartbeat.silent(BACK):
+    def _wait_grace_period(self) -> None:
+        """Waits until mpirun ends this rank, or the silent host answers again; GRACE_PERIOD seconds at most."""
+        end = time.monotonic() + GRACE_PERIOD
+        while time.monotonic() < end and self._heartbeat is not None and self._heartbeat.silent(RECOVERED):
             if wait_for_signal(TICK) is not None:
                 return
 
@@ -277,12 +279,12 @@ class Watchdog(threading.Thread):
 
     @property
     def _limit(self) -> float:
-        """The patience. The first update and what precedes it load libraries, and take longer than others."""
-        return self.patience if self.rank_status.num_update >= 0 else max(self.patience, self._start_limit)
+        """The timeout. The first update and what precedes it load libraries, and take longer than others."""
+        return self.timeout if self.rank_status.num_update >= 0 else max(self.timeout, self._start_limit)
 
     def _check_progress(self, now: float) -> None:
         limit = self._limit
-        if not self.patience or now - self._progress_at < limit:
+        if not self.timeout or now - self._progress_at < limit:
             return
         records = self.rank_status.records()
         stalled = diagnosis.stalled_rank(records)
@@ -292,7 +294,7 @@ class Watchdog(threading.Thread):
             return
         stopped = [record.rank for record in records if record.host == self.rank_status.host and is_stopped(record)]
         if self._heartbeat is not None:
-            stopped += [self._host_of.index(host) for host in self._heartbeat.stopped(QUIET)]
+            stopped += [self._host_of.index(host) for host in self._heartbeat.stopped(SILENT)]
         text = diagnosis.no_progress_message(records, self.ranks.size, time.time(), limit, stopped)
         if stalled_here:
             self.end(f"{text}\n{_main_thread_stack()}".rstrip())

@@ -77,7 +77,7 @@ class BankFiles:
             yield
 
 
-def paced(
+def rate_limited(
     blocks: Blocks,
     field: str,
     num_local: int,

@@ -177,7 +177,7 @@ class WeightIndexSampler:
         self._rng = np.random.default_rng([*self._key, num_update])
         self._ahead = None
 
-    def draw_ahead(self) -> np.ndarray:
+    def prefetch(self) -> np.ndarray:
         """Draws the classes of the next step, unless this is done.
 
         Returns:
@@ -194,7 +194,7 @@ class WeightIndexSampler:
         Args:
             batch: G.
         """
-        drawn = self.draw_ahead()
+        drawn = self.prefetch()
         self._ahead = None
         return drawn, self._rng.choice(self.num_sample, min(batch, self.num_sample), replace=False)
 

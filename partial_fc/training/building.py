@@ -30,14 +30,14 @@ class Training(NamedTuple):
 def build_data(settings, framework: Framework) -> TrainingData:
     """Builds the training data of this rank, after checking its device and the memory for the class centers.
 
-    Collectives: all-gathers ``together.context``, ``together.room`` and ``together.data``.
+    Collectives: all-gathers ``status.context``, ``status.memory`` and ``status.data``.
 
     Raises:
         JobError: On every rank, if one of them cannot train on the data.
     """
     run_on_all_ranks = framework.collectives.run_on_all_ranks
     run_on_all_ranks("context", lambda: framework.require_device(settings))
-    run_on_all_ranks("room", lambda: require_bank_memory(settings, framework))
+    run_on_all_ranks("memory", lambda: require_bank_memory(settings, framework))
     return run_on_all_ranks("data", lambda: framework.build_data(settings))
 
 
@@ -58,7 +58,7 @@ def build_training(
     Raises:
         JobError: On every rank, if one fails.
     """
-    epochs = Epochs(data.cursor.num_images, data.cursor.global_batch, plan.num_update, plan.place)
+    epochs = Epochs(data.cursor.num_images, data.cursor.global_batch, plan.num_update, plan.position)
     settings, rate_factor = resolve_schedule(settings, epochs)
     pretrained = None
     if plan.pretrained:

@@ -33,8 +33,8 @@ Chunks = Callable[[], Iterator]
 class CallBackCheckpoint:
     """Saves all state on which the next update depends, every ``frequent`` updates and when the job is asked to stop.
 
-    Collectives: none in a step without a save. Each save: all-reduce ``checkpoint.room``, all-gathers
-    ``together.checkpoint.<phase>`` and ``checkpoint.shards``.
+    Collectives: none in a step without a save. Each save: all-reduce ``checkpoint.memory``, all-gathers
+    ``status.checkpoint.<phase>`` and ``checkpoint.shards``.
 
     Args:
         engine: in training.
@@ -102,7 +102,7 @@ class CallBackCheckpoint:
         engine, collectives = self.engine, self.engine.collectives
         self._saved_at = engine.num_update
         # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
-        background = not collectives.max("checkpoint.room", 0.0 if _copy_fits(engine) else 1.0)
+        background = not collectives.max("checkpoint.memory", 0.0 if _copy_fits(engine) else 1.0)
         state = {**progress(engine, self._loop), **self._extra_state()}
         begin = partial(_begin_save, engine, self.folder, state, self._thread if background else None)
         self._save = collectives.run_on_all_ranks("checkpoint.copy", begin)

@@ -47,7 +47,7 @@ class Embedder:
         """Embeds all pairs of a set, on all ranks together.
 
         Collectives: those of prepare in the first call; those of Engine.average_statistics; PARTS times all-gather
-        ``together.embed.<name>`` and all-reduce ``stop``; all-gathers ``together.compare.<name>`` and ``pairs.<name>``.
+        ``status.embed.<name>`` and all-reduce ``stop``; all-gathers ``status.compare.<name>`` and ``pairs.<name>``.
 
         Args:
             name: of the set.
@@ -69,7 +69,7 @@ class Embedder:
     def prepare(self, name: str, path: str) -> PairsOfRank:
         """Reads this rank's share of a set, and decodes each image once to find damaged ones.
 
-        Collectives: all-gather ``together.read.<name>``.
+        Collectives: all-gather ``status.read.<name>``.
 
         Raises:
             JobError: On every rank, if a file or an image is damaged.

@@ -61,7 +61,7 @@ class CenterBank(Protocol):
             Consecutive parts, each (rows, E) float32.
         """
 
-    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
+    def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and momentum.
 
         Args:

@@ -11,7 +11,7 @@ import numpy as np
 from partial_fc.checkpoint import CheckpointFolder, Conventions, SavedClasses, read_class_map
 from partial_fc.checkpoint.backbone import read_backbone
 from partial_fc.checkpoint.layout import MANIFEST
-from partial_fc.data.cursor import Place
+from partial_fc.data.cursor import Position
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.distributed.errors import JobError
@@ -48,9 +48,9 @@ class ResumePlan(NamedTuple):
         return self.checkpoint.manifest.num_update if self.checkpoint else 0
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         """Position in the data."""
-        return self.checkpoint.place if self.checkpoint else (0, 0)
+        return self.checkpoint.position if self.checkpoint else (0, 0)
 
     @property
     def resumed_update(self) -> int | None:
@@ -78,7 +78,7 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
 
     A restart by run.sh resumes in the folder that its run took ownership of, whatever ``resume`` says.
 
-    Collectives: all-gather ``restarted``, those of SavedTraining.newest or open, all-gather ``together.class_map``.
+    Collectives: all-gather ``restarted``, those of SavedTraining.newest or open, all-gather ``status.class_map``.
 
     Args:
         settings: of default.py; ``resume``, ``pretrained``, ``class_map``.
@@ -119,7 +119,7 @@ def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
 def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> None:
     """Creates the output folder, or renames an earlier one, and checks that all ranks can write there.
 
-    Collectives: all-gathers ``together.output`` and ``together.output_of_ranks``, those of hosts_without_shared_folder.
+    Collectives: all-gathers ``status.output`` and ``status.output_of_ranks``, those of hosts_without_shared_folder.
 
     Raises:
         JobError: On every rank, if one cannot write, or if hosts see different folders but write to one checkpoint.
@@ -195,7 +195,7 @@ def read_pretrained(
 ) -> Pretrained:
     """Reads the weights of a backbone and, if requested, class centers.
 
-    Collectives: those of SavedTraining.open for a checkpoint, all-gather ``together.pretrained``.
+    Collectives: those of SavedTraining.open for a checkpoint, all-gather ``status.pretrained``.
 
     Args:
         path: of a checkpoint's folder, a ``.params`` file, or the folder of one, which also has the
@@ -222,7 +222,7 @@ def read_pretrained(
 def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> None:
     """Sets an engine's parameters to those of ``pretrained``, and its centers by ``settings.class_map``.
 
-    Collectives: all-gathers ``agree`` and ``together.take_pretrained``.
+    Collectives: all-gathers ``agree`` and ``status.take_pretrained``.
 
     Raises:
         JobError: On every rank, if the weights do not fit.
@@ -241,7 +241,7 @@ def _set_pretrained(settings, engine: Engine, pretrained: Pretrained) -> None:
             raise ValueError(f"it has {given}, but this backbone {own}: build it with get_model")
         engine.set_weights(pretrained.weights)
         if classes is not None:
-            engine.memory_bank.take(classes.without_momentum(), load_class_map(settings, classes.num_classes))
+            engine.memory_bank.load_classes(classes.without_momentum(), load_class_map(settings, classes.num_classes))
     except ValueError as error:
         raise ValueError(f"cannot start from {pretrained.source}: {error}") from None
     if engine.collectives.rank == 0:

@@ -9,7 +9,7 @@ import numpy as np
 
 from partial_fc.checkpoint import CheckpointFolder, Conventions, Manifest, SavedClasses, verify_share
 from partial_fc.checkpoint.backbone import read_backbone
-from partial_fc.data.cursor import Place
+from partial_fc.data.cursor import Position
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 
@@ -32,7 +32,7 @@ class SavedTraining:
         self.class_map: np.ndarray | None = None
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         """Position in the data from which to continue.
 
         With a class map the data are different ones, and start with the next epoch.
@@ -44,7 +44,7 @@ class SavedTraining:
     def open(cls, path: str, collectives: Collectives) -> SavedTraining:
         """Reads the manifest and verifies all files, a share on each rank.
 
-        Collectives: all-gather ``together.checkpoint.verify``.
+        Collectives: all-gather ``status.checkpoint.verify``.
 
         Raises:
             JobError: On every rank, if a file is missing or damaged, or if this is no checkpoint; names the file.
@@ -88,7 +88,7 @@ class SavedTraining:
     def restore(self, engine: Engine, train_data: TrainingData | None, loop: LoopState | None = None) -> None:
         """Restores an engine, its memory bank, its data, and how far the training is in them.
 
-        Collectives: all-gather ``together.resume``.
+        Collectives: all-gather ``status.resume``.
 
         Args:
             engine: with parameters and optimizer.
@@ -110,7 +110,7 @@ class SavedTraining:
             arrays = read_backbone(self.path, manifest, rank, size)
             engine.restore(arrays, manifest.num_update)
             _set_progress(engine, loop, manifest)
-            bank.take(SavedClasses.of_checkpoint(self.path, manifest), self.class_map)
+            bank.load_classes(SavedClasses.of_checkpoint(self.path, manifest), self.class_map)
             if manifest.ranks == size:
                 bank.sampler.restore(manifest.rank_states[rank].get("sampler"))
             else:
@@ -139,7 +139,7 @@ class SavedTraining:
         if position is None or not hasattr(train_data, "restore"):
             return
         if self.class_map is not None:
-            epoch, images = self.place
+            epoch, images = self.position
             position = {**train_data.state(), "epoch": epoch, "images": images}
         train_data.restore(position)
         loop.num_epoch = train_data.state()["epoch"]

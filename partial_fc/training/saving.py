@@ -41,7 +41,7 @@ class SaveCallback:
 class CenterSave(SaveCallback):
     """Saves the class centers of every rank, and removes those of ranks that only an earlier, larger job had.
 
-    Collectives of a save: all-gathers ``together.save_centers`` and ``together.remove_centers``.
+    Collectives of a save: all-gathers ``status.save_centers`` and ``status.remove_centers``.
 
     Args:
         collectives: between the ranks.

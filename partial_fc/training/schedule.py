@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partial_fc.data.cursor import Place
+from partial_fc.data.cursor import Position
 from partial_fc.utils.config import SettingsError
 
 
@@ -27,22 +27,22 @@ class Epochs:
         num_images: N.
         global_batch: G.
         num_update: Updates done before this process started, from a checkpoint.
-        place: Position in the data after them. At another G than before, the epoch does not follow from num_update.
+        position: Position in the data after them. At another G than before, the epoch does not follow from num_update.
     """
 
     num_images: int
     global_batch: int
     num_update: int = 0
-    place: Place = (0, 0)
+    position: Position = (0, 0)
 
     def epoch_of(self, num_update: int) -> int:
         """Returns the epoch, from 0, whose images the update reads; updates count from 1."""
         later = num_update - self.num_update - self._rest
-        return self.place[0] if later <= 0 else self.place[0] + 1 + (later - 1) // self._updates
+        return self.position[0] if later <= 0 else self.position[0] + 1 + (later - 1) // self._updates
 
     def last_update(self, num_epoch: int) -> int:
         """Returns the number of updates after ``num_epoch`` epochs; those done already if they are past that."""
-        more = num_epoch - self.place[0] - 1
+        more = num_epoch - self.position[0] - 1
         return self.num_update + (self._rest + more * self._updates if more >= 0 else 0)
 
     @property
@@ -52,8 +52,8 @@ class Epochs:
 
     @property
     def _rest(self) -> int:
-        """Updates of the epoch of ``place`` that are left."""
-        return (self.num_images - self.place[1]) // self.global_batch
+        """Updates of the epoch of ``position`` that are left."""
+        return (self.num_images - self.position[1]) // self.global_batch
 
 
 RateFactor = Callable[[int], float]  # number of an update, from 1 -> factor of the initial learning rates

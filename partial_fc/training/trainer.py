@@ -100,7 +100,7 @@ class Trainer:
         self._start_time = time.perf_counter()
         backbone_lr, _ = learning_rates(settings, self.collectives.size)
         self.log = CallBackLogging(
-            settings.frequent,
+            settings.log_every,
             self.rank,
             self.collectives.size,
             settings.batch_size,
@@ -111,7 +111,7 @@ class Trainer:
             rate=lambda num_update: backbone_lr * training.rate_factor(num_update),
             loop=self.loop,
         )
-        self.check_finite = CallBackFinite(engine, settings.frequent)
+        self.check_finite = CallBackFinite(engine, settings.log_every)
         self.verification = CallBackVerification(
             Embedder(engine, settings.batch_size, settings.image_size, mirrored=settings.rand_mirror),
             inputs.validation_sets(settings),
@@ -168,8 +168,8 @@ class Trainer:
         Returns:
             The callbacks that save the backbone and the class centers.
 
-        Collectives: those of CallBackVerification.prepare, all-gather ``together.faces``, those of build_savers, those
-        of SavedTraining.restore or measure_baselines, all-gather ``together.claim``.
+        Collectives: those of CallBackVerification.prepare, all-gather ``status.faces``, those of build_savers, those
+        of SavedTraining.restore or measure_baselines, all-gather ``status.claim``.
 
         Raises:
             JobError: On every rank, if one fails, or the checkpoint does not fit this training.

@@ -82,7 +82,7 @@ class CallBackVerification:
         A set that one host does not have is left out on all ranks, because all ranks embed it together.
 
         Collectives: all-gather ``validation_sets``; for each set those of Embedder.prepare, and all-gather
-        ``together.check.<name>``.
+        ``status.check.<name>``.
 
         Raises:
             JobError: On every rank, if a file or an image is damaged, or if verification is not defined for the pairs.
@@ -115,7 +115,7 @@ class CallBackVerification:
     def measure_baselines(self, image_size: int) -> dict[str, float]:
         """Measures the accuracy without training on the first set, to compare the result with.
 
-        Collectives: those of verify_all, all-gather ``together.raw_pixels``.
+        Collectives: those of verify_all, all-gather ``status.raw_pixels``.
 
         Returns:
             ``raw_pixels`` and ``untrained`` -> accuracy, on rank 0; empty on other ranks, and without a set.

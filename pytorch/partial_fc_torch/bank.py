@@ -45,14 +45,14 @@ class TorchBank:
         rows: torch.Tensor = getattr(self._layer, field).detach()
         return [rows.to("cpu", copy=copied).numpy()]
 
-    def take(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
+    def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and momentum, see CenterBank.take."""
         saved.require_embedding_size(self.embedding_size)
         classes = np.arange(self.class_start, self.class_start + self.num_local)
         saved_classes = classes if class_map is None else class_map[classes]
         for field in ("weight", "weight_mom"):
             rows = getattr(self._layer, field).detach()
-            self._layer.fill(field, rows, saved.blocks(field, saved_classes, partial(_copied, rows)))
+            self._layer.copy_rows(field, rows, saved.blocks(field, saved_classes, partial(_copied, rows)))
 
 
 def _copied(rows: torch.Tensor, part: slice) -> np.ndarray:

@@ -15,7 +15,7 @@ from torch import nn
 from partial_fc.checkpoint import Conventions
 from partial_fc.checkpoint.conventions import TORCH
 from partial_fc.data.batch_loader import FaceBatches
-from partial_fc.data.training_data import DUMMY_BATCHES, FaceData
+from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 from partial_fc.training.inputs import record_path
@@ -25,7 +25,7 @@ from partial_fc.training.schedule import RateFactor
 from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model
-from .collectives import OF_PROCESS, uses_gpu
+from .collectives import default_collectives, uses_gpu
 from .engine import TorchEngine
 from .image_data import DummyImages, ImageBatch, face_data
 from .layer.center_files import CENTER_FILES
@@ -48,7 +48,7 @@ class TorchFramework:
         ValueError: ``backend`` needs GPUs, and there are none; or there are fewer GPUs than ranks on this host.
     """
 
-    collectives = OF_PROCESS
+    collectives = default_collectives
     command = "bash pytorch/run.sh"
     read_pretrained = staticmethod(read_pretrained)
     source_folders = (os.path.dirname(__file__),)
@@ -102,7 +102,7 @@ class TorchFramework:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
         return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
 
-    def build_data(self, settings) -> FaceData[ImageBatch] | DummyImages:
+    def build_data(self, settings) -> DataLoader[ImageBatch] | DummyImages:
         """Builds the training data of this rank, dummy images if ``debug`` is set.
 
         Raises:
@@ -112,7 +112,7 @@ class TorchFramework:
         if settings.debug:
             return self.build_dummies(settings)
         augmentation = Augmentation(
-            settings.rand_mirror, settings.cutoff, settings.color_jittering, settings.jpeg_compression
+            settings.rand_mirror, settings.cutout, settings.color_jittering, settings.jpeg_compression
         )
         faces = FaceBatches(
             record_path(settings),
@@ -120,7 +120,7 @@ class TorchFramework:
             (settings.image_size, settings.image_size),
             shuffle=settings.shuffle,
             augmentation=augmentation,
-            images_filter=settings.images_filter,
+            min_images_per_class=settings.min_images_per_class,
             skip_bad_images=settings.skip_bad_images,
             rank=self.collectives.rank,
             size=self.collectives.size,
@@ -141,7 +141,7 @@ class TorchFramework:
     ) -> TorchEngine:
         """Builds the engine, with the same initial parameters on every rank; its centers are saved to ``folder``.
 
-        Collectives: all-gathers ``together.memory_bank`` and ``together.module``; the broadcasts of
+        Collectives: all-gathers ``status.memory_bank`` and ``status.module``; the broadcasts of
         DistributedDataParallel.
 
         Raises:
@@ -222,10 +222,10 @@ class TorchFramework:
     ) -> tuple[TorchModelSave, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
-        Collectives: all-gather ``together.export``.
+        Collectives: all-gather ``status.export``.
         """
         export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
         model_save = TorchModelSave(engine, folder, settings.save_every, export)
-        model_save.try_out()
+        model_save.validate_export()
         write = engine.layer.save_params
         return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, CENTER_FILES)

@@ -164,4 +164,4 @@ def gloo_beside(world):
     return dist.new_group(backend="gloo")
 
 
-OF_PROCESS = Collectives(TorchBackend())
+default_collectives = Collectives(TorchBackend())

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from partial_fc.data.batch_loader import FaceBatches
-from partial_fc.data.cursor import Place
-from partial_fc.data.training_data import DummyData, FaceData
+from partial_fc.data.cursor import Position
+from partial_fc.data.training_data import DataLoader, DummyData
 
 
 class ImageBatch(NamedTuple):
@@ -27,8 +27,8 @@ class ImageBatch(NamedTuple):
     labels: np.ndarray
 
 
-def face_data(faces: FaceBatches, threads: int, pinned: bool) -> FaceData[ImageBatch]:
-    """Returns the share of one rank in a face set as ImageBatches, see FaceData.
+def face_data(faces: FaceBatches, threads: int, pinned: bool) -> DataLoader[ImageBatch]:
+    """Returns the share of one rank in a face set as ImageBatches, see DataLoader.
 
     Args:
         faces: the set, and which share of it.
@@ -36,12 +36,12 @@ def face_data(faces: FaceBatches, threads: int, pinned: bool) -> FaceData[ImageB
         pinned: whether the images are put into pinned memory, from where a GPU copies them asynchronously.
     """
 
-    def load(place: Place) -> ImageBatch:
-        images, labels = faces.batch(*place)
+    def load(position: Position) -> ImageBatch:
+        images, labels = faces.batch(*position)
         tensor = torch.from_numpy(images)
         return ImageBatch(tensor.pin_memory() if pinned else tensor, labels)
 
-    return FaceData(faces, threads, load)
+    return DataLoader(faces, threads, load)
 
 
 class DummyImages(DummyData[ImageBatch]):

@@ -62,7 +62,7 @@ class OnnxExport:
         check_export(content, self.faces, lambda faces: _embed(model, faces), "PyTorch", raw_pixels=False)
         return content
 
-    def try_out(self) -> None:
+    def validate_export(self) -> None:
         """Checks that onnxruntime loads the exported file; embeddings of an untrained network may be chaotic.
 
         Raises:

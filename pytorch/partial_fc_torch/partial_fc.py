@@ -207,7 +207,7 @@ class PartialFC(ShardedCenters):
         if not self._staging.is_ahead:
             self._staging.fetch_ahead(self._draw_ahead())
         on_host = self._on_host(labels)
-        rows = self._staging.take(self.sample(on_host).numpy())
+        rows = self._staging.load(self.sample(on_host).numpy())
         if not len(rows.classes):
             return StepCenters(rows.weight, None, torch.full_like(labels, -1), rows)
         order = np.argsort(rows.classes)
@@ -219,7 +219,7 @@ class PartialFC(ShardedCenters):
         if self._staging is None or step.centers.staged is None:
             return super()._finish(step)
         increment_version(self.weight)  # an earlier forward pass has copies of rows that change now
-        self._staging.put(step.centers.staged)
+        self._staging.store(step.centers.staged)
         self._staging.fetch_ahead(self._draw_ahead())
 
     def _files(self) -> dict[str, torch.Tensor]:

@@ -21,7 +21,7 @@ BACKBONE = STATE_DICTS[0]
 class TorchModelSave(SaveCallback):
     """Saves the backbone as ``backbone.pth``, a state_dict on the CPU, and ``backbone.onnx``, written by rank 0.
 
-    Collectives of a save: all-reduce ``statistics``, all-gather ``together.save_model``.
+    Collectives of a save: all-reduce ``statistics``, all-gather ``status.save_model``.
 
     Args:
         engine: in training.
@@ -34,13 +34,13 @@ class TorchModelSave(SaveCallback):
         super().__init__(frequent, self._save)
         self.engine, self.folder, self.export = engine, folder, export
 
-    def try_out(self) -> None:
-        """Checks that the untrained backbone can be exported (all-gather ``together.export``).
+    def validate_export(self) -> None:
+        """Checks that the untrained backbone can be exported (all-gather ``status.export``).
 
         Raises:
             JobError: On every rank, if it cannot.
         """
-        self.engine.collectives.on_rank_zero("export", self.export.try_out)
+        self.engine.collectives.on_rank_zero("export", self.export.validate_export)
 
     def _save(self, num_update: int) -> None:
         self.engine.average_statistics()

@@ -49,8 +49,8 @@ def test_profile_prints_and_writes_its_figures_and_changes_no_training(launcher,
 
 def check_figures(figures, ranks):
     """Checks the plausibility of the figures of ``ranks`` ranks with one decoding thread and batches of 8."""
-    assert (figures["ranks"], len(figures["places"])) == (ranks, ranks)
-    assert [place["threads"] for place in figures["places"]] == [1] * ranks
+    assert (figures["ranks"], len(figures["rank_hosts"])) == (ranks, ranks)
+    assert [rank_host["threads"] for rank_host in figures["rank_hosts"]] == [1] * ranks
     assert list(figures["phases"]) == PHASES
     reader, dummies, training = figures["phases"].values()
     for phase in (reader, dummies, training):

@@ -79,17 +79,17 @@ def before(owner, name, fault):
 def after_update(number, fault):
     """Runs the fault after the first callback of an update."""
     if TORCH:
-        from partial_fc_torch.collectives import OF_PROCESS
+        from partial_fc_torch.collectives import default_collectives
     else:
-        from partial_fc_mxnet.collectives import OF_PROCESS
-    report_progress = OF_PROCESS.report_progress
+        from partial_fc_mxnet.collectives import default_collectives
+    report_progress = default_collectives.report_progress
 
     def changed(num_update=None):
         report_progress(num_update)
         if num_update == number:
             fault()
 
-    OF_PROCESS.report_progress = changed
+    default_collectives.report_progress = changed
 
 
 def break_features(fault):
@@ -121,10 +121,10 @@ def use_other_code(fault):
 
 def read_other_data(fault):
     """Changes the digest of the images of this rank."""
-    from partial_fc.data.training_data import FaceData
+    from partial_fc.data.training_data import DataLoader
 
     fault()
-    FaceData.digest = "another"
+    DataLoader.digest = "another"
 
 
 def install(name, place, fault):

@@ -22,10 +22,12 @@ def as_numpy(result):
 
 # name -> call(arithmetic, array) that returns all results and all changed arrays
 CALLS = {
-    "take": lambda a, x: [a.take(x, np.array([6, 0, 3]), mx.nd.zeros((3, E)))],
-    "put": lambda a, x: a.put(x, np.array([6, 0, 3]), rows(3, E, 1)) or [x],
-    "put_entries": lambda a, x: a.put_entries(x, np.array([1, 0]), np.array([3, 2]), np.array([8.0, 9.0])) or [x],
-    "put_no_entries": lambda a, x: a.put_entries(x, *[np.empty(0, np.int64)] * 2, np.empty(0)) or [x],
+    "gather": lambda a, x: [a.gather(x, np.array([6, 0, 3]), mx.nd.zeros((3, E)))],
+    "scatter": lambda a, x: a.scatter(x, np.array([6, 0, 3]), rows(3, E, 1)) or [x],
+    "scatter_entries": lambda a, x: (
+        a.scatter_entries(x, np.array([1, 0]), np.array([3, 2]), np.array([8.0, 9.0])) or [x]
+    ),
+    "put_no_entries": lambda a, x: a.scatter_entries(x, *[np.empty(0, np.int64)] * 2, np.empty(0)) or [x],
     "inverse_norms": lambda a, x: [a.inverse_norms(x)],
     "dot_rows": lambda a, x: [a.dot_rows(x, rows(T, E, 1))],
     "remove_component": lambda a, x: a.remove_component(x, rows(T, E, 1), a.vector(np.arange(T))) or [x],
@@ -61,7 +63,7 @@ def test_take_waits_until_no_operator_reads_the_buffer_it_overwrites():
     mx.nd.waitall()
     pending = mx.nd.dot(mx.nd.dot(slow, slow), slow)  # occupies MXNet's worker, so that the copy has to wait
     copy = buffer.copy()
-    HOST.take(source, np.arange(500), buffer)
+    HOST.gather(source, np.arange(500), buffer)
     assert not copy.asnumpy().any(), "the copy must be of the content before take"
     pending.wait_to_read()
 

@@ -61,7 +61,7 @@ def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
     require_in_memory(layer, first.rows.numpy())
     layer.sampler.restore(start)
     layer.step(torch.ones(len(labels), E), labels)
-    drawn = layer.sampler.draw_ahead()
+    drawn = layer.sampler.prefetch()
     require_in_memory(layer, np.union1d(first.rows.numpy(), drawn))
     drop_pages(layer)
     require_in_memory(layer, np.setdiff1d(layer._select(labels).rows.numpy(), drawn))

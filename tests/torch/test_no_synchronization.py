@@ -11,7 +11,7 @@ import torch
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives, label_columns
 from partial_fc.layer.sgd import SGDParams
 from partial_fc_torch import ArcFace, PartialFC
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.layer.center_gradients import DenseGradient, SGDUpdate
 from partial_fc_torch.layer.class_layer import StepCenters
 from partial_fc_torch.layer.exchange import GlobalBatch, LayerExchange
@@ -53,7 +53,7 @@ def test_a_rank_without_classes():
 
 
 def test_only_the_exchange_of_statistics_waits():
-    exchange = LayerExchange(OF_PROCESS, CLASSES, E)
+    exchange = LayerExchange(default_collectives, CLASSES, E)
     exchange.agree(torch.zeros(G, E), torch.zeros(G, dtype=torch.int64))
     batch = exchange.gather_batch(meta(G, E), np.arange(G), 0)
     assert batch.features.shape == (G, E) and batch.labels.shape == (G,)

@@ -105,7 +105,7 @@ class Branches(nn.Module):
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_file_with_other_embeddings_is_refused():
     export = OnnxExport(Branches(), 16)
-    export.try_out()  # does not compare
+    export.validate_export()  # does not compare
     with pytest.raises(ValueError, match="computes other embeddings than the backbone it was exported from"):
         export(0)
 
@@ -116,4 +116,4 @@ def test_an_operator_without_a_counterpart_is_reported():
             return torch.special.i1(images).flatten(1)
 
     with pytest.raises(ValueError, match="cannot be exported to ONNX, opset 11: .*i1"):
-        OnnxExport(Odd(), 16).try_out()
+        OnnxExport(Odd(), 16).validate_export()

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.errors import error_message
 from paths import ROOT
 
@@ -24,7 +24,7 @@ def two_ranks(tmp_path, code):
 def test_a_rank_that_exits_is_a_lost_connection_to_the_others(tmp_path):
     code = """
         from partial_fc_torch import CosFace, PartialFC
-        from partial_fc_torch.collectives import OF_PROCESS
+        from partial_fc_torch.collectives import default_collectives
         dist.init_process_group("gloo")
         layer = PartialFC(margin_softmax=CosFace(), num_classes=8, embedding_size=4)
         layer.learning_rate = 0.1
@@ -32,11 +32,11 @@ def test_a_rank_that_exits_is_a_lost_connection_to_the_others(tmp_path):
         if dist.get_rank() == 1:
             os._exit(0)
         for call in (lambda: layer.step(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)),
-                     lambda: OF_PROCESS.gather_object("name", 1), lambda: OF_PROCESS.max("name", 1)):
+                     lambda: default_collectives.gather_object("name", 1), lambda: default_collectives.max("name", 1)):
             try:
                 call()
             except RuntimeError as error:
-                print("lost" if OF_PROCESS.backend.is_connection_error(error) else error, flush=True)
+                print("lost" if default_collectives.backend.is_connection_error(error) else error, flush=True)
         os._exit(0)
     """
     assert two_ranks(tmp_path, code).split() == ["lost"] * 3
@@ -45,11 +45,11 @@ def test_a_rank_that_exits_is_a_lost_connection_to_the_others(tmp_path):
 def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp_path):
     """As with NCCL, which a machine without GPUs has not: this group takes tensors of GPUs alone."""
     code = """
-        from partial_fc_torch.collectives import OF_PROCESS
+        from partial_fc_torch.collectives import default_collectives
         dist.init_process_group("cuda:gloo")
-        gathered = OF_PROCESS.gather_object("name", {"rank": dist.get_rank()})
-        largest = OF_PROCESS.max("largest", dist.get_rank())
-        OF_PROCESS.barrier("end")
+        gathered = default_collectives.gather_object("name", {"rank": dist.get_rank()})
+        largest = default_collectives.max("largest", dist.get_rank())
+        default_collectives.barrier("end")
         if dist.get_rank() == 0:
             print(gathered, largest, flush=True)
         os._exit(0)
@@ -58,7 +58,7 @@ def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp
 
 
 def test_a_process_without_a_group_is_rank_0_of_1():
-    backend = OF_PROCESS.backend
+    backend = default_collectives.backend
     assert (backend.rank, backend.size, backend.local_rank, backend.local_size) == (0, 1, 0, 1)
     assert backend.gather_object("name", "value") == ["value"] and backend.max("name", 2.5) == 2.5
     backend.barrier("name")

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.bank_files import BankFiles, Blocks, paced
+from partial_fc.layer.bank_files import BankFiles, Blocks, rate_limited
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.tiling import Tile, tiles_of
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.ops.arithmetic import arithmetic_on
 
 # Standard MXNet wheels index the elements of an array with 32 bits.
@@ -74,10 +74,10 @@ class CenterStorage:
         """Draws the centers from N(0, 0.01), see center_blocks; in blocks, because a second copy may not fit."""
         for number, piece in enumerate(self.pieces):
             start = class_start + number * self.piece_rows
-            self.fill(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
+            self.copy_rows(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
 
-    def fill(self, number: int, field: str, blocks: Blocks) -> None:
-        """Writes consecutive rows of a piece, see paced.
+    def copy_rows(self, number: int, field: str, blocks: Blocks) -> None:
+        """Writes consecutive rows of a piece, see rate_limited.
 
         Args:
             number: of the piece.
@@ -92,7 +92,9 @@ class CenterStorage:
                 self.files.file(number, field).flush()
 
         start = number * self.piece_rows
-        for row, values in paced(blocks, field, self.num_local, flush, OF_PROCESS.report_progress, start):
+        for row, values in rate_limited(
+            blocks, field, self.num_local, flush, default_collectives.report_progress, start
+        ):
             array[row : row + len(values)] = values
 
     def prefetch(self, index: np.ndarray) -> None:
@@ -108,7 +110,7 @@ class CenterStorage:
         """Returns weight or momentum (T, E) of a tile: a view if its rows are a slice, otherwise a copy in ``out``."""
         array = getattr(self.pieces[tile.piece], field)
         if tile.gathered:
-            return self._arithmetic.take(array, tile.row_index, out)
+            return self._arithmetic.gather(array, tile.row_index, out)
         if self.files:
             self.files.file(tile.piece, field).prefetch(tile.row_index)
         return array[tile.rows]
@@ -116,7 +118,7 @@ class CenterStorage:
     def write(self, tile: Tile, rows: mx.nd.NDArray, field: str = "weight") -> None:
         """Writes back the updated rows (T, E) that `read` returned; a view needs no write."""
         if tile.gathered:
-            self._arithmetic.put(getattr(self.pieces[tile.piece], field), tile.row_index, rows)
+            self._arithmetic.scatter(getattr(self.pieces[tile.piece], field), tile.row_index, rows)
 
     def gather(self, index: np.ndarray, field: str = "weight") -> mx.nd.NDArray:
         """Returns a copy (S, E) of the rows of a sorted index (S,), which may contain duplicates."""
@@ -126,7 +128,7 @@ class CenterStorage:
             array = getattr(self.pieces[tile.piece], field)
             if self.files:  # before the requests of prefetch that are still queued
                 self.files.file(tile.piece, field).prefetch(tile.row_index)
-            self._arithmetic.take(array, tile.row_index, out[tile.start : tile.stop])
+            self._arithmetic.gather(array, tile.row_index, out[tile.start : tile.stop])
         return out
 
     def scatter(self, index: np.ndarray, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
@@ -134,7 +136,7 @@ class CenterStorage:
         for tile in self._by_piece(index):
             for array, rows in zip(self.pieces[tile.piece], (weight, weight_mom)):
                 part = rows[tile.start : tile.stop].as_in_context(self.context)
-                self._arithmetic.put(array, tile.row_index, part)
+                self._arithmetic.scatter(array, tile.row_index, part)
 
     def _by_piece(self, index: np.ndarray) -> list[Tile]:
         return tiles_of(index, False, self.piece_rows, MAX_ELEMENTS)

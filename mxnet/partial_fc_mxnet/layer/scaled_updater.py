@@ -9,7 +9,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.layer.loss_scale import LossScale
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.ops import module_arrays
 from partial_fc_mxnet.optimizer import DistributedOptimizer
 
@@ -51,7 +51,7 @@ class ScaledUpdater(mx.optimizer.Updater):
             FloatingPointError: on every rank, see LossScale.overflowed.
         """
         self._sum_gradients(index, grad)
-        norm = OF_PROCESS.max("gradient_norm", self._norm_of(grad))
+        norm = default_collectives.max("gradient_norm", self._norm_of(grad))
         if math.isinf(norm):
             self._skip(index)
         else:

@@ -145,7 +145,7 @@ class TiledMarginSoftmax:
         for number, tile in enumerate(state.tiles):
             tile_logits = self._probabilities(state, number, log_sum_exp)
             rows, columns = state.tile_targets[number]
-            self._arithmetic.put_entries(tile_logits.logits, rows, columns, target_gradient[rows])
+            self._arithmetic.scatter_entries(tile_logits.logits, rows, columns, target_gradient[rows])
             self._arithmetic.scale_columns(tile_logits.logits, tile_logits.inverse_norm)
             tile_logits.logits.backward(tile_logits.logits)
             update(tile, tile_logits, optimizer, learning_rate)
@@ -178,7 +178,7 @@ class TiledMarginSoftmax:
         if len(rows):
             arithmetic = self._arithmetic
             centers = self.bank.centers.gather(local_index[columns[rows]]).as_in_context(self.context)
-            features = arithmetic.take(unit, rows, self._buffer(self.context, "target_features", len(rows)))
+            features = arithmetic.gather(unit, rows, self._buffer(self.context, "target_features", len(rows)))
             vectors = [arithmetic.dot_rows(features, centers), arithmetic.inverse_norms(centers)]
             dots, inverse_norm = arithmetic.to_host(vectors).astype(np.float64)
             value, target_slope[rows] = target_logit(dots * inverse_norm, self.loss.margins)
@@ -201,7 +201,7 @@ class TiledMarginSoftmax:
             highest = self.loss.loss_s * self.loss.interclass_filtering_threshold
             self._arithmetic.replace_above(logits, highest, LOWEST)
         rows, columns = state.tile_targets[number]
-        self._arithmetic.put_entries(logits, rows, columns, state.target_logits[rows])
+        self._arithmetic.scatter_entries(logits, rows, columns, state.target_logits[rows])
         return _TileLogits(weight, d_weight, inverse_norm, logits)
 
     def _probabilities(self, state: _StepState, number: int, log_sum_exp: np.ndarray) -> _TileLogits:

@@ -47,17 +47,17 @@ def product(data: mx.nd.NDArray, weight: mx.nd.NDArray, gradients=None) -> mx.nd
 class HostArithmetic:
     """NumPy on the memory of MXNet's CPU arrays. Vectors are NumPy arrays."""
 
-    def take(self, array: mx.nd.NDArray, rows: np.ndarray, out: mx.nd.NDArray) -> mx.nd.NDArray:
+    def gather(self, array: mx.nd.NDArray, rows: np.ndarray, out: mx.nd.NDArray) -> mx.nd.NDArray:
         """Copies rows (T,) of array to out (T, E), and returns out."""
         wait_to_write(out)  # a pending operator may read the rows of the tile before, such as their copy to a GPU
         np.take(memory_of(array), rows, axis=0, out=memory_of(out), mode="clip")
         return out
 
-    def put(self, array: mx.nd.NDArray, rows: np.ndarray, values: mx.nd.NDArray) -> None:
+    def scatter(self, array: mx.nd.NDArray, rows: np.ndarray, values: mx.nd.NDArray) -> None:
         """Copies values (T, E) to the rows (T,) of array."""
         memory_of(array)[rows] = memory_of(values)
 
-    def put_entries(self, logits: mx.nd.NDArray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+    def scatter_entries(self, logits: mx.nd.NDArray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         """Writes values (n,) to the entries (rows[i], columns[i]) of logits."""
         memory_of(logits)[rows, columns] = values
 
@@ -125,13 +125,13 @@ class DeviceArithmetic:
     def __init__(self, context: mx.Context):
         self.context = context
 
-    def take(self, array, rows, out):
+    def gather(self, array, rows, out):
         return mx.nd.take(array, self._index(rows), out=out)
 
-    def put(self, array, rows, values):
+    def scatter(self, array, rows, values):
         array[self._index(rows)] = values
 
-    def put_entries(self, logits, rows, columns, values):
+    def scatter_entries(self, logits, rows, columns, values):
         if len(rows):
             logits[self._index(rows), self._index(columns)] = self.vector(values)
 

@@ -59,7 +59,7 @@ class Tally(NamedTuple):
         return Tally._make(map(_difference, self, before))
 
 
-class Place(NamedTuple):
+class RankHost(NamedTuple):
     """Host of a rank.
 
     Attributes:
@@ -109,12 +109,12 @@ class Phase(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """All measurements: the three phases, a Place for each rank, and whether the network runs on a ``gpu``."""
+    """All measurements: the three phases, a RankHost for each rank, and whether the network runs on a ``gpu``."""
 
     reader: Phase
     dummies: Phase
     training: Phase
-    places: tuple[Place, ...]
+    rank_hosts: tuple[RankHost, ...]
     gpu: bool
 
     @property
@@ -125,17 +125,17 @@ class Profile(NamedTuple):
     @property
     def bottleneck(self) -> int:
         """The rank whose decoding threads are busiest in training on the data set: all other ranks wait for it."""
-        return max(range(len(self.places)), key=lambda rank: self.busy_share(self.training, rank))
+        return max(range(len(self.rank_hosts)), key=lambda rank: self.busy_share(self.training, rank))
 
     @property
     def memory_available(self) -> int:
         """Free bytes of the host with the least."""
-        return min(place.memory_available for place in self.places)
+        return min(rank_host.memory_available for rank_host in self.rank_hosts)
 
     def busy_share(self, phase: Phase, rank: int) -> float:
         """Returns the share of the time that the decoding threads of a rank decode or read."""
         tally = phase.tallies[rank]
-        return tally.busy_seconds / (tally.seconds * self.places[rank].threads)
+        return tally.busy_seconds / (tally.seconds * self.rank_hosts[rank].threads)
 
     def decoding_cores(self, phase: Phase, rank: int) -> float:
         """Returns the cores that decoding uses at most on the host of a rank: reading threads wait without a core."""
@@ -155,22 +155,24 @@ class Profile(NamedTuple):
     def taken_by_others(self, phase: Phase) -> float:
         """Returns the share of a host's cores used by other programs, on the host where it is largest."""
         return max(
-            (self._left_by_ranks(phase, rank) - self.idle_cores(phase, rank)) / place.cores
-            for rank, place in enumerate(self.places)
+            (self._left_by_ranks(phase, rank) - self.idle_cores(phase, rank)) / rank_host.cores
+            for rank, rank_host in enumerate(self.rank_hosts)
         )
 
     def ranks_beside(self, rank: int) -> list[int]:
         """Returns the ranks on the host of a rank, including it."""
-        return [other for other, place in enumerate(self.places) if place.host == self.places[rank].host]
+        return [
+            other for other, rank_host in enumerate(self.rank_hosts) if rank_host.host == self.rank_hosts[rank].host
+        ]
 
     def _left_by_ranks(self, phase: Phase, rank: int) -> float:
         tallies = [phase.tallies[other] for other in self.ranks_beside(rank)]
-        return max(0.0, self.places[rank].cores - sum(tally.cpu_seconds / tally.seconds for tally in tallies))
+        return max(0.0, self.rank_hosts[rank].cores - sum(tally.cpu_seconds / tally.seconds for tally in tallies))
 
 
-def place_of(threads: int) -> Place:
-    """Returns the Place of this process, which has ``threads`` decoding threads."""
-    return Place(socket.gethostname(), cores_of_rank(1), threads, free_memory())
+def host_of_rank(threads: int) -> RankHost:
+    """Returns the RankHost of this process, which has ``threads`` decoding threads."""
+    return RankHost(socket.gethostname(), cores_of_rank(1), threads, free_memory())
 
 
 def disk_bytes(path: str = "/proc/self/io") -> int | None:

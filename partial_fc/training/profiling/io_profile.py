@@ -19,7 +19,7 @@ from partial_fc.training.job_facts import versions
 from partial_fc.training.loop import BatchEndParam, LoopState, updates
 from partial_fc.training.run_folder import check_writable
 
-from .facts import Phase, Profile, Tally, place_of
+from .facts import Phase, Profile, Tally, host_of_rank
 from .measuring import SECONDS, STEPS, WARM_UP, endless, read_past_buffers, take_tally
 from .ram_disk import SetFiles, find_set_files
 from .report import write_report
@@ -80,11 +80,11 @@ def _measure(settings, seconds: float, data: TrainingData, dummies: TrainingData
     iterator = _MeasuredIterator(collectives, loop, data, batch_size, seconds, sources)
     for update in updates(engine, iterator, loop):
         iterator.after_step(update)
-    gathered = collectives.gather_object("io_profile", (place_of(data.threads), reader, *iterator.tallies))
-    places, *tallies = zip(*gathered)
+    gathered = collectives.gather_object("io_profile", (host_of_rank(data.threads), reader, *iterator.tallies))
+    rank_hosts, *tallies = zip(*gathered)
     names = ("reader alone", "training, dummy images", "training, the set")
     alone, dummy, real = (Phase(name, batch_size, tally) for name, tally in zip(names, tallies))
-    return Profile(alone, dummy, real, places, engine.on_gpu)
+    return Profile(alone, dummy, real, rank_hosts, engine.on_gpu)
 
 
 def _measure_reader(data: TrainingData, batch_size: int, seconds: float, collectives: Collectives) -> Tally:

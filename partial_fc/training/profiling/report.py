@@ -43,7 +43,7 @@ def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
         f"{phase.samples_per_second:.1f}",
         f"{milliseconds:.1f}",
         f"{phase.wait_share * milliseconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
-        f"{profile.places[profile.bottleneck].threads}" if reads else "-",
+        f"{profile.rank_hosts[profile.bottleneck].threads}" if reads else "-",
         "-" if disk is None or not reads else f"{disk / 1e6:.1f}",
         percent(tally.read_share) if reads else "-",
         busy_cores(profile, phase),
@@ -51,12 +51,12 @@ def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
 
 
 def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
-    """Returns all figures for JSON: of the phases, of each rank, of the places, and the verdict."""
+    """Returns all figures for JSON: of the phases, of each rank, of the rank_hosts, and the verdict."""
     return {
         "verdict": verdict._asdict(),
-        "ranks": len(profile.places),
+        "ranks": len(profile.rank_hosts),
         "phases": {phase.name: _figures(phase) for phase in profile.phases},
-        "places": [place._asdict() for place in profile.places],
+        "rank_hosts": [rank_host._asdict() for rank_host in profile.rank_hosts],
     }
 
 
@@ -136,7 +136,7 @@ def write_report(
     path = os.path.join(folder, "io_profile")
     title = (
         f"{settings['network']} on {settings['dataset']}, batch_size {settings['batch_size']}, "
-        f"{plural(len(profile.places), 'rank')}"
+        f"{plural(len(profile.rank_hosts), 'rank')}"
     )
     # Printed first, so that no later error loses the measurement.
     print(f"\n{title}\n\n{format_profile(profile)}\n", flush=True)

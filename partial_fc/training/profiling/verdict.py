@@ -86,8 +86,8 @@ def _judge(profile: Profile, files: SetFiles, costly: tuple[str, ...]) -> Verdic
         return _storage(profile, loss, files)
     if _idle_cores(profile) >= FREE_CORE:
         return _threads(profile, loss) if saturated else _unclear(profile, loss)
-    place = profile.places[profile.bottleneck]
-    if saturated or profile.decoding_cores(profile.training, profile.bottleneck) >= loss * place.cores / 2:
+    rank_host = profile.rank_hosts[profile.bottleneck]
+    if saturated or profile.decoding_cores(profile.training, profile.bottleneck) >= loss * rank_host.cores / 2:
         return _cores(profile, loss, costly)
     return _unclear(profile, loss)
 
@@ -106,23 +106,23 @@ def _idle_cores(profile: Profile) -> float:
 
 def _needed_threads(profile: Profile) -> int:
     """Returns the decoding threads that the busiest rank needs for the speed on dummy images."""
-    threads = profile.places[profile.bottleneck].threads
+    threads = profile.rank_hosts[profile.bottleneck].threads
     faster = profile.dummies.samples_per_second / profile.training.samples_per_second
     return max(threads + 1, math.ceil(threads * faster * HEADROOM))
 
 
 def _of_rank(profile: Profile) -> str:
     """Returns " of rank R on HOST" for the rank that delays the others, "" if none stands out."""
-    shares = [profile.busy_share(profile.training, rank) for rank in range(len(profile.places))]
+    shares = [profile.busy_share(profile.training, rank) for rank in range(len(profile.rank_hosts))]
     rank = profile.bottleneck
     if shares[rank] < OUTSTANDING * sum(shares) / len(shares):
         return ""
-    return f" of rank {rank} on {profile.places[rank].host}"
+    return f" of rank {rank} on {profile.rank_hosts[rank].host}"
 
 
 def _compute(profile: Profile, loss: float) -> Verdict:
     # All ranks wait for the slowest reader.
-    alone = min(tally.speed for tally in profile.reader.tallies) * len(profile.places)
+    alone = min(tally.speed for tally in profile.reader.tallies) * len(profile.rank_hosts)
     ratio = alone / profile.dummies.samples_per_second
     text = (
         f"Compute-bound: training on the data set runs at {percent(1 - loss)} of its speed on dummy images. The reader "
@@ -151,7 +151,7 @@ def _storage(profile: Profile, loss: float, files: SetFiles) -> Verdict:
     if _idle_cores(profile) >= FREE_CORE:
         threads = _needed_threads(profile)
         text += (
-            f"Try decode_threads={threads} (now {profile.places[rank].threads}): waiting uses no core, and more "
+            f"Try decode_threads={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, and more "
             "threads request more files at once. Otherwise copy"
         )
     else:
@@ -166,7 +166,7 @@ def _storage(profile: Profile, loss: float, files: SetFiles) -> Verdict:
 
 
 def _threads(profile: Profile, loss: float) -> Verdict:
-    now, needed = profile.places[profile.bottleneck].threads, _needed_threads(profile)
+    now, needed = profile.rank_hosts[profile.bottleneck].threads, _needed_threads(profile)
     threads = min(needed, now + math.floor(_idle_cores(profile) + 1 - FREE_CORE))
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and decoding{_of_rank(profile)} is the bottleneck, "
@@ -187,7 +187,7 @@ def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
         options.append(f"less augmentation ({', '.join(costly)})")
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading: decoding and the network share too few cores "
-        f"({busy_cores(profile, profile.training)} busy, decode_threads={profile.places[rank].threads} per rank). "
+        f"({busy_cores(profile, profile.training)} busy, decode_threads={profile.rank_hosts[rank].threads} per rank). "
         f"Possible improvements: {', '.join(options)}."
     )
     return Verdict("cores", text, [], loss)
@@ -205,7 +205,7 @@ def _unclear(profile: Profile, loss: float) -> Verdict:
 
 def busy_cores(profile: Profile, phase: Phase) -> str:
     """Formats the busy cores and all cores of the host of the busiest rank."""
-    cores = profile.places[profile.bottleneck].cores
+    cores = profile.rank_hosts[profile.bottleneck].cores
     return f"{cores - profile.idle_cores(phase, profile.bottleneck):.1f} of {cores}"
 
 

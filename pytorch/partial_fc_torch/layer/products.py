@@ -34,7 +34,7 @@ class TileTargets(NamedTuple):
     inside: torch.Tensor
     columns: torch.Tensor
 
-    def put(self, rows: torch.Tensor, values: torch.Tensor) -> None:
+    def scatter(self, rows: torch.Tensor, values: torch.Tensor) -> None:
         """Writes values (G,) to the targets' elements of ``rows`` (G, T)."""
         columns = self.columns[:, None]
         rows.scatter_(1, columns, torch.where(self.inside[:, None], values[:, None], rows.gather(1, columns)))
@@ -102,7 +102,7 @@ class Float32Products:
 
     def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
         """As Products."""
-        targets.put(d_logits, d_targets)
+        targets.scatter(d_logits, d_targets)
         d_logits.mul_(inverse_norm)
         d_unit.addmm_(d_logits, weight)
         return torch.mm(d_logits.t(), features)
@@ -132,7 +132,7 @@ class HalfProducts:
 
     def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
         """As Products."""
-        targets.put(d_logits, torch.zeros_like(d_targets))
+        targets.scatter(d_logits, torch.zeros_like(d_targets))
         d_half = d_logits.mul_(self._factor).to(self.dtype)
         d_unit.add_(_float32_product(d_half, self._unit_centers(weight, inverse_norm)), alpha=1 / self._factor)
         gradient = _float32_product(d_half.t(), features).mul_((self.scale / self._factor * inverse_norm)[:, None])

@@ -14,14 +14,14 @@ from torch.autograd.function import once_differentiable
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import rank_info
-from partial_fc.layer.bank_files import BankFiles, Blocks, paced
+from partial_fc.layer.bank_files import BankFiles, Blocks, rate_limited
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives, label_columns
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
-from ..collectives import OF_PROCESS
+from ..collectives import default_collectives
 from .center_gradients import DenseGradient, SGDUpdate
 from .class_layer import ClassLayer, Step, StepCenters
 from .device import to_device
@@ -97,7 +97,7 @@ class ShardedCenters(torch.nn.Module):
             )
         if collectives is None:
             _require_process_group()
-        self.collectives = OF_PROCESS if collectives is None else collectives
+        self.collectives = default_collectives if collectives is None else collectives
         rank, size = self.collectives.rank, self.collectives.size
         shard = shard_of(num_classes, rank, size)
         self.num_classes = num_classes
@@ -113,7 +113,7 @@ class ShardedCenters(torch.nn.Module):
         self._staging: Staging | None = None
         self._staging_device = device if on_host or (self.files and device.type != "cpu") else None
         weight = self._allocate("weight", device)
-        self.fill("weight", weight, center_blocks(shard.start, shard.stop, embedding_size, seed))
+        self.copy_rows("weight", weight, center_blocks(shard.start, shard.stop, embedding_size, seed))
         self.weight = torch.nn.Parameter(weight)
         tiling = tile_classes, logits_cache_mb, layer_dtype
         self._layer = ClassLayer(margin_loss, self.collectives, num_classes, embedding_size, *tiling)
@@ -169,11 +169,11 @@ class ShardedCenters(torch.nn.Module):
         self.synchronize()
         super()._save_to_state_dict(*arguments)
 
-    def fill(self, field: str, rows: torch.Tensor, blocks: Blocks) -> None:
-        """Writes consecutive rows of "weight" or "weight_mom", see paced."""
+    def copy_rows(self, field: str, rows: torch.Tensor, blocks: Blocks) -> None:
+        """Writes consecutive rows of "weight" or "weight_mom", see rate_limited."""
         self._forget_copies()
         flush = self.files.file(0, field).flush if self.files else lambda: None
-        for row, values in paced(blocks, field, self.num_local, flush, self.collectives.report_progress):
+        for row, values in rate_limited(blocks, field, self.num_local, flush, self.collectives.report_progress):
             rows[row : row + len(values)] = torch.from_numpy(values)
 
     def sample(self, global_label: torch.Tensor) -> torch.Tensor:
@@ -234,7 +234,7 @@ class ShardedCenters(torch.nn.Module):
 
     def _forget_copies(self) -> None:
         if self._staging:
-            self._staging.forget()
+            self._staging.invalidate()
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
         before = self.sampler.state()
@@ -269,7 +269,7 @@ class ShardedCenters(torch.nn.Module):
             self._draw_ahead()
 
     def _draw_ahead(self) -> np.ndarray:
-        drawn = self.sampler.draw_ahead()
+        drawn = self.sampler.prefetch()
         if self.files:
             self.files.prefetch(drawn)
         return drawn
@@ -298,7 +298,7 @@ class _MeanLoss(torch.autograd.Function):
 
 def _require_process_group() -> None:
     started = rank_info(os.environ).size
-    if started > 1 and OF_PROCESS.size == 1:
+    if started > 1 and default_collectives.size == 1:
         raise ValueError(
             f"the launcher started {started} processes, but there is no process group: call "
             "torch.distributed.init_process_group before the layer is built"

@@ -60,7 +60,7 @@ class Staging:
         """Starts to copy the rows of an index (S,), which becomes part of the result of `take`, to the device."""
         self._ahead = self._thread.submit(self._fetch, index)
 
-    def take(self, index: np.ndarray) -> StagedRows:
+    def load(self, index: np.ndarray) -> StagedRows:
         """Returns the rows of an index (S,) without repetitions; those that were fetched ahead are not copied again."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or len(ahead.result().classes) != len(index):
@@ -76,13 +76,13 @@ class Staging:
         rows.classes[replaced] = missing
         return rows
 
-    def put(self, rows: StagedRows) -> None:
+    def store(self, rows: StagedRows) -> None:
         """Starts to write updated rows back, after the work that is queued on the device."""
         updated = torch.cuda.current_stream(self.device).record_event() if self._stream else None
         self.synchronize()
         self._written = self._thread.submit(self._write, rows, updated)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Drops the rows that were fetched ahead: those on the host are going to change."""
         self.synchronize()
         if self._ahead is not None:

@@ -218,7 +218,7 @@ class TiledMarginSoftmax:
         inverse_norm = inverse_norms(centers)
         logits = self.products.logits(state.features, centers, inverse_norm)
         self.margin_loss.filter_negatives(logits)
-        state.targets[number].put(logits, state.target_logits.to(logits.dtype))
+        state.targets[number].scatter(logits, state.target_logits.to(logits.dtype))
         return _TileLogits(centers, inverse_norm, logits)
 
     def _probabilities(

@@ -7,7 +7,7 @@ import pytest
 
 from parallel_hooks import end_if_failed, limited, select, silence
 from partial_fc.distributed.env import deterministic_allreduce
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 
 os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # tests can start and stop a timeline
 deterministic_allreduce(os.environ)  # as train_memory.py does
@@ -21,13 +21,13 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def time_limit():
     yield from limited()
-    OF_PROCESS.watch(0, 0)  # resets what a test has set for its process
+    default_collectives.watch(0, 0)  # resets what a test has set for its process
 
 
 @pytest.fixture
 def folder(tmp_path):
     """One folder for all ranks, although each has its own tmp_path."""
-    return OF_PROCESS.broadcast("folder", str(tmp_path))
+    return default_collectives.broadcast("folder", str(tmp_path))
 
 
 @pytest.hookimpl(trylast=True)

@@ -20,7 +20,7 @@ def train(loss, ratio, folder=None):
     bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=folder)
     # With the short centers of a new bank, a few steps would turn them completely.
     for number, piece in enumerate(bank.centers.pieces):
-        bank.centers.fill(number, "weight", [(0, piece.weight.asnumpy() * 30)])
+        bank.centers.copy_rows(number, "weight", [(0, piece.weight.asnumpy() * 30)])
     module, params = build_module(bank, loss)
     losses = fit(module, params, Batches(*random_batches(CLASSES, STEPS)), STEPS)
     arg_params, _ = module.get_export_params()
@@ -91,4 +91,4 @@ def test_the_next_step_is_prefetched_after_the_update(tmp_path, monkeypatch):
     fit(module, params, Batches(*random_batches(10 * CLASSES, 2)), 2)
     _, drawn, sampled, following = prefetched
     assert len(np.setdiff1d(sampled, drawn)) <= G
-    assert bank.sampler.draw_ahead().tolist() == following.tolist()
+    assert bank.sampler.prefetch().tolist() == following.tolist()

@@ -23,7 +23,7 @@ from partial_fc_mxnet import (
     SavedTraining,
     get_scheduler,
 )
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 
 
 def symbol(embedding_size, dropout=0.3):
@@ -77,7 +77,7 @@ def test_a_save_in_the_background_saves_the_state_of_its_step(folder):
 def test_without_memory_for_a_copy_the_same_is_saved(folder, monkeypatch):
     monkeypatch.setattr("partial_fc.training.checkpointing.free_memory", lambda: 0 if hvd.rank() == 0 else 1 << 40)
     Training().fit(4, folder, every=2)
-    again = Training().fit(STEPS, saved=SavedTraining.newest(folder, OF_PROCESS))
+    again = Training().fit(STEPS, saved=SavedTraining.newest(folder, default_collectives))
     equal(again.everything(), Training().fit(STEPS).everything())
 
 
@@ -86,15 +86,15 @@ def test_a_stop_request_to_one_rank_stops_all_at_the_same_update(folder, monkeyp
 
     def ask(param):
         if param.num_update == 3 and hvd.rank() == hvd.size() - 1:
-            monkeypatch.setattr(OF_PROCESS, "stop_requested", lambda: True)
+            monkeypatch.setattr(default_collectives, "stop_requested", lambda: True)
 
     with pytest.raises(Preempted) as stopped:
         training.fit(STEPS, folder, every=100, callbacks=[ask])
     # Requested during update 3, sent to all ranks with the labels of update 5 at the latest.
     assert stopped.value.num_update == training.engine.num_update in (4, 5)
-    assert len(set(OF_PROCESS.gather_object("stopped_at", training.engine.num_update))) == 1
+    assert len(set(default_collectives.gather_object("stopped_at", training.engine.num_update))) == 1
     monkeypatch.undo()
-    again = Training().fit(STEPS, saved=SavedTraining.newest(folder, OF_PROCESS))
+    again = Training().fit(STEPS, saved=SavedTraining.newest(folder, default_collectives))
     equal(again.everything(), Training().fit(STEPS).everything())
 
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
     ]
     checkpoint_cases.a_checkpoint_of_another_training_is_refused(Training, folder, cases)
     # Dummy images do not depend on the seed.
-    Training(seed=1).fit(3, saved=SavedTraining.newest(folder, OF_PROCESS))
+    Training(seed=1).fit(3, saved=SavedTraining.newest(folder, default_collectives))
 
 
 def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder):
@@ -138,21 +138,21 @@ def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(fol
             byte = file.read(1)
             file.seek(-3, os.SEEK_END)
             file.write(bytes([byte[0] ^ 1]))
-    OF_PROCESS.barrier("damaged")
+    default_collectives.barrier("damaged")
     with pytest.raises(JobError, match="centers-00000.npy.*SHA-256"):
-        SavedTraining.open(newest, OF_PROCESS)
-    assert SavedTraining.newest(folder, OF_PROCESS).manifest.num_update == older
-    OF_PROCESS.barrier("opened")
+        SavedTraining.open(newest, default_collectives)
+    assert SavedTraining.newest(folder, default_collectives).manifest.num_update == older
+    default_collectives.barrier("opened")
     if hvd.rank() == 0:
         os.rename(newest, older_path + "9")
-    OF_PROCESS.barrier("renamed")
+    default_collectives.barrier("renamed")
     with pytest.raises(JobError, match="contains update 4, not the one in its name"):
-        SavedTraining.open(older_path + "9", OF_PROCESS)
+        SavedTraining.open(older_path + "9", default_collectives)
     if hvd.rank() == 0:
         os.remove(os.path.join(older_path, "backbone.npz"))
-    OF_PROCESS.barrier("removed")
+    default_collectives.barrier("removed")
     # Starting again would discard what the user may still be able to repair.
     with pytest.raises(
         JobError, match=f"all checkpoints in {folder.path} are damaged; to start from update 0, move them"
     ):
-        SavedTraining.newest(folder, OF_PROCESS)
+        SavedTraining.newest(folder, default_collectives)

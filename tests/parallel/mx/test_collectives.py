@@ -13,11 +13,11 @@ from layer import Batches, D, E, G, build_bank, build_module, initial_params, ra
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.timeline import read_timeline
 from partial_fc_mxnet import MarginLoss
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 
 pytestmark = pytest.mark.world_size(2, 3)
 STEPS, FLOAT = 4, 4
-ONCE = ("class_start", "shards", "together.bind", "everyone_is_done")  # before and after
+ONCE = ("class_start", "shards", "status.bind", "everyone_is_done")  # before and after
 
 
 @pytest.fixture
@@ -121,20 +121,20 @@ def test_sums_are_bit_identical_whenever_each_gradient_is_ready():
 
 
 def test_on_rank_zero_runs_there_only_and_raises_its_error_on_all_ranks():
-    assert OF_PROCESS.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
+    assert default_collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
     with pytest.raises(JobError, match=rf"invalid literal .* 'x' \(rank 0 of {hvd.size()}\)"):
-        OF_PROCESS.on_rank_zero("test", int, "x")
+        default_collectives.on_rank_zero("test", int, "x")
 
 
 def test_values_of_all_ranks():
     rank, size = hvd.rank(), hvd.size()
-    assert OF_PROCESS.gather_object("test", {"rank": rank}) == [{"rank": other} for other in range(size)]
-    assert OF_PROCESS.broadcast("test", f"value of rank {rank}") == "value of rank 0"
-    assert OF_PROCESS.max("test", float(rank)) == size - 1
-    OF_PROCESS.barrier("test")
+    assert default_collectives.gather_object("test", {"rank": rank}) == [{"rank": other} for other in range(size)]
+    assert default_collectives.broadcast("test", f"value of rank {rank}") == "value of rank 0"
+    assert default_collectives.max("test", float(rank)) == size - 1
+    default_collectives.barrier("test")
 
 
 def test_facts_that_differ_between_ranks():
-    OF_PROCESS.assert_same_on_all_ranks({"seed": 7})
+    default_collectives.assert_same_on_all_ranks({"seed": 7})
     with pytest.raises(JobError, match="seed differs between ranks: 1 on rank 1, but 0 on rank 0"):
-        OF_PROCESS.assert_same_on_all_ranks({"seed": int(hvd.rank() == 1)})
+        default_collectives.assert_same_on_all_ranks({"seed": int(hvd.rank() == 1)})

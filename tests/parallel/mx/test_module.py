@@ -10,7 +10,7 @@ from layer import Batches, D, E, G, build_bank, build_module, initial_params, ra
 
 from partial_fc.distributed.errors import JobError
 from partial_fc_mxnet import CallBackFinite, MarginLoss
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.ops import module_arrays
 
 
@@ -134,8 +134,8 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
         return 1
 
     with pytest.raises(JobError, match=rf"this rank's disk is full \(rank 1 of {hvd.size()}\)"):
-        OF_PROCESS.run_on_all_ranks("test", work)
-    assert OF_PROCESS.run_on_all_ranks("test", lambda: hvd.rank()) == hvd.rank()
+        default_collectives.run_on_all_ranks("test", work)
+    assert default_collectives.run_on_all_ranks("test", lambda: hvd.rank()) == hvd.rank()
 
 
 def test_callbacks_receive_loss_epoch_and_update(tmp_path):

@@ -14,7 +14,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.training import resume
 from partial_fc.training.resume import read_pretrained
 from partial_fc_mxnet import CallBackCheckpoint, MarginLoss
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 
 CLASSES = 7
 
@@ -37,7 +37,7 @@ def write_original(folder, rows_of_ranks, **params):
         for rank, rows in enumerate(rows_of_ranks):
             mx.nd.save(f"{folder}/{rank}_centers.param", mx.nd.array(centers[start : start + rows]))
             start += rows
-    OF_PROCESS.barrier("written")
+    default_collectives.barrier("written")
     return centers
 
 
@@ -45,7 +45,7 @@ def start_from(path, classes=CLASSES, class_map=""):
     """Starts from `path` and returns the parameters, and the centers of all ranks."""
     module = module_of(classes)
     settings = SimpleNamespace(class_map=class_map, num_classes=classes)
-    resume.take_pretrained(read_pretrained(path, bool(class_map), OF_PROCESS), settings, module)
+    resume.take_pretrained(read_pretrained(path, bool(class_map), default_collectives), settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
         module.memory_bank.weight.asnumpy(), "found"
@@ -74,7 +74,7 @@ def test_a_class_map_from_a_file(folder):
     if hvd.rank() == 0:
         with open(f"{folder}/map.txt", "w") as file:
             file.write("6\n-1\n0\n")
-    OF_PROCESS.barrier("mapped")
+    default_collectives.barrier("mapped")
     _, centers = start_from(folder, 3, f"{folder}/map.txt")
     np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
     assert np.abs(centers[1]).max() < 0.1  # a new center, from N(0, 0.01)
@@ -85,7 +85,7 @@ def test_a_checkpoint(folder):
     checkpoint = CallBackCheckpoint(module, CheckpointFolder(f"{folder}/checkpoints", 1), frequent=0)
     module.fit(Batches(*random_batches(CLASSES, 2)), params, None, mx.init.Xavier(), max_update=2)
     checkpoint.save(2)
-    ((_, path),) = OF_PROCESS.broadcast("paths", checkpoint.folder.complete())
+    ((_, path),) = default_collectives.broadcast("paths", checkpoint.folder.complete())
     found, centers = start_from(path, class_map="same")
     for name, value in module.get_export_params()[0].items():
         np.testing.assert_array_equal(found[name], value.asnumpy())
@@ -117,8 +117,8 @@ def test_an_ambiguous_path_is_refused(folder):
     write_original(folder, [7])
     if hvd.rank() == 0:
         mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
-    OF_PROCESS.barrier("written")
+    default_collectives.barrier("written")
     with pytest.raises(JobError, match="contains several .params files: give the path of one"):
         start_from(folder)
     with pytest.raises(JobError, match="does not exist"):
-        read_pretrained(os.path.join(folder, "none"), False, OF_PROCESS)
+        read_pretrained(os.path.join(folder, "none"), False, default_collectives)

@@ -12,7 +12,7 @@ from layer import Batches, all_ranks, build_bank, build_module, fit, random_batc
 
 from oracle import MARGINS
 from partial_fc_mxnet import CallBackCenterSave, MarginLoss, data_parallel, memory_bank
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 from paths import ROOT
 
 STEPS = 20
@@ -94,7 +94,7 @@ def test_saved_centers_load_again(folder):
 
 @pytest.mark.parametrize("with_momentum", [False, True])
 def test_a_save_removes_the_files_of_ranks_of_a_larger_job(with_momentum, folder):
-    OF_PROCESS.on_rank_zero("earlier", Path(folder, f"{hvd.size()}_centers.param").touch)
+    default_collectives.on_rank_zero("earlier", Path(folder, f"{hvd.size()}_centers.param").touch)
     CallBackCenterSave(build_bank(7, 1.0, folder), with_momentum=with_momentum).save(1)
     assert sorted(os.listdir(folder)) == sorted(
         f"{rank}_centers{kind}.param" for rank in range(hvd.size()) for kind in ("", "_mom")[: 1 + with_momentum]

@@ -21,7 +21,7 @@ from partial_fc_mxnet import (
     Embedder,
     MarginLoss,
 )
-from partial_fc_mxnet.collectives import OF_PROCESS
+from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.ops import module_arrays
 from verification_cases import PAIRS, SIDE, E, draw_images
@@ -50,7 +50,7 @@ def build_module(batch=BATCH):
 
 
 def write_set(path, images, damaged=None):
-    return verification_cases.write_set(path, images, OF_PROCESS, damaged)
+    return verification_cases.write_set(path, images, default_collectives, damaged)
 
 
 def expected_embeddings(images):
@@ -174,10 +174,10 @@ def test_sets_are_checked_before_training(folder, pairs, damaged, message):
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
     if message is None:
         callback.prepare()
-        OF_PROCESS.barrier("prepared")
+        default_collectives.barrier("prepared")
         if hvd.rank() == 0:
             os.remove(f"{folder}/set.bin")
-        OF_PROCESS.barrier("removed")
+        default_collectives.barrier("removed")
         assert list(callback.verify_all(5)) == ["set"]  # from what was read before
     else:
         with pytest.raises(JobError, match=message):
@@ -200,7 +200,7 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
     module, faces = build_module(), draw_images(6)
     arguments = (module.symbol, SIDE, mx.cpu(), faces[:2], lambda num_update: {"num_update": str(num_update)})
     save(module, folder, OnnxExport(*arguments), 3)
-    OF_PROCESS.barrier("saved")
+    default_collectives.barrier("saved")
     for _ in range(2):
         model = FaceModel.open(folder)
         np.testing.assert_allclose(model.embed(faces), expected_embeddings(faces)[0], rtol=1e-4, atol=1e-4)

@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 
 from parallel_hooks import end_if_failed, limited, select, silence
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 
 torch.set_num_threads(1)
 if "RANK" in os.environ:
     dist.init_process_group("gloo")
-RANK, SIZE = OF_PROCESS.rank, OF_PROCESS.size
+RANK, SIZE = default_collectives.rank, default_collectives.size
 
 
 def pytest_collection_modifyitems(config, items):
@@ -31,7 +31,7 @@ def time_limit():
 @pytest.fixture
 def folder(tmp_path):
     """One folder for all ranks, although each has its own tmp_path."""
-    return OF_PROCESS.broadcast("folder", str(tmp_path))
+    return default_collectives.broadcast("folder", str(tmp_path))
 
 
 @pytest.hookimpl(trylast=True)

@@ -11,7 +11,7 @@ from checkpoint_cases import CLASSES, RATES_CHANGE, SHAPE, STEPS, equal
 from partial_fc.training.callbacks import CallBackFinite
 from partial_fc.training.loop import BatchEndParam
 from partial_fc_torch import CombinedMarginLoss
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.image_data import ImageBatch
 from partial_fc_torch.pixels import normalized
 
@@ -91,7 +91,7 @@ def test_a_parameter_without_dimensions_is_restored():
 
 def test_statistics_are_those_of_each_rank_until_they_are_averaged():
     engine = Training().fit(3).engine
-    parameters, of_ranks = engine.parameters(), OF_PROCESS.gather_object("statistics", engine.statistics())
+    parameters, of_ranks = engine.parameters(), default_collectives.gather_object("statistics", engine.statistics())
     assert sorted(of_ranks[0]) == ["aux:3.running_mean", "aux:3.running_var"]
     for name in of_ranks[0]:
         assert all((of_ranks[0][name] != other[name]).any() for other in of_ranks[1:])

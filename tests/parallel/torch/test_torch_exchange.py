@@ -11,7 +11,7 @@ from torch_layer import LOCAL, RANK, SIZE, E, G, build, random_batch
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import RankFlags
-from partial_fc_torch.collectives import OF_PROCESS, TorchBackend
+from partial_fc_torch.collectives import TorchBackend, default_collectives
 
 LAST = SIZE - 1
 B = G // SIZE
@@ -180,7 +180,7 @@ def test_a_missing_positive_stops_all_ranks():
 
 
 def test_objects_and_numbers_of_all_ranks():
-    backend = OF_PROCESS.backend
+    backend = default_collectives.backend
     assert (backend.rank, backend.size) == (RANK, SIZE) and 0 <= backend.local_rank < backend.local_size
     assert backend.gather_object("any", {"rank": RANK}) == [{"rank": rank} for rank in range(SIZE)]
     assert backend.max("largest", -float(RANK)) == 0 and backend.max("own", RANK + 0.5) == LAST + 0.5
@@ -190,4 +190,4 @@ def test_objects_and_numbers_of_all_ranks():
 @pytest.mark.world_size(2, 3)
 def test_collectives_of_different_names_are_an_error():
     with pytest.raises(RuntimeError, match="different collectives, by rank: first, .*other"):
-        OF_PROCESS.backend.gather_object("first" if RANK == 0 else "other", 1)
+        default_collectives.backend.gather_object("first" if RANK == 0 else "other", 1)

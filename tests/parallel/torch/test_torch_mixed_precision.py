@@ -14,7 +14,7 @@ from torch_training import build_engine
 
 from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.image_data import DummyImages
 
 LAST = SIZE - 1
@@ -40,7 +40,7 @@ def gray(batch):
 
 
 def same_on_all_ranks(value):
-    first, *others = OF_PROCESS.gather_object("value", value)
+    first, *others = default_collectives.gather_object("value", value)
     return all(other == first for other in others)
 
 

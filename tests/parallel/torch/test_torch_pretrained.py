@@ -16,7 +16,7 @@ from partial_fc.training.resume import NEW_WEIGHTS, read_pretrained, take_pretra
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc_torch import published_files
 from partial_fc_torch.backbones import get_model
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 from paths import ROOT
 
 FACES = random_faces((112, 112), 2)
@@ -37,7 +37,7 @@ def engine():
 
 def start_from(path):
     """The engine with the weights of the file."""
-    pretrained = read_pretrained(path, False, OF_PROCESS, published_files.read_pretrained)
+    pretrained = read_pretrained(path, False, default_collectives, published_files.read_pretrained)
     own = engine()
     conventions = NEW_WEIGHTS.conventions(pretrained, own.conventions)
     own.backbone.eps, own.backbone.pixel_scale, own.layer.sums_gradients = conventions
@@ -48,7 +48,7 @@ def start_from(path):
 
 
 def save(path, model):
-    OF_PROCESS.on_rank_zero("save", torch.save, model.state_dict(), path)
+    default_collectives.on_rank_zero("save", torch.save, model.state_dict(), path)
 
 
 def test_a_state_dict(folder):
@@ -60,7 +60,7 @@ def test_a_state_dict(folder):
 
 def test_params_of_mxnet(folder):
     chunks = array_file_chunks(mxnet_weights("small", small().state_dict()))
-    OF_PROCESS.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
+    default_collectives.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
     embeddings = start_from(folder).embed(FACES)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     np.testing.assert_allclose(embeddings, RECORDED, rtol=0, atol=1e-5)
@@ -68,8 +68,8 @@ def test_params_of_mxnet(folder):
 
 def test_a_backbone_without_the_conventions_of_the_weights_is_refused(folder):
     chunks = array_file_chunks(mxnet_weights("small", small().state_dict()))
-    OF_PROCESS.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
-    pretrained = read_pretrained(folder, False, OF_PROCESS, published_files.read_pretrained)
+    default_collectives.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
+    pretrained = read_pretrained(folder, False, default_collectives, published_files.read_pretrained)
     with pytest.raises(JobError, match=r"it has Conventions\(eps=2e-05, pixel_scale=128.0, .* but this backbone "):
         take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=3), engine())
 

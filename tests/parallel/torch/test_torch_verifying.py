@@ -14,7 +14,7 @@ import verification_cases
 from partial_fc.evaluation.verification import verify
 from partial_fc.training.embedder import Embedder
 from partial_fc.training.verifying import CallBackVerification
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.pixels import normalized, to_images
 from verification_cases import PAIRS, SIDE, E, draw_images, write_set
 
@@ -54,7 +54,7 @@ def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
 
 def test_the_accuracy_is_that_of_one_rank(folder):
     images = draw_images(60)
-    issame = write_set(f"{folder}/set.bin", images, OF_PROCESS)
+    issame = write_set(f"{folder}/set.bin", images, default_collectives)
     engine = own_engine()
     callback = CallBackVerification(Embedder(engine, 6, SIDE), {"set": f"{folder}/set.bin"}, 5, RANK)
     callback.prepare()

@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy, linear, normalize
 
 from oracle import MARGINS
 from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2
-from partial_fc_torch.collectives import OF_PROCESS
+from partial_fc_torch.collectives import default_collectives
 
 G, E = 6, 4
-RANK, SIZE = OF_PROCESS.rank, OF_PROCESS.size
+RANK, SIZE = default_collectives.rank, default_collectives.size
 LOCAL = slice(RANK * (G // SIZE), (RANK + 1) * (G // SIZE))  # this rank's rows of a global batch
 LR = 0.1
 
@@ -40,7 +40,7 @@ def build_v2(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embeddin
 def all_ranks(rows):
     """Concatenates the rows of all ranks, tensors or arrays, which may have different lengths: an array."""
     own = rows.detach().numpy() if isinstance(rows, torch.Tensor) else rows
-    return np.concatenate(OF_PROCESS.gather_object("rows", own.copy()))
+    return np.concatenate(default_collectives.gather_object("rows", own.copy()))
 
 
 def random_batch(classes, seed=7):

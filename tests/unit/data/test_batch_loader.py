@@ -90,10 +90,10 @@ def test_a_batch_does_not_depend_on_what_was_read_before(rec):
 
 
 def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
-    _, labels = read_epoch(rec, 0, 1, 1, images_filter=3)
+    _, labels = read_epoch(rec, 0, 1, 1, min_images_per_class=3)
     assert labels.tolist() == [0] * 4 + [2] * 3 + [4] * 6 + [6] * 5
     with pytest.raises(ValueError, match="no identity has 7 images, the largest has 6"):
-        FaceBatches(rec, 1, SIZE, images_filter=7)
+        FaceBatches(rec, 1, SIZE, min_images_per_class=7)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
         (dict(batch_size=8, size=3), "batch_size 8 on 3 ranks needs 24 images, there are 22"),
         (dict(image_size=(112, 112)), "train.rec has images of 16x12 .*expected 112x112"),
         (dict(image_size=(0, 12)), "height, width"),
-        (dict(augmentation=Augmentation(cutoff=-1)), "cutoff must be at least 0 pixels, got -1"),
+        (dict(augmentation=Augmentation(cutout=-1)), "cutout must be at least 0 pixels, got -1"),
         (dict(augmentation=Augmentation(color_jittering=1.5)), "color_jittering must be from 0 to 1, got 1.5"),
         (dict(augmentation=Augmentation(jpeg_compression=101)), "jpeg_compression must be a quality .* got 101"),
         (dict(skip_bad_images=-1), "skip_bad_images must be at least 0, got -1"),
@@ -168,7 +168,7 @@ def test_augmentation_does_not_depend_on_the_place(rec):
     """Found at other places with a filter, and with another order, it is changed in the same way."""
     settings = dict(augmentation=Augmentation(True, 6), seed=2)
     plain, labels = read_epoch(rec, 0, 1, 1, **settings)
-    filtered, _ = read_epoch(rec, 0, 1, 1, images_filter=3, **settings)
+    filtered, _ = read_epoch(rec, 0, 1, 1, min_images_per_class=3, **settings)
     kept = np.isin(labels, [0, 2, 4, 6])
     assert (plain[kept] == filtered).all()
     shuffled, _ = read_epoch(rec, 0, 1, 1, shuffle=True, **settings)
@@ -179,7 +179,7 @@ def test_a_skipped_image_is_not_replaced_by_one_that_was_left_out(tmp_path):
     people = identities()
     people[4][5] = b"no image"  # the last of its identity; the next one, of one image, is filtered out
     write_face_set(str(tmp_path), people, SIZE)
-    faces = FaceBatches(str(tmp_path / "train.rec"), 18, SIZE, images_filter=3, skip_bad_images=1)
+    faces = FaceBatches(str(tmp_path / "train.rec"), 18, SIZE, min_images_per_class=3, skip_bad_images=1)
     _, labels = faces.batch(0, 0)
     assert labels.tolist() == [0] * 4 + [2] * 3 + [4] * 5 + [6] + [6] * 5
 

@@ -1,4 +1,4 @@
-"""The place in the data: the same images at any number of ranks."""
+"""The position in the data: the same images at any number of ranks."""
 
 import pytest
 
@@ -6,16 +6,16 @@ from partial_fc.data.cursor import Cursor
 
 
 def walk(cursor, batches):
-    """The places of the next batches, over the ends of epochs."""
-    places = []
+    """The positions of the next batches, over the ends of epochs."""
+    positions = []
     for _ in range(batches):
         try:
-            places.append(cursor.current())
+            positions.append(cursor.current())
         except StopIteration:
             cursor.reset()
-            places.append(cursor.current())
+            positions.append(cursor.current())
         cursor.advance()
-    return places
+    return positions
 
 
 def test_the_last_partial_batch_is_dropped():
@@ -25,8 +25,8 @@ def test_the_last_partial_batch_is_dropped():
 
 def test_the_successor_is_the_next_place():
     cursor = Cursor(23, 5)
-    places = walk(Cursor(23, 5), 9)
-    assert [cursor.successor(place) for place in places[:-1]] == places[1:]
+    positions = walk(Cursor(23, 5), 9)
+    assert [cursor.successor(position) for position in positions[:-1]] == positions[1:]
 
 
 def test_resuming_with_another_global_batch_skips_and_repeats_nothing():
@@ -63,9 +63,9 @@ def test_another_order_is_refused():
     with pytest.raises(ValueError, match="saved with num_images=None"):
         cursor.restore(state, {"num_images": 24})
     for epoch, images in ((0, 25), (0, -1), (-1, 0)):
-        with pytest.raises(ValueError, match=f"no place {images} in epoch {epoch}"):
+        with pytest.raises(ValueError, match=f"no position {images} in epoch {epoch}"):
             cursor.restore({"epoch": epoch, "images": images}, {})
     for state in ({}, {"epoch": 0}, {"epoch": "0", "images": 8}, {"epoch": 0, "images": 4.5}):
-        with pytest.raises(ValueError, match="no place"):
+        with pytest.raises(ValueError, match="no position"):
             cursor.restore(state, {})
     assert cursor.current() == (1, 8)

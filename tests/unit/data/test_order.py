@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from partial_fc.data.order import Permutation, check_batch, epoch_entries, rank_places, uniform_draws
+from partial_fc.data.order import Permutation, check_batch, epoch_entries, rank_indices, uniform_draws
 
 
 @pytest.mark.parametrize(
@@ -20,17 +20,17 @@ def test_invalid_batches_are_refused(batch, size, what):
 
 def test_ranks_share_the_global_batch_in_order():
     for size, batch in ((1, 12), (2, 6), (3, 4)):
-        parts = [rank_places(24, batch, rank) for rank in range(size)]
+        parts = [rank_indices(24, batch, rank) for rank in range(size)]
         assert np.concatenate(parts).tolist() == list(range(24, 36))
 
 
 def test_an_epochs_order():
-    places = np.arange(1000)
-    first = epoch_entries(1000, True, 3, 0, places)
-    assert first.dtype == np.int64 and sorted(first.tolist()) == places.tolist()
-    assert (first[200:300] == epoch_entries(1000, True, 3, 0, places[200:300])).all()
+    indices = np.arange(1000)
+    first = epoch_entries(1000, True, 3, 0, indices)
+    assert first.dtype == np.int64 and sorted(first.tolist()) == indices.tolist()
+    assert (first[200:300] == epoch_entries(1000, True, 3, 0, indices[200:300])).all()
     for seed, epoch in ((3, 1), (4, 0), (0, 3)):
-        assert np.mean(first == epoch_entries(1000, True, seed, epoch, places)) < 0.02
+        assert np.mean(first == epoch_entries(1000, True, seed, epoch, indices)) < 0.02
     assert epoch_entries(5, False, 3, 1, np.arange(2, 5)).tolist() == [2, 3, 4]
 
 

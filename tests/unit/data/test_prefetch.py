@@ -25,17 +25,17 @@ def no_thread_is_left():
     assert len(reader_threads()) == before
 
 
-def following(place):
-    return place + 1
+def following(position):
+    return position + 1
 
 
 def test_results_are_in_order_for_any_speed_of_threads():
-    def slow_when_even(place):
-        time.sleep(0.01 * (place % 2 == 0))
-        return place * place
+    def slow_when_even(position):
+        time.sleep(0.01 * (position % 2 == 0))
+        return position * position
 
     prefetcher = Prefetcher(slow_when_even, following, threads=3, ahead=5)
-    assert [prefetcher.get(place) for place in range(30)] == [place * place for place in range(30)]
+    assert [prefetcher.get(position) for position in range(30)] == [position * position for position in range(30)]
     prefetcher.close()
 
 
@@ -52,20 +52,20 @@ def test_work_is_done_ahead_up_to_the_limit():
 
 
 def test_prefetched_results_are_dropped_for_another_place():
-    prefetcher = Prefetcher(lambda place: place, following, threads=2, ahead=4)
-    assert [prefetcher.get(place) for place in (0, 1, 50, 51, 0)] == [0, 1, 50, 51, 0]
+    prefetcher = Prefetcher(lambda position: position, following, threads=2, ahead=4)
+    assert [prefetcher.get(position) for position in (0, 1, 50, 51, 0)] == [0, 1, 50, 51, 0]
     prefetcher.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("key 7 is bad"), MemoryError("no more")])
 def test_an_error_in_a_thread_is_raised_at_its_place(error):
-    def work(place):
-        if place == 3:
+    def work(position):
+        if position == 3:
             raise error
-        return place
+        return position
 
     prefetcher = Prefetcher(work, following, threads=2, ahead=4)
-    assert [prefetcher.get(place) for place in range(3)] == [0, 1, 2]
+    assert [prefetcher.get(position) for position in range(3)] == [0, 1, 2]
     with pytest.raises(type(error)) as raised:
         prefetcher.get(3)
     assert raised.value is error
@@ -74,7 +74,7 @@ def test_an_error_in_a_thread_is_raised_at_its_place(error):
 
 
 def test_an_exit_in_a_thread_is_an_error():
-    def work(place):
+    def work(position):
         raise SystemExit(3)
 
     prefetcher = Prefetcher(work, following, threads=1, ahead=2)
@@ -94,7 +94,7 @@ def test_a_closed_prefetcher_raises():
 def test_an_error_does_not_keep_the_threads_alive():
     """No cycle of error and frame: the threads end with the last reference, not with the next garbage collection."""
 
-    def work(place):
+    def work(position):
         raise ValueError("bad")
 
     prefetcher = Prefetcher(work, following, threads=1, ahead=1)
@@ -113,18 +113,18 @@ def test_threads_work_in_parallel():
     """Four waits of 0.1 s take less than two of them: sleeping, like decoding, lets other threads go on."""
     barrier = threading.Barrier(4, timeout=5)  # passed only if four threads are in it at once
 
-    def meet(place):
+    def meet(position):
         barrier.wait()
-        return place
+        return position
 
     prefetcher = Prefetcher(meet, following, threads=4, ahead=8)
-    assert [prefetcher.get(place) for place in range(4)] == [0, 1, 2, 3]
+    assert [prefetcher.get(position) for position in range(4)] == [0, 1, 2, 3]
     barrier.abort()
     prefetcher.close()
 
 
 def test_a_deleted_prefetcher_ends_its_threads():
-    prefetcher = Prefetcher(lambda place: place, following, threads=3, ahead=4)
+    prefetcher = Prefetcher(lambda position: position, following, threads=3, ahead=4)
     prefetcher.get(0)
     assert len(reader_threads()) >= 1
     del prefetcher

@@ -110,7 +110,7 @@ def test_erased_squares_have_their_size_and_are_clipped(image):
 
 
 def test_cutoff_of_every_second_image(image):
-    how = Augmentation(cutoff=10)
+    how = Augmentation(cutout=10)
     assert (augment(image.copy(), draws(d4=0.6, d5=0.5, d6=0.5), how) == image).all()
     assert (augment(image.copy(), draws(d4=0.4, d5=0.5, d6=0.5), how)[11:21, 7:17] == 128).all()
 

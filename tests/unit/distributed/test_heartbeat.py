@@ -113,7 +113,7 @@ def test_a_killed_process_is_lost_and_one_that_says_goodbye_is_not(server, clien
     other = Heartbeat.client(contact, "c", "a")
     other.start()
     assert happens(lambda: len(watch._peers) == 2 and other._peers)  # both ends are connected
-    other.say_goodbye()
+    other.close()
     client.kill()
     assert happens(lambda: watch.lost() == ["b"] and not watch._peers)
     time.sleep(0.2)

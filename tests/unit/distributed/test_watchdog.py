@@ -29,7 +29,7 @@ def wait_for_checks(seconds):
     end = time.monotonic() + seconds
     wait_until(lambda: guard._checked_at > end)
 wait_until(lambda: len(guard.rank_status.records()) == size)
-guard.met()
+guard.on_connected()
 """
 
 
@@ -95,7 +95,7 @@ def test_a_rank_that_loses_the_connection_ends_with_the_code_of_the_report(rank)
 
 
 def test_a_rank_without_progress_ends_with_its_stack_and_one_with_progress_does_not(rank):
-    lines = "guard.mark(num_update=0)\nguard.patience = 2.0\nend = time.monotonic() + 4\n"
+    lines = "guard.mark(num_update=0)\nguard.timeout = 2.0\nend = time.monotonic() + 4\n"
     lines += "while guard._checked_at < end: guard.mark('work')\n"
     lines += "print('alive', file=sys.stderr)\ndef somewhere():\n    time.sleep(600)\nsomewhere()"
     errors = ends(rank(lines), 1)
@@ -104,21 +104,21 @@ def test_a_rank_without_progress_ends_with_its_stack_and_one_with_progress_does_
 
 
 def test_the_setup_may_take_longer_than_a_step(rank):
-    lines = "guard._start_limit = 3.0\nguard.patience = 1.0\nwait_for_checks(2)\nprint('alive', file=sys.stderr)\n"
+    lines = "guard._start_limit = 3.0\nguard.timeout = 1.0\nwait_for_checks(2)\nprint('alive', file=sys.stderr)\n"
     errors = ends(rank(lines + "time.sleep(600)"), 1)
     assert errors.startswith("alive\nerror: rank 0 (process ") and "made no progress for 3 s: it is in setup" in errors
 
 
 def test_a_main_thread_that_keeps_the_lock_is_ended_too(rank):
-    lines = "guard.mark(num_update=0)\nguard.patience = 1.0\n"
+    lines = "guard.mark(num_update=0)\nguard.timeout = 1.0\n"
     lines += "wait_for_checks(2 * watchdog.TICK)\nctypes.PyDLL(None).sleep(600)"
     errors = ends(rank(lines), 1)
     assert "Timeout (" in errors and "error: " not in errors
 
 
 def test_a_rank_that_waits_for_a_busy_rank_waits_on(rank):
-    waits = "guard.mark('all-gather x', waiting=True, num_update=0)\nguard.patience = 2.5\n"
-    waits += "wait_for_checks(guard.patience + watchdog.PRECEDENCE + 1)\nprint('waited', flush=True)\ntime.sleep(600)"
+    waits = "guard.mark('all-gather x', waiting=True, num_update=0)\nguard.timeout = 2.5\n"
+    waits += "wait_for_checks(guard.timeout + watchdog.PRECEDENCE + 1)\nprint('waited', flush=True)\ntime.sleep(600)"
     waiting = rank(waits, 0, 2)
     rank("while True:\n    guard.mark('work')\n    time.sleep(0.01)", 1, 2)
     assert waiting.stdout.readline() == "waited\n", ends(waiting, 0)
@@ -130,7 +130,7 @@ def test_a_rank_that_waits_for_a_busy_rank_waits_on(rank):
 )
 def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_path):
     lines = "guard.mark('all-gather x', waiting=True, num_update=3)\nsys.stdin.readline()\n"
-    lines += "guard.patience = 1.0\ntime.sleep(600)"
+    lines += "guard.timeout = 1.0\ntime.sleep(600)"
     group = [rank(lines, number, 3) for number in range(3)]
     store, limit = RankStatusStore(str(tmp_path), "test", 0), time.monotonic() + LIMIT
     while [record.num_update for record in store.records()] != [3, 3, 3]:
@@ -162,7 +162,7 @@ def test_a_disk_that_hangs_does_not_delay_the_end(rank):
 def test_the_state_of_a_rank_only_moves_forward(tmp_path):
     guard = Watchdog(RankInfo(0, 1, 0, 1), str(tmp_path), {})
     guard.training_begun()
-    guard.met()
+    guard.on_connected()
     assert guard.state is State.TRAINING
     guard.stand_down()
     guard._request_stop()  # as the thread does, at the same time

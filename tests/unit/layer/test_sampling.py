@@ -175,13 +175,13 @@ def test_a_step_drawn_ahead_changes_neither_samples_nor_state():
     labels = np.arange(0, 1000, 100)
     plain, ahead, resumed = [WeightIndexSampler(50, 1000, rank=0) for _ in range(3)]
     for _ in range(3):
-        drawn = ahead.draw_ahead()
-        resumed.draw_ahead()
+        drawn = ahead.prefetch()
+        resumed.prefetch()
         resumed.restore(ahead.state())
         expected = plain(labels)[0]
         assert len(np.setdiff1d(expected, drawn)) <= len(labels), "all but the positives were drawn ahead"
         assert ahead(labels)[0].tolist() == resumed(labels)[0].tolist() == expected.tolist()
-    ahead.draw_ahead()
+    ahead.prefetch()
     ahead.restart(7)
     plain.restart(7)
     assert ahead(labels)[0].tolist() == plain(labels)[0].tolist()

@@ -9,14 +9,14 @@ from partial_fc.training.saved_training import SavedTraining
 
 
 @pytest.mark.parametrize(
-    "state, class_map, place",
+    "state, class_map, position",
     [
         ({"data": {"epoch": 3, "images": 500}}, None, (3, 500)),
         ({"data": {"epoch": 3, "images": 500}}, np.arange(5), (4, 0)),  # other data, which start with their next epoch
         ({}, None, (0, 0)),
     ],
 )
-def test_the_place_in_the_data(state, class_map, place):
+def test_the_place_in_the_data(state, class_map, position):
     saved = SavedTraining("step-0000000035", SimpleNamespace(state=state, origin={}))
     saved.class_map = class_map
-    assert saved.place == place
+    assert saved.position == position

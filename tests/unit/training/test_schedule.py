@@ -18,11 +18,11 @@ def read(cursor, updates):
     epochs = []
     for _ in range(updates):
         try:
-            place = cursor.current()
+            position = cursor.current()
         except StopIteration:
             cursor.reset()
-            place = cursor.current()
-        epochs.append(place[0])
+            position = cursor.current()
+        epochs.append(position[0])
         cursor.advance()
     return epochs
 

@@ -101,9 +101,9 @@ def test_help_lists_every_setting_with_default_type_and_bounds(setting):
 
 
 def test_help_has_the_defaults_of_the_trainer():
-    assert " frequent=20 " in default.describe_settings() and " max_grad_norm=0.0 " in default.describe_settings()
+    assert " log_every=20 " in default.describe_settings() and " max_grad_norm=0.0 " in default.describe_settings()
     text = default.describe_settings("torch")
-    assert " frequent=50 " in text and " max_grad_norm=5.0 " in text
+    assert " log_every=50 " in text and " max_grad_norm=5.0 " in text
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_help_has_the_defaults_of_the_trainer():
             {"sample_rate": 0.1, "sample_ratio": 0.3},
             "sample_ratio and sample_rate are one setting, given as 0.1 and 0.3: set one",
         ),
-        ({"cutoff": 1000}, "cutoff is 1000, but must be at most 112, the image_size"),
+        ({"cutoff": 1000}, "cutout is 1000, but must be at most 112, the image_size"),
         ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
         ({"num_image": 5822653}, "unknown setting 'num_image': remove it, the number of images is read from the data"),
         ({"margin_list": (1.0, 0.0, 0.4)}, "unknown setting 'margin_list': its name is 'margins'"),

@@ -1,6 +1,6 @@
 """Made-up measurements of an I/O profile."""
 
-from partial_fc.training.profiling.facts import Phase, Place, Profile, Tally
+from partial_fc.training.profiling.facts import Phase, Profile, RankHost, Tally
 from partial_fc.training.profiling.ram_disk import GIB, SetFiles
 
 SET = SetFiles("/sets/emore/train.rec", ("property", "train.idx", "train.rec"), 30 * GIB, "emore")
@@ -19,4 +19,4 @@ def profile(reader, dummies, training, cores=8, threads=1, memory=64 * GIB, gpu=
         Phase("training, dummy images", 50, (dummies,) * ranks),
         Phase("training, the set", 50, tuple(training)),
     ]
-    return Profile(*phases, (Place("host", cores, threads, memory),) * ranks, gpu)
+    return Profile(*phases, (RankHost("host", cores, threads, memory),) * ranks, gpu)

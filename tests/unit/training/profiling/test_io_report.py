@@ -10,11 +10,11 @@ from io_figures import SET, profile, tally
 
 from partial_fc.training.profiling.facts import (
     Phase,
-    Place,
+    RankHost,
     Tally,
     disk_bytes,
+    host_of_rank,
     idle_seconds,
-    place_of,
 )
 from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_lines, ram_disk_setting
 from partial_fc.training.profiling.report import draw_chart, format_profile, numbers
@@ -40,8 +40,8 @@ def test_figures_of_a_phase():
 
 def test_idle_cores_are_those_of_the_host_of_a_rank():
     measured = profile(tally(100), tally(100), [tally(100, cores=1.5)] * 3)
-    places = (Place("a", 4, 1, 5 * GIB), Place("a", 4, 2, 5 * GIB), Place("b", 2, 3, 9 * GIB))
-    measured = measured._replace(places=places)
+    rank_hosts = (RankHost("a", 4, 1, 5 * GIB), RankHost("a", 4, 2, 5 * GIB), RankHost("b", 2, 3, 9 * GIB))
+    measured = measured._replace(rank_hosts=rank_hosts)
     assert [measured.idle_cores(measured.training, rank) for rank in range(3)] == [1, 1, 0.5]
     assert [len(measured.ranks_beside(rank)) for rank in range(3)] == [2, 2, 1]
     assert measured.memory_available == 5 * GIB
@@ -83,7 +83,7 @@ def test_figures_as_json(tmp_path):
     assert saved["verdict"]["kind"] == "storage"
     assert saved["phases"]["training, the set"]["samples_per_second"] == 600
     assert saved["phases"]["training, the set"]["ranks"][0]["images"] == 6000
-    assert saved["places"] == [{"host": "host", "cores": 8, "threads": 1, "memory_available": 64 * GIB}]
+    assert saved["rank_hosts"] == [{"host": "host", "cores": 8, "threads": 1, "memory_available": 64 * GIB}]
 
 
 def test_the_chart_is_a_png(tmp_path):
@@ -125,8 +125,8 @@ def test_a_data_set_under_data_root_is_copied_under_a_data_root(tmp_path):
 
 
 def test_counters_of_the_host(tmp_path):
-    place = place_of(threads=3)
-    assert place.cores >= 1 and place.threads == 3 and place.memory_available > 2**20
+    rank_host = host_of_rank(threads=3)
+    assert rank_host.cores >= 1 and rank_host.threads == 3 and rank_host.memory_available > 2**20
     assert disk_bytes() >= 0
     io = tmp_path / "io"
     io.write_text("rchar: 5\nread_bytes: 4096\ncancelled_write_bytes: 0\n")
