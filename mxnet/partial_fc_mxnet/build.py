@@ -14,8 +14,8 @@ import horovod
 import mxnet as mx
 import numpy as np
 
-from partial_fc.checkpoint import Conventions
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint import ModelFormat
+from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.data.training_data import DUMMY_BATCHES
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
@@ -41,7 +41,7 @@ class MXNetFramework:
 
     collectives = default_collectives
     command = "bash run.sh"
-    conventions = MXNET
+    model_format = MXNET
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for MXNet": "model-symbol.json, model-0000.params",
@@ -112,7 +112,7 @@ class MXNetFramework:
         """Returns None: partial_fc reads MXNet's files without MXNet."""
 
     def build_engine(
-        self, settings, rate_factor: RateFactor, data, folder: str, conventions: Conventions
+        self, settings, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> SampleDistributeModule:
         """Builds the module, with the same initial parameters on every rank; its bank saves to ``folder``.
 
@@ -125,7 +125,7 @@ class MXNetFramework:
         run_on_all_ranks = self.collectives.run_on_all_ranks
         bank = run_on_all_ranks("memory_bank", lambda: self.build_bank(settings, folder))
         module, optimizer_params = run_on_all_ranks(
-            "module", lambda: self.build_module(settings, rate_factor, bank, conventions)
+            "module", lambda: self.build_module(settings, rate_factor, bank, model_format)
         )
         mx.random.seed(settings.seed)  # the same weights on every rank
         module.bind(data.provide_data, for_training=True)
@@ -152,7 +152,7 @@ class MXNetFramework:
         )
 
     def build_module(
-        self, settings, rate_factor: RateFactor, bank: MemoryBank, conventions: Conventions
+        self, settings, rate_factor: RateFactor, bank: MemoryBank, model_format: ModelFormat
     ) -> tuple[SampleDistributeModule, dict]:
         """Returns the module, and the ``optimizer_params`` of its backbone."""
         size = self.collectives.size
@@ -162,7 +162,7 @@ class MXNetFramework:
             1.0 / (settings.batch_size * size),
             settings.momentum,
             settings.wd,
-            conventions.sums_gradients,
+            model_format.momentum_convention,
         )
         optimizer_params = {
             "learning_rate": backbone_lr,
@@ -172,7 +172,7 @@ class MXNetFramework:
             "rescale_grad": 1.0 / settings.batch_size,
         }
         module = SampleDistributeModule(
-            build_symbol(settings, settings.fp16, conventions),
+            build_symbol(settings, settings.fp16, model_format),
             MarginLoss(
                 settings.margins, settings.loss_s, settings.embedding_size, settings.interclass_filtering_threshold
             ),
@@ -182,7 +182,7 @@ class MXNetFramework:
             logits_cache_mb=settings.logits_cache_mb,
             max_grad_norm=settings.max_grad_norm,
             network=settings.network,
-            conventions=conventions,
+            model_format=model_format,
         )
         return module, optimizer_params
 
@@ -198,15 +198,15 @@ class MXNetFramework:
 
         Collectives: all-gather ``status.export``.
         """
-        symbol, prefix = build_symbol(settings, False, engine.conventions), os.path.join(folder, "model")
+        symbol, prefix = build_symbol(settings, False, engine.model_format), os.path.join(folder, "model")
         export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
         model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)
         model_save.validate_export()
-        with_momentum = not engine.conventions.sums_gradients
+        with_momentum = engine.model_format.momentum_convention == "steps"
         return model_save, CallBackCenterSave(engine.memory_bank, settings.save_every, with_momentum)
 
 
-def build_symbol(settings, fp16: bool, conventions: Conventions) -> mx.sym.Symbol:
+def build_symbol(settings, fp16: bool, model_format: ModelFormat) -> mx.sym.Symbol:
     """Builds the backbone. Models are saved with fp16=False, which every device can run."""
     return get_symbol(
         settings.network,
@@ -216,8 +216,8 @@ def build_symbol(settings, fp16: bool, conventions: Conventions) -> mx.sym.Symbo
         bn_mom=settings.bn_mom,
         net_output=settings.net_output or None,
         fp16=fp16,
-        eps=conventions.eps,
-        pixel_scale=conventions.pixel_scale,
+        eps=model_format.eps,
+        pixel_scale=model_format.pixel_scale,
     )
 
 

@@ -11,8 +11,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.checkpoint import Conventions
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint import ModelFormat
+from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.layer.loss_scale import LossScale
 
 from .collectives import default_collectives
@@ -36,11 +36,11 @@ class DataParallelModule(EngineMethods):
         logger: Logger of the module.
         max_grad_norm: Maximum norm of the gradients, see ClippedUpdater; 0 disables clipping.
         network: Name of the backbone, which determines the names of PyTorch's arrays; empty for another symbol.
-        conventions: Of the symbol and its momentum.
+        model_format: Of the symbol and its momentum.
 
     Attributes:
         symbol: The backbone, with the embedding as its only output.
-        network, conventions: See above.
+        network, model_format: See above.
         size, rank, local_rank: Number of ranks and this rank's numbers, from Horovod.
         collectives: Those of this process.
         context: Device of this rank.
@@ -53,9 +53,9 @@ class DataParallelModule(EngineMethods):
         logger=logging,
         max_grad_norm: float = 0.0,
         network: str = "",
-        conventions: Conventions = MXNET,
+        model_format: ModelFormat = MXNET,
     ):
-        self.network, self.conventions = network, conventions
+        self.network, self.model_format = network, model_format
         self.collectives = default_collectives
         self.size, self.rank, self.local_rank = hvd.size(), hvd.rank(), hvd.local_rank()
         self.context = rank_context(self.local_rank)
@@ -130,7 +130,7 @@ class DataParallelModule(EngineMethods):
             kvstore: Ignored, as Horovod sums the gradients.
             optimizer: Name of an MXNet optimizer, or an optimizer.
         """
-        if optimizer == "sgd" and self.conventions.sums_gradients:
+        if optimizer == "sgd" and self.model_format.momentum_convention == "gradients":
             optimizer = GradientSumSGD.__name__
         if isinstance(optimizer, str):
             names = dict(enumerate(module_arrays.parameter_names(self)))

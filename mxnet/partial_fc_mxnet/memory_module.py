@@ -17,8 +17,8 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from partial_fc.checkpoint import Conventions
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint import ModelFormat
+from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_source
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
@@ -51,10 +51,10 @@ class SampleDistributeModule(DataParallelModule):
         memory_optimizer: Updates the centers.
         logger: Logger of the module.
         tile_classes, logits_cache_mb: See TiledMarginSoftmax.
-        max_grad_norm, network, conventions: See DataParallelModule.
+        max_grad_norm, network, model_format: See DataParallelModule.
 
     Attributes:
-        symbol, size, rank, local_rank, collectives, context, loss_scale, network, conventions: See DataParallelModule.
+        symbol, size, rank, local_rank, collectives, context, loss_scale, network, model_format: See DataParallelModule.
         num_classes: C, the sum of the ranks' L; set by bind.
         num_update: Number of updates done.
         loop: LoopState of fit; ``loop.data_state`` is where to resume in its iterator.
@@ -81,9 +81,9 @@ class SampleDistributeModule(DataParallelModule):
         logits_cache_mb: int = LOGITS_CACHE_MB,
         max_grad_norm: float = 0.0,
         network: str = "",
-        conventions: Conventions = MXNET,
+        model_format: ModelFormat = MXNET,
     ):
-        super().__init__(symbol, logger, max_grad_norm, network, conventions)
+        super().__init__(symbol, logger, max_grad_norm, network, model_format)
         self.fc7_model = fc7_model
         self.memory_bank = memory_bank
         self.memory_optimizer = memory_optimizer

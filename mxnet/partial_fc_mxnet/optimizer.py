@@ -24,17 +24,22 @@ class MemoryBankSGDOptimizer:
         rescale_grad: 1 / (B * R), which turns the summed gradient into that of the mean loss.
         momentum: factor of the momentum.
         wd: weight decay.
-        sums_gradients: the convention of the momentum, see SGDParams.
+        momentum_convention: of the momentum, see SGDParams.
     """
 
     def __init__(
-        self, lr_scheduler, rescale_grad: float, momentum: float = 0.9, wd: float = 5e-4, sums_gradients: bool = False
+        self,
+        lr_scheduler,
+        rescale_grad: float,
+        momentum: float = 0.9,
+        wd: float = 5e-4,
+        momentum_convention: str = "steps",
     ):
         self.lr_scheduler = lr_scheduler
         self.rescale_grad = rescale_grad
         self.momentum = momentum
         self.wd = wd
-        self.sums_gradients = sums_gradients
+        self.momentum_convention = momentum_convention
 
     def update(
         self,
@@ -56,10 +61,10 @@ class MemoryBankSGDOptimizer:
             state_rows: (S,), on the CPU only, ``mom_rows`` of ``sgd_momentum``.
         """
         if weight.context.device_type == "cpu":
-            params = SGDParams(learning_rate, self.momentum, self.wd, self.rescale_grad, self.sums_gradients)
+            params = SGDParams(learning_rate, self.momentum, self.wd, self.rescale_grad, self.momentum_convention)
             sgd_momentum(memory_of(weight), memory_of(grad), memory_of(state), params, inverse_norm, state_rows)
             return
-        update = sum_gradients_update if self.sums_gradients else mx.nd.sgd_mom_update
+        update = sum_gradients_update if self.momentum_convention == "gradients" else mx.nd.sgd_mom_update
         factors = {"momentum": self.momentum, "wd": self.wd, "rescale_grad": self.rescale_grad}
         update(weight, grad, state, out=weight, lr=learning_rate, **factors)
 

@@ -5,14 +5,14 @@ from partial_fc.utils.atomic_io import Entry, replace_file, write_file
 from .arrays import array_chunks, npz_chunks, open_rows, read_arrays
 from .class_centers import SavedClasses
 from .class_map import map_names, read_class_map
-from .conventions import Conventions
 from .manager import CheckpointFolder
 from .manifest import Manifest, read_manifest, write_manifest
+from .model_format import ModelFormat
 from .verify import verify_share
 
 __all__ = [
     "CheckpointFolder",
-    "Conventions",
+    "ModelFormat",
     "Entry",
     "Manifest",
     "SavedClasses",

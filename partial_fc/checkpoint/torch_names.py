@@ -1,7 +1,7 @@
 """Names of a backbone's arrays in checkpoints of MXNet and of PyTorch.
 
 MXNet's are ``arg:<name>`` (parameters), ``aux:<name>`` (running statistics) and ``state:<name>:<place>`` (momentum).
-PyTorch's have the key of the state_dict in place of the name. The numbers are the same, see conventions.py, except that
+PyTorch's have the key of the state_dict in place of the name. The numbers are the same (model_format.py), except that
 
 - the batch norm of the embedding has the scale 1: MXNet ignores the stored one, PyTorch uses it;
 - PyTorch counts the batches of a batch norm, but does not use the number with a fixed momentum;

@@ -22,7 +22,7 @@ class SGDParams:
         momentum: factor of the momentum.
         wd: weight decay.
         rescale_grad: factor of the gradient.
-        sums_gradients: False is MXNet's convention, a momentum that sums steps. True is that of torch.optim.SGD, a
+        momentum_convention: "steps" is MXNet's, a momentum that sums steps; "gradients" that of torch.optim.SGD, a
             momentum that sums gradients. The updates are the same as long as the learning rate is.
     """
 
@@ -30,12 +30,12 @@ class SGDParams:
     momentum: float
     wd: float
     rescale_grad: float
-    sums_gradients: bool = False
+    momentum_convention: str = "steps"
 
     @property
     def gain(self) -> float:
         """Factor with which a gradient enters the momentum."""
-        return 1.0 if self.sums_gradients else -self.learning_rate
+        return 1.0 if self.momentum_convention == "gradients" else -self.learning_rate
 
 
 def sgd_momentum(
@@ -48,7 +48,8 @@ def sgd_momentum(
 ) -> None:
     """mom = momentum * mom - learning_rate * (rescale_grad * grad + wd * weight); weight += mom.
 
-    With ``sums_gradients``: mom = momentum * mom + rescale_grad * grad + wd * weight; weight -= learning_rate * mom.
+    With the convention "gradients": mom = momentum * mom + rescale_grad * grad + wd * weight;
+    weight -= learning_rate * mom.
 
     Computes what MXNet's ``sgd_mom_update`` does, equally fast (docs/layer.md). It works block by block, so
     that the projection of the gradient and the copies of gathered momentum find their rows in the cache.
@@ -93,4 +94,6 @@ def _update_block(w, g, m, decay, params: SGDParams, scratch: np.ndarray) -> Non
     m *= np.float32(params.momentum)
     m += g
     m += np.multiply(w, decay, out=scratch)
-    w += np.multiply(m, np.float32(-params.learning_rate), out=scratch) if params.sums_gradients else m
+    if params.momentum_convention == "gradients":
+        m = np.multiply(m, np.float32(-params.learning_rate), out=scratch)
+    w += m

@@ -64,8 +64,8 @@ def build_training(
     if plan.pretrained:
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained
         pretrained = resume.read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
-    conventions = plan.conventions(pretrained, framework.conventions)
-    engine = framework.build_engine(settings, rate_factor, data, folder, conventions)
+    model_format = plan.model_format(pretrained, framework.model_format)
+    engine = framework.build_engine(settings, rate_factor, data, folder, model_format)
     if pretrained is not None:
         resume.take_pretrained(pretrained, settings, engine)
     return Training(settings, rate_factor, engine, data)

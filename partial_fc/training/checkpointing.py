@@ -208,13 +208,13 @@ class _Save:
 
 
 def progress(engine: Engine, loop: LoopState) -> dict[str, Any]:
-    """Returns counters, position in the data, loss scale and conventions as JSON."""
+    """Returns counters, position in the data, loss scale and model format as JSON."""
     return {
         "num_update": engine.num_update,
         "num_epoch": loop.num_epoch,
         "data": loop.data_state,
         "loss_scale": engine.loss_scale and engine.loss_scale.state(),
-        "conventions": engine.conventions._asdict(),
+        "conventions": engine.model_format.to_json(),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from partial_fc.checkpoint import Conventions, SavedClasses
+from partial_fc.checkpoint import ModelFormat, SavedClasses
 from partial_fc.data.batch_loader import ReadCounters
 from partial_fc.data.cursor import Cursor
 from partial_fc.distributed.collectives import Collectives
@@ -88,7 +88,7 @@ class Engine(Protocol):
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         loss_scale: of a backbone in float16, else None.
         draws_random_numbers: whether a training step draws random numbers, such as those of dropout.
-        conventions: of weights and momentum.
+        model_format: of weights and momentum.
     """
 
     num_classes: int | None
@@ -110,7 +110,7 @@ class Engine(Protocol):
     def on_gpu(self) -> bool: ...
 
     @property
-    def conventions(self) -> Conventions: ...
+    def model_format(self) -> ModelFormat: ...
 
     @property
     def draws_random_numbers(self) -> bool: ...
@@ -252,13 +252,13 @@ class Framework(Protocol):
         source_folders: of the framework's part of this program.
         files: what a training writes in the framework's own formats: description -> names.
         command: that trains on this host.
-        conventions: of a new training.
+        model_format: of a new training.
     """
 
     command: str
 
     @property
-    def conventions(self) -> Conventions: ...
+    def model_format(self) -> ModelFormat: ...
 
     @property
     def collectives(self) -> Collectives: ...
@@ -310,7 +310,7 @@ class Framework(Protocol):
         """
 
     def build_engine(
-        self, settings: Any, rate_factor: RateFactor, data: TrainingData, folder: str, conventions: Conventions
+        self, settings: Any, rate_factor: RateFactor, data: TrainingData, folder: str, model_format: ModelFormat
     ) -> Engine:
         """Builds the engine, with the same initial parameters on every rank.
 
@@ -319,7 +319,7 @@ class Framework(Protocol):
             rate_factor: of the learning rates.
             data: of this rank.
             folder: where the centers are saved.
-            conventions: of what the training starts from.
+            model_format: of what the training starts from.
 
         Raises:
             JobError: on every rank, if one fails.

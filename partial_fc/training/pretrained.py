@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoint import Conventions, SavedClasses
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint import ModelFormat, SavedClasses
+from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.checkpoint.mxnet_params import named_arrays
 
 
@@ -19,13 +19,13 @@ class Pretrained(NamedTuple):
     Attributes:
         source: their path, for messages.
         weights: ``arg:<name>`` and ``aux:<name>`` -> float32 array.
-        conventions: of the weights; None if the file does not say, and the network keeps its own.
+        model_format: of the weights; None if the file does not say, and the network keeps its own.
         classes: centers and momentum by class; None if not requested.
     """
 
     source: str
     weights: dict[str, np.ndarray]
-    conventions: Conventions | None
+    model_format: ModelFormat | None
     classes: SavedClasses | None = None
 
 

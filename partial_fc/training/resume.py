@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoint import CheckpointFolder, Conventions, SavedClasses, read_class_map
+from partial_fc.checkpoint import CheckpointFolder, ModelFormat, SavedClasses, read_class_map
 from partial_fc.checkpoint.backbone import read_backbone
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.data.cursor import Position
@@ -57,12 +57,12 @@ class ResumePlan(NamedTuple):
         """Update of the checkpoint in the output folder that the training resumes from; None for none."""
         return self.num_update if self.in_folder else None
 
-    def conventions(self, pretrained: Pretrained | None, own: Conventions) -> Conventions:
+    def model_format(self, pretrained: Pretrained | None, own: ModelFormat) -> ModelFormat:
         """Returns those of what the training starts from; ``own`` are those of a new training."""
         if self.checkpoint:
-            return self.checkpoint.conventions
-        given = pretrained and pretrained.conventions
-        return given._replace(sums_gradients=own.sums_gradients) if given else own
+            return self.checkpoint.model_format
+        given = pretrained and pretrained.model_format
+        return given._replace(momentum_convention=own.momentum_convention) if given else own
 
 
 NEW_WEIGHTS = ResumePlan(None, False, False, [])
@@ -214,7 +214,7 @@ def read_pretrained(
     def read() -> Pretrained:
         classes = SavedClasses.of_checkpoint(path, saved.manifest) if with_classes else None
         weights = read_backbone(path, saved.manifest, collectives.rank, collectives.size)
-        return Pretrained(path, weights, saved.conventions, classes)
+        return Pretrained(path, weights, saved.model_format, classes)
 
     return collectives.run_on_all_ranks("pretrained", read)
 
@@ -235,9 +235,9 @@ def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> None:
 
 def _set_pretrained(settings, engine: Engine, pretrained: Pretrained) -> None:
     classes = pretrained.classes
-    given, own = pretrained.conventions, engine.conventions
+    given, own = pretrained.model_format, engine.model_format
     try:
-        if given and given._replace(sums_gradients=own.sums_gradients) != own:
+        if given and given._replace(momentum_convention=own.momentum_convention) != own:
             raise ValueError(f"it has {given}, but this backbone {own}: build it with get_model")
         engine.set_weights(pretrained.weights)
         if classes is not None:

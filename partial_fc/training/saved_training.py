@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from partial_fc.checkpoint import CheckpointFolder, Conventions, Manifest, SavedClasses, verify_share
+from partial_fc.checkpoint import CheckpointFolder, Manifest, ModelFormat, SavedClasses, verify_share
 from partial_fc.checkpoint.backbone import read_backbone
 from partial_fc.data.cursor import Position
 from partial_fc.distributed.collectives import Collectives
@@ -23,12 +23,12 @@ class SavedTraining:
     Attributes:
         path: its folder.
         manifest: see Manifest.
-        conventions: see Conventions.
+        model_format: see ModelFormat.
         class_map: (C,) int64 or None, see CenterBank.take; set it before ``restore`` to resume with other classes.
     """
 
     def __init__(self, path: str, manifest: Manifest):
-        self.path, self.manifest, self.conventions = path, manifest, Conventions.of(path, manifest)
+        self.path, self.manifest, self.model_format = path, manifest, ModelFormat.of(path, manifest)
         self.class_map: np.ndarray | None = None
 
     @property
@@ -120,8 +120,8 @@ class SavedTraining:
             raise ValueError(f"cannot resume from {self.path}: {error}") from None
 
     def _check_sizes(self, engine: Engine) -> None:
-        if engine.conventions != self.conventions:
-            raise ValueError(f"it has {self.conventions}, but the engine was built with {engine.conventions}")
+        if engine.model_format != self.model_format:
+            raise ValueError(f"it has {self.model_format}, but the engine was built with {engine.model_format}")
         manifest, own = self.manifest, engine.memory_bank.embedding_size
         if manifest.embedding_size != own:
             raise ValueError(

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from partial_fc.checkpoint import Conventions
-from partial_fc.checkpoint.conventions import TORCH
+from partial_fc.checkpoint import ModelFormat
+from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader
 from partial_fc.data.transforms import Augmentation
@@ -72,7 +72,7 @@ class TorchFramework:
         return torch.device("cuda", self.collectives.local_rank) if self._uses_gpu else torch.device("cpu")
 
     @property
-    def conventions(self) -> Conventions:
+    def model_format(self) -> ModelFormat:
         """Those of a new training."""
         own = self.backbone
         return TORCH._replace(eps=own.eps, pixel_scale=own.pixel_scale) if isinstance(own, Backbone) else TORCH
@@ -137,7 +137,7 @@ class TorchFramework:
         return DummyImages(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, pinned)
 
     def build_engine(
-        self, settings, rate_factor: RateFactor, data, folder: str, conventions: Conventions
+        self, settings, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> TorchEngine:
         """Builds the engine, with the same initial parameters on every rank; its centers are saved to ``folder``.
 
@@ -148,8 +148,8 @@ class TorchFramework:
             JobError: On every rank, if one fails.
         """
         job = self.collectives
-        layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, conventions))
-        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, conventions))
+        layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
+        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, model_format))
         backbone_lr, center_lr = learning_rates(settings, job.size)
 
         def rates(num_update: int) -> tuple[float, float]:
@@ -167,7 +167,7 @@ class TorchFramework:
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
         )
 
-    def build_layer(self, settings, folder: str, conventions: Conventions) -> PartialFC:
+    def build_layer(self, settings, folder: str, model_format: ModelFormat) -> PartialFC:
         """Builds the layer of this rank, which saves its centers in ``folder``."""
         m1, m2, m3 = settings.margins
         return PartialFC(
@@ -178,7 +178,7 @@ class TorchFramework:
             prefix=folder,
             momentum=settings.momentum,
             weight_decay=settings.wd,
-            sums_gradients=conventions.sums_gradients,
+            momentum_convention=model_format.momentum_convention,
             seed=settings.seed,
             collectives=self.collectives,
             tile_classes=settings.tile_classes,
@@ -189,7 +189,7 @@ class TorchFramework:
             device=self.device,
         )
 
-    def build_backbone(self, settings, conventions: Conventions) -> nn.Module:
+    def build_backbone(self, settings, model_format: ModelFormat) -> nn.Module:
         """Returns the user's backbone, or builds the network of the settings, on the device of this rank.
 
         Raises:
@@ -208,7 +208,7 @@ class TorchFramework:
             image_size=settings.image_size,
         )
         if isinstance(backbone, Backbone):
-            backbone.eps, backbone.pixel_scale = conventions.eps, conventions.pixel_scale
+            backbone.eps, backbone.pixel_scale = model_format.eps, model_format.pixel_scale
         # Convolutions read the pixels as they lie: a fifth to a third faster on CPUs, and what tensor cores take.
         return backbone.to(self.device, memory_format=torch.channels_last)
 

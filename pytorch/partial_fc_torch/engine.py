@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from partial_fc.checkpoint import Conventions
-from partial_fc.checkpoint.conventions import TORCH
+from partial_fc.checkpoint import ModelFormat
+from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
@@ -99,16 +99,16 @@ class TorchEngine:
         return parallel
 
     @property
-    def conventions(self) -> Conventions:
+    def model_format(self) -> ModelFormat:
         """Of weights and momentum."""
         if not isinstance(self.backbone, Backbone):
-            return TORCH._replace(sums_gradients=self.layer.sums_gradients)
-        return Conventions(self.backbone.eps, self.backbone.pixel_scale, self.layer.sums_gradients)
+            return TORCH._replace(momentum_convention=self.layer.momentum_convention)
+        return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.layer.momentum_convention)
 
     @property
     def _sign(self) -> np.float32:
         """Of saved momentum, beside the optimizer's: torch.optim.SGD subtracts steps that MXNet adds."""
-        return np.float32(1 if self.layer.sums_gradients else -1)
+        return np.float32(1 if self.layer.momentum_convention == "gradients" else -1)
 
     @property
     def on_gpu(self) -> bool:
@@ -164,7 +164,7 @@ class TorchEngine:
     def _update(self, learning_rate: float) -> None:
         """Updates the backbone; momentum that sums steps gets the gradients of this step times its learning rate."""
         group = self._optimizer.param_groups[0]
-        if self.layer.sums_gradients:
+        if self.layer.momentum_convention == "gradients":
             group["lr"], group["weight_decay"] = learning_rate, self._weight_decay
         else:
             group["lr"], group["weight_decay"] = 1.0, learning_rate * self._weight_decay

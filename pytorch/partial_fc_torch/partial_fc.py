@@ -70,7 +70,7 @@ class PartialFC(ShardedCenters):
         resume: reads the files of `save_params`.
         prefix: folder of the files.
         momentum, weight_decay: of the update.
-        sums_gradients: the convention of the momentum, see SGDParams.
+        momentum_convention: of the momentum, see SGDParams.
         device: see ShardedCenters; None is the GPU ``local_rank`` if there are GPUs, otherwise the CPU.
 
     Attributes:
@@ -99,7 +99,7 @@ class PartialFC(ShardedCenters):
         prefix: str = "./",
         momentum: float = 0.9,
         weight_decay: float = 5e-4,
-        sums_gradients: bool = True,
+        momentum_convention: str = "gradients",
         device: torch.device | str | None = None,
         **arguments,
     ):
@@ -109,7 +109,7 @@ class PartialFC(ShardedCenters):
         self._require_rank(rank, world_size)
         self.momentum = momentum
         self.weight_decay = weight_decay
-        self.sums_gradients = sums_gradients
+        self.momentum_convention = momentum_convention
         self.learning_rate: float | None = None
         self.weight.requires_grad_(False)
         self.register_buffer("weight_mom", self._allocate("weight_mom", device))
@@ -170,7 +170,7 @@ class PartialFC(ShardedCenters):
     def save_params(self) -> None:
         """Writes ``rank_<rank>_softmax_weight.pt`` and ``rank_<rank>_softmax_weight_mom.pt``, tensors (L, E) float32.
 
-        Without ``sums_gradients`` only the first: the second means a sum of gradients.
+        With the convention "steps" only the first: the second means a sum of gradients.
 
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.
@@ -197,7 +197,7 @@ class PartialFC(ShardedCenters):
         if self.learning_rate is None:
             raise ValueError("PartialFC has no learning rate: set its attribute learning_rate before the first update")
         rates = self.learning_rate, self.momentum, self.weight_decay
-        params = SGDParams(*rates, step.gradient_scale, self.sums_gradients)
+        params = SGDParams(*rates, step.gradient_scale, self.momentum_convention)
         staged = step.centers.staged
         return SGDUpdate(*(staged[1:] if staged else (self.weight, self.weight_mom)), params)
 
@@ -224,7 +224,9 @@ class PartialFC(ShardedCenters):
 
     def _files(self) -> dict[str, torch.Tensor]:
         paths = [os.path.join(self._prefix, name.format(self.collectives.rank)) for name in CENTER_FILES]
-        return dict(zip(paths, [self.weight, self.weight_mom] if self.sums_gradients else [self.weight]))
+        return dict(
+            zip(paths, [self.weight, self.weight_mom] if self.momentum_convention == "gradients" else [self.weight])
+        )
 
     def _require_rank(self, rank: int | None, world_size: int | None) -> None:
         own = (self.collectives.rank, self.collectives.size)

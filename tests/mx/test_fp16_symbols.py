@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import default
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint.model_format import MXNET
 from partial_fc_mxnet import build
 from partial_fc_mxnet.ops.module_arrays import all_finite
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol

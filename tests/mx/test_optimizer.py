@@ -69,7 +69,7 @@ def test_multipliers_of_the_user_survive_new_names():
 
 def test_memory_bank_sgd_whose_momentum_sums_gradients():
     weight, grad, mom = mx.nd.ones((2, 3)), mx.nd.full((2, 3), 4), mx.nd.full((2, 3), 0.5)
-    optimizer = MemoryBankSGDOptimizer(None, rescale_grad=0.25, momentum=0.9, wd=0.1, sums_gradients=True)
+    optimizer = MemoryBankSGDOptimizer(None, rescale_grad=0.25, momentum=0.9, wd=0.1, momentum_convention="gradients")
     optimizer.update(weight, grad, mom, learning_rate=0.2)
     np.testing.assert_allclose(mom.asnumpy(), 0.9 * 0.5 + 1 + 0.1, rtol=1e-6)
     np.testing.assert_allclose(weight.asnumpy(), 1 - 0.2 * 1.55, rtol=1e-6)

@@ -9,10 +9,10 @@ from partial_fc_torch.layer.center_gradients import SGDUpdate
 from partial_fc_torch.layer.rows import inverse_norms
 
 
-@pytest.mark.parametrize("sums_gradients", [True, False])
+@pytest.mark.parametrize("convention", ["gradients", "steps"])
 @pytest.mark.parametrize("rows", [slice(20, 200), torch.arange(3, 290, 2)])
-def test_both_updates_are_the_same(rows, sums_gradients):
-    params, results = SGDParams(0.2, momentum=0.9, wd=0.05, rescale_grad=0.25, sums_gradients=sums_gradients), []
+def test_both_updates_are_the_same(rows, convention):
+    params, results = SGDParams(0.2, momentum=0.9, wd=0.05, rescale_grad=0.25, momentum_convention=convention), []
     for method in ("_update_on_host", "_update_on_device"):
         rng = np.random.default_rng(0)
         centers, momentum, gradient = (torch.from_numpy(rng.standard_normal((300, 8))).float() for _ in range(3))

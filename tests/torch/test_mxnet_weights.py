@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from drawn_weights import mxnet_weights
-from partial_fc.checkpoint.conventions import MXNET, TORCH
+from partial_fc.checkpoint.model_format import MXNET, TORCH
 from partial_fc.checkpoint.torch_names import torch_names
 from partial_fc.inference.parity import random_faces
 from partial_fc_torch.backbones import NETWORKS, get_model

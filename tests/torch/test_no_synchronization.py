@@ -18,7 +18,7 @@ from partial_fc_torch.layer.exchange import GlobalBatch, LayerExchange
 from partial_fc_torch.layer.tiled_softmax import TiledMarginSoftmax
 
 G, E, CLASSES = 16, 8, 300
-PARAMS = SGDParams(learning_rate=0.1, momentum=0.9, wd=5e-4, rescale_grad=1 / G, sums_gradients=True)
+PARAMS = SGDParams(learning_rate=0.1, momentum=0.9, wd=5e-4, rescale_grad=1 / G, momentum_convention="gradients")
 
 
 def meta(*shape, dtype=torch.float32):

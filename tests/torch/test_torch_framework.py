@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import default
-from partial_fc.checkpoint.conventions import TORCH
+from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.inference.model import FaceModel

@@ -7,7 +7,7 @@ from test_mxnet_weights import embed
 from torch import nn
 
 from drawn_weights import mxnet_weights
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.training.pretrained import pretrained_from_files
 from partial_fc_torch.backbones import NETWORKS, get_model
 from partial_fc_torch.published_files import read_pretrained

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import mxnet as mx
 
 from partial_fc.checkpoint.backbone_layers import UNITS
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.utils.config import choose
 
 from . import mobilefacenet, resnet, small
@@ -84,7 +84,7 @@ def get_symbol(
         bn_mom: momentum of the moving statistics of the batch norms.
         fp16: computes in float16 up to the head. Input, output, names and shapes are unchanged, so that parameters
             saved as float32 fit both. Only for GPUs: MXNet has no float16 convolutions on the CPU.
-        eps, pixel_scale: see partial_fc.checkpoint.Conventions; weights of PyTorch need 1e-5 and 127.5.
+        eps, pixel_scale: see partial_fc.checkpoint.ModelFormat; weights of PyTorch need 1e-5 and 127.5.
 
     Raises:
         ValueError: a name is unknown (the message has the nearest known one) or a number is out of range.

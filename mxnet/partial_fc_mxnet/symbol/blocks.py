@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import mxnet as mx
 
-from partial_fc.checkpoint.conventions import MXNET
+from partial_fc.checkpoint.model_format import MXNET
 
 # The published face recognition models were trained with these values; their moving statistics require both.
 BN_EPS = MXNET.eps
@@ -30,7 +30,7 @@ class Style(NamedTuple):
         bn_mom: weight of the old moving statistics in each step, in [0, 1).
         fp16: float16 between the input and the head. Then the weights of convolutions and the slopes of PReLU are
             float16 too; scales, offsets and statistics of batch norms stay float32.
-        eps, pixel_scale: see partial_fc.checkpoint.Conventions.
+        eps, pixel_scale: see partial_fc.checkpoint.ModelFormat.
     """
 
     net_se: bool = False

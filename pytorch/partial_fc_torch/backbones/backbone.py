@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from partial_fc.checkpoint.conventions import TORCH
+from partial_fc.checkpoint.model_format import TORCH
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 EPS = TORCH.eps  # PyTorch's default, too
@@ -41,7 +41,7 @@ class Backbone(nn.Module):
     precise angles.
 
     Attributes:
-        pixel_scale: see partial_fc.checkpoint.Conventions. Weights of MXNet need 128, which a state_dict does not
+        pixel_scale: see partial_fc.checkpoint.ModelFormat. Weights of MXNet need 128, which a state_dict does not
             contain: multiply its first convolution by ``input_gain``.
 
     A subclass has ``body``, from images to a feature map (B, C, H, W), and ``head``, from that map to the embedding.

@@ -60,7 +60,7 @@ class SGDUpdate:
         momentum, params = self.weight_mom[rows], self.params
         momentum.mul_(params.momentum).add_(gradient, alpha=params.gain * params.rescale_grad)
         momentum.add_(weight, alpha=params.gain * params.wd)
-        weight.add_(momentum, alpha=-params.learning_rate if params.sums_gradients else 1.0)
+        weight.add_(momentum, alpha=-params.learning_rate if params.momentum_convention == "gradients" else 1.0)
         if not isinstance(rows, slice):
             self.weight[rows], self.weight_mom[rows] = weight, momentum
 

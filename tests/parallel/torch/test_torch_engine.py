@@ -51,14 +51,14 @@ def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
 def test_momentum_that_sums_steps_as_mxnets():
     """With a momentum that sums gradients, the sums are divided by the rate at its change: the steps stay the same."""
     steps, gradients = build_engine(backbone()), build_engine(backbone())
-    steps.layer.sums_gradients = False
+    steps.layer.momentum_convention = "steps"
     for update, batch in enumerate(local_batches(STEPS), start=1):
         assert float(steps.step(batch)) == pytest.approx(float(gradients.step(batch)), rel=1e-5)
         following, current = np.array(rates(update + 1)), np.array(rates(update))
         for tensor in gradients._momentum().values():
             tensor.mul_((current / following)[0])
         gradients.layer.weight_mom.mul_((current / following)[1])
-    assert STEPS > RATES_CHANGE + 1 and not steps.conventions.sums_gradients
+    assert STEPS > RATES_CHANGE + 1 and steps.model_format.momentum_convention == "steps"
     ours, others = steps.parameters(), gradients.parameters()
     for name, array in others.items():
         factor = -following[0] if name.startswith("state:") else 1

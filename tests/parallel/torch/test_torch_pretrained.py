@@ -39,8 +39,8 @@ def start_from(path):
     """The engine with the weights of the file."""
     pretrained = read_pretrained(path, False, default_collectives, published_files.read_pretrained)
     own = engine()
-    conventions = NEW_WEIGHTS.conventions(pretrained, own.conventions)
-    own.backbone.eps, own.backbone.pixel_scale, own.layer.sums_gradients = conventions
+    model_format = NEW_WEIGHTS.model_format(pretrained, own.model_format)
+    own.backbone.eps, own.backbone.pixel_scale, own.layer.momentum_convention = model_format
     centers = own.layer.weight.clone()
     take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=own.num_classes), own)
     assert torch.equal(own.layer.weight, centers) and own.num_update == 0
@@ -70,7 +70,7 @@ def test_a_backbone_without_the_conventions_of_the_weights_is_refused(folder):
     chunks = array_file_chunks(mxnet_weights("small", small().state_dict()))
     default_collectives.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
     pretrained = read_pretrained(folder, False, default_collectives, published_files.read_pretrained)
-    with pytest.raises(JobError, match=r"it has Conventions\(eps=2e-05, pixel_scale=128.0, .* but this backbone "):
+    with pytest.raises(JobError, match=r"it has ModelFormat\(eps=2e-05, pixel_scale=128.0, .* but this backbone "):
         take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=3), engine())
 
 

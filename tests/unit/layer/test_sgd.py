@@ -9,9 +9,9 @@ from partial_fc.layer.sgd import BLOCK_ROWS, SGDParams, sgd_momentum
 @pytest.mark.parametrize("rows", [1, BLOCK_ROWS, 2 * BLOCK_ROWS + 3])
 @pytest.mark.parametrize("projected", [False, True])
 @pytest.mark.parametrize("gathered", [False, True])
-@pytest.mark.parametrize("sums_gradients", [False, True])
-def test_update_equals_the_formula(rows, projected, gathered, sums_gradients):
-    params = SGDParams(learning_rate=0.2, momentum=0.9, wd=0.05, rescale_grad=0.25, sums_gradients=sums_gradients)
+@pytest.mark.parametrize("convention", ["gradients", "steps"])
+def test_update_equals_the_formula(rows, projected, gathered, convention):
+    params = SGDParams(learning_rate=0.2, momentum=0.9, wd=0.05, rescale_grad=0.25, momentum_convention=convention)
     rng = np.random.default_rng(0)
     weight, grad = rng.standard_normal((2, rows, 8)).astype(np.float32)
     bank = rng.standard_normal((3 * rows, 8)).astype(np.float32)
@@ -21,8 +21,8 @@ def test_update_equals_the_formula(rows, projected, gathered, sums_gradients):
         unit = w / np.linalg.norm(w, axis=1, keepdims=True)
         g -= (g * unit).sum(axis=1, keepdims=True) * unit
     step = 0.25 * g + 0.05 * w
-    m = 0.9 * m + (step if sums_gradients else -0.2 * step)
-    w += -0.2 * m if sums_gradients else m
+    m = 0.9 * m + (step if convention == "gradients" else -0.2 * step)
+    w += -0.2 * m if convention == "gradients" else m
     others = np.delete(bank, mom_rows, axis=0)
 
     inverse_norm = (1 / np.linalg.norm(weight, axis=1)).astype(np.float32) if projected else None

@@ -243,7 +243,7 @@ def test_the_data_sets_of_the_tutorial():
         "glint360k": ("glint360k", 360232, 20, [8, 12, 15, 18], three, 0.0),
         "webface": ("faces_webface_112x112", 10572, 34, [20, 28, 32], three, 0.4),
     }
-    common = {"data_root": "/train_tmp", "frequent": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
+    common = {"data_root": "/train_tmp", "log_every": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
     common.update(lr=0.1, batch_size=64, wd=5e-4, sample_ratio=1.0, fp16=False, embedding_size=512, warmup_epoch=-1)
     for name, values in expected.items():
         config = default.generate_config(dataset_name=name, trainer="torch")

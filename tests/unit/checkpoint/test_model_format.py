@@ -1,20 +1,20 @@
-"""The conventions of a checkpoint, as its manifest has them."""
+"""The model format of a checkpoint, as its manifest has it."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from partial_fc.checkpoint import Conventions
-from partial_fc.checkpoint.conventions import MXNET, TORCH
+from partial_fc.checkpoint import ModelFormat
+from partial_fc.checkpoint.model_format import MXNET, TORCH
 
 
 def of(state, origin=()):
-    return Conventions.of("models/step-7", SimpleNamespace(state=state, origin=origin))
+    return ModelFormat.of("models/step-7", SimpleNamespace(state=state, origin=origin))
 
 
 def test_saved_conventions():
-    saved = Conventions(1e-3, 127.5, False)
-    assert of({"conventions": saved._asdict()}) == saved
+    saved = ModelFormat(1e-3, 127.5, "steps")
+    assert of({"conventions": saved.to_json()}) == saved
 
 
 def test_those_of_the_trainer_without_saved_ones():

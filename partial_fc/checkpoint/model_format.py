@@ -1,0 +1,55 @@
+"""What the numbers of a checkpoint mean where the two trainers differ. A training keeps what it starts from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .manifest import Manifest
+
+
+class ModelFormat(NamedTuple):
+    """The meaning of weights and momentum.
+
+    A training that resumes from a checkpoint of the other trainer takes over its format and saves in it, so that no
+    number is converted and rounded.
+
+    Attributes:
+        eps: epsilon of the batch norms, except for those where it is a constant of the architecture.
+        pixel_scale: the network computes on pixels as (x - 127.5) / pixel_scale.
+        momentum_convention: "steps" or "gradients", see SGDParams.
+    """
+
+    eps: float
+    pixel_scale: float
+    momentum_convention: str
+
+    @classmethod
+    def of(cls, path: str, manifest: Manifest) -> ModelFormat:
+        """Returns that of a checkpoint.
+
+        Args:
+            path: of the checkpoint, for the message.
+            manifest: of the checkpoint.
+
+        Raises:
+            ValueError: The manifest has none that is known.
+        """
+        saved = manifest.state.get("conventions")
+        if saved is None:  # a checkpoint of an earlier version
+            return TORCH if "version of torch" in manifest.origin else MXNET
+        try:
+            convention = "gradients" if saved["sums_gradients"] else "steps"
+            return cls(float(saved["eps"]), float(saved["pixel_scale"]), convention)
+        except (TypeError, KeyError, ValueError):
+            expected = ", ".join(MXNET.to_json())
+            raise ValueError(f"{path}: its conventions are {str(saved)[:100]}, expected {expected}") from None
+
+    def to_json(self) -> dict[str, float | bool]:
+        """Returns it with the keys of the manifest, under which checkpoints of all versions have it."""
+        sums_gradients = self.momentum_convention == "gradients"
+        return {"eps": self.eps, "pixel_scale": self.pixel_scale, "sums_gradients": sums_gradients}
+
+
+# That of new trainings, which is also that of the published models of each framework.
+MXNET = ModelFormat(eps=2e-5, pixel_scale=128.0, momentum_convention="steps")
+TORCH = ModelFormat(eps=1e-5, pixel_scale=127.5, momentum_convention="gradients")
