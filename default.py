@@ -47,7 +47,7 @@ def _synthetic(ten_thousands):
 
 
 dataset = edict(
-    # Drawn faces, written by the first training on them (partial_fc/data/synthetic).
+    # Synthetic faces, written by the first training on them (partial_fc/data/synthetic).
     demo=edict(
         data_root="data",
         data_name="demo",
@@ -66,7 +66,7 @@ dataset = edict(
         baselines=True,
     ),
     own=edict(),  # taken where the user names the images and no dataset: nothing but the defaults, see check_own
-    # Characters in the typefaces of Debian's packages, written by `python -m examples.glyphs`; see docs/claim.md.
+    # Characters in the typefaces of Debian's packages, written by `python -m examples.glyphs`; see docs/experiment.md.
     glyphs=edict(
         data_root="data",
         data_name="glyphs",

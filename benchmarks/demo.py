@@ -85,7 +85,7 @@ def main() -> int:
     parser.add_argument("--trainer", choices=TRAINERS, default="mxnet")
     parser.add_argument("arguments", nargs="*", metavar="name=value")
     args = parser.parse_intermixed_args()
-    print("| loss | r | ranks | threads | seed | bound | accuracy | dimensions | mode agreement | seconds |")
+    print("| loss | r | ranks | threads | seed | bound | accuracy | dimensions | train/eval agreement | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     found: dict[tuple[str, float], list[float]] = {}
     trainer = TRAINERS[args.trainer]

@@ -1,6 +1,6 @@
-"""100,000 identities of drawn faces: the costs of the set, a short training, and where the layer takes most of a step.
+"""100,000 identities of synthetic faces: costs of the set, a short training, and where the layer takes most of a step.
 
-    python benchmarks/many.py            # one hour on two cores, and 4 GB of disk; see docs/claim.md
+    python benchmarks/many.py            # one hour on two cores, and 4 GB of disk; see docs/experiment.md
     python benchmarks/many.py --quick    # 500 identities, one ratio and a few updates
 
 The PyTorch trainer with two ranks of one thread. A set that is in data/many is not drawn again. The share of the

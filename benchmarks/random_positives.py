@@ -3,7 +3,7 @@
     torchrun --nproc_per_node=2 benchmarks/random_positives.py --dataset glyphs sample_ratio=0.1
 
 Images whose class is not drawn have no loss, but count in the mean over the batch: with r = 0.1 the gradients are
-about ten times smaller. See benchmarks/claim.py.
+about ten times smaller. See benchmarks/experiment.py.
 """
 
 import sys

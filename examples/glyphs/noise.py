@@ -1,4 +1,4 @@
-"""Writes the set of characters again with wrong labels, to see what they cost: see docs/claim.md.
+"""Writes the set of characters again with wrong labels, to see what they cost: see docs/experiment.md.
 
 flip: a share of the images gets the label of another character, drawn uniformly. split: a share of the characters is
 split into two or three classes in turn, as one person under several names. The validation sets stay as they are.

@@ -17,7 +17,7 @@ from partial_fc.utils.staging import staged_files
 
 EXAMPLE = "models/r50-arcface-emore/model-0000.params --pairs lfw.bin"
 FACES = 8
-# The modules, which this room must not import, have export(path, image_size, faces) -> content of the file.
+# The modules, which this package must not import, have export(path, image_size, faces) -> content of the file.
 MXNET, TORCH = "partial_fc_mxnet.export", "partial_fc_torch.export"
 TORCH_ENDINGS = (".pth", ".pt")
 

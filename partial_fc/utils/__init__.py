@@ -1,1 +1,1 @@
-"""What every room uses: command lines, settings, files, processes, tables. Imports nothing else of this project."""
+"""What every package uses: command lines, settings, files, processes, tables. Imports nothing else of this project."""

@@ -7,7 +7,7 @@ import pytest
 
 from paths import ROOT
 
-# Rooms, low to high: a file imports its own room, and rooms of its own or a lower level.
+# Packages, low to high: a file imports its own package, and packages of its own or a lower level.
 LEVELS = (
     ("utils", "layer"),
     ("data", "distributed", "checkpoint", "planner"),
@@ -16,7 +16,7 @@ LEVELS = (
     ("evaluation",),
     ("training",),
 )
-LEVEL = {f"partial_fc.{room}": level for level, rooms in enumerate(LEVELS) for room in rooms}
+LEVEL = {f"partial_fc.{package}": level for level, packages in enumerate(LEVELS) for package in packages}
 TRAINERS = {"partial_fc_mxnet": ROOT / "mxnet", "partial_fc_torch": ROOT / "pytorch"}
 LEVEL |= dict.fromkeys(TRAINERS, len(LEVELS))
 NUMERIC_ONLY = {"mxnet", "horovod", "mxboard", "torch"}  # what partial_fc must not need
@@ -43,7 +43,7 @@ def imported(name, path):
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def room(name):
+def package(name):
     """partial_fc.data for partial_fc.data.tools.pack; None for what is not ours."""
     parts = name.split(".")
     if parts[0] in TRAINERS:
@@ -71,7 +71,7 @@ def test_every_folder_of_sources_is_a_package():
 
 
 def test_no_module_lies_outside_the_rooms():
-    stray = [name for name, _ in sources() if room(name) not in LEVEL and name not in ABOVE]
+    stray = [name for name, _ in sources() if package(name) not in LEVEL and name not in ABOVE]
     assert not stray
 
 
@@ -95,7 +95,7 @@ def test_imports_go_down_the_levels():
         f"{name} imports {word}"
         for name, path in sources()
         for word in imported(name, path)
-        if room(word) in LEVEL and room(name) in LEVEL and LEVEL[room(word)] > LEVEL[room(name)]
+        if package(word) in LEVEL and package(name) in LEVEL and LEVEL[package(word)] > LEVEL[package(name)]
     ]
     assert not up
 
@@ -103,7 +103,7 @@ def test_imports_go_down_the_levels():
 def test_rooms_do_not_import_each_other_in_a_circle():
     arrows = {}
     for name, path in sources():
-        arrows.setdefault(room(name), set()).update(room(word) for word in imported(name, path))
+        arrows.setdefault(package(name), set()).update(package(word) for word in imported(name, path))
     arrows = {a: {b for b in found if b in LEVEL and b != a} for a, found in arrows.items() if a in LEVEL}
     try:
         tuple(TopologicalSorter(arrows).static_order())

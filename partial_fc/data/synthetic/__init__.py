@@ -1,4 +1,4 @@
-"""Procedurally drawn faces: the embedded data set `demo`."""
+"""Procedurally drawn, synthetic faces: the embedded data set `demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Smooth outlines for the drawn faces. Legend: P control points, N points of the finished outline.
+"""Smooth outlines for the synthetic faces. Legend: P control points, N points of the finished outline.
 
 Everything is drawn as a filled polygon, including lines: OpenCV's line widths are whole pixels, which would hide most
 of the differences between two faces.

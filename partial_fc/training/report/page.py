@@ -201,7 +201,7 @@ def _card(result: SetResult) -> Element:
         ("best", f"{percent(best.accuracy)} at update {best.num_update:,}"),
         ("XNorm", number(last.xnorm, 2)),
         ("dimensions", number(last.dimensions, 1)),
-        ("mode agreement", number(last.agreement, 3)),
+        ("train/eval agreement", number(last.agreement, 3)),
         pairs,
     ]
     spread = tag("small", f"±{formatting.SPACE}{percent(last.std)}")

@@ -1,4 +1,4 @@
-"""The drawn faces and the data set `demo`: the same bytes for the same numbers, and a fair test.
+"""The synthetic faces and the data set `demo`: the same bytes for the same numbers, and a fair test.
 
 Pixels are compared with stored digests; JPEG files only between runs, because their bytes depend on libjpeg.
 """

@@ -25,7 +25,7 @@ FILES = ("train.rec", "train.idx", "property", "identities.txt")
 
 @pytest.fixture
 def small(tmp_path):
-    """3 identities with 2, 3 and 4 drawn faces."""
+    """3 identities with 2, 3 and 4 synthetic faces."""
     root = tmp_path / "small"
     write_face_set(root, PEOPLE)
     return str(root)

@@ -93,7 +93,7 @@ def test_all_figures_are_on_the_page():
     for text in (
         "r50 trained with arcface on demo, 32,000 updates, 2 ranks, sample ratio 0.1, 2 h 03 min.",
         "lfw 90.00 % ± 1.25 % TAR at FAR 0.001 87.60 % best 95.00 % at update 500 XNorm 21.50 "
-        "dimensions 14.2 mode agreement 0.953 pairs 6,000",
+        "dimensions 14.2 train/eval agreement 0.953 pairs 6,000",
         "final loss 2.5000 images per second 1,604.6 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
         "bad images skipped 0 raw pixels 60.10 %",
         "1,000 90.000 % 1.250 % 87.60 % 0.001 1.200 21.50 14.2 0.953 0.8",

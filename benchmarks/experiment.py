@@ -1,15 +1,17 @@
-"""Does sampling a tenth of the centers cost accuracy? Trains on the glyphs at several sample ratios: docs/claim.md.
+"""Does sampling a tenth of the centers cost accuracy? Trains on the glyphs at several sample ratios.
+
+See docs/experiment.md.
 
     python -m examples.glyphs                       # writes the set, once
-    python benchmarks/claim.py                      # the PyTorch trainer, three seeds, all ratios
-    python benchmarks/claim.py --trainer mxnet --ratios 1 0.1 --seeds 0
-    python benchmarks/claim.py --trainer random --ratios 0.1       # positives may be missing from the sample
+    python benchmarks/experiment.py                 # the PyTorch trainer, three seeds, all ratios
+    python benchmarks/experiment.py --trainer mxnet --ratios 1 0.1 --seeds 0
+    python benchmarks/experiment.py --trainer random --ratios 0.1       # positives may be missing from the sample
     python -m examples.glyphs.noise flip data/glyphs-flip
-    python benchmarks/claim.py --noise flip --ratios 1 0.1 --filters 0 0.4
-    python benchmarks/claim.py --quick              # a few updates on the set at hand
+    python benchmarks/experiment.py --noise flip --ratios 1 0.1 --filters 0 0.4
+    python benchmarks/experiment.py --quick              # a few updates on the set at hand
 
-Two ranks of one thread. A run that is in models/claim is taken from there, if it had the same set and settings: remove
-the folder after a change of the code. --chart draws the figures over the sample ratio.
+Two ranks of one thread. A run that is in models/experiment is taken from there, if it had the same set and settings:
+remove the folder after a change of the code. --chart draws the figures over the sample ratio.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class Case(NamedTuple):
         folder = self.set_folder(data)
         properties = read_property(folder / "train.rec")
         if properties is None:
-            raise SystemExit(f"{folder} is not there: see the commands at the head of benchmarks/claim.py")
+            raise SystemExit(f"{folder} is not there: see the commands at the head of benchmarks/experiment.py")
         return {
             "rec": str(folder),
             "num_classes": properties[0],
@@ -186,7 +188,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--filters", nargs="+", type=float, default=[0.0], help="interclass_filtering_threshold")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "glyphs", help="folder of the set (data/glyphs)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "models" / "claim", help="of the runs (models/claim)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "models" / "experiment", help="of the runs")
     parser.add_argument("--chart", type=Path, help="PNG to write, of cases without noise and filter")
     parser.add_argument("--quick", action="store_true", help="20 updates of one seed, in FOLDER-quick")
     args = parser.parse_args()

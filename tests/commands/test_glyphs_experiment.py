@@ -37,14 +37,15 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     for command in commands:
         done = run(TORCH / "python", *command)
         assert done.returncode == 0, done.stdout + done.stderr
-    claim = [TORCH / "python", "benchmarks/claim.py", "--quick", "--data", data, "--folder", tmp_path / "claim"]
+    program = [TORCH / "python", "benchmarks/experiment.py", "--quick"]
+    experiment = [*program, "--data", data, "--folder", tmp_path / "experiment"]
     cases = ["--trainer", "random", "mxnet", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4"]
-    done = run(*claim, *cases, timeout=300)
+    done = run(*experiment, *cases, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("| flip | 0.1 | 0.4 | 1 |") == 4  # two trainers, two kinds of typefaces
-    done = run(*claim, "--ratios", "0.1", "1", "--chart", tmp_path / "claim.png", timeout=300)
+    done = run(*experiment, "--ratios", "0.1", "1", "--chart", tmp_path / "experiment.png", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "claim.png").stat().st_size > 10000
+    assert (tmp_path / "experiment.png").stat().st_size > 10000
     model = tmp_path / "claim-quick" / "torch-r1-seed0" / "backbone.onnx"
     done = run(TORCH / "python", "-m", "examples.glyphs.evaluate", model, "--root", data)
     assert done.returncode == 0 and "| trained |" in done.stdout, done.stdout + done.stderr
