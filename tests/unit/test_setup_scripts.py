@@ -55,6 +55,19 @@ def test_missing_compiler_is_reported_with_the_packages(clone, bare_path):
     assert not (clone / ".venv").exists()
 
 
+def test_a_phase_that_fails_runs_again_and_one_that_finished_does_not(clone, tmp_path):
+    program = """
+        . "$1/setup-utils/common.sh"
+        mkdir -p "$STATE"
+        work() { echo run >>"$LOG"; [ -e "$1" ]; }
+        phase packages key work "$2"
+        phase packages key work "$2"
+    """
+    codes = [bash("-c", f"set -e\n{program}", "-", clone, path).returncode for path in (tmp_path / "no", tmp_path)]
+    assert codes[0] != 0 and codes[1] == 0
+    assert (clone / ".venv" / "install.log").read_text() == "run\nrun\n"
+
+
 def test_missing_python_is_reported(clone, bare_path):
     for tool in ("cc", "gcc", "g++", "make"):
         (bare_path / tool).symlink_to("/bin/true")
