@@ -17,11 +17,12 @@ def line_of(output):
 
 
 def test_the_printed_command_does_the_same(run, tmp_path):
-    arguments = [*REJECTED, f"models_root={tmp_path}/a folder"]
+    # Only the ranks see that the data set is missing.
+    arguments = ["--dataset", "emore", f"data_root={tmp_path}", f"models_root={tmp_path}/a folder"]
     done = run(
         "bash", "run.sh", *arguments, NP="3", BIND_TO="core", INTERFACE="lo", FORWARD="HOME LANG", LANG="C.UTF-8"
     )
-    assert done.returncode == 2 and "sample_ratio" in done.stderr
+    assert done.returncode == 2 and f"{tmp_path}/emore/train.rec" in done.stderr
     line = line_of(done.stderr)
     for part in (
         "-np 3 ",

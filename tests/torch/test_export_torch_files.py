@@ -27,7 +27,8 @@ def test_the_file_gives_the_embeddings_of_pytorch(name, wrap, tmp_path, capsys):
     model = get_model("small", num_features=32, image_size=64).eval()
     state = {"state_dict_backbone": model.state_dict()} if wrap else model.state_dict()
     torch.save(state, tmp_path / name)
-    write_pairs(tmp_path / "few.bin", [cv2.imencode(".png", face)[1].tobytes() for face in random_faces((64, 64), 4)], [True, False])
+    images = [cv2.imencode(".png", face)[1].tobytes() for face in random_faces((64, 64), 4)]
+    write_pairs(tmp_path / "few.bin", images, [True, False])
     options = ["--image-size", "64", "--pairs", tmp_path / "few.bin"]
     assert exit_code("export", tmp_path, *options) == 0
     assert "the same embeddings (cosine distance below 1e-4) as in PyTorch" in capsys.readouterr().out
