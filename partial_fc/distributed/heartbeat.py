@@ -120,7 +120,7 @@ class Heartbeat(threading.Thread):
         return [name for name, (received, acknowledged) in self._silences() if received > seconds >= acknowledged]
 
     def lost(self) -> list[str]:
-        """Returns the hosts whose process ended without a goodbye: it was killed, or its host was restarted."""
+        """Returns the hosts whose process ended without `close`: it was killed, or its host was restarted."""
         with self._lock:
             return list(self._lost)
 

@@ -6,6 +6,7 @@ import signal
 import time
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+_POLL = 0.05  # seconds; mpirun kills a rank a second after SIGTERM, in which it also has to report why it ends
 
 
 def block_signals() -> None:
@@ -22,12 +23,16 @@ def release_signals() -> None:
 
 
 def wait_for_signal(timeout: float) -> int | None:
-    """Waits ``timeout`` seconds; returns the number of one of these signals that has arrived by then, or None.
+    """Waits for one of these signals; returns its number, or None if none arrives within ``timeout`` seconds.
 
     They must be blocked in all threads, and only one thread may call this.
     """
-    time.sleep(timeout)
+    end = time.monotonic() + timeout
     # Not signal.sigtimedwait: after SIGSTOP and SIGCONT it returns memory that nothing has written (Python 3.10 to
     # 3.13), and the number in it may be that of a stop request.
-    arrived = signal.sigpending().intersection(SIGNALS)
-    return signal.sigwait(arrived) if arrived else None
+    while not (arrived := signal.sigpending().intersection(SIGNALS)):
+        left = end - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(left, _POLL))
+    return signal.sigwait(arrived)

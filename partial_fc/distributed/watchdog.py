@@ -32,9 +32,8 @@ PRECEDENCE = 2.0
 GRACE = 60.0  # seconds from the stop request, and from the last progress, until the process exits without saving
 SILENT = 5.0  # seconds without an answer after which a host is suspected when mpirun ends the job
 RECOVERED = 2.0  # seconds without an answer, below which a host that was silent counts as connected again
-REMOTE_DELAY = (
-    0.5  # seconds by which the ranks of other hosts let those of rank 0's host report first; mpirun kills after 1 s
-)
+# Seconds by which the ranks of other hosts let those of rank 0's host report first. mpirun kills after 1 s.
+REMOTE_DELAY = 0.5
 REPORT_TIMEOUT = 5.0  # seconds for the main thread to end the process, once it reports why
 GRACE_PERIOD = 60.0  # seconds for mpirun to detect that a host is lost, see env.sh
 START = 300.0  # seconds until all ranks have met, and for a phase of the setup; PARTIAL_FC_START_SECONDS overrides it
