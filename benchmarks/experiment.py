@@ -90,7 +90,7 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The content of claim.json, and of claim.npz: the hits of the probes."""
+    """The content of experiment.json, and of evaluation.npz: the hits of the probes."""
 
     content: dict
     hits: dict[str, np.ndarray]
@@ -99,7 +99,7 @@ class Result(NamedTuple):
 def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[str]) -> Result:
     """The figures of a training, or those of an earlier one in ``folder`` with the same set and settings."""
     models = folder / f"{case.name}-seed{seed}"
-    path = models / "claim.json"
+    path = models / "experiment.json"
     settings = case.settings(seed, data)
     key = {"settings": settings, "arguments": arguments, "set": case.set_identity(data)}
     if not path.exists() or json.loads(path.read_text())["key"] != key:

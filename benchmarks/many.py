@@ -104,7 +104,7 @@ def step_seconds(classes: int, ratio: float, steps: int) -> float:
     """Median seconds of a step on dummy images."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"num_classes": classes, "sample_ratio": ratio, "max_update": steps, "lr_steps": "[]"}
-        silent = {"debug": True, "frequent": LOGGED, "checkpoint_every": 0, "val_targets": "[]", "baselines": False}
+        silent = {"debug": True, "log_every": LOGGED, "checkpoint_every": 0, "val_targets": "[]", "baselines": False}
         train(Path(folder) / "run", *(f"{name}={value}" for name, value in {**settings, **silent}.items()))
         (run,) = read_runs([f"{folder}/run"])
     speeds = run.series["speeds"][2:, 1]

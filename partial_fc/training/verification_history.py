@@ -58,7 +58,7 @@ def log_point(name: str, point: VerificationPoint, best: float) -> None:
         f"Accuracy-Flip: {point.accuracy:1.5f}+-{point.std:1.5f}",
         f"Accuracy-Highest: {best:1.5f}",
         f"TAR@FAR={point.far:g}: {point.tar_at_far:.5f}   Dimensions: {point.dimensions:.1f}   "
-        f"Mode agreement: {point.agreement:.3f}   in {point.seconds:.1f} s",
+        f"Train/eval agreement: {point.agreement:.3f}   in {point.seconds:.1f} s",
     ):
         logging.info("[%s][%d]%s", name, point.num_update, line)
 

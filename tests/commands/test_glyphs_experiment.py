@@ -46,7 +46,7 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     done = run(*experiment, "--ratios", "0.1", "1", "--chart", tmp_path / "experiment.png", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "experiment.png").stat().st_size > 10000
-    model = tmp_path / "claim-quick" / "torch-r1-seed0" / "backbone.onnx"
+    model = tmp_path / "experiment-quick" / "torch-r1-seed0" / "backbone.onnx"
     done = run(TORCH / "python", "-m", "examples.glyphs.evaluate", model, "--root", data)
     assert done.returncode == 0 and "| trained |" in done.stdout, done.stdout + done.stderr
 

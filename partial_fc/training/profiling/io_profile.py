@@ -56,7 +56,7 @@ def _require_data_set(settings) -> None:
     if settings.debug:
         raise ValueError(
             f"--profile-io measures the reading of images, but {settings.dataset} with debug=True has dummy images: "
-            "give a data set, such as rec=<path of a train.rec>"
+            "name a data set with --dataset, or set debug=False and rec=<path of a train.rec>"
         )
 
 

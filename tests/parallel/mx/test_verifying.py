@@ -143,7 +143,7 @@ def test_every_metric_is_logged_and_written(folder, caplog):
         names = ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "dimensions", "agreement", "seconds")
         assert set(written) == {f"verification/set/{name}" for name in names}
         assert written["verification/set/xnorm"] == point.xnorm
-        assert f"Dimensions: {point.dimensions:.1f}   Mode agreement: {point.agreement:.3f}" in caplog.text
+        assert f"Dimensions: {point.dimensions:.1f}   Train/eval agreement: {point.agreement:.3f}" in caplog.text
         assert f"[set][10]Accuracy-Flip: {point.accuracy:.5f}" in caplog.text
         assert f"[set][10]XNorm: {point.xnorm:f}" in caplog.text and "[set][10]Accuracy-Highest: " in caplog.text
         assert f"in {point.seconds:.1f} s" in caplog.text
