@@ -2,7 +2,7 @@
 
 python benchmarks/soak.py                                      # 30 minutes of the demo, 2 ranks
 python benchmarks/soak.py --trainer torch                      # with PyTorch
-python benchmarks/soak.py --minutes 1 max_update=60 dataset=demo rec=... num_classes=...    # arguments of run.sh come last
+python benchmarks/soak.py --minutes 1 max_update=60 dataset=demo rec=...       # arguments of run.sh come last
 
 run.sh, or pytorch/run.sh, restarts the training from its newest checkpoint after each kill. What is compared is what
 the last checkpoints say of their files: SHA-256 of the backbone, of the running statistics, of all centers and of their
