@@ -21,7 +21,7 @@ def draw_demo(settings: Any, own_root: str) -> None:
         if settings.data_root != own_root and not os.path.isdir(settings.data_root):
             raise ValueError(
                 f"data_root is {settings.data_root}, which does not exist, and the faces of the demo would be drawn "
-                "there: create it, or set dataset to the set that you mean"
+                "there: create it, set another data_root, or set dataset to the set that you mean"
             )
         from partial_fc.data.synthetic import DemoSize, demo_set, write_demo
 

@@ -23,7 +23,10 @@ LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 def output_folder(settings) -> str:
     """Returns the output folder of a training: the setting ``output``, or one in ``models_root``."""
-    name = f"{settings.network}-{settings.loss}-{settings.dataset}"
+    dataset = settings.dataset
+    if dataset == "own":  # so that the checkpoints of two of them do not meet
+        dataset = settings.data_name or os.path.basename(os.path.dirname(settings.rec)) or dataset
+    name = f"{settings.network}-{settings.loss}-{dataset}"
     return settings.output or os.path.join(settings.models_root, name)
 
 
@@ -81,16 +84,19 @@ def check_writable(folder: str, rank: int) -> None:
     try:
         with open(probe, "wb") as file:
             file.write(b"\0")
-        os.remove(probe)
     except OSError as error:
         raise OSError(
             f"cannot write to the output folder {folder} ({error.strerror}): set output or models_root"
         ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(probe)  # also where the disk was full after it was made
 
 
 def _refuse_other_content(folder: str) -> None:
-    # A training that was refused leaves its lock; a file system of its own has lost+found.
-    others = set(os.listdir(folder)) - {_LOCK, "lost+found"} if os.path.isdir(folder) else ()
+    # Hidden files are those of a training that was refused or killed, and of file systems, which also have lost+found.
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    others = [name for name in names if not name.startswith(".") and name != "lost+found"]
     if others:
         raise ValueError(
             f"the output folder {folder} holds no training, but other files ({min(others)}): set output or models_root "

@@ -24,7 +24,8 @@ class SavedTraining:
         path: its folder.
         manifest: see Manifest.
         model_format: see ModelFormat.
-        class_map: (C,) int64 or None, see CenterBank.take; set it before ``restore`` to resume with other classes.
+        class_map: (C,) int64 or None, see CenterBank.load_classes; set it before ``restore`` to resume with
+            other classes.
     """
 
     def __init__(self, path: str, manifest: Manifest):
@@ -142,7 +143,9 @@ class SavedTraining:
             epoch, images = self.position
             position = {**train_data.state(), "epoch": epoch, "images": images}
         train_data.restore(position)
-        loop.num_epoch = train_data.state()["epoch"]
+        # Also the position: a training may be asked to stop before it reads a batch.
+        restored = train_data.state()
+        loop.data_state, loop.num_epoch = restored, restored["epoch"]
 
 
 def _set_progress(engine: Engine, loop: LoopState, manifest: Manifest) -> None:

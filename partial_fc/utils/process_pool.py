@@ -108,7 +108,7 @@ def no_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for late in received[:1]:
-            signal.raise_signal(late)
+            os.kill(os.getpid(), late)  # to the process: this thread may block what another one waits for
 
 
 def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

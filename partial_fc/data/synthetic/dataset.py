@@ -74,7 +74,11 @@ def demo_set(root: str | Path, size: DemoSize = DEMO) -> SyntheticSet:
 
 
 def ensure_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = None) -> Path:
-    """Writes the set unless `root` is up to date; returns its folder. Raises what write_demo raises."""
+    """Writes the set unless `root` is up to date; returns its folder. Raises what write_demo raises.
+
+    The processes that draw import the caller's main script, which needs ``if __name__ == "__main__"`` as with
+    multiprocessing.
+    """
     if not demo_set(root, size).is_current():
         write_demo(root, size, workers)
     return Path(root)

@@ -23,6 +23,12 @@ def test_output_wins_over_models_root(changes, folder):
     assert output_folder(settings) == default.absolute(folder)
 
 
+@pytest.mark.parametrize("data, name", [({"rec": "/sets/mine"}, "mine"), ({"data_name": "faces"}, "faces")])
+def test_sets_of_ones_own_have_folders_of_their_own(data, name):
+    settings = default.generate_config(changes={**data, "num_classes": 9, "num_epoch": 2, "lr_epochs": [1]})
+    assert output_folder(settings) == default.absolute(f"models/small-arcface-{name}")
+
+
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
     def open_folder():
         return RunFolder(str(tmp_path), 0, lambda folder: SimpleNamespace(close=lambda: None))
