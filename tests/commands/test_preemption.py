@@ -78,7 +78,7 @@ def test_a_stopped_training_resumes(arguments, run, tmp_path):
 @pytest.mark.parametrize("command", [slow(["bash", "run.sh"]), slow(["bash", "pytorch/run.sh"])])
 def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(command, settings, run, tmp_path):
     # r18 needs many seconds for the 40 pairs.
-    arguments = [*settings, "--network", "r18", "batch_size=2", "baselines=False", "verify_every=2", "max_update=4"]
+    arguments = [*settings, "--network", "r18", "batch_size=2", "baselines=False", "verify_every=2", "max_update=2"]
     with started([*command, *arguments], NP="2") as group:
         for line in group.stdout:
             if "Global Step: 2 " in line:
@@ -86,9 +86,9 @@ def test_a_stop_during_a_verification_is_answered_and_the_verification_done_late
         group.send_signal(signal.SIGTERM)
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == PREEMPTED and output.count(STOPPED.format(2)) == 1 and "[demo_val][2]" not in output
-    result = run(*command, *arguments, "--resume", "auto", NP="2", OMP_NUM_THREADS="1")
+    result = run(*command, *arguments, "--resume", "auto", NP="2", OMP_NUM_THREADS="1", timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count("[demo_val][2]Accuracy-Flip") == result.stdout.count("[demo_val][4]Accuracy-Flip") == 1
+    assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
 
 def test_a_stop_before_training_saves_nothing(arguments, tmp_path):

@@ -156,7 +156,7 @@ def function_at(place):
 
     return {
         "reading": (Prefetcher, "get"),
-        "evaluation": (Embedder, "_embed_share"),
+        "evaluation": (Embedder, "_figures"),
         "results": (trainer.Trainer, "_write_results"),
         "save.copy": (checkpointing, "_files"),
         "save.write": (checkpointing, "write_file"),
