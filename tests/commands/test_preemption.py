@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from conftest import LAUNCHERS, slow
+from conftest import LAUNCHERS, needs_torch, slow
 from groups import ENDLESS, checkpoints_in, processes_with, started
 
 PREEMPTED = 75
@@ -75,8 +75,11 @@ def test_a_stopped_training_resumes(arguments, run, tmp_path):
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3
 
 
-@pytest.mark.parametrize("command", [slow(["bash", "run.sh"]), slow(["bash", "pytorch/run.sh"])])
-def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(command, settings, run, tmp_path):
+@pytest.mark.slow
+@needs_torch
+def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, run):
+    """With one trainer: verification_cases.py has the rest with both."""
+    command = ["bash", "pytorch/run.sh"]
     # r18 needs many seconds for the 40 pairs.
     arguments = [*settings, "--network", "r18", "batch_size=2", "baselines=False", "verify_every=2", "max_update=2"]
     with started([*command, *arguments], NP="2") as group:
