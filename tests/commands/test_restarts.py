@@ -41,6 +41,8 @@ def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 30
 
 
-def test_rejected_settings_are_not_retried(arguments, run):
-    result = run("bash", "run.sh", *arguments, "batch_size=0", MAX_RESTARTS="2")
+def test_a_refused_training_is_not_retried(arguments, run, tmp_path):
+    """Only the ranks see that the data set is missing; settings are refused before a launcher starts."""
+    result = run("bash", "run.sh", *arguments, f"rec={tmp_path}/none", MAX_RESTARTS="2")
     assert result.returncode == 2 and "restart" not in result.stderr, result.stderr
+    assert f"{tmp_path}/none/train.rec" in result.stderr

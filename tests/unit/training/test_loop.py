@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from partial_fc.training.loop import iterate_epochs
+from partial_fc.training.loop import LoopState, iterate_epochs, updates
 
 
 class Data:
@@ -25,6 +25,22 @@ class Data:
     def reset(self):
         self.position, self.resets = 0, self.resets + 1
 
+    def state(self):
+        return {"position": self.position}
+
+
+class Steps:
+    """An engine that only counts."""
+
+    num_update = 0
+
+    def step(self, batch):
+        self.num_update += 1
+        return batch
+
+    def wait_for_update(self):
+        pass
+
 
 def test_epochs_follow_each_other():
     assert list(islice(iterate_epochs(Data(2)), 5)) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
@@ -44,3 +60,11 @@ def test_one_epoch_ends_with_a_reset():
 def test_an_epoch_without_batches_is_an_error(endless):
     with pytest.raises(ValueError, match="no batch in epoch 7, expected at least one per rank"):
         next(iterate_epochs(Data(0), first=7, endless=endless))
+
+
+def test_the_state_of_the_data_is_that_after_the_last_update_and_not_of_the_batch_read_ahead():
+    data, loop, seen = Data(3), LoopState(), []
+    for update in updates(Steps(), data, loop, max_update=4):
+        seen.append((update.loss, loop.data_state["position"], data.position))
+    assert seen == [(0, 1, 2), (1, 2, 3), (2, 3, 1), (0, 1, 1)]
+    assert loop.num_epoch == 1
