@@ -142,6 +142,8 @@ class Trainer:
         savers = self._start()
         try:
             self._train(savers)
+        except Preempted:  # by the checkpoint callback, which has saved
+            raise
         except StopRequested:  # in a verification; the checkpoint of its update is complete, except for its figures
             self.checkpoint.save(self.engine.num_update)
             raise Preempted(self.engine.num_update) from None

@@ -51,7 +51,7 @@ def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
 
 
 def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
-    """Returns all figures for JSON: of the phases, of each rank, of the rank_hosts, and the verdict."""
+    """Returns all figures for JSON: of the phases, of each rank and its host, and the verdict."""
     return {
         "verdict": verdict._asdict(),
         "ranks": len(profile.rank_hosts),
