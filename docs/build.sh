@@ -7,9 +7,9 @@ set -euo pipefail
 clone=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$clone/.venv-docs
 pins=$clone/setup-utils/requirements/docs.txt
-if ! cmp -s "$pins" "$venv/installed" || ! "$venv/bin/python" -c ''; then
+if ! cmp -s "$pins" "$venv/installed" || ! "$venv/bin/python" -I -c ''; then
     rm -rf "$venv"
-    "${PYTHON:-python3}" -m venv "$venv"
+    "${PYTHON:-python3}" -I -m venv "$venv"
     "$venv/bin/pip" install --quiet -r "$pins"
     cp "$pins" "$venv/installed"    # last: an interrupted installation runs again
 fi

@@ -9,7 +9,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder/venv"
+"${PYTHON:-python3}" -I -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet pip-audit
 code=0
 for pins in training dev build docs; do

@@ -16,7 +16,7 @@ if [ -x "$here/../.venv/bin/python" ]; then
     exec "$here/../.venv/bin/python" "$program" "$@"
 fi
 for python in ${PYTHON:-} "$here/../.venv-torch/bin/python" python3.11 python3.10 python3.12 python3.13 python3; do
-    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+    if "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
         exec "$python" "$program" "$@"
     fi
 done

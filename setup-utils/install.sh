@@ -45,8 +45,8 @@ check_compiler() {
 }
 
 make_venv() {
-    "$python" -m venv "$VENV"
-    "$VENV/bin/python" -m pip install "pip==$PIP_VERSION"
+    "$python" -I -m venv "$VENV"
+    "$VENV/bin/python" -I -m pip install "pip==$PIP_VERSION"
 }
 
 # Besides the source roots it imports the shims where they are needed.
@@ -57,9 +57,9 @@ write_mxnet_pth() {
     # mxboard's generated code. The first import of protobuf decides, and MXNet itself imports it, through onnx.
     printf 'import os; os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")\n' \
         >>"$site/partial_fc_stack.pth"
-    if "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
+    if "$VENV/bin/python" -I -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
         cp "$SETUP_DIR/stack_shims.py" "$site/stack_shims.py"
-        "$VENV/bin/python" -m py_compile "$site/stack_shims.py"   # every start of Python imports it
+        "$VENV/bin/python" -I -m py_compile "$site/stack_shims.py"   # every start of Python imports it
         printf 'import stack_shims\n' >>"$site/partial_fc_stack.pth"
     fi
 }
@@ -71,7 +71,7 @@ install_packages() {
 
 check_packages() {
     cd /
-    "$VENV/bin/python" -c "$(printf '%s\n' 'import mxnet, numpy, cv2, easydict, tqdm, matplotlib, mxboard, onnx, onnxruntime' \
+    "$VENV/bin/python" -I -c "$(printf '%s\n' 'import mxnet, numpy, cv2, easydict, tqdm, matplotlib, mxboard, onnx, onnxruntime' \
         'assert mxnet.nd.ones((2, 3)).sum().asscalar() == 6')"
 }
 

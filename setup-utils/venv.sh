@@ -14,7 +14,7 @@ current_key() {
 other_python_requested() {
     [ -n "${PYTHON:-}" ] || return 1
     local requested
-    requested=$("$PYTHON" -c 'import platform; print(platform.python_version())') || die "PYTHON=$PYTHON does not start."
+    requested=$("$PYTHON" -I -c 'import platform; print(platform.python_version())') || die "PYTHON=$PYTHON does not start."
     ! grep -qs "^version *= *$requested" "$VENV/pyvenv.cfg"
 }
 
@@ -26,7 +26,7 @@ is_ready() {
 
 # Prints the real path of the interpreter $1 (not of a shim or a venv's link) if it is a supported 64-bit CPython.
 usable_python() {
-    "$1" - "$NEWEST_PYTHON" 2>/dev/null <<'PY'
+    "$1" -I - "$NEWEST_PYTHON" 2>/dev/null <<'PY'
 import os, sys, sysconfig
 good = sys.implementation.name == "cpython" and (3, 10) <= sys.version_info[:2] <= (3, int(sys.argv[1]))
 if not good or sys.maxsize <= 2**32 or sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -41,12 +41,12 @@ find_python() {
     local candidate without_venv=""
     if [ -n "${PYTHON:-}" ]; then
         python=$(usable_python "$PYTHON") || die "PYTHON=$PYTHON is not a 64-bit CPython 3.10 to 3.$NEWEST_PYTHON."
-        "$python" -c 'import venv, ensurepip' 2>/dev/null || die_without_venv "$python"
+        "$python" -I -c 'import venv, ensurepip' 2>/dev/null || die_without_venv "$python"
         return
     fi
     for candidate in python3.11 python3.10 python3.12 python3.13 python3 python; do
         python=$(usable_python "$candidate") || continue
-        if "$python" -c 'import venv, ensurepip' 2>/dev/null; then return; fi
+        if "$python" -I -c 'import venv, ensurepip' 2>/dev/null; then return; fi
         without_venv=${without_venv:-$python}
     done
     [ -z "$without_venv" ] || die_without_venv "$without_venv"
@@ -79,7 +79,7 @@ prepare_venv_folder() {
 # write_pth FOLDER...: source roots of every program of the environment. Every start of its Python reads a .pth file
 # (through ssh, horovodrun or CMake too), while PYTHONPATH would have to be passed along. Sets `site`.
 write_pth() {
-    site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    site=$("$VENV/bin/python" -I -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     printf '%s\n' "$@" >"$site/partial_fc_stack.pth"
 }
 

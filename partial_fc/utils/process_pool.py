@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -49,12 +51,13 @@ def ordered_map(
         for task in all_tasks:
             yield task, function(task)
         return
-    with no_interrupt():  # it starts multiprocessing's resource tracker, which unblocks SIGTERM in the caller
+    # It starts multiprocessing's resource tracker, which unblocks SIGTERM in the caller.
+    with no_interrupt(), safe_path():
         executor = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker)
     waiting: deque[tuple[Task, Future]] = deque()
     try:
         for task in all_tasks:
-            with no_interrupt():
+            with no_interrupt(), safe_path():
                 waiting.append((task, executor.submit(function, task)))
             if len(waiting) >= AHEAD * workers:
                 yield next_result(waiting)
@@ -66,6 +69,30 @@ def ordered_map(
         ) from None
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes started meanwhile import nothing from the current folder.
+
+    multiprocessing starts them by ``python -c``, which searches that folder first: a ``signal.py`` in a downloaded set
+    would run.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"  # known to Python 3.11 and newer
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+if sys.version_info < (3, 11):
+    _flags = multiprocessing.util._args_from_interpreter_flags  # type: ignore[attr-defined]
+    # The worker gets this process's sys.path from multiprocessing, so that -I hides nothing from it.
+    multiprocessing.util._args_from_interpreter_flags = lambda: ["-I", *_flags()]  # type: ignore[attr-defined]
 
 
 def next_result(waiting: deque[tuple[Task, Future]]) -> tuple[Task, Result]:
