@@ -3,6 +3,12 @@
 Nothing here imports MXNet, Horovod or PyTorch, so that the trainers can share it.
 """
 
+import os
+
+# OpenCV reads this at its first import: the header of an image of some KB may name 2^30 pixels, 6 GB when decoded.
+# 2^26 is a photo of 67 megapixels.
+os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(2**26))
+
 __version__ = "2.0.0"
 
 

@@ -2,13 +2,14 @@
 
 Pickles can execute code, and these files are downloaded. So an unpickler reads them that accepts only byte strings,
 lists, booleans, and NumPy arrays of uint8 or bool. It does not call NumPy's own unpickling either: arrays are read as
-bytes.
+bytes. Reading takes memory in proportion to the file's size, see pickle_bounds.py.
 
 Shapes: P pairs; images 2p and 2p + 1 form pair p.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Sequence
@@ -18,7 +19,11 @@ import numpy as np
 
 from partial_fc.utils.atomic_io import replace_file
 
+from .pickle_bounds import check_opcodes
+
 BYTE_TYPES = ("u1", "uint8", "b1", "bool")
+# A damaged pickle can raise nearly any exception in the unpickler.
+DAMAGE = (pickle.UnpicklingError, ValueError, TypeError, EOFError, LookupError, AttributeError, OverflowError)
 
 
 def write_pairs(path: str | os.PathLike, images: Sequence[bytes], issame: Sequence[bool]) -> None:
@@ -34,12 +39,13 @@ def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} (validation pairs) does not exist: check the folder of the data set")
     with open(path, "rb") as file:
-        try:
-            images, issame = PairsUnpickler(file, encoding="bytes").load()
-            images, flags = [as_bytes(image) for image in images], as_flags(issame)
-        # A damaged pickle can raise nearly any exception in the unpickler.
-        except (pickle.UnpicklingError, ValueError, TypeError, EOFError, LookupError, AttributeError) as error:
-            raise ValueError(f"{path} is not a file of validation pairs ({error}); download it again") from None
+        content = file.read()
+    try:
+        check_opcodes(content)
+        images, issame = PairsUnpickler(content).load()
+        images, flags = [as_bytes(image) for image in images], as_flags(issame)
+    except DAMAGE as error:
+        raise ValueError(f"{path} is not a file of validation pairs ({error}); download it again") from None
     if len(images) != 2 * len(flags) or not len(flags):
         raise ValueError(f"{path} contains {len(images)} images for {len(flags)} pairs; download or write it again")
     return images, flags
@@ -72,7 +78,11 @@ def byte_string(data: Any, dtype: Any) -> bytes:
     """Returns the bytes of an array, whose dtype must be a ByteType."""
     if not isinstance(dtype, ByteType):
         raise pickle.UnpicklingError("an array has no dtype")
-    return data.encode("latin1") if isinstance(data, str) else bytes(data)
+    if isinstance(data, str):
+        return data.encode("latin1")
+    if not isinstance(data, (bytes, bytearray)):
+        raise pickle.UnpicklingError(f"an array of {type(data).__name__} is not allowed")  # bytes(n) would be n zeros
+    return bytes(data)
 
 
 def reconstruct(_array_class: Any, _shape: Any, _type_code: Any) -> ByteArray:
@@ -90,13 +100,6 @@ def scalar(dtype: Any, data: Any) -> bool:
     return byte_string(data, dtype) != b"\0"
 
 
-def encode(text: str, encoding: str) -> bytes:
-    """_codecs.encode, how Python 3 writes bytes in the protocols of Python 2."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"text in {encoding!r} is not allowed")
-    return text.encode("latin1")
-
-
 def empty_bytes() -> bytes:
     """bytes(), how Python 3 writes b"" in the protocols of Python 2."""
     return b""
@@ -105,7 +108,6 @@ def empty_bytes() -> bytes:
 ALLOWED = {
     ("numpy", "ndarray"): ByteArray,
     ("numpy", "dtype"): ByteType,
-    ("_codecs", "encode"): encode,
     ("__builtin__", "bytes"): empty_bytes,
 }
 for package in ("numpy.core", "numpy._core"):
@@ -115,10 +117,25 @@ for package in ("numpy.core", "numpy._core"):
 
 
 class PairsUnpickler(pickle.Unpickler):
-    """An unpickler that knows only the names in ALLOWED."""
+    """An unpickler that knows only the names in ALLOWED, and _codecs.encode."""
+
+    def __init__(self, content: bytes):
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self._encodable = len(content)
+
+    def encode(self, text: str, encoding: str) -> bytes:
+        """_codecs.encode, how Python 3 writes bytes in the protocols of Python 2: each text once."""
+        if encoding != "latin1":
+            raise pickle.UnpicklingError(f"text in {encoding!r} is not allowed")
+        self._encodable -= len(text)
+        if self._encodable < 0:
+            raise pickle.UnpicklingError("texts are encoded again and again, to more bytes than the file has")
+        return text.encode("latin1")
 
     def find_class(self, module: str, name: str) -> Any:
         """Returns the replacement of a class or function. Raises UnpicklingError for names that are not allowed."""
+        if (module, name) == ("_codecs", "encode"):
+            return self.encode
         if (module, name) not in ALLOWED:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
         return ALLOWED[module, name]

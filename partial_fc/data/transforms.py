@@ -69,7 +69,9 @@ def decode(encoded: bytes, flag: int) -> np.ndarray:
     """Returns (H, W, 3) uint8 in the order of ``flag``, of cv2. Raises ValueError if the file cannot be decoded."""
     try:
         image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flag) if encoded else None
-    except cv2.error:  # OpenCV's own limits, such as 2^30 pixels
+    except cv2.error as error:
+        if "MAX_IMAGE" in error.err:
+            raise ValueError(f"is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows ({len(encoded)} bytes)") from None
         image = None
     if image is None:
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import random
+import resource
 
 import numpy as np
 import pytest
@@ -119,3 +121,46 @@ def test_counts_that_do_not_match_are_refused(path):
         read_bytes(path, pickle.dumps(([], [])))
     with pytest.raises(FileNotFoundError, match="none.bin"):
         read_pairs(path.replace("lfw", "none"))
+
+
+TEXT = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # memo index 2^31 - 1
+        b"\x80\x04\x8e" + (2**40).to_bytes(8, "little") + b".",  # a string of 1 TB
+        b"\x80\x04\x96" + (2**62).to_bytes(8, "little") + b".",
+        b"\x80\x04\x95" + (2**62).to_bytes(8, "little") + b"N.",  # a frame
+        b"Np" + b"9" * 5000 + b"\n.",
+        b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(U\x02u1tRJ\x00\x00\x00\x7ftR.",  # bytes(2^31)
+        b"\x80\x02c_codecs\nencode\nq\x00X"
+        + len(TEXT).to_bytes(4, "little")
+        + TEXT.encode()
+        + b"q\x01X\x06\x00\x00\x00latin1q"
+        b"\x02](" + b"h\x00h\x01h\x02\x86R" * 6000 + b"e.",  # 6 GB of copies
+        b"\x80\x02}(U\x01aK\x01u.",
+    ],
+    ids=range(8),
+)
+def test_sizes_are_bounded_before_anything_is_allocated(path, content):
+    with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
+        read_bytes(path, content)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+def test_damaged_bytes_are_refused_or_read(path):
+    chance = random.Random(1)
+    files = [pickle.dumps(([np.frombuffer(IMAGES[0], np.uint8), *IMAGES[1:]], SAME), number) for number in range(6)]
+    for _ in range(3000):
+        content = bytearray(chance.choice([*files, PYTHON2, PYTHON2_TEXT]))
+        for _ in range(chance.randint(1, 3)):
+            content[chance.randrange(len(content))] = chance.choice(
+                [0, 127, 255, *b".()]}NRbcpqrhjeautt", chance.randrange(256)]
+            )
+        try:
+            read_bytes(path, bytes(content))
+        except ValueError as error:
+            assert "lfw.bin" in str(error)
