@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from .process_pool import usable_cores
+from .text import printable
 
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
@@ -42,12 +43,31 @@ class Terminated(KeyboardInterrupt):
     """The process received SIGTERM, as `timeout`, Slurm and `docker stop` send it; cleanup is that of Ctrl-C."""
 
 
+class PrintableOutput(io.TextIOWrapper):
+    """An output stream that escapes control characters, and what the terminal cannot encode."""
+
+    def __init__(self, stream: io.TextIOWrapper):
+        super().__init__(
+            stream.buffer,
+            stream.encoding,
+            "backslashreplace",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+
+    def write(self, text: str) -> int:
+        """Writes the text; returns its length."""
+        super().write(printable(text))
+        return len(text)
+
+
 def start(main: Callable[[], int]) -> NoReturn:
     """Runs a program and exits with the code it returns. Ctrl-C while `main` imports prints no traceback either."""
     try:
-        for stream in (sys.stdout, sys.stderr):  # print file names that the terminal cannot encode
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout = PrintableOutput(sys.stdout)
+        if isinstance(sys.stderr, io.TextIOWrapper):
+            sys.stderr = PrintableOutput(sys.stderr)
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

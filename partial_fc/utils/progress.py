@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tqdm import tqdm
@@ -9,4 +10,7 @@ from tqdm import tqdm
 
 def progress(total: int | None, unit: str, text: str) -> Any:
     """A progress bar on stderr, or nothing where stderr is no terminal."""
-    return tqdm(total=total, unit=unit, desc=text, disable=None, unit_scale=True, dynamic_ncols=True)
+    # Its control characters are its own: cli.start escapes those written to sys.stderr.
+    return tqdm(
+        total=total, unit=unit, desc=text, file=sys.__stderr__, disable=None, unit_scale=True, dynamic_ncols=True
+    )

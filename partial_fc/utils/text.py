@@ -22,3 +22,17 @@ def amount(size: float) -> str:
 def some(names: Sequence[str]) -> str:
     """The first three names, and how many others there are: "a, b, c and 2 others"."""
     return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, 'other')}" if len(names) > 3 else "")
+
+
+# C0 but tab and newline, DEL, C1, and what reverses the direction of a line: a name in a downloaded list could clear
+# the terminal, or rewrite the line above.
+_CONTROL = {
+    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if chr(code) not in "\t\n"
+}
+
+
+def printable(text: str) -> str:
+    """The text with its control characters as Python escapes them, such as backslash, x, 1, b."""
+    return text.translate(_CONTROL)

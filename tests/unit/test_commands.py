@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import exit_code
+from command_line import exit_code, start
 from partial_fc import __version__
 from partial_fc.__main__ import TREE
 from partial_fc.utils import cli
@@ -55,7 +55,7 @@ class Refuse:
     def find_spec(self, name, *rest):
         if name.partition(".")[0] in {HEAVY}: raise AssertionError(name)
 sys.meta_path.insert(0, Refuse())
-from command_line import exit_code
+from command_line import exit_code, start
 for names in {list(COMMANDS)}: assert exit_code(*names, "--help") == 0
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
@@ -144,3 +144,12 @@ def test_a_missing_package_is_reported_with_what_installs_it(package, installed,
         cli.start(fails)
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"error: No module named '{package}': {hint}\n"
+
+
+def test_control_characters_of_names_are_escaped(tmp_path):
+    folder = tmp_path / "tree" / "clear\x1b[2J"
+    folder.mkdir(parents=True)
+    (folder / "a.jpg").write_bytes(b"no image")
+    done = start("sets", "pack", tmp_path / "tree", tmp_path / "out\u202e")
+    assert done.returncode == 2 and "clear\\x1b[2J/a.jpg" in done.stderr, done.stderr
+    assert not {"\x1b", "\u202e"} & set(done.stdout + done.stderr)
