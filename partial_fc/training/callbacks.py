@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from .engine import Engine
 from .loop import BatchEndParam, LoopState, own_loop
-from .loss_point import LossPoint
+from .results import LossPoint
 from .run_folder import ScalarWriter
 
 

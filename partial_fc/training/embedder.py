@@ -16,7 +16,7 @@ from partial_fc.evaluation.validation_set import PairsOfRank
 from partial_fc.inference.distances import squared_distances
 
 from .engine import Engine
-from .verification_history import PairFigures
+from .results import PairFigures
 
 PARTS = 20  # of a set; between two of them the ranks ask whether one has to stop
 

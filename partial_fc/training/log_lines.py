@@ -11,8 +11,7 @@ from typing import Any
 from partial_fc.checkpoint import Manifest
 from partial_fc.utils.text import plural
 
-from .results import TrainingResult
-from .verification_history import best_accuracy
+from .results import TrainingResult, best_point
 
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
 # Settings that select how a training starts: a resumed training has other ones.
@@ -77,11 +76,12 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
     """
     if result.skipped:
         logging.warning("bad images skipped on all ranks: %d", result.skipped)
-    for name, points in result.history.items():
-        logging.info("[%s] final accuracy %.5f, best %.5f", name, points[-1].accuracy, best_accuracy(points))
-        for problem in result.problems[name]:
+    for name, found in result.sets.items():
+        last, best = found.points[-1], best_point(found.points)
+        logging.info("[%s] final accuracy %.5f, best %.5f", name, last.accuracy, best.accuracy)
+        for problem in found.problems:
             logging.warning("[%s] %s", name, problem)
-    if any(result.problems.values()):
+    if result.problems:
         logging.warning("%s", result.suggestion)
     if result.baselines:
         line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"

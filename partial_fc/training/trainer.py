@@ -31,7 +31,8 @@ from .job_facts import job_facts, versions
 from .learning_rate import learning_rates
 from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, updates
-from .results import TrainingResult, try_report, write_results
+from .report import try_report, write_results
+from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, output_folder, progress_bar
 from .saving import onnx_metadata
@@ -235,6 +236,10 @@ class Trainer:
     def _result(self) -> TrainingResult:
         """Returns the results so far. Collectives: all-gather ``skipped_images``."""
         verification = self.verification
+        sets = {
+            name: SetResult(path, verification.history[name], verification.figures[name], self._last_problems(name))
+            for name, path in verification.sets.items()
+        }
         return TrainingResult(
             folder=self.run_folder.path,
             settings=self.settings,
@@ -244,16 +249,16 @@ class Trainer:
             training_seconds=self.log.seconds,
             losses=self.log.points,
             waiting=self.log.waiting,
-            validation_sets=verification.sets,
-            history=verification.history,
-            figures=verification.figures,
-            problems={name: self._find_problems(name, points[-1]) for name, points in verification.history.items()},
+            sets=sets,
             suggestion=verification.suggestion,
             baselines=self.baselines,
             skipped=sum(self.collectives.gather_object("skipped_images", self.data.skipped)),
             missing=verification.missing,
             versions=versions(self.framework),
         )
+
+    def _last_problems(self, name: str) -> list[str]:
+        return self._find_problems(name, self.verification.history[name][-1])
 
     def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
         """Returns the problems that a verification of this set shows; none for an untrained network."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from partial_fc.training.report import write_summary
-from partial_fc.utils.atomic_io import replacing
+from partial_fc.utils.atomic_io import replace_file, replacing
 from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
@@ -145,6 +145,7 @@ def write_report(
     for line in verdict.lines:
         print(f"    {line}")
     shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size", *COSTLY)}
-    write_summary(path + ".json", {**shown, **numbers(profile, verdict), "versions": versions})
+    figures = json.dumps({**shown, **numbers(profile, verdict), "versions": versions}, indent=2) + "\n"
+    replace_file(path + ".json", [figures.encode()])
     draw_chart(path + ".png", title, profile, verdict)
     print(f"written to {path}.png and .json", flush=True)
