@@ -37,10 +37,6 @@ class SetFiles(NamedTuple):
 def find_set_files(rec: str, data_name: str = "") -> SetFiles:
     """Finds the images of a set and its other files: index, property, names, validation sets, the demo's metadata.
 
-    Args:
-        rec: Path of train.rec.
-        data_name: See SetFiles.
-
     Raises:
         OSError: The folder or one of the files cannot be read.
     """

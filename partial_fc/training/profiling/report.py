@@ -33,36 +33,35 @@ def format_profile(profile: Profile) -> str:
 
 def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
     trains, reads = phase is not profile.reader, phase is not profile.dummies
-    disk, milliseconds, tally = (
-        phase.disk_bytes_per_second,
-        1000 * phase.step_seconds,
-        phase.tallies[profile.bottleneck],
-    )
+    disk, milliseconds, rank = phase.disk_bytes_per_second, 1000 * phase.step_seconds, profile.bottleneck
     return (
         phase.name,
         f"{phase.samples_per_second:.1f}",
         f"{milliseconds:.1f}",
         f"{phase.wait_share * milliseconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
-        f"{profile.rank_hosts[profile.bottleneck].threads}" if reads else "-",
+        f"{profile.rank_hosts[rank].threads}" if reads else "-",
         "-" if disk is None or not reads else f"{disk / 1e6:.1f}",
-        percent(tally.read_share) if reads else "-",
+        percent(phase.tallies[rank].read_share) if reads else "-",
         busy_cores(profile, phase),
     )
 
 
 def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
     """Returns all figures for JSON: of the phases, of each rank and its host, and the verdict."""
+    shown = ("samples_per_second", "step_seconds", "wait_share")
+    phases = {
+        phase.name: {
+            **{name: getattr(phase, name) for name in shown},
+            "ranks": [tally._asdict() for tally in phase.tallies],
+        }
+        for phase in profile.phases
+    }
     return {
         "verdict": verdict._asdict(),
         "ranks": len(profile.rank_hosts),
-        "phases": {phase.name: _figures(phase) for phase in profile.phases},
+        "phases": phases,
         "rank_hosts": [rank_host._asdict() for rank_host in profile.rank_hosts],
     }
-
-
-def _figures(phase: Phase) -> dict[str, Any]:
-    figures = {name: getattr(phase, name) for name in ("samples_per_second", "step_seconds", "wait_share")}
-    return {**figures, "ranks": [tally._asdict() for tally in phase.tallies]}
 
 
 _KINDS = {
@@ -75,14 +74,7 @@ _KINDS = {
 
 
 def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> None:
-    """Draws the speed of the phases, the parts of a step, and the use of the decoding threads.
-
-    Args:
-        path: PNG to write; it appears only when it is complete.
-        title: Title of the figure.
-        profile: The measurements.
-        verdict: The verdict, whose kind is added to the title.
-    """
+    """Draws the speed of the phases, the parts of a step, and the use of the decoding threads, as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -121,14 +113,7 @@ def _draw_stack(axes, phases: Sequence[Phase], stacks: dict[str, list[float]]) -
 def write_report(
     folder: str, settings: Mapping[str, Any], files: SetFiles, profile: Profile, versions: Mapping[str, str]
 ) -> None:
-    """Prints table and verdict, and writes ``io_profile.json`` and ``io_profile.png``.
-
-    Args:
-        folder: output folder.
-        settings: of default.py.
-        files: of the data set.
-        profile: what was measured.
-        versions: of Python and the framework.
+    """Prints table and verdict, and writes ``io_profile.json`` and ``io_profile.png`` into the folder.
 
     Raises:
         OSError: A file cannot be written.
