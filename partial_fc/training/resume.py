@@ -103,7 +103,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
     # The classes of a restart's own checkpoints are mapped already.
     if checkpoint is not None and settings.class_map and same_path(checkpoint.path, settings.resume):
         num_saved = checkpoint.manifest.num_classes
-        checkpoint.class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
+        class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
+        checkpoint = checkpoint.with_classes(class_map)
     if checkpoint is None and (restarted or settings.resume):
         messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
     return ResumePlan(

@@ -28,7 +28,6 @@ from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
 from .engine import Framework, Saver
 from .job_facts import job_facts, versions
-from .learning_rate import learning_rates
 from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, updates
 from .report import try_report, write_results
@@ -36,6 +35,7 @@ from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, output_folder, progress_bar
 from .saving import onnx_metadata
+from .schedule import learning_rates
 from .step_seed import seed_step
 from .verifying import CallBackVerification
 
