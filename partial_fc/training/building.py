@@ -47,10 +47,6 @@ def build_data(settings, framework: Framework) -> TrainingData:
 def _require_bank_memory(settings, framework: Framework) -> None:
     """Checks that the bank of this rank, in float32, fits on its GPU or with those of the other ranks on the host.
 
-    Args:
-        settings: of default.py.
-        framework: see Framework.
-
     Raises:
         ValueError: It does not fit.
     """
@@ -78,9 +74,7 @@ def build_training(
     Collectives: those of read_pretrained, Framework.build_engine and take_pretrained.
 
     Args:
-        settings: of default.py, completed by its generate_config.
-        framework: see Framework.
-        data: of this rank.
+        settings, framework, data: of this rank; the settings are completed by generate_config of default.py.
         folder: where the centers are saved.
         plan: how the training starts; its checkpoint, which also has the state of the loop, is not loaded here.
 

@@ -22,7 +22,7 @@ from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 
 from .command_line import OPTIONS, Parser, likely_root
-from .demo import draw_demo
+from .inputs import draw_demo
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
     from .engine import Framework

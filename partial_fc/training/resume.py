@@ -83,7 +83,7 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
     Args:
         settings: of default.py; ``resume``, ``pretrained``, ``class_map``.
         folder: output folder, on rank 0's host.
-        collectives: between the ranks.
+        collectives: see Collectives.
 
     Raises:
         JobError: On every rank, if the checkpoint does not exist or is damaged.
@@ -147,8 +147,7 @@ def take_ownership(folder: str, checkpoints: CheckpointFolder, resumed_update: i
     Checkpoints newer than the one resumed from are kept under another name, because this training replaces them.
 
     Args:
-        folder: output folder.
-        checkpoints: of the output folder.
+        folder, checkpoints: the output folder and its checkpoints.
         resumed_update: update of the checkpoint in this folder that the training resumes from; None for none.
 
     Raises:
@@ -202,8 +201,7 @@ def read_pretrained(
         path: of a checkpoint's folder, a ``.params`` file, or the folder of one, which also has the
             ``<rank>_centers.param`` of all ranks; or what ``read_files`` reads.
         with_classes: whether to read the class centers.
-        collectives: between the ranks.
-        read_files: see Framework.read_pretrained.
+        collectives, read_files: see Collectives and Framework.read_pretrained.
 
     Raises:
         JobError: On every rank, if a file is missing or damaged; the message names it.

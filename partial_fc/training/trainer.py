@@ -33,7 +33,7 @@ from .loop import LoopState, updates
 from .report import try_report, write_results
 from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
-from .run_folder import RunFolder, output_folder, progress_bar
+from .run_folder import RunFolder, open_run_folder, output_folder, progress_bar
 from .saving import onnx_metadata
 from .schedule import learning_rates
 from .step_seed import seed_step
@@ -60,7 +60,7 @@ def train(settings, framework: Framework) -> None:
         collectives.assert_same_on_all_ranks(facts)
         plan = resume.find_checkpoint(settings, folder, collectives)
         resume.prepare_output(settings, folder, plan, collectives)
-        with RunFolder(folder, collectives.rank, framework.open_writer) as run_folder:
+        with open_run_folder(folder, collectives.rank, framework.open_writer) as run_folder:
             training = build_training(settings, framework, data, folder, plan)
             with progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar:
                 Trainer(training, framework, run_folder, bar, plan, facts).train()
@@ -70,11 +70,8 @@ class Trainer:
     """A training and its callbacks; every rank has one.
 
     Args:
-        training: see Training.
-        framework: see Framework.
-        run_folder: the open output folder.
+        training, framework, run_folder, plan: see their classes.
         bar: tqdm bar, or None.
-        plan: how the training starts.
         facts: see job_facts.
 
     Attributes:
