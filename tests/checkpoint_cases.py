@@ -8,9 +8,8 @@ import pytest
 from partial_fc.checkpoint import SavedClasses, read_manifest
 from partial_fc.distributed.errors import JobError
 from partial_fc.training.checkpointing import CallBackCheckpoint, progress
-from partial_fc.training.loop import LoopState
+from partial_fc.training.loop import LoopState, seed_step
 from partial_fc.training.saved_training import SavedTraining
-from partial_fc.training.step_seed import seed_step
 
 # Three batches of an epoch; both rates change after update RATES_CHANGE.
 CLASSES, BATCH, SHAPE, EPOCH, STEPS, RATES_CHANGE = 13, 4, (3, 4, 4), 3, 8, 4

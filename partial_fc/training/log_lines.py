@@ -49,8 +49,7 @@ def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any]) -> None:
     """Logs the checkpoint that a training resumes from, and which of its settings and versions have changed.
 
     Args:
-        path: of the checkpoint.
-        manifest: its manifest; ``origin`` has the facts of the training that wrote it.
+        path, manifest: of the checkpoint; ``origin`` has the facts of the training that wrote it.
         facts: settings, versions and digests of this training, by name.
     """
     logging.info("resumes from update %d, saved by %s in %s", manifest.num_update, plural(manifest.ranks, "rank"), path)
@@ -71,8 +70,7 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
 
     Args:
         result: of the training.
-        framework_files: description -> names of what is written in the framework's own formats.
-        command: that trains with this framework.
+        framework_files, command: see Framework.
     """
     if result.skipped:
         logging.warning("bad images skipped on all ranks: %d", result.skipped)

@@ -34,8 +34,7 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
     """Creates the output folder; renames one that holds an earlier training, with the time when that ended.
 
     Args:
-        folder: output folder.
-        keep: whether to continue in the folder as it is.
+        folder, keep: the output folder, and whether to continue in it as it is.
         inputs: paths that this training is going to read.
 
     Raises:
@@ -171,8 +170,7 @@ def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWri
 
     Args:
         path: of the folder, which exists and is writable.
-        rank: of this process.
-        open_writer: opens the TensorBoard events in a folder; called on rank 0.
+        rank, open_writer: of this process; the events are opened on rank 0.
 
     Raises:
         OSError: Another training writes to the folder.

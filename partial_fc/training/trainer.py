@@ -29,14 +29,13 @@ from .embedder import Embedder
 from .engine import Framework, Saver
 from .job_facts import job_facts, versions
 from .log_lines import log_resume, log_start, log_summary, warn_missing
-from .loop import LoopState, updates
+from .loop import LoopState, seed_step, updates
 from .report import try_report, write_results
 from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, open_run_folder, output_folder, progress_bar
 from .saving import onnx_metadata
 from .schedule import learning_rates
-from .step_seed import seed_step
 from .verifying import CallBackVerification
 
 FACES = 4  # faces on which the ONNX file is compared with the framework

@@ -13,7 +13,7 @@ from partial_fc.utils.text import plural
 
 from .facts import Phase, Profile
 from .ram_disk import SetFiles
-from .verdict import Verdict, busy_cores, judge, percent
+from .verdict import KINDS, Verdict, busy_cores, judge, percent
 
 # Settings that make decoding slow; the verdict names them if the decoding threads are too slow.
 COSTLY = ("color_jittering", "jpeg_compression")
@@ -64,15 +64,6 @@ def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-_KINDS = {
-    "compute": "compute-bound",
-    "storage": "I/O-bound by storage",
-    "threads": "I/O-bound by too few decoding threads",
-    "cores": "too few cores for decoding",
-    "unclear": "unclear",
-}
-
-
 def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> None:
     """Draws the speed of the phases, the parts of a step, and the use of the decoding threads, as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -80,7 +71,7 @@ def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> Non
 
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(f"{title}: {_KINDS[verdict.kind]}")
+    figure.suptitle(f"{title}: {KINDS[verdict.kind]}")
     speed, step, threads = figure.subplots(1, 3)
     _draw_stack(speed, profile.phases, {"all ranks": [phase.samples_per_second for phase in profile.phases]})
     speed.bar_label(speed.containers[0], fmt="%.0f")

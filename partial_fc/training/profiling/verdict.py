@@ -32,11 +32,20 @@ OUTSTANDING = 1.5
 HEADROOM = 1.1
 
 
+KINDS = {  # name -> title of the chart
+    "compute": "compute-bound",  # training on the data set is as fast as without reading
+    "storage": "I/O-bound by storage",  # slower: the decoding threads are too slow because they wait for files
+    "threads": "I/O-bound by too few decoding threads",  # slower: they are too slow, and there are cores for more
+    "cores": "too few cores for decoding",  # slower: they are too slow or take cores from the network; no core is idle
+    "unclear": "unclear",  # slower, but none of these explains it
+}
+
+
 class Verdict(NamedTuple):
     """Verdict of a profile.
 
     Attributes:
-        kind: One of the kinds in `judge`.
+        kind: One of KINDS.
         text: The verdict for people.
         lines: Shell commands that belong to the text.
         loss: Share of the speed on dummy images that training on the data set lacks, at least 0.
@@ -52,16 +61,6 @@ class Verdict(NamedTuple):
 
 def judge(profile: Profile, files: SetFiles, costly: tuple[str, ...] = ()) -> Verdict:
     """Returns the verdict.
-
-    ===========  =========================================================================================
-    kind         meaning
-    ===========  =========================================================================================
-    ``compute``  training on the data set is as fast as without reading
-    ``storage``  slower: the decoding threads are too slow because they wait for files
-    ``threads``  slower: the decoding threads are too slow, and there are cores for more threads
-    ``cores``    slower: the decoding threads are too slow or take cores from the network; no core is idle
-    ``unclear``  slower, but none of these explains it
-    ===========  =========================================================================================
 
     Args:
         profile: The measurements.
