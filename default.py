@@ -296,7 +296,7 @@ def absolute(path):
 
 
 def check_own(settings, given):
-    """Refuses a set of the user's own without the settings that a preset has, none of which the user has ``given``."""
+    """Refuses a set of the user's own if settings that a preset would have are not among those ``given``."""
     needed = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_steps", "lr_func")
     missing = [" or ".join(names) for names in needed if not given & set(names)]
     if missing:

@@ -193,15 +193,12 @@ def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWri
         yield RunFolder(path, writer)
 
 
-@contextlib.contextmanager
-def progress_bar(rank: int, max_update: int, num_update: int) -> Iterator[tqdm | None]:
-    """A context with a progress bar from ``num_update`` to ``max_update`` if rank 0 has a terminal, else with None."""
-    if rank or not _is_terminal():
-        yield None
-        return
+def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:
+    """Returns a progress bar from ``num_update`` to ``max_update``, which is shown if rank 0 has a terminal."""
+    # Under mpirun a rank writes to a pipe; run.sh has checked the terminal.
+    shown = not rank and (os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty())
     columns = int(os.environ.get("COLUMNS", 0)) or 100
-    with tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr) as bar:
-        yield bar
+    return tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr, disable=not shown)
 
 
 class _StdoutHandler(logging.Handler):
@@ -210,8 +207,3 @@ class _StdoutHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stdout)
         sys.stdout.flush()
-
-
-def _is_terminal() -> bool:
-    # Under mpirun a rank writes to a pipe; run.sh has checked the terminal.
-    return os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty()

@@ -70,8 +70,7 @@ class Trainer:
 
     Args:
         training, framework, run_folder, plan: see their classes.
-        bar: tqdm bar, or None.
-        facts: see job_facts.
+        bar, facts: see progress_bar and job_facts.
 
     Attributes:
         loop: how far the training is in its data.
@@ -83,7 +82,7 @@ class Trainer:
         training: Training,
         framework: Framework,
         run_folder: RunFolder,
-        bar: tqdm | None,
+        bar: tqdm,
         plan: ResumePlan,
         facts: dict[str, Any],
     ):

@@ -29,15 +29,6 @@ def test_roc_matches_the_definition(pairs, levels):
     np.testing.assert_array_equal(tar, expected[:, 1])
 
 
-def test_by_hand():
-    """Same at 1, 2, 2, 3; different at 2, 4: equal distances are accepted together."""
-    distance = np.array([2.0, 1, 4, 2, 3, 2])
-    issame = np.array([True, True, False, False, True, True])
-    far, tar = roc_curve(distance, issame)
-    assert far.tolist() == [0, 0, 0.5, 0.5, 1]
-    assert tar.tolist() == [0, 0.25, 0.75, 1, 1]
-
-
 DISTANCE = np.array([0.1, 1.9, 1.2, 0.8, 1.2, 3.0, 0.4, 1.6])
 ISSAME = np.array([True, True, True, False, True, False, False, False])
 
