@@ -296,15 +296,7 @@ def absolute(path):
 
 
 def check_own(settings, given):
-    """Refuses a set of the user's own without the settings that a preset has.
-
-    Args:
-        settings: All settings.
-        given: Names of those that the user has set.
-
-    Raises:
-        SettingsError: With what is missing.
-    """
+    """Refuses a set of the user's own if settings that a preset would have are not among those ``given``."""
     needed = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_steps", "lr_func")
     missing = [" or ".join(names) for names in needed if not given & set(names)]
     if missing:
@@ -313,11 +305,7 @@ def check_own(settings, given):
 
 
 def check_network(name, trainer):
-    """Refuses a network that the trainer does not have.
-
-    Raises:
-        SettingsError: With the networks to choose from.
-    """
+    """Refuses a network that the trainer does not have."""
     if trainer == "torch" and name in MXNET_NETWORKS:
         known = ", ".join(other for other in NETWORKS if other not in MXNET_NETWORKS)
         raise SettingsError(f"network is {name!r}, which only the mxnet trainer has: choose one of {known}")
@@ -327,9 +315,6 @@ def check_together(settings):
     """Refuses values that are allowed one by one, but not together.
 
     A training that ends before its warm-up does is a short try, and allowed.
-
-    Raises:
-        SettingsError: With names, values and what to change.
     """
     cutout, side, rec = (settings[name] for name in ("cutout", "image_size", "rec"))
     factors, epochs = settings["lr_func"], settings["num_epoch"]

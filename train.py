@@ -27,12 +27,6 @@ class TorchTraining(TrainingProgram):
     install = "pip install -r requirement.txt"
     options = (*OPTIONS, "output")
 
-    def import_default(self):
-        """Imports default.py and with it config.py."""
-        import default
-
-        return default
-
     def add_arguments(self, parser):
         """Adds what torch.distributed.launch appends to the command."""
         parser.add_argument(

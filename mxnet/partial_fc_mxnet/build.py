@@ -20,8 +20,7 @@ from partial_fc.data.training_data import DUMMY_BATCHES
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.inputs import record_path
-from partial_fc.training.learning_rate import learning_rates
-from partial_fc.training.schedule import RateFactor
+from partial_fc.training.schedule import RateFactor, learning_rates
 
 from .collectives import default_collectives
 from .image_iter import DummyIter, FaceImageIter

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from partial_fc.layer.sharding import shard_of
+from partial_fc.utils import memory
+from partial_fc.utils.text import plural
+
 from . import resume
-from .bank_memory import require_bank_memory
 from .engine import Engine, Framework, TrainingData
 from .resume import NEW_WEIGHTS, ResumePlan
 from .schedule import Epochs, RateFactor, resolve_schedule
@@ -37,8 +40,30 @@ def build_data(settings, framework: Framework) -> TrainingData:
     """
     run_on_all_ranks = framework.collectives.run_on_all_ranks
     run_on_all_ranks("context", lambda: framework.require_device(settings))
-    run_on_all_ranks("memory", lambda: require_bank_memory(settings, framework))
+    run_on_all_ranks("memory", lambda: _require_bank_memory(settings, framework))
     return run_on_all_ranks("data", lambda: framework.build_data(settings))
+
+
+def _require_bank_memory(settings, framework: Framework) -> None:
+    """Checks that the bank of this rank, in float32, fits on its GPU or with those of the other ranks on the host.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    if settings.bank_folder:
+        return  # the bank checks the space on the disk
+    collectives = framework.collectives
+    shard = shard_of(settings.num_classes, collectives.rank, collectives.size)
+    needed = 8 * shard.size * settings.embedding_size
+    free = framework.free_gpu_bytes() if settings.bank_on_gpu else None
+    if free is not None:
+        hint = "start more ranks, or set bank_on_gpu=False"
+        memory.require_memory(needed, free, f"on GPU {collectives.local_rank}", hint)
+        return
+    local_size = collectives.local_size
+    place = f"for the {plural(local_size, 'rank')} of this host"
+    hint = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
+    memory.require_memory(local_size * needed, memory.free_memory(), place, hint)
 
 
 def build_training(
@@ -49,9 +74,7 @@ def build_training(
     Collectives: those of read_pretrained, Framework.build_engine and take_pretrained.
 
     Args:
-        settings: of default.py, completed by its generate_config.
-        framework: see Framework.
-        data: of this rank.
+        settings, framework, data: of this rank; the settings are completed by generate_config of default.py.
         folder: where the centers are saved.
         plan: how the training starts; its checkpoint, which also has the state of the loop, is not loaded here.
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from .engine import Engine
 from .loop import BatchEndParam, LoopState, own_loop
-from .loss_point import LossPoint
+from .results import LossPoint
 from .run_folder import ScalarWriter
 
 
@@ -140,49 +140,35 @@ class CallBackLogging:
         self._excluded_since = None
 
     def _report(self, epoch: int, point: LossPoint) -> None:
-        logging.info(
-            "Speed %.2f samples/sec   Loss %.4f   Epoch: %d   Global Step: %d%s",
-            point.samples_per_second,
-            point.loss,
-            epoch,
-            point.num_update,
-            "".join(f"   {part}" for part in self._further(point)),
+        """Writes log line, progress bar and events of a point; None stands for what is not known."""
+        update, speed, rate = point.num_update, point.samples_per_second, point.learning_rate
+        scale = None if self._engine is None else self._engine.loss_scale
+        # At the speed of this point, without verification and saving.
+        left = (self.max_update - update) * self.global_batch / speed if self.max_update else None
+        parts = (
+            f"Speed {speed:.2f} samples/sec",
+            f"Loss {point.loss:.4f}",
+            f"Epoch: {epoch}",
+            f"Global Step: {update}",
+            None if scale is None else f"Fp16 Grad Scale: {scale.scale:2.0f}",
+            None if left is None else f"Required: {left / 3600:1.0f} hours",
+            None if point.waiting is None else f"Waiting for data: {100 * point.waiting:.1f} %",
+            None if rate is None else f"Learning rate: {rate:.4g}",
+            None if left is None else f"Time left: {timedelta(seconds=round(left))}",  # the hours are of the tutorial
         )
+        logging.info("   ".join(part for part in parts if part))
         if self.bar is not None:
-            self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{point.samples_per_second:.0f}/s")
-        if self.writer is not None:
-            for name, value in self._scalars(point).items():
-                if value is not None:
-                    self.writer.add_scalar(name, value, point.num_update)
-
-    def _scalars(self, point: LossPoint) -> dict[str, float | None]:
-        """Returns the events of a point, by name; None for what is not known."""
-        return {
+            self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{speed:.0f}/s")
+        events = {
             "loss": point.loss,
-            "samples_per_second": point.samples_per_second,
+            "samples_per_second": speed,
             "waiting_for_data": point.waiting,
-            "learning_rate": point.learning_rate,
-            "seconds_left": self._seconds_left(point),
+            "learning_rate": rate,
+            "seconds_left": left,
         }
-
-    def _seconds_left(self, point: LossPoint) -> float | None:
-        """Returns the training time that is left at the speed of this point, without verification and saving."""
-        left = (self.max_update - point.num_update) * self.global_batch / point.samples_per_second
-        return left if self.max_update else None
-
-    def _further(self, point: LossPoint) -> Iterator[str]:
-        """Yields the parts of a line that depend on what is known."""
-        if self._engine is not None and self._engine.loss_scale is not None:
-            yield f"Fp16 Grad Scale: {self._engine.loss_scale.scale:2.0f}"
-        seconds = self._seconds_left(point)
-        if seconds is not None:
-            yield f"Required: {seconds / 3600:1.0f} hours"
-        if point.waiting is not None:
-            yield f"Waiting for data: {100 * point.waiting:.1f} %"
-        if point.learning_rate is not None:
-            yield f"Learning rate: {point.learning_rate:.4g}"
-        if seconds is not None:  # more exactly than the part that the tutorial's log has
-            yield f"Time left: {timedelta(seconds=round(seconds))}"
+        for name, value in events.items():
+            if self.writer is not None and value is not None:
+                self.writer.add_scalar(name, value, update)
 
 
 class CallBackFinite:

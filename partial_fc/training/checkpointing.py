@@ -104,7 +104,7 @@ class CallBackCheckpoint:
         # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
         background = not collectives.max("checkpoint.memory", 0.0 if _copy_fits(engine) else 1.0)
         state = {**progress(engine, self._loop), **self._extra_state()}
-        begin = partial(_begin_save, engine, self.folder, state, self._thread if background else None)
+        begin = partial(_Save, engine, self.folder, state, self._thread if background else None)
         self._save = collectives.run_on_all_ranks("checkpoint.copy", begin)
         if not background:
             self._publish()
@@ -134,44 +134,37 @@ class CallBackCheckpoint:
         self.folder.prune()
 
 
-def _begin_save(engine: Engine, folder: CheckpointFolder, state: dict, thread: ThreadPoolExecutor | None) -> _Save:
-    """Begins a checkpoint of this rank: the thread writes a copy; None writes the files now, without a copy."""
-    path = folder.begin(engine.num_update)
-    save = _Save(engine, state, path, _files(engine, copied=thread is not None), blocks_training=thread is None)
-    if thread is not None:
-        save.written = thread.submit(save.write)
-    else:
-        with engine.memory_bank.sequential_access():
-            save.written.set_result(save.write())
-    return save
-
-
 class _Save:
-    """One checkpoint of this rank.
+    """One checkpoint of this rank, which has begun.
 
     Args:
         engine: see CallBackCheckpoint.
+        folder: of the checkpoints.
         state: of the training, as JSON.
-        path: of the folder of the files.
-        files: see _files.
-        blocks_training: whether training waits for the files.
+        thread: writes a copy; None writes the files now, without a copy.
 
     Attributes:
         written: Future of {file: Entry}.
         shard: (first class, last class + 1) of this rank.
         rank_state: state of this rank that is not an array.
-        blocks_training: as above; set later if training has to wait after all.
+        blocks_training: whether training waits for the files; set later if it has to wait after all.
     """
 
-    def __init__(self, engine: Engine, state: dict, path: str, files: list[tuple[str, Chunks]], blocks_training: bool):
+    def __init__(self, engine: Engine, folder: CheckpointFolder, state: dict, thread: ThreadPoolExecutor | None):
         bank = engine.memory_bank
         self.num_update, self.embedding_size = engine.num_update, bank.embedding_size
         self.shard = (bank.class_start, bank.class_start + bank.num_local)
         self.rank_state = {"sampler": bank.sampler.state()}
-        self.written: Future = Future()
-        self.blocks_training = blocks_training
-        self._state, self._path, self._files = state, path, files
+        self.blocks_training = thread is None
+        self._state, self._path = state, folder.begin(engine.num_update)
+        self._files = _files(engine, copied=thread is not None)
         self._report_progress = engine.collectives.report_progress
+        if thread is not None:
+            self.written = thread.submit(self._write)
+        else:
+            self.written = Future()
+            with bank.sequential_access():
+                self.written.set_result(self._write())
 
     def manifest(self, shards: list, origin: dict) -> Manifest:
         """Makes the manifest from (shard, entries, rank_state) of all ranks."""
@@ -190,7 +183,7 @@ class _Save:
             origin=origin,
         )
 
-    def write(self) -> dict[str, Entry]:
+    def _write(self) -> dict[str, Entry]:
         """Writes the files of this rank."""
         entries = {}
         while self._files:  # frees each copy when it is written

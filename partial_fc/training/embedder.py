@@ -16,7 +16,7 @@ from partial_fc.evaluation.validation_set import PairsOfRank
 from partial_fc.inference.distances import squared_distances
 
 from .engine import Engine
-from .verification_history import PairFigures
+from .results import PairFigures
 
 PARTS = 20  # of a set; between two of them the ranks ask whether one has to stop
 
@@ -61,8 +61,9 @@ class Embedder:
             self.prepare(name, path)
         self.engine.average_statistics()
         pairs = self.pairs[name]
-        local_figures = self._embed_share(name, pairs), self._compare(name, pairs)
-        shares, agreements = zip(*self.collectives.gather_object(f"pairs.{name}", local_figures))
+        share = self._embed_share(name, pairs)
+        compared = self.collectives.run_on_all_ranks(f"compare.{name}", lambda: self._compare_modes(pairs))
+        shares, agreements = zip(*self.collectives.gather_object(f"pairs.{name}", (share, compared)))
         distance, lengths = np.concatenate(shares).T
         return PairFigures(distance, pairs.issame, float(lengths.mean()), float(np.concatenate(agreements).mean()))
 
@@ -106,9 +107,6 @@ class Embedder:
                 pixels = decoded.pop().result()
                 decoded.append(thread.submit(self._decode, pairs, start + self._step()))
                 yield pixels
-
-    def _compare(self, name: str, pairs: PairsOfRank) -> np.ndarray:
-        return self.collectives.run_on_all_ranks(f"compare.{name}", lambda: self._compare_modes(pairs))
 
     def _compare_modes(self, pairs: PairsOfRank) -> np.ndarray:
         """Returns (N,) float64, the cosine between both modes' embeddings of each image in this rank's first batch."""

@@ -33,8 +33,7 @@ class CenterBank(Protocol):
 
     Attributes:
         class_start: first class of this rank.
-        num_local: L.
-        embedding_size: E.
+        num_local, embedding_size: L and E.
         sampler: draws the classes of a step.
         in_files: whether the bank is in files instead of memory.
     """
@@ -315,9 +314,7 @@ class Framework(Protocol):
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
-            settings: of default.py.
-            rate_factor: of the learning rates.
-            data: of this rank.
+            settings, rate_factor, data: of the training, see Training.
             folder: where the centers are saved.
             model_format: of what the training starts from.
 
@@ -336,8 +333,7 @@ class Framework(Protocol):
         """Builds the callbacks that save backbone and class centers, and checks that the backbone can be exported.
 
         Args:
-            settings: of default.py.
-            engine: of build_engine.
+            settings, engine: of the training, see Training.
             folder: of the files.
             faces: (n, H, W, 3) uint8 RGB, on which the ONNX file is compared with the backbone.
             metadata: num_update -> metadata of the ONNX file, by name.

@@ -57,24 +57,16 @@ def run(args: argparse.Namespace) -> int:
 def _export(model: str, image_size: int, faces) -> tuple[bytes, str]:
     """Returns the content of the file, and with what it was compared."""
     same = "the same embeddings (cosine distance below 1e-4)"
-    if _is_torch(model):
+    names = os.listdir(model) if os.path.isdir(model) else [model]
+    if any(name.endswith(TORCH_ENDINGS) for name in names):
         return importlib.import_module(TORCH).export(model, image_size, faces), f"{same} as in PyTorch"
     try:
         exporter = importlib.import_module(MXNET)
     except (ImportError, OSError) as error:  # not installed, without Horovod, or without a library of CUDA
-        return _convert(model, image_size), f"not compared with MXNet: {error}"
+        from partial_fc.export.onnx import read_checkpoint, to_onnx
+        from partial_fc.inference.parity import check_form
+
+        content = to_onnx(*read_checkpoint(model), (image_size, image_size))
+        check_form(content)
+        return content, f"not compared with MXNet: {error}"
     return exporter.export(model, image_size, faces), f"{same} as in MXNet"
-
-
-def _is_torch(model: str) -> bool:
-    names = os.listdir(model) if os.path.isdir(model) else [model]
-    return any(name.endswith(TORCH_ENDINGS) for name in names)
-
-
-def _convert(model: str, image_size: int) -> bytes:
-    from partial_fc.export.onnx import read_checkpoint, to_onnx
-    from partial_fc.inference.parity import check_form
-
-    content = to_onnx(*read_checkpoint(model), (image_size, image_size))
-    check_form(content)
-    return content

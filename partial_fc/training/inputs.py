@@ -1,8 +1,9 @@
-"""Paths of the data that a training reads."""
+"""The data that a training reads: their paths, and the demo's faces, drawn before the first training on them."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 def record_path(settings) -> str:
@@ -16,3 +17,28 @@ def validation_sets(settings) -> dict[str, str]:
         return {}
     folder = os.path.dirname(record_path(settings))
     return {name: os.path.join(folder, f"{name}.bin") for name in settings.val_targets}
+
+
+def draw_demo(settings: Any, own_root: str) -> None:
+    """Draws the faces of the demo if they are trained on and missing.
+
+    Args:
+        settings: of default.py.
+        own_root: the data_root of the demo's preset, which is made where it is missing.
+
+    Raises:
+        OSError: They cannot be written.
+        ValueError: The user has set a data_root that does not exist, and may have meant another data set.
+    """
+    if settings.dataset == "demo" and not settings.debug and not settings.rec:
+        if settings.data_root != own_root and not os.path.isdir(settings.data_root):
+            raise ValueError(
+                f"data_root is {settings.data_root}, which does not exist, and the faces of the demo would be drawn "
+                "there: create it, set another data_root, or set dataset to the set that you mean"
+            )
+        from partial_fc.data.synthetic import DemoSize, demo_set, write_demo
+
+        folder = os.path.join(settings.data_root, settings.data_name)
+        if not demo_set(folder).is_current():
+            print(f"Drawing {DemoSize().images} faces into {folder}, once; this takes about a minute.", flush=True)
+            write_demo(folder)

@@ -11,8 +11,7 @@ from typing import Any
 from partial_fc.checkpoint import Manifest
 from partial_fc.utils.text import plural
 
-from .results import TrainingResult
-from .verification_history import best_accuracy
+from .results import TrainingResult, best_point
 
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
 # Settings that select how a training starts: a resumed training has other ones.
@@ -50,8 +49,7 @@ def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any]) -> None:
     """Logs the checkpoint that a training resumes from, and which of its settings and versions have changed.
 
     Args:
-        path: of the checkpoint.
-        manifest: its manifest; ``origin`` has the facts of the training that wrote it.
+        path, manifest: of the checkpoint; ``origin`` has the facts of the training that wrote it.
         facts: settings, versions and digests of this training, by name.
     """
     logging.info("resumes from update %d, saved by %s in %s", manifest.num_update, plural(manifest.ranks, "rank"), path)
@@ -72,16 +70,16 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
 
     Args:
         result: of the training.
-        framework_files: description -> names of what is written in the framework's own formats.
-        command: that trains with this framework.
+        framework_files, command: see Framework.
     """
     if result.skipped:
         logging.warning("bad images skipped on all ranks: %d", result.skipped)
-    for name, points in result.history.items():
-        logging.info("[%s] final accuracy %.5f, best %.5f", name, points[-1].accuracy, best_accuracy(points))
-        for problem in result.problems[name]:
+    for name, found in result.sets.items():
+        last, best = found.points[-1], best_point(found.points)
+        logging.info("[%s] final accuracy %.5f, best %.5f", name, last.accuracy, best.accuracy)
+        for problem in found.problems:
             logging.warning("[%s] %s", name, problem)
-    if any(result.problems.values()):
+    if result.problems:
         logging.warning("%s", result.suggestion)
     if result.baselines:
         line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"

@@ -6,6 +6,7 @@ train_memory.py and train.py derive their programs from TrainingProgram.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 
 from .command_line import OPTIONS, Parser, likely_root
-from .demo import draw_demo
+from .inputs import draw_demo
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
     from .engine import Framework
@@ -50,8 +51,8 @@ class TrainingProgram:
     options: Sequence[str] = OPTIONS
 
     def import_default(self) -> ModuleType:
-        """Returns the module default.py, which imports the user's config.py."""
-        raise NotImplementedError
+        """Returns the module default.py beside the program, which imports the user's config.py."""
+        return importlib.import_module("default")
 
     def prepare_host(self, settings) -> None:
         """Sets environment variables before the framework is imported."""

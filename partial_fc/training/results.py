@@ -1,36 +1,80 @@
-"""The results of a training so far: ``report.html`` and ``curves.png`` for people, JSON files for programs."""
+"""The results of a training so far, on rank 0; the report, the log and the JSON files are made from them.
+
+Shapes: P pairs of a validation set.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from partial_fc.data.pairs_bin import read_pairs
+import numpy as np
+
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.text import plural
 
-from .loss_point import LossPoint
-from .report import (
-    CURVES,
-    HardPair,
-    Results,
-    SetResult,
-    draw_curves,
-    hardest_pairs,
-    roc_curve,
-    write_curves,
-    write_page,
-    write_summary,
-)
-from .verification_history import PairFigures, best_accuracy
+# Curves of curves.json and of the report -> field of LossPoint.
+SERIES = {
+    "losses": "loss",
+    "learning_rates": "learning_rate",
+    "speeds": "samples_per_second",
+    "waiting": "waiting",
+}
 
-HARDEST = 8  # pairs of each kind that the report shows per set
+
+class LossPoint(NamedTuple):
+    """One log line: mean loss and speed of the updates since the previous line.
+
+    Attributes:
+        num_update: number of the last of these updates.
+        loss: mean over them.
+        samples_per_second: images of all ranks per second.
+        waiting: share of the time that the rank that waited longest spent waiting for data; None if not measured.
+        learning_rate: of the backbone in the last of these updates; None if not known.
+    """
+
+    num_update: int
+    loss: float
+    samples_per_second: float
+    waiting: float | None
+    learning_rate: float | None = None
+
+
+class PairFigures(NamedTuple):
+    """Figures computed from the embeddings of a validation set, the same on every rank.
+
+    Attributes:
+        distance: (P,) float64, squared distance of each pair's normalized, flip-summed embeddings.
+        issame: (P,) bool.
+        xnorm: mean norm of the embeddings of images and mirrored images.
+        agreement: mean cosine between the embeddings of the same images in evaluation and in training mode.
+    """
+
+    distance: np.ndarray
+    issame: np.ndarray
+    xnorm: float
+    agreement: float
+
+
+class SetResult(NamedTuple):
+    """Results on a validation set.
+
+    Attributes:
+        path: of its ``.bin``.
+        points: of all verifications, one or more.
+        figures: of the last one.
+        problems: that the last one shows, one sentence each.
+    """
+
+    path: str
+    points: Sequence[VerificationPoint]
+    figures: PairFigures
+    problems: Sequence[str]
 
 
 class TrainingResult(NamedTuple):
-    """A training, finished or not, on rank 0.
+    """A training, finished or not.
 
     Attributes:
         folder: output folder.
@@ -40,10 +84,7 @@ class TrainingResult(NamedTuple):
         training_seconds: time without verification and saving.
         losses: one LossPoint per log line.
         waiting: share of training_seconds spent waiting for data; None if not measured.
-        validation_sets: name -> path of the ``.bin``.
-        history: name -> points of all verifications.
-        figures: name -> PairFigures of the last verification.
-        problems: name -> problems that the last verification shows, one sentence each.
+        sets: results on the validation sets, by name.
         suggestion: settings to change if there are problems.
         baselines: accuracies without training, by name.
         skipped: number of bad images that all ranks skipped.
@@ -59,100 +100,60 @@ class TrainingResult(NamedTuple):
     training_seconds: float
     losses: Sequence[LossPoint]
     waiting: float | None
-    validation_sets: Mapping[str, str]
-    history: Mapping[str, Sequence[VerificationPoint]]
-    figures: Mapping[str, PairFigures]
-    problems: Mapping[str, Sequence[str]]
+    sets: Mapping[str, SetResult]
     suggestion: str
     baselines: Mapping[str, float]
     skipped: int
     missing: Sequence[str]
     versions: Mapping[str, str]
 
+    @property
+    def title(self) -> str:
+        """Title of the page."""
+        return f"{os.path.basename(self.folder)}, {plural(self.ranks, 'rank')}"
 
-def write_results(result: TrainingResult) -> None:
-    """Writes ``summary.json``, ``curves.png``, ``report.html`` and ``curves.json`` to the output folder.
+    @property
+    def problems(self) -> dict[str, Sequence[str]]:
+        """Problems by set, without sets that have none."""
+        return {name: result.problems for name, result in self.sets.items() if result.problems}
 
-    Raises:
-        OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
-    """
-    write_summary(os.path.join(result.folder, "summary.json"), summarize(result))
-    draw_curves(os.path.join(result.folder, "curves.png"), _results(result))
-    write_report(result)
+    @property
+    def series(self) -> dict[str, list[tuple[int, float | None]]]:
+        """(update, value) of each log line, by the names of SERIES."""
+        return {
+            name: [(point.num_update, getattr(point, field)) for point in self.losses] for name, field in SERIES.items()
+        }
 
-
-def write_report(result: TrainingResult) -> None:
-    """Writes ``report.html`` and ``curves.json``, also of a training that has not finished.
-
-    Raises:
-        OSError, ValueError: As `write_results`.
-    """
-    results = _results(result)
-    write_page(os.path.join(result.folder, "report.html"), results)
-    write_curves(os.path.join(result.folder, CURVES), results)
-
-
-def try_report(result: TrainingResult) -> None:
-    """Writes the report, or a warning: the training goes on, and a file that is missing may be back at the next one."""
-    try:
-        write_report(result)
-    except (OSError, ValueError) as error:
-        logging.warning("the report of update %d was not written: %s", result.updates, error)
-
-
-def summarize(result: TrainingResult) -> dict[str, Any]:
-    """Returns the content of ``summary.json``."""
-    settings = result.settings
-    timed = result.losses[-1].num_update if result.losses else 0  # of training_seconds
-    images = timed * settings["batch_size"] * result.ranks
-    return {
-        "dataset": settings["dataset"],
-        "network": settings["network"],
-        "loss": settings["loss"],
-        "ranks": result.ranks,
-        "sample_ratio": settings["sample_ratio"],
-        "updates": result.updates,
-        "seconds": round(result.seconds, 3),
-        "samples_per_second": round(images / result.training_seconds, 2) if result.training_seconds else None,
-        "waiting_for_data": result.waiting,
-        "skipped_images": result.skipped,
-        "final_loss": result.losses[-1].loss if result.losses else None,
-        "verification": {name: points[-1].accuracy for name, points in result.history.items()},
-        "verification_details": {
-            name: {**points[-1]._asdict(), "best": best_accuracy(points)} for name, points in result.history.items()
-        },
-        "baselines": result.baselines,
-        "problems": {name: problems for name, problems in result.problems.items() if problems},
-        "suggestion": result.suggestion if any(result.problems.values()) else None,
-        "versions": result.versions,
-    }
+    def summary(self) -> dict[str, Any]:
+        """Returns the content of ``summary.json``."""
+        settings = self.settings
+        timed = self.losses[-1].num_update if self.losses else 0  # of training_seconds
+        images = timed * settings["batch_size"] * self.ranks
+        last = {name: result.points[-1] for name, result in self.sets.items()}
+        return {
+            "dataset": settings["dataset"],
+            "network": settings["network"],
+            "loss": settings["loss"],
+            "ranks": self.ranks,
+            "sample_ratio": settings["sample_ratio"],
+            "updates": self.updates,
+            "seconds": round(self.seconds, 3),
+            "samples_per_second": round(images / self.training_seconds, 2) if self.training_seconds else None,
+            "waiting_for_data": self.waiting,
+            "skipped_images": self.skipped,
+            "final_loss": self.losses[-1].loss if self.losses else None,
+            "verification": {name: point.accuracy for name, point in last.items()},
+            "verification_details": {
+                name: {**point._asdict(), "best": best_point(self.sets[name].points).accuracy}
+                for name, point in last.items()
+            },
+            "baselines": self.baselines,
+            "problems": self.problems,
+            "suggestion": self.suggestion if self.problems else None,
+            "versions": self.versions,
+        }
 
 
-def _title(result: TrainingResult) -> str:
-    return f"{os.path.basename(result.folder)}, {plural(result.ranks, 'rank')}"
-
-
-def _results(result: TrainingResult) -> Results:
-    return Results(
-        title=_title(result),
-        summary=summarize(result),
-        settings=dict(result.settings),
-        losses=[(point.num_update, point.loss) for point in result.losses],
-        speeds=[(point.num_update, point.samples_per_second) for point in result.losses],
-        waiting=[(point.num_update, point.waiting) for point in result.losses],
-        learning_rates=[(point.num_update, point.learning_rate) for point in result.losses],
-        sets=[_set_result(result, name) for name in result.validation_sets],
-        missing=result.missing,
-    )
-
-
-def _set_result(result: TrainingResult, name: str) -> SetResult:
-    figures, points = result.figures[name], result.history[name]
-    images, _ = read_pairs(result.validation_sets[name])
-    hard = [
-        HardPair(pair, bool(figures.issame[pair]), float(figures.distance[pair]), *images[2 * pair : 2 * pair + 2])
-        for kind in hardest_pairs(figures.distance, figures.issame, points[-1].threshold, HARDEST)
-        for pair in map(int, kind)
-    ]
-    roc = roc_curve(figures.distance, figures.issame)
-    return SetResult(name=name, points=points, roc=roc, hardest=hard, pairs=len(figures.issame))
+def best_point(points: Sequence[VerificationPoint]) -> VerificationPoint:
+    """Returns the first of the highest accuracy; the untrained network counts only if there is no other."""
+    return max([point for point in points if point.num_update] or points, key=lambda point: point.accuracy)

@@ -23,6 +23,7 @@ from .run_folder import CHECKPOINTS, begin_run, begun_by, check_writable, prepar
 from .saved_training import SavedTraining
 
 AUTO, SAME = "auto", "same"  # values of the settings resume and class_map
+RUN = "PARTIAL_FC_RUN"  # variable with the name that run.sh gives to a run and its restarts
 
 
 class ResumePlan(NamedTuple):
@@ -68,11 +69,6 @@ class ResumePlan(NamedTuple):
 NEW_WEIGHTS = ResumePlan(None, False, False, [])
 
 
-def _run_name() -> str:
-    """Returns the name that run.sh gives to a run and its restarts; empty for another launcher."""
-    return os.environ.get("PARTIAL_FC_RUN", "")
-
-
 def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePlan:
     """Finds the checkpoint to resume from, and returns how the training starts.
 
@@ -83,27 +79,27 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
     Args:
         settings: of default.py; ``resume``, ``pretrained``, ``class_map``.
         folder: output folder, on rank 0's host.
-        collectives: between the ranks.
+        collectives: see Collectives.
 
     Raises:
         JobError: On every rank, if the checkpoint does not exist or is damaged.
     """
     checkpoints = checkpoint_folder(settings, folder)
     messages: list[str] = []
-    run = _run_name()
+    run = os.environ.get(RUN, "")
     restarted = collectives.broadcast("restarted", bool(run) and begun_by(folder, run))
     checkpoint = None
     if restarted or settings.resume == AUTO:
         checkpoint = SavedTraining.newest(checkpoints, collectives, messages.append)
     if checkpoint is None and settings.resume not in ("", AUTO):
         checkpoint = SavedTraining.open(settings.resume, collectives)
-    in_folder = checkpoint is not None and same_path(
-        os.path.dirname(os.path.abspath(checkpoint.path)), checkpoints.path
-    )
+    real, parent = os.path.realpath, os.path.dirname
+    in_folder = checkpoint is not None and real(parent(os.path.abspath(checkpoint.path))) == real(checkpoints.path)
     # The classes of a restart's own checkpoints are mapped already.
-    if checkpoint is not None and settings.class_map and same_path(checkpoint.path, settings.resume):
+    if checkpoint is not None and settings.class_map and real(checkpoint.path) == real(settings.resume):
         num_saved = checkpoint.manifest.num_classes
-        checkpoint.class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
+        class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
+        checkpoint = checkpoint.with_classes(class_map)
     if checkpoint is None and (restarted or settings.resume):
         messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
     return ResumePlan(
@@ -146,8 +142,7 @@ def take_ownership(folder: str, checkpoints: CheckpointFolder, resumed_update: i
     Checkpoints newer than the one resumed from are kept under another name, because this training replaces them.
 
     Args:
-        folder: output folder.
-        checkpoints: of the output folder.
+        folder, checkpoints: the output folder and its checkpoints.
         resumed_update: update of the checkpoint in this folder that the training resumes from; None for none.
 
     Raises:
@@ -156,7 +151,7 @@ def take_ownership(folder: str, checkpoints: CheckpointFolder, resumed_update: i
     if resumed_update is not None:
         for path in checkpoints.leave(resumed_update):
             logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
-    begin_run(folder, _run_name())
+    begin_run(folder, os.environ.get(RUN, ""))
 
 
 def load_class_map(settings, num_saved: int) -> np.ndarray:
@@ -182,11 +177,6 @@ def load_class_map(settings, num_saved: int) -> np.ndarray:
     return np.arange(settings.num_classes)
 
 
-def same_path(first: str, second: str) -> bool:
-    """Returns whether two paths lead to the same file or folder."""
-    return os.path.realpath(first) == os.path.realpath(second)
-
-
 def read_pretrained(
     path: str,
     with_classes: bool,
@@ -201,8 +191,7 @@ def read_pretrained(
         path: of a checkpoint's folder, a ``.params`` file, or the folder of one, which also has the
             ``<rank>_centers.param`` of all ranks; or what ``read_files`` reads.
         with_classes: whether to read the class centers.
-        collectives: between the ranks.
-        read_files: see Framework.read_pretrained.
+        collectives, read_files: see Collectives and Framework.read_pretrained.
 
     Raises:
         JobError: On every rank, if a file is missing or damaged; the message names it.

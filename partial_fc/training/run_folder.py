@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from os.path import exists
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tqdm import tqdm
 
@@ -34,8 +34,7 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
     """Creates the output folder; renames one that holds an earlier training, with the time when that ended.
 
     Args:
-        folder: output folder.
-        keep: whether to continue in the folder as it is.
+        folder, keep: the output folder, and whether to continue in it as it is.
         inputs: paths that this training is going to read.
 
     Raises:
@@ -115,7 +114,7 @@ def _refuse_inputs_inside(folder: str, inputs: Iterable[str]) -> None:
 
 
 def _refuse_running(folder: str) -> None:
-    # A RunFolder locks it until the training ends.
+    # open_run_folder locks it until the training ends.
     path = os.path.join(folder, _LOCK)
     if exists(path):
         with open(path, "rb") as file:
@@ -158,65 +157,48 @@ class ScalarWriter(Protocol):
         """Flushes and closes the files."""
 
 
-class RunFolder:
-    """Log file, log lines and TensorBoard events of one rank; ranks other than 0 only log warnings.
+class RunFolder(NamedTuple):
+    """An open output folder: its path, and on rank 0 the writer of TensorBoard events, else None."""
 
-    A context manager: entering opens the files, leaving closes them.
-
-    Args:
-        path: of the folder, which exists and is writable.
-        rank: of this process.
-        open_writer: opens the TensorBoard events in a folder; called on rank 0.
-
-    Attributes:
-        writer: of TensorBoard events on rank 0, else None.
-    """
-
-    def __init__(self, path: str, rank: int, open_writer: Callable[[str], ScalarWriter]):
-        self.path, self.rank = path, rank
-        self.writer: ScalarWriter | None = None
-        self._open_writer = open_writer
-        self._handlers: list[logging.Handler] = []
-        self._open_files = contextlib.ExitStack()
-
-    def __enter__(self) -> RunFolder:
-        main = self.rank == 0
-        self._handlers = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
-        if main:
-            self._lock_folder()
-            self._handlers.append(logging.FileHandler(os.path.join(self.path, _LOG), encoding="utf-8"))
-            self.writer = self._open_writer(os.path.join(self.path, "tensorboard"))
-        logger = logging.getLogger()
-        logger.setLevel(logging.INFO if main else logging.WARNING)
-        for handler in self._handlers:
-            handler.setFormatter(logging.Formatter(LOG_FORMAT if main else f"rank {self.rank}: %(message)s"))
-            logger.addHandler(handler)
-        return self
-
-    def _lock_folder(self) -> None:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(os.path.join(self.path, _LOCK), "a"))
-            _lock(file, fcntl.LOCK_EX)  # fails if a training was started at the same time
-            self._open_files = stack.pop_all()
-
-    def __exit__(self, *error) -> None:
-        if self.writer is not None:
-            self.writer.close()
-        for handler in self._handlers:
-            logging.getLogger().removeHandler(handler)
-            handler.close()
-        self._open_files.close()
+    path: str
+    writer: ScalarWriter | None
 
 
 @contextlib.contextmanager
-def progress_bar(rank: int, max_update: int, num_update: int) -> Iterator[tqdm | None]:
-    """A context with a progress bar from ``num_update`` to ``max_update`` if rank 0 has a terminal, else with None."""
-    if rank or not _is_terminal():
-        yield None
-        return
+def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWriter]) -> Iterator[RunFolder]:
+    """A context with log file, log lines and TensorBoard events of one rank; others than 0 only log warnings.
+
+    Args:
+        path: of the folder, which exists and is writable.
+        rank, open_writer: of this process; the events are opened on rank 0.
+
+    Raises:
+        OSError: Another training writes to the folder.
+    """
+    main, writer, logger = rank == 0, None, logging.getLogger()
+    handlers: list[logging.Handler] = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
+    with contextlib.ExitStack() as stack:
+        if main:
+            lock = stack.enter_context(open(os.path.join(path, _LOCK), "a"))
+            _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
+            handlers.append(logging.FileHandler(os.path.join(path, _LOG), encoding="utf-8"))
+        logger.setLevel(logging.INFO if main else logging.WARNING)
+        for handler in handlers:
+            handler.setFormatter(logging.Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))
+            logger.addHandler(handler)
+            stack.callback(handler.close)
+            stack.callback(logger.removeHandler, handler)
+        if main:
+            writer = stack.enter_context(contextlib.closing(open_writer(os.path.join(path, "tensorboard"))))
+        yield RunFolder(path, writer)
+
+
+def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:
+    """Returns a progress bar from ``num_update`` to ``max_update``, which is shown if rank 0 has a terminal."""
+    # Under mpirun a rank writes to a pipe; run.sh has checked the terminal.
+    shown = not rank and (os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty())
     columns = int(os.environ.get("COLUMNS", 0)) or 100
-    with tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr) as bar:
-        yield bar
+    return tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr, disable=not shown)
 
 
 class _StdoutHandler(logging.Handler):
@@ -225,8 +207,3 @@ class _StdoutHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stdout)
         sys.stdout.flush()
-
-
-def _is_terminal() -> bool:
-    # Under mpirun a rank writes to a pipe; run.sh has checked the terminal.
-    return os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty()

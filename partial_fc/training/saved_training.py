@@ -24,13 +24,16 @@ class SavedTraining:
         path: its folder.
         manifest: see Manifest.
         model_format: see ModelFormat.
-        class_map: (C,) int64 or None, see CenterBank.load_classes; set it before ``restore`` to resume with
-            other classes.
+        class_map: (C,) int64 to resume with other classes, see CenterBank.load_classes; or None.
     """
 
-    def __init__(self, path: str, manifest: Manifest):
+    def __init__(self, path: str, manifest: Manifest, class_map: np.ndarray | None = None):
         self.path, self.manifest, self.model_format = path, manifest, ModelFormat.of(path, manifest)
-        self.class_map: np.ndarray | None = None
+        self.class_map = class_map
+
+    def with_classes(self, class_map: np.ndarray) -> SavedTraining:
+        """Returns this checkpoint for a training with other classes."""
+        return SavedTraining(self.path, self.manifest, class_map)
 
     @property
     def position(self) -> Position:
@@ -110,7 +113,10 @@ class SavedTraining:
             self._check_sizes(engine)
             arrays = read_backbone(self.path, manifest, rank, size)
             engine.restore(arrays, manifest.num_update)
-            _set_progress(engine, loop, manifest)
+            # What checkpointing.progress returned.
+            engine.num_update, loop.num_epoch = manifest.num_update, manifest.state.get("num_epoch", 0)
+            if engine.loss_scale is not None and manifest.state.get("loss_scale"):
+                engine.loss_scale.restore(manifest.state["loss_scale"])
             bank.load_classes(SavedClasses.of_checkpoint(self.path, manifest), self.class_map)
             if manifest.ranks == size:
                 bank.sampler.restore(manifest.rank_states[rank].get("sampler"))
@@ -146,11 +152,3 @@ class SavedTraining:
         # Also the position: a training may be asked to stop before it reads a batch.
         restored = train_data.state()
         loop.data_state, loop.num_epoch = restored, restored["epoch"]
-
-
-def _set_progress(engine: Engine, loop: LoopState, manifest: Manifest) -> None:
-    """Sets counters and loss scale to those that checkpointing.progress returned."""
-    engine.num_update, loop.num_epoch = manifest.num_update, manifest.state.get("num_epoch", 0)
-    loss_scale = manifest.state.get("loss_scale")
-    if engine.loss_scale is not None and loss_scale:
-        engine.loss_scale.restore(loss_scale)

@@ -56,7 +56,23 @@ class Epochs:
         return (self.num_images - self.position[1]) // self.global_batch
 
 
+REFERENCE_BATCH = 512  # global batch size for which learning rates are given: 8 ranks of 64 images
 RateFactor = Callable[[int], float]  # number of an update, from 1 -> factor of the initial learning rates
+
+
+def scaled_rate(lr: float, global_batch: int) -> float:
+    """Scales a learning rate for 512 images to a global batch of ``global_batch`` images.
+
+    Linear scaling changes the weights by about the same amount per epoch at any batch size (Goyal et al. 2017,
+    arXiv 1706.02677, section 2.1).
+    """
+    return lr / REFERENCE_BATCH * global_batch
+
+
+def learning_rates(settings, ranks: int) -> tuple[float, float]:
+    """Returns the initial learning rates of backbone and class centers; both scale with the global batch unless set."""
+    scaled = scaled_rate(settings.lr, settings.batch_size * ranks)
+    return settings.backbone_lr or scaled, settings.memory_bank_lr or scaled
 
 
 def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:

@@ -28,14 +28,14 @@ from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
 from .engine import Framework, Saver
 from .job_facts import job_facts, versions
-from .learning_rate import learning_rates
 from .log_lines import log_resume, log_start, log_summary, warn_missing
-from .loop import LoopState, updates
-from .results import TrainingResult, try_report, write_results
+from .loop import LoopState, seed_step, updates
+from .report import try_report, write_results
+from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
-from .run_folder import RunFolder, output_folder, progress_bar
+from .run_folder import RunFolder, open_run_folder, output_folder, progress_bar
 from .saving import onnx_metadata
-from .step_seed import seed_step
+from .schedule import learning_rates
 from .verifying import CallBackVerification
 
 FACES = 4  # faces on which the ONNX file is compared with the framework
@@ -59,7 +59,7 @@ def train(settings, framework: Framework) -> None:
         collectives.assert_same_on_all_ranks(facts)
         plan = resume.find_checkpoint(settings, folder, collectives)
         resume.prepare_output(settings, folder, plan, collectives)
-        with RunFolder(folder, collectives.rank, framework.open_writer) as run_folder:
+        with open_run_folder(folder, collectives.rank, framework.open_writer) as run_folder:
             training = build_training(settings, framework, data, folder, plan)
             with progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar:
                 Trainer(training, framework, run_folder, bar, plan, facts).train()
@@ -69,12 +69,8 @@ class Trainer:
     """A training and its callbacks; every rank has one.
 
     Args:
-        training: see Training.
-        framework: see Framework.
-        run_folder: the open output folder.
-        bar: tqdm bar, or None.
-        plan: how the training starts.
-        facts: see job_facts.
+        training, framework, run_folder, plan: see their classes.
+        bar, facts: see progress_bar and job_facts.
 
     Attributes:
         loop: how far the training is in its data.
@@ -86,7 +82,7 @@ class Trainer:
         training: Training,
         framework: Framework,
         run_folder: RunFolder,
-        bar: tqdm | None,
+        bar: tqdm,
         plan: ResumePlan,
         facts: dict[str, Any],
     ):
@@ -235,6 +231,10 @@ class Trainer:
     def _result(self) -> TrainingResult:
         """Returns the results so far. Collectives: all-gather ``skipped_images``."""
         verification = self.verification
+        sets = {
+            name: SetResult(path, verification.history[name], verification.figures[name], self._last_problems(name))
+            for name, path in verification.sets.items()
+        }
         return TrainingResult(
             folder=self.run_folder.path,
             settings=self.settings,
@@ -244,16 +244,16 @@ class Trainer:
             training_seconds=self.log.seconds,
             losses=self.log.points,
             waiting=self.log.waiting,
-            validation_sets=verification.sets,
-            history=verification.history,
-            figures=verification.figures,
-            problems={name: self._find_problems(name, points[-1]) for name, points in verification.history.items()},
+            sets=sets,
             suggestion=verification.suggestion,
             baselines=self.baselines,
             skipped=sum(self.collectives.gather_object("skipped_images", self.data.skipped)),
             missing=verification.missing,
             versions=versions(self.framework),
         )
+
+    def _last_problems(self, name: str) -> list[str]:
+        return self._find_problems(name, self.verification.history[name][-1])
 
     def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
         """Returns the problems that a verification of this set shows; none for an untrained network."""

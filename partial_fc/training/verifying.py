@@ -5,22 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.evaluation.pixel_baseline import raw_pixel_distances
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 
 from .embedder import Embedder
+from .results import PairFigures, best_point
 from .run_folder import ScalarWriter
-from .verification_history import (
-    PairFigures,
-    add_point,
-    best_accuracy,
-    log_point,
-    points_from_json,
-    raw_pixel_accuracy,
-    write_point,
-)
 
 
 class CallBackVerification:
@@ -124,7 +118,7 @@ class CallBackVerification:
             return {}
         name, path = next(iter(self.sets.items()))
         untrained = self.verify_all(0)[name]
-        raw_pixels = self.collectives.on_rank_zero("raw_pixels", raw_pixel_accuracy, path, image_size)
+        raw_pixels = self.collectives.on_rank_zero("raw_pixels", _raw_pixel_accuracy, path, image_size)
         if raw_pixels is None:  # another rank than 0
             return {}
         logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw_pixels, untrained)
@@ -132,7 +126,7 @@ class CallBackVerification:
 
     def best(self, name: str) -> float:
         """Returns the highest accuracy so far; that of the untrained network counts only if there is no other."""
-        return best_accuracy(self.history[name])
+        return best_point(self.history[name]).accuracy
 
     def restore(self, history: dict[str, list]) -> None:
         """Restores the history that a checkpoint holds, without sets that are no longer verified."""
@@ -159,9 +153,36 @@ class CallBackVerification:
 
     def _report(self, name: str, point: VerificationPoint) -> None:
         best = self.best(name)
-        log_point(name, point, best)
+        for line in (  # the first three are those of the original trainers
+            f"XNorm: {point.xnorm:f}",
+            f"Accuracy-Flip: {point.accuracy:1.5f}+-{point.std:1.5f}",
+            f"Accuracy-Highest: {best:1.5f}",
+            f"TAR@FAR={point.far:g}: {point.tar_at_far:.5f}   Dimensions: {point.dimensions:.1f}   "
+            f"Train/eval agreement: {point.agreement:.3f}   in {point.seconds:.1f} s",
+        ):
+            logging.info("[%s][%d]%s", name, point.num_update, line)
         problems = self.find_problems(name, point) if self.find_problems else []
         for line in [*problems, self.suggestion] if problems else ():
             logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.writer is not None:
-            write_point(self.writer, name, point, best)
+            for metric, value in {**point._asdict(), "best": best}.items():
+                if metric not in ("num_update", "far"):
+                    self.writer.add_scalar(f"verification/{name}/{metric}", value, point.num_update)
+
+
+def add_point(points: list[VerificationPoint], point: VerificationPoint) -> None:
+    """Appends a point; it replaces the last one if that is of the same update, as after resuming from there."""
+    if points and points[-1].num_update == point.num_update:
+        points.pop()
+    points.append(point)
+
+
+def points_from_json(values: Iterable[Sequence]) -> list[VerificationPoint]:
+    """Reads points from a checkpoint, without those of another version, which had other fields."""
+    return [VerificationPoint(*value) for value in values if len(value) == len(VerificationPoint._fields)]
+
+
+def _raw_pixel_accuracy(path: str, image_size: int) -> float:
+    """Returns the verification accuracy of the pixels themselves, without any network."""
+    images, issame = read_pairs(path)
+    return verify_distances(raw_pixel_distances(images, image_size, path), issame).accuracy

@@ -19,9 +19,8 @@ from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 from partial_fc.training.inputs import record_path
-from partial_fc.training.learning_rate import learning_rates
 from partial_fc.training.saving import CenterSave
-from partial_fc.training.schedule import RateFactor
+from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model

@@ -16,8 +16,9 @@ import cv2
 import numpy as np
 import pytest
 
-from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.report import HardPair, Results, SetResult, hardest_pairs, roc_curve, write_page
+from made_up_training import SETTINGS, a_set, a_training, point
+from partial_fc.training.report import write_report
+from partial_fc.training.results import LossPoint
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -107,7 +108,7 @@ def encoded(kind, color, shape=(112, 112)):
     return cv2.imencode(kind, np.full((*shape, 3), color, np.uint8))[1].tobytes()
 
 
-def a_set(name, gap, rng):
+def random_set(folder, gap, rng):
     issame = np.arange(600) % 2 == 0
     distance = rng.normal(np.where(issame, 1.0, 1.0 + gap), 0.3)
     images = [
@@ -115,60 +116,41 @@ def a_set(name, gap, rng):
         encoded(".jpg", (30, 90, 200)),
         encoded(".webp", (90, 200, 30), (250, 250)),
     ]
-    points = [
-        VerificationPoint(500 * step, 1 - 0.3 / step / gap, 0.0123, 1.4321, 0.87654, 0.001, 21.5, 14.25, 0.953, 0.75)
-        for step in range(1, 9)
-    ]
-    hardest = [
-        HardPair(int(pair), bool(issame[pair]), float(distance[pair]), images[pair % 3], images[(pair + 1) % 3])
-        for kind in hardest_pairs(distance, issame, points[-1].threshold, 3)
-        for pair in kind
-    ]
-    return SetResult(name, points, roc_curve(distance, issame), hardest, 600)
+    points = [point(500 * step, 1 - 0.3 / step / gap, threshold=1.4321) for step in range(1, 9)]
+    return a_set(folder, points, distance, issame, images)
 
 
 @pytest.fixture
 def write(tmp_path):
     """Writes the page of a training with ``changes`` and returns its text."""
 
-    def write_report(**changes):
+    def write_page(waits=True, **changes):
         rng = np.random.default_rng(7)
-        updates = range(20, 4001, 20)
-        summary = {
-            "dataset": "glint360k_8GPU",
-            "network": "r100",
-            "loss": "arcface",
-            "ranks": 8,
-            "sample_ratio": 0.1,
-            "updates": 4000,
-            "seconds": 186000.0,
-            "samples_per_second": 12345.6,
-            "waiting_for_data": 0.0561,
-            "skipped_images": 3,
-            "final_loss": 2.5,
-            "baselines": {"raw_pixels": 0.601, "untrained": 0.55},
-            "versions": {"mxnet": "1.9.1", "numpy": "1.23.5"},
-        }
+        losses = [
+            LossPoint(
+                update,
+                float("nan") if 900 < update < 1200 else 40 / update**0.3,
+                float(rng.normal(12345, 300)),
+                float(rng.uniform(0, 0.1)) if waits else None,
+                0.1 if update < 1500 else 0.01,
+            )
+            for update in range(20, 4001, 20)
+        ]
         settings = {f"setting_{number}": number for number in range(40)}
-        settings["pretrained"] = "/a_long_path_without_a_blank/" * 8
-        results = Results(
-            title="r100-arcface-glint360k_8GPU, 8 ranks",
-            summary=summary,
-            settings=settings,
-            losses=[(update, float("nan") if 900 < update < 1200 else 40 / update**0.3) for update in updates],
-            speeds=[(update, float(rng.normal(12345, 300))) for update in updates],
-            waiting=[(update, float(rng.uniform(0, 0.1))) for update in updates],
-            learning_rates=[(update, 0.1 if update < 1500 else 0.01) for update in updates],
-            sets=[
-                a_set(name, gap, rng)
-                for name, gap in (("lfw", 2.0), ("cfp_fp", 1.2), ("agedb_30", 0.8), ("calfw", 0.6))
-            ],
+        gaps = {"lfw": 2.0, "cfp_fp": 1.2, "agedb_30": 0.8, "calfw": 0.6}
+        result = a_training(
+            folder=str(tmp_path),
+            settings={**SETTINGS, **settings, "pretrained": "/a_long_path_without_a_blank/" * 8},
+            losses=losses,
+            sets={name: random_set(tmp_path, gap, rng) for name, gap in gaps.items()},
+            baselines={"raw_pixels": 0.601, "untrained": 0.55},
+            skipped=3,
             missing=["/train_tmp/glint360k/" + "a_long_name_" * 12 + ".bin"],
         )
-        write_page(str(tmp_path / "report.html"), results._replace(**changes))
+        write_report(result._replace(**changes))
         return (tmp_path / "report.html").read_text(encoding="utf-8")
 
-    return write_report
+    return write_page
 
 
 def with_script(page, script):
@@ -218,7 +200,7 @@ def test_a_page_is_complete_and_legible(show, write, phone, scheme, tmp_path):
     measured = measure(show, write(), phone, scheme=scheme, height=5000, more=[f"--screenshot={picture}"])
     assert (measured["width"], measured["dark"]) == (PHONE if phone else 1200, scheme == "dark")
     check_legible(measured)
-    assert len(measured["images"]) == 4 * 6 * 2
+    assert len(measured["images"]) == 4 * 16 * 2
     assert {natural for natural, _ in measured["images"]} == {112, 250}
     assert all(shown > 50 for _, shown in measured["images"])
     assert set(measured["charts"]) == {"accuracy", "roc", *LOG_CHARTS}
@@ -246,7 +228,7 @@ def check_picture(path, measured):
 
 
 def test_a_training_without_validation_sets(show, write):
-    page = write(sets=[], missing=[], waiting=[(20, None)], settings={f"setting_{n}": n for n in range(60)})
+    page = write(waits=False, sets={}, missing=[])
     measured = measure(show, page, phone=True)
     check_legible(measured)
     assert set(measured["charts"]) == {"losses", "learning_rates", "speeds"} and measured["images"] == []

@@ -5,7 +5,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from partial_fc.training.step_seed import seed_step
+from partial_fc.training.loop import seed_step
 from partial_fc_mxnet.data_parallel import DataParallelModule
 from partial_fc_mxnet.symbol import get_symbol
 

@@ -108,6 +108,7 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
             ["--profile-seconds", "3"],
             "--profile-seconds is 3.0, but must be above 0 and go with --profile-io; ",
         ),
+        ("train.py", ["--profile-io", "--profile-seconds", "0"], "--profile-seconds is 0.0, but must be above 0"),
     ],
 )
 def test_what_is_refused_ends_with_one_line_and_without_a_folder(program, arguments, message, tmp_path):

@@ -6,12 +6,7 @@ A step is one batch on every rank.
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Callable
 from typing import NamedTuple
-
-from partial_fc.distributed.env import cores_of_rank
-from partial_fc.utils.memory import free_memory
 
 
 class Tally(NamedTuple):
@@ -40,11 +35,6 @@ class Tally(NamedTuple):
     idle_seconds: float | None
 
     @property
-    def speed(self) -> float:
-        """Images per second."""
-        return self.images / self.seconds
-
-    @property
     def wait_share(self) -> float:
         """Share of the time that the rank waited for data."""
         return self.waited / self.seconds
@@ -56,18 +46,12 @@ class Tally(NamedTuple):
 
     def since(self, before: Tally) -> Tally:
         """Returns the increase since ``before``."""
-        return Tally._make(map(_difference, self, before))
+        pairs = zip(self, before)
+        return Tally._make(None if later is None or first is None else later - first for later, first in pairs)
 
 
 class RankHost(NamedTuple):
-    """Host of a rank.
-
-    Attributes:
-        host: Name of the host.
-        cores: Cores of the host.
-        threads: Decoding threads of the rank.
-        memory_available: Bytes of free memory.
-    """
+    """Host of a rank: its name, its cores, the decoding threads of the rank, and bytes of free memory."""
 
     host: str
     cores: int
@@ -85,7 +69,7 @@ class Phase(NamedTuple):
     @property
     def samples_per_second(self) -> float:
         """Images per second of all ranks."""
-        return self._total(lambda tally: tally.speed)
+        return sum(tally.images / tally.seconds for tally in self.tallies)
 
     @property
     def step_seconds(self) -> float:
@@ -95,17 +79,13 @@ class Phase(NamedTuple):
     @property
     def wait_share(self) -> float:
         """Share of the time that a rank waited for data, mean over the ranks."""
-        return self._total(lambda tally: tally.wait_share) / len(self.tallies)
+        return sum(tally.wait_share for tally in self.tallies) / len(self.tallies)
 
     @property
     def disk_bytes_per_second(self) -> float | None:
         """Bytes per second read from the disk for all ranks; None if the system does not count them."""
-        if any(tally.disk_bytes is None for tally in self.tallies):
-            return None
-        return self._total(lambda tally: (tally.disk_bytes or 0) / tally.seconds)
-
-    def _total(self, value: Callable[[Tally], float]) -> float:
-        return sum(value(tally) for tally in self.tallies)
+        rates = [tally.disk_bytes / tally.seconds for tally in self.tallies if tally.disk_bytes is not None]
+        return sum(rates) if len(rates) == len(self.tallies) else None
 
 
 class Profile(NamedTuple):
@@ -127,11 +107,6 @@ class Profile(NamedTuple):
         """The rank whose decoding threads are busiest in training on the data set: all other ranks wait for it."""
         return max(range(len(self.rank_hosts)), key=lambda rank: self.busy_share(self.training, rank))
 
-    @property
-    def memory_available(self) -> int:
-        """Free bytes of the host with the least."""
-        return min(rank_host.memory_available for rank_host in self.rank_hosts)
-
     def busy_share(self, phase: Phase, rank: int) -> float:
         """Returns the share of the time that the decoding threads of a rank decode or read."""
         tally = phase.tallies[rank]
@@ -139,7 +114,7 @@ class Profile(NamedTuple):
 
     def decoding_cores(self, phase: Phase, rank: int) -> float:
         """Returns the cores that decoding uses at most on the host of a rank: reading threads wait without a core."""
-        tallies = [phase.tallies[other] for other in self.ranks_beside(rank)]
+        tallies = self._beside(phase, rank)
         return sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in tallies)
 
     def idle_cores(self, phase: Phase, rank: int) -> float:
@@ -148,7 +123,7 @@ class Profile(NamedTuple):
         The minimum of two estimates: the system counts the cores of the host, of which a container may have fewer, and
         the CPU time of the ranks does not include other programs.
         """
-        tallies = [phase.tallies[other] for other in self.ranks_beside(rank)]
+        tallies = self._beside(phase, rank)
         by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
         return min([self._left_by_ranks(phase, rank), *by_host])
 
@@ -161,18 +136,15 @@ class Profile(NamedTuple):
 
     def ranks_beside(self, rank: int) -> list[int]:
         """Returns the ranks on the host of a rank, including it."""
-        return [
-            other for other, rank_host in enumerate(self.rank_hosts) if rank_host.host == self.rank_hosts[rank].host
-        ]
+        hosts = [rank_host.host for rank_host in self.rank_hosts]
+        return [other for other, host in enumerate(hosts) if host == hosts[rank]]
+
+    def _beside(self, phase: Phase, rank: int) -> list[Tally]:
+        return [phase.tallies[other] for other in self.ranks_beside(rank)]
 
     def _left_by_ranks(self, phase: Phase, rank: int) -> float:
-        tallies = [phase.tallies[other] for other in self.ranks_beside(rank)]
-        return max(0.0, self.rank_hosts[rank].cores - sum(tally.cpu_seconds / tally.seconds for tally in tallies))
-
-
-def host_of_rank(threads: int) -> RankHost:
-    """Returns the RankHost of this process, which has ``threads`` decoding threads."""
-    return RankHost(socket.gethostname(), cores_of_rank(1), threads, free_memory())
+        used = sum(tally.cpu_seconds / tally.seconds for tally in self._beside(phase, rank))
+        return max(0.0, self.rank_hosts[rank].cores - used)
 
 
 def disk_bytes(path: str = "/proc/self/io") -> int | None:
@@ -185,10 +157,6 @@ def idle_seconds(path: str = "/proc/stat") -> float | None:
     idle, waiting = _number_in(path, "cpu ", 4), _number_in(path, "cpu ", 5)
     # In some sandboxes all numbers of the file are zero.
     return (idle + (waiting or 0)) / os.sysconf("SC_CLK_TCK") if idle else None
-
-
-def _difference(after, before):
-    return None if after is None or before is None else after - before
 
 
 def _number_in(path: str, name: str, column: int = 1) -> int | None:

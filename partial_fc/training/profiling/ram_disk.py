@@ -14,13 +14,9 @@ RAM_DISK = "/mnt/faces_in_memory"
 
 
 class SetFiles(NamedTuple):
-    """Files of a data set, which are in one folder.
+    """Files of a data set, in the folder of ``rec``, the path of train.rec; ``bytes`` is their total size.
 
-    Attributes:
-        rec: Path of train.rec.
-        names: Names of all files.
-        bytes: Total size.
-        data_name: Name of the folder under ``data_root``; empty if the setting ``rec`` gives the path of the set.
+    ``data_name`` is the name of that folder under ``data_root``; empty if the setting ``rec`` gives the path.
     """
 
     rec: str
@@ -36,10 +32,6 @@ class SetFiles(NamedTuple):
 
 def find_set_files(rec: str, data_name: str = "") -> SetFiles:
     """Finds the images of a set and its other files: index, property, names, validation sets, the demo's metadata.
-
-    Args:
-        rec: Path of train.rec.
-        data_name: See SetFiles.
 
     Raises:
         OSError: The folder or one of the files cannot be read.

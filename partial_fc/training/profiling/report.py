@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from partial_fc.training.report import write_summary
-from partial_fc.utils.atomic_io import replacing
+from partial_fc.utils.atomic_io import replace_file, replacing
 from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from .facts import Phase, Profile
 from .ram_disk import SetFiles
-from .verdict import Verdict, busy_cores, judge, percent
+from .verdict import KINDS, Verdict, busy_cores, judge, percent
 
 # Settings that make decoding slow; the verdict names them if the decoding threads are too slow.
 COSTLY = ("color_jittering", "jpeg_compression")
@@ -33,62 +33,45 @@ def format_profile(profile: Profile) -> str:
 
 def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
     trains, reads = phase is not profile.reader, phase is not profile.dummies
-    disk, milliseconds, tally = (
-        phase.disk_bytes_per_second,
-        1000 * phase.step_seconds,
-        phase.tallies[profile.bottleneck],
-    )
+    disk, milliseconds, rank = phase.disk_bytes_per_second, 1000 * phase.step_seconds, profile.bottleneck
     return (
         phase.name,
         f"{phase.samples_per_second:.1f}",
         f"{milliseconds:.1f}",
         f"{phase.wait_share * milliseconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
-        f"{profile.rank_hosts[profile.bottleneck].threads}" if reads else "-",
+        f"{profile.rank_hosts[rank].threads}" if reads else "-",
         "-" if disk is None or not reads else f"{disk / 1e6:.1f}",
-        percent(tally.read_share) if reads else "-",
+        percent(phase.tallies[rank].read_share) if reads else "-",
         busy_cores(profile, phase),
     )
 
 
 def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
     """Returns all figures for JSON: of the phases, of each rank and its host, and the verdict."""
+    shown = ("samples_per_second", "step_seconds", "wait_share")
+    phases = {
+        phase.name: {
+            **{name: getattr(phase, name) for name in shown},
+            "ranks": [tally._asdict() for tally in phase.tallies],
+        }
+        for phase in profile.phases
+    }
     return {
         "verdict": verdict._asdict(),
         "ranks": len(profile.rank_hosts),
-        "phases": {phase.name: _figures(phase) for phase in profile.phases},
+        "phases": phases,
         "rank_hosts": [rank_host._asdict() for rank_host in profile.rank_hosts],
     }
 
 
-def _figures(phase: Phase) -> dict[str, Any]:
-    figures = {name: getattr(phase, name) for name in ("samples_per_second", "step_seconds", "wait_share")}
-    return {**figures, "ranks": [tally._asdict() for tally in phase.tallies]}
-
-
-_KINDS = {
-    "compute": "compute-bound",
-    "storage": "I/O-bound by storage",
-    "threads": "I/O-bound by too few decoding threads",
-    "cores": "too few cores for decoding",
-    "unclear": "unclear",
-}
-
-
 def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> None:
-    """Draws the speed of the phases, the parts of a step, and the use of the decoding threads.
-
-    Args:
-        path: PNG to write; it appears only when it is complete.
-        title: Title of the figure.
-        profile: The measurements.
-        verdict: The verdict, whose kind is added to the title.
-    """
+    """Draws the speed of the phases, the parts of a step, and the use of the decoding threads, as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(f"{title}: {_KINDS[verdict.kind]}")
+    figure.suptitle(f"{title}: {KINDS[verdict.kind]}")
     speed, step, threads = figure.subplots(1, 3)
     _draw_stack(speed, profile.phases, {"all ranks": [phase.samples_per_second for phase in profile.phases]})
     speed.bar_label(speed.containers[0], fmt="%.0f")
@@ -121,14 +104,7 @@ def _draw_stack(axes, phases: Sequence[Phase], stacks: dict[str, list[float]]) -
 def write_report(
     folder: str, settings: Mapping[str, Any], files: SetFiles, profile: Profile, versions: Mapping[str, str]
 ) -> None:
-    """Prints table and verdict, and writes ``io_profile.json`` and ``io_profile.png``.
-
-    Args:
-        folder: output folder.
-        settings: of default.py.
-        files: of the data set.
-        profile: what was measured.
-        versions: of Python and the framework.
+    """Prints table and verdict, and writes ``io_profile.json`` and ``io_profile.png`` into the folder.
 
     Raises:
         OSError: A file cannot be written.
@@ -145,6 +121,7 @@ def write_report(
     for line in verdict.lines:
         print(f"    {line}")
     shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size", *COSTLY)}
-    write_summary(path + ".json", {**shown, **numbers(profile, verdict), "versions": versions})
+    figures = json.dumps({**shown, **numbers(profile, verdict), "versions": versions}, indent=2) + "\n"
+    replace_file(path + ".json", [figures.encode()])
     draw_chart(path + ".png", title, profile, verdict)
     print(f"written to {path}.png and .json", flush=True)

@@ -32,11 +32,20 @@ OUTSTANDING = 1.5
 HEADROOM = 1.1
 
 
+KINDS = {  # name -> title of the chart
+    "compute": "compute-bound",  # training on the data set is as fast as without reading
+    "storage": "I/O-bound by storage",  # slower: the decoding threads are too slow because they wait for files
+    "threads": "I/O-bound by too few decoding threads",  # slower: they are too slow, and there are cores for more
+    "cores": "too few cores for decoding",  # slower: they are too slow or take cores from the network; no core is idle
+    "unclear": "unclear",  # slower, but none of these explains it
+}
+
+
 class Verdict(NamedTuple):
     """Verdict of a profile.
 
     Attributes:
-        kind: One of the kinds in `judge`.
+        kind: One of KINDS.
         text: The verdict for people.
         lines: Shell commands that belong to the text.
         loss: Share of the speed on dummy images that training on the data set lacks, at least 0.
@@ -53,16 +62,6 @@ class Verdict(NamedTuple):
 def judge(profile: Profile, files: SetFiles, costly: tuple[str, ...] = ()) -> Verdict:
     """Returns the verdict.
 
-    ===========  =========================================================================================
-    kind         meaning
-    ===========  =========================================================================================
-    ``compute``  training on the data set is as fast as without reading
-    ``storage``  slower: the decoding threads are too slow because they wait for files
-    ``threads``  slower: the decoding threads are too slow, and there are cores for more threads
-    ``cores``    slower: the decoding threads are too slow or take cores from the network; no core is idle
-    ``unclear``  slower, but none of these explains it
-    ===========  =========================================================================================
-
     Args:
         profile: The measurements.
         files: Files of the data set.
@@ -76,98 +75,86 @@ def judge(profile: Profile, files: SetFiles, costly: tuple[str, ...] = ()) -> Ve
 
 
 def _judge(profile: Profile, files: SetFiles, costly: tuple[str, ...]) -> Verdict:
-    loss = max(0.0, 1 - profile.training.samples_per_second / profile.dummies.samples_per_second)
+    training, rank = profile.training, profile.bottleneck
+    loss = max(0.0, 1 - training.samples_per_second / profile.dummies.samples_per_second)
     if loss <= 1 - COMPUTE_BOUND:
         return _compute(profile, loss)
-    tally, saturated = profile.training.tallies[profile.bottleneck], _saturated(profile)
+    # The threads of the busiest rank are at their limit if they are about as busy as in the reader alone.
+    saturated = profile.busy_share(training, rank) >= SATURATED * profile.busy_share(profile.reader, rank)
+    idle = profile.idle_cores(training, rank) / len(profile.ranks_beside(rank))
+    tally = training.tallies[rank]
     from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
     reading_dominates = tally.read_share >= (READING_FROM_DISK if from_disk else READING_DOMINATES)
     if reading_dominates and (saturated or tally.wait_share >= loss / 2):
-        return _storage(profile, loss, files)
-    if _idle_cores(profile) >= FREE_CORE:
-        return _threads(profile, loss) if saturated else _unclear(profile, loss)
-    rank_host = profile.rank_hosts[profile.bottleneck]
-    if saturated or profile.decoding_cores(profile.training, profile.bottleneck) >= loss * rank_host.cores / 2:
+        return _storage(profile, loss, files, idle)
+    if idle >= FREE_CORE:
+        return _threads(profile, loss, idle) if saturated else _unclear(profile, loss)
+    if saturated or profile.decoding_cores(training, rank) >= loss * profile.rank_hosts[rank].cores / 2:
         return _cores(profile, loss, costly)
     return _unclear(profile, loss)
 
 
-def _saturated(profile: Profile) -> bool:
-    """Returns whether the decoding threads of the busiest rank are at their limit, as they are in the reader alone."""
-    rank = profile.bottleneck
-    return profile.busy_share(profile.training, rank) >= SATURATED * profile.busy_share(profile.reader, rank)
-
-
-def _idle_cores(profile: Profile) -> float:
-    """Returns the idle cores for each rank on the host of the busiest rank, in training on the data set."""
-    rank = profile.bottleneck
-    return profile.idle_cores(profile.training, rank) / len(profile.ranks_beside(rank))
-
-
-def _needed_threads(profile: Profile) -> int:
-    """Returns the decoding threads that the busiest rank needs for the speed on dummy images."""
+def _needed_threads(profile: Profile) -> tuple[int, int]:
+    """Returns the decoding threads of the busiest rank, and those it needs for the speed on dummy images."""
     threads = profile.rank_hosts[profile.bottleneck].threads
     faster = profile.dummies.samples_per_second / profile.training.samples_per_second
-    return max(threads + 1, math.ceil(threads * faster * HEADROOM))
+    return threads, max(threads + 1, math.ceil(threads * faster * HEADROOM))
 
 
 def _of_rank(profile: Profile) -> str:
     """Returns " of rank R on HOST" for the rank that delays the others, "" if none stands out."""
     shares = [profile.busy_share(profile.training, rank) for rank in range(len(profile.rank_hosts))]
     rank = profile.bottleneck
-    if shares[rank] < OUTSTANDING * sum(shares) / len(shares):
-        return ""
-    return f" of rank {rank} on {profile.rank_hosts[rank].host}"
+    outstanding = shares[rank] >= OUTSTANDING * sum(shares) / len(shares)
+    return f" of rank {rank} on {profile.rank_hosts[rank].host}" if outstanding else ""
 
 
 def _compute(profile: Profile, loss: float) -> Verdict:
     # All ranks wait for the slowest reader.
-    alone = min(tally.speed for tally in profile.reader.tallies) * len(profile.rank_hosts)
+    alone = min(tally.images / tally.seconds for tally in profile.reader.tallies) * len(profile.rank_hosts)
     ratio = alone / profile.dummies.samples_per_second
-    text = (
-        f"Compute-bound: training on the data set runs at {percent(1 - loss)} of its speed on dummy images. The reader "
-        f"alone runs at {ratio:.3g} times the speed that training needs: "
-    )
     if profile.training.samples_per_second > OTHER_CONDITIONS * alone:
-        text += (
+        advice = (
             "the data set was not in the page cache at first, but was during training. Reading is not a bottleneck "
             "while it stays there."
         )
     elif ratio < RESERVE:
-        text += "with a faster network reading would become the bottleneck."
+        advice = "with a faster network reading would become the bottleneck."
     else:
         hardware = "more GPUs" if profile.gpu else "more cores or a GPU"
-        text += f"faster reading would not help; a larger batch_size or {hardware} would."
+        advice = f"faster reading would not help; a larger batch_size or {hardware} would."
+    text = (
+        f"Compute-bound: training on the data set runs at {percent(1 - loss)} of its speed on dummy images. The reader "
+        f"alone runs at {ratio:.3g} times the speed that training needs: {advice}"
+    )
     return Verdict("compute", text, [], loss)
 
 
-def _storage(profile: Profile, loss: float, files: SetFiles) -> Verdict:
-    rank, gib, threads = profile.bottleneck, files.ram_disk_gib, None
-    text = (
-        f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
-        f"{_of_rank(profile)} spend {percent(profile.training.tallies[rank].read_share)} of their time waiting for "
-        "files. "
-    )
-    if _idle_cores(profile) >= FREE_CORE:
-        threads = _needed_threads(profile)
-        text += (
-            f"Try decode_threads={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, and more "
+def _storage(profile: Profile, loss: float, files: SetFiles, idle: float) -> Verdict:
+    gib, threads, copy = files.ram_disk_gib, None, "Copy"
+    if idle >= FREE_CORE:
+        now, threads = _needed_threads(profile)
+        copy = (
+            f"Try decode_threads={threads} (now {now}): waiting uses no core, and more "
             "threads request more files at once. Otherwise copy"
         )
-    else:
-        text += "Copy"
-    text += f" the data set into memory on each host, and train with {ram_disk_setting(files)}"
-    if profile.memory_available < gib * GIB:
+    text = (
+        f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
+        f"{_of_rank(profile)} spend {percent(profile.training.tallies[profile.bottleneck].read_share)} of their time "
+        f"waiting for files. {copy} the data set into memory on each host, and train with {ram_disk_setting(files)}"
+    )
+    available = min(rank_host.memory_available for rank_host in profile.rank_hosts)
+    if available < gib * GIB:
         text += (
-            f". This needs {gib} GiB of memory, but only {profile.memory_available / GIB:.1f} GiB are free: add memory "
+            f". This needs {gib} GiB of memory, but only {available / GIB:.1f} GiB are free: add memory "
             "or use a local SSD instead"
         )
     return Verdict("storage", f"{text}:", ram_disk_lines(files), loss, threads)
 
 
-def _threads(profile: Profile, loss: float) -> Verdict:
-    now, needed = profile.rank_hosts[profile.bottleneck].threads, _needed_threads(profile)
-    threads = min(needed, now + math.floor(_idle_cores(profile) + 1 - FREE_CORE))
+def _threads(profile: Profile, loss: float, idle: float) -> Verdict:
+    now, needed = _needed_threads(profile)
+    threads = min(needed, now + math.floor(idle + 1 - FREE_CORE))
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and decoding{_of_rank(profile)} is the bottleneck, "
         f"while only {busy_cores(profile, profile.training)} cores are busy. Set decode_threads={threads} (now {now})"
@@ -178,17 +165,16 @@ def _threads(profile: Profile, loss: float) -> Verdict:
 
 def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
     rank = profile.bottleneck
-    options = ["more cores"]
-    if not profile.gpu:
-        options.append("a GPU for the network")
-    if len(profile.ranks_beside(rank)) > 1:
-        options.append("fewer ranks per host")
-    if costly:
-        options.append(f"less augmentation ({', '.join(costly)})")
+    options = {
+        "more cores": True,
+        "a GPU for the network": not profile.gpu,
+        "fewer ranks per host": len(profile.ranks_beside(rank)) > 1,
+        f"less augmentation ({', '.join(costly)})": costly,
+    }
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading: decoding and the network share too few cores "
         f"({busy_cores(profile, profile.training)} busy, decode_threads={profile.rank_hosts[rank].threads} per rank). "
-        f"Possible improvements: {', '.join(options)}."
+        f"Possible improvements: {', '.join(option for option, useful in options.items() if useful)}."
     )
     return Verdict("cores", text, [], loss)
 

@@ -1,19 +1,47 @@
 """Reports of a training: report.html and curves.png for people, summary.json and curves.json for programs."""
 
-from .content import HardPair, Results, SetResult, write_summary
-from .curves_json import CURVES, write_curves
-from .page import draw_curves, write_page
-from .roc import hardest_pairs, roc_curve
+from __future__ import annotations
 
-__all__ = [
-    "CURVES",
-    "HardPair",
-    "Results",
-    "SetResult",
-    "draw_curves",
-    "hardest_pairs",
-    "roc_curve",
-    "write_curves",
-    "write_page",
-    "write_summary",
-]
+import json
+import logging
+import os
+
+from partial_fc.training.results import TrainingResult
+from partial_fc.utils.atomic_io import replace_file
+
+from .charts import training_charts
+from .curves_json import write_curves
+from .drawing import write_png
+from .page import render
+
+
+def write_results(result: TrainingResult) -> None:
+    """Writes ``summary.json``, ``curves.png`` with accuracy and loss, ``report.html`` and ``curves.json``.
+
+    Raises:
+        OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
+    """
+    summary = json.dumps(result.summary(), indent=2) + "\n"
+    replace_file(os.path.join(result.folder, "summary.json"), [summary.encode()])
+    charts = [chart for chart in training_charts(result) if chart.key in ("accuracy", "losses")]
+    write_png(os.path.join(result.folder, "curves.png"), result.title, charts)
+    write_report(result)
+
+
+def write_report(result: TrainingResult) -> None:
+    """Writes ``report.html`` and ``curves.json``, also of a training that has not finished.
+
+    Raises:
+        OSError, ValueError: As `write_results`.
+    """
+    # A path among the settings may contain bytes that are not UTF-8.
+    replace_file(os.path.join(result.folder, "report.html"), [render(result).encode("utf-8", "replace")])
+    write_curves(result)
+
+
+def try_report(result: TrainingResult) -> None:
+    """Writes the report, or a warning: the training goes on, and a file that is missing may be back at the next one."""
+    try:
+        write_report(result)
+    except (OSError, ValueError) as error:
+        logging.warning("the report of update %d was not written: %s", result.updates, error)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import formatting
-from .content import Results
+from partial_fc.training.results import TrainingResult
+
+from .roc import roc_curve
 
 BASELINES = {"raw_pixels": "raw pixels", "untrained": "untrained network"}
 Points = Sequence[tuple[int, float | None]] | np.ndarray  # (update, value)
@@ -60,20 +61,20 @@ class Chart(NamedTuple):
         return f"{self.title}, {self.y_name}: {'; '.join(f'{line.name}: {describe(line)}' for line in self.lines)}."
 
 
-def training_charts(results: Results) -> list[Chart]:
+def training_charts(result: TrainingResult) -> list[Chart]:
     """Returns the charts of a training for which something was measured."""
-    points = {result.name: [(point.num_update, point.accuracy) for point in result.points] for result in results.sets}
-    raw_pixels = formatting.finite((results.summary.get("baselines") or {}).get("raw_pixels"))
-    marks = {BASELINES["raw_pixels"]: 100 * raw_pixels} if math.isfinite(raw_pixels) else {}
+    points = {name: [(p.num_update, p.accuracy) for p in found.points] for name, found in result.sets.items()}
+    raw_pixels = result.baselines.get("raw_pixels")
+    marks = {} if raw_pixels is None else {BASELINES["raw_pixels"]: 100 * raw_pixels}
     return [
         *accuracy("accuracy", "Verification accuracy", points, marks=marks),
-        *_roc(results),
-        *curves({"": results._asdict()}),
+        *_roc(result),
+        *curves({"": result.series}),
     ]
 
 
-def curves(runs: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
-    """Returns the charts of the log lines of trainings by name, each with its Points by the names of Results."""
+def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
+    """Returns the charts of the log lines of trainings by name, each with its Points by the names of SERIES."""
 
     def chart(source: str, title: str, y_name: str, factor: float = 1.0, from_zero: bool = True) -> list[Chart]:
         points = {name or title: run[source] for name, run in runs.items()}
@@ -97,24 +98,21 @@ def _over_updates(
 ) -> list[Chart]:
     lines = []
     for look, (name, points) in enumerate(named.items()):
-        values = factor * np.array([formatting.finite(value) for _, value in points])
-        if np.isfinite(values).any():
-            lines.append(Line(name, np.array([update for update, _ in points], np.float64), values, look))
+        x, y = np.array(points, np.float64).reshape(-1, 2).T  # None, for what was not measured, becomes NaN
+        if np.isfinite(y).any():
+            lines.append(Line(name, x, factor * y, look))
     return [Chart(key, title, y_name, lines, **options)] if lines else []
 
 
-def _roc(results: Results) -> list[Chart]:
+def _roc(result: TrainingResult) -> list[Chart]:
     lines = []
-    for look, result in enumerate(results.sets):
-        far, tar = result.roc
+    for look, (name, found) in enumerate(result.sets.items()):
+        far, tar = roc_curve(found.figures.distance, found.figures.issame)
         first = np.searchsorted(far, 0.0, side="right") - 1  # with the TAR at FAR 0
-        lines.append(Line(result.name, far[first:], 100 * tar[first:], look))
-    fars = sorted({point.far for result in results.sets for point in result.points[-1:]})
-    marks = {f"FAR {far:g}": far for far in fars}
-    chart = Chart(
-        "roc", "ROC of the last verification", "true accept rate (TAR), %", lines, top=100, marks=marks, roc=True
-    )
-    return [chart] if lines else []
+        lines.append(Line(name, far[first:], 100 * tar[first:], look))
+    marks = {f"FAR {far:g}": far for far in sorted({found.points[-1].far for found in result.sets.values()})}
+    title, y_name = "ROC of the last verification", "true accept rate (TAR), %"
+    return [Chart("roc", title, y_name, lines, top=100, marks=marks, roc=True)] if lines else []
 
 
 def _course(line: Line) -> str:

@@ -53,16 +53,16 @@ def results(runs: Sequence[Run]) -> Table:
     """Returns the figures of each training: rows of a name and a cell for each training."""
     rows = [[name, *(show(run.summary) for run in runs)] for name, show in _FIGURES.items()]
     for name in _sets(runs):
-        points = [[p for p in run.sets.get(name, []) if formatting.is_measured(p["accuracy"])] for run in runs]
-        fars = sorted({p[-1]["far"] for p in points if p})
-        last, best, tar = f"{name}: accuracy", f"{name}: best accuracy", f"{name}: TAR at FAR"
+        points = [run.sets.get(name, []) for run in runs]
+        fars = ", ".join(f"{far:g}" for far in sorted({p[-1]["far"] for p in points if p}))
+        shown: dict[str, Callable[[list[dict[str, Any]]], float]] = {
+            "accuracy": lambda p: p[-1]["accuracy"],
+            "best accuracy": lambda p: max(point["accuracy"] for point in p),
+            f"TAR at FAR {fars}": lambda p: p[-1]["tar_at_far"],
+        }
         rows += [
-            [last, *(formatting.percent(p[-1]["accuracy"]) if p else "-" for p in points)],
-            [best, *(formatting.percent(max(point["accuracy"] for point in p)) if p else "-" for p in points)],
-            [
-                f"{tar} {', '.join(f'{far:g}' for far in fars)}",
-                *(formatting.percent(p[-1]["tar_at_far"]) if p else "-" for p in points),
-            ],
+            [f"{name}: {figure}", *(formatting.percent(value(p)) if p else "-" for p in points)]
+            for figure, value in shown.items()
         ]
     return rows
 

@@ -1,7 +1,7 @@
 """``curves.json``: the curves of a training, from which trainings are compared; rewritten at every verification.
 
 {"summary": {...}, "losses": [[update, value], ...], "speeds": ..., "waiting": ..., "learning_rates": ...,
-"sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; the values are those of Results.
+"sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; the values are those of TrainingResult.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from partial_fc.training.results import SERIES, TrainingResult
 from partial_fc.utils.atomic_io import replace_file
 
-from .content import Results
-
 CURVES, SETTINGS = "curves.json", "settings.json"
-SERIES = ("losses", "learning_rates", "speeds", "waiting")
 FIGURES = {"updates", "ranks", "final_loss", "samples_per_second", "seconds", "versions"}  # of the summary
 
 
@@ -40,18 +38,15 @@ class Run(NamedTuple):
     sets: dict[str, list[dict[str, Any]]]
 
 
-def write_curves(path: str, results: Results) -> None:
+def write_curves(result: TrainingResult) -> None:
     """Writes the file atomically.
 
     Raises:
         OSError: It cannot be written.
     """
-    content = {
-        "summary": results.summary,
-        **{name: getattr(results, name) for name in SERIES},
-        "sets": {result.name: [point._asdict() for point in result.points] for result in results.sets},
-    }
-    replace_file(path, [(json.dumps(content) + "\n").encode()])
+    sets = {name: [point._asdict() for point in found.points] for name, found in result.sets.items()}
+    content = {"summary": result.summary(), **result.series, "sets": sets}
+    replace_file(os.path.join(result.folder, CURVES), [(json.dumps(content) + "\n").encode()])
 
 
 def read_runs(folders: Sequence[str]) -> list[Run]:

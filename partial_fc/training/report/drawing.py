@@ -216,7 +216,7 @@ def _for_page(drawn: ElementTree.Element) -> ElementTree.Element:
             style = dict(pair.split(": ", 1) for pair in given.get("style", "").split("; ") if pair)
             # Text has the font of the page.
             element.attrib.update({name: value for name, value in style.items() if not name.startswith("font")})
-        for name in given.keys() & {"d", "x", "y", "href"}:
+        for name in [name for name in ("d", "x", "y", "href") if name in given]:
             rounded = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", given[name])
             element.set(name, " ".join(rounded.split()))
     return drawn

@@ -1,9 +1,7 @@
-"""Formats figures for people; values that were not measured are shown as such."""
+"""Formats figures for people; None, for what was not measured, is shown as such."""
 
 from __future__ import annotations
 
-import math
-from numbers import Real
 from typing import Any
 
 NOT_MEASURED = "not measured"
@@ -11,33 +9,21 @@ HUGE = 1e12
 SPACE = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
 
 
-def is_measured(value: Any) -> bool:
-    """Returns whether a value is a finite number."""
-    return isinstance(value, Real) and math.isfinite(value)
-
-
-def finite(value: Any) -> float:
-    """Returns the value as float, or NaN if it is not a finite number."""
-    return float(value) if is_measured(value) else math.nan
-
-
-def number(value: Any, digits: int = 0, unit: str = "") -> str:
+def number(value: float | None, digits: int = 0, unit: str = "") -> str:
     """Formats a number: "1,604.6 images/s"; "1e+30" for huge ones."""
-    if not is_measured(value):
+    if value is None:
         return NOT_MEASURED
     text = f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.4g}"
     return text + (SPACE + unit if unit else "")
 
 
-def percent(share: Any, digits: int = 2) -> str:
+def percent(share: float | None, digits: int = 2) -> str:
     """Formats a share: "99.72 %" for 0.9972."""
-    return number(100 * share, digits, "%") if is_measured(share) else NOT_MEASURED
+    return NOT_MEASURED if share is None else number(100 * share, digits, "%")
 
 
-def duration(seconds: Any) -> str:
+def duration(seconds: float) -> str:
     """Formats a duration: "12.5 s", "6 min 12 s", "31 h 05 min"."""
-    if not is_measured(seconds):
-        return NOT_MEASURED
     if seconds < 59.95:
         return f"{seconds:.1f}{SPACE}s"
     minutes, rest = divmod(round(seconds), 60)

@@ -3,62 +3,67 @@
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import Sequence
 from itertools import accumulate
 from xml.etree.ElementTree import Element
 
+import numpy as np
+
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.training.results import SetResult
 from partial_fc.utils.text import plural
 
-from .content import HardPair, SetResult
-from .formatting import finite, is_measured
 from .markup import Content, tag
+from .roc import hardest_pairs
 
+HARDEST = 8  # pairs of each kind
 MAX_BYTES = 8 << 20  # of all images of a page; those of the seven usual sets take about 1 MB
 
 
 def hardest(result: SetResult, max_bytes: int) -> Content:
-    """Returns both kinds of pairs, worst first, with at most ``max_bytes`` of images."""
-    same = _limited([pair for pair in result.hardest if pair.same], max_bytes // 2)
-    different = _limited([pair for pair in result.hardest if not pair.same], max_bytes // 2)
-    threshold = finite(result.points[-1].threshold) if result.points else math.nan
+    """Returns both kinds of pairs, worst first, with at most ``max_bytes`` of images.
+
+    Raises:
+        OSError, ValueError: The set cannot be read again.
+    """
+    distance, issame, threshold = result.figures.distance, result.figures.issame, result.points[-1].threshold
+    images, _ = read_pairs(result.path)
+    same, different = (
+        _limited(pairs, images, max_bytes // 2) for pairs in hardest_pairs(distance, issame, threshold, HARDEST)
+    )
     counts = f"{plural(len(same), 'pair')} of the same person and {len(different)} of different people"
-    rule = f"; judged the same below {threshold:.3f}" if is_measured(threshold) else ""
+    wrong = (distance < threshold) != issame
+    shown = {number: _thumbnails(number, distance[number], images) for number in (*same, *different)}
     groups = [
-        _group("Same person", "judged different", same, threshold),
-        _group("Different people", "judged the same", different, threshold),
+        _group("Same person, judged different", same, wrong, shown),
+        _group("Different people, judged the same", different, wrong, shown),
     ]
-    return [tag("p", f"{counts}, of {result.pairs:,}{rule}.", class_="soft"), tag("div", groups, class_="kinds")]
+    text = f"{counts}, of {len(issame):,}; judged the same below {threshold:.3f}."
+    return [tag("p", text, class_="soft"), tag("div", groups, class_="kinds")]
 
 
-def _limited(pairs: Sequence[HardPair], max_bytes: int) -> list[HardPair]:
+def _limited(pairs: np.ndarray, images: list[bytes], max_bytes: int) -> list[int]:
     """Returns the first pairs, with at most ``max_bytes`` of images."""
-    sizes = accumulate(len(pair.left) + len(pair.right) for pair in pairs)
-    return [pair for pair, size in zip(pairs, sizes) if size <= max_bytes]
+    sizes = accumulate(len(images[2 * pair]) + len(images[2 * pair + 1]) for pair in pairs)
+    return [int(pair) for pair, size in zip(pairs, sizes) if size <= max_bytes]
 
 
-def _group(who: str, judged: str, pairs: Sequence[HardPair], threshold: float) -> Content:
+def _group(title: str, pairs: list[int], wrong: np.ndarray, shown: dict[int, Element]) -> Content:
     """Returns one kind of pairs: first those judged wrongly, then those closest to the threshold."""
     if not pairs:
         return ()
-    if math.isnan(threshold):
-        return tag("div", tag("h4", who), _list(pairs))
-    wrong = [pair for pair in pairs if (pair.distance < threshold) != pair.same]
-    right = [pair for pair in pairs if (pair.distance < threshold) == pair.same]
-    parts = [tag("h4", f"{who}, {judged}"), _list(wrong) if wrong else tag("p", "None.", class_="soft")]
-    if right:
-        parts += [tag("p", "Judged correctly, closest to the threshold:", class_="soft"), _list(right)]
+    wrongly = [shown[pair] for pair in pairs if wrong[pair]]
+    correctly = [shown[pair] for pair in pairs if not wrong[pair]]
+    parts = [tag("h4", title), tag("ul", wrongly, class_="pairs") if wrongly else tag("p", "None.", class_="soft")]
+    if correctly:
+        nearest = tag("p", "Judged correctly, closest to the threshold:", class_="soft")
+        parts += [nearest, tag("ul", correctly, class_="pairs")]
     return tag("div", parts)
 
 
-def _list(pairs: Sequence[HardPair]) -> Element:
-    return tag("ul", [_thumbnails(pair) for pair in pairs], class_="pairs")
-
-
-def _thumbnails(pair: HardPair) -> Element:
-    images = [_image(pair.left, f"pair {pair.number}, left"), _image(pair.right, f"pair {pair.number}, right")]
-    caption = tag("span", tag("b", f"{pair.distance:.3f}"), f" pair {pair.number:,}", class_="caption")
-    return tag("li", tag("span", images, class_="images"), caption)
+def _thumbnails(pair: int, distance: float, images: list[bytes]) -> Element:
+    both = [_image(images[2 * pair + side], f"pair {pair}, {name}") for side, name in enumerate(("left", "right"))]
+    caption = tag("span", tag("b", f"{distance:.3f}"), f" pair {pair:,}", class_="caption")
+    return tag("li", tag("span", both, class_="images"), caption)
 
 
 def _image(data: bytes, alt: str) -> Element:

@@ -3,7 +3,7 @@
 import pytest
 
 import default
-from partial_fc.training.demo import draw_demo
+from partial_fc.training.inputs import draw_demo
 
 
 def test_the_demo_is_not_drawn_into_a_folder_that_the_user_names_and_that_is_missing(tmp_path):

@@ -42,12 +42,12 @@ class Steps:
         pass
 
 
-def test_epochs_follow_each_other():
-    assert list(islice(iterate_epochs(Data(2)), 5)) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
-
-
-def test_the_first_epoch_continues_at_the_current_position():
-    assert list(islice(iterate_epochs(Data(3, position=2), first=4), 3)) == [(4, 2), (5, 0), (5, 1)]
+@pytest.mark.parametrize(
+    "data, first, expected",
+    [(Data(2), 0, [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]), (Data(3, position=2), 4, [(4, 2), (5, 0), (5, 1)])],
+)
+def test_epochs_follow_each_other_from_the_current_position(data, first, expected):
+    assert list(islice(iterate_epochs(data, first=first), len(expected))) == expected
 
 
 def test_one_epoch_ends_with_a_reset():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import default
-from partial_fc.training.run_folder import RunFolder, output_folder, prepare_folder
+from partial_fc.training.run_folder import open_run_folder, output_folder, prepare_folder
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_sets_of_ones_own_have_folders_of_their_own(data, name):
 
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
     def open_folder():
-        return RunFolder(str(tmp_path), 0, lambda folder: SimpleNamespace(close=lambda: None))
+        return open_run_folder(str(tmp_path), 0, lambda folder: SimpleNamespace(close=lambda: None))
 
     with open_folder():
         with pytest.raises(OSError, match=f"another training is writing to {tmp_path}: wait until it ends"):

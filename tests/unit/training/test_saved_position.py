@@ -17,6 +17,5 @@ from partial_fc.training.saved_training import SavedTraining
     ],
 )
 def test_the_place_in_the_data(state, class_map, position):
-    saved = SavedTraining("step-0000000035", SimpleNamespace(state=state, origin={}))
-    saved.class_map = class_map
-    assert saved.position == position
+    manifest = SimpleNamespace(state=state, origin={})
+    assert SavedTraining("step-0000000035", manifest, class_map).position == position

@@ -4,7 +4,7 @@ import pytest
 
 import default
 from partial_fc.data.cursor import Cursor
-from partial_fc.training.schedule import Epochs, rate_factor, resolve_schedule
+from partial_fc.training.schedule import Epochs, rate_factor, resolve_schedule, scaled_rate
 
 
 def resolved(epochs, dataset="demo", **changes):
@@ -98,3 +98,8 @@ def test_warm_up_in_updates_and_divisions_in_epochs():
     _, factor = resolved(Epochs(30, 10), "emore", warmup_steps=2, lr_epochs=[2])
     assert [factor(update) for update in (1, 2, 3, 4)] == [0.5, 1, 1, 0.1]
     assert rate_factor(1, warmup_steps=2) == 0.5
+
+
+@pytest.mark.parametrize("images, rate", [(512, 0.1), (64, 0.0125), (1024, 0.2), (1, 0.1 / 512)])
+def test_the_rate_follows_the_global_batch(images, rate):
+    assert scaled_rate(0.1, images) == pytest.approx(rate)

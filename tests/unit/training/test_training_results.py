@@ -3,86 +3,62 @@
 import json
 import logging
 
-import numpy as np
+import pytest
 
+from made_up_training import SETTINGS, a_set, a_training, log_lines, point
 from partial_fc.checkpoint import Manifest
-from partial_fc.data.pairs_bin import write_pairs
-from partial_fc.data.synthetic import encode_face
-from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.log_lines import log_resume, log_summary
-from partial_fc.training.loss_point import LossPoint
-from partial_fc.training.results import TrainingResult, summarize, try_report, write_report, write_results
-from partial_fc.training.verification_history import PairFigures
+from partial_fc.training.report import try_report, write_report, write_results
+from partial_fc.training.results import best_point
 
-POINTS = [VerificationPoint(n, a, 0.01, 1.2, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0) for n, a in ((10, 0.8), (20, 0.7))]
-SETTINGS = dict(dataset="demo", network="small", loss="arcface", batch_size=8, sample_ratio=0.5)
+POINTS = [point(10, 0.8), point(20, 0.7)]
 
 
-def result(folder, **changes):
-    """A training of 20 updates of 2 ranks with 8 images each."""
-    fields = dict(
-        folder=str(folder),
-        settings=SETTINGS,
-        ranks=2,
-        updates=20,
-        seconds=12.34567,
-        training_seconds=4.0,
-        losses=[LossPoint(10, 3.0, 80.0, 0.1), LossPoint(20, 2.5, 81.0, 0.2)],
-        waiting=0.15,
-        validation_sets={},
-        history={"val": POINTS},
-        figures={},
-        problems={"val": []},
-        suggestion="lower lr",
-        baselines={"raw_pixels": 0.6, "untrained": 0.5},
-        skipped=0,
-        missing=["/data/lfw.bin"],
-        versions={"numpy": "1"},
-    )
-    return TrainingResult(**{**fields, **changes})
+@pytest.mark.parametrize(
+    "accuracies, best", [({0: 0.7}, 0.7), ({0: 0.7, 5: 0.6, 10: 0.5}, 0.6), ({5: 0.4, 9: 0.8}, 0.8)]
+)
+def test_the_untrained_network_is_the_best_only_if_it_is_alone(accuracies, best):
+    assert best_point([point(update, accuracy) for update, accuracy in accuracies.items()]).accuracy == best
 
 
 def test_summary():
-    summary = summarize(result("models/run"))
-    assert (summary["ranks"], summary["updates"], summary["seconds"], summary["final_loss"]) == (2, 20, 12.346, 2.5)
-    assert summary["samples_per_second"] == 80.0  # 20 updates of 16 images in 4 seconds
+    result = a_training(seconds=12.34567, training_seconds=4.0, losses=log_lines((3.0, 2.5), (10, 20)))
+    summary = result._replace(sets={"val": a_set(points=POINTS)}).summary()
+    assert (summary["ranks"], summary["updates"], summary["seconds"]) == (2, 32000, 12.346)
+    assert (summary["final_loss"], summary["samples_per_second"]) == (2.5, 80.0)  # 20 updates of 16 images in 4 seconds
     assert summary["verification"] == {"val": 0.7} and summary["verification_details"]["val"]["best"] == 0.8
     assert summary["problems"] == {} and summary["suggestion"] is None
-    summary = summarize(result("models/run", problems={"val": ["collapsed"]}, losses=[], training_seconds=0.0))
-    assert summary["problems"] == {"val": ["collapsed"]} and summary["suggestion"] == "lower lr"
+    summary = a_training(sets={"val": a_set(problems=["collapsed"])}, losses=[], training_seconds=0.0).summary()
+    assert summary["problems"] == {"val": ["collapsed"]} and summary["suggestion"] == "start again with lr=0.1"
     assert summary["final_loss"] is summary["samples_per_second"] is None
 
 
 def test_files(tmp_path):
-    path = tmp_path / "val.bin"
-    issame = np.arange(4) % 2 == 0
-    write_pairs(path, [encode_face(0, person, 0) for person in range(8)], issame)
-    figures = PairFigures(np.array([0.5, 3.0, 2.5, 1.0]), issame, 14.0, 0.95)
-    write_results(result(tmp_path, validation_sets={"val": str(path)}, figures={"val": figures}))
-    assert json.loads((tmp_path / "summary.json").read_text())["updates"] == 20
+    write_results(a_training(folder=str(tmp_path), sets={"val": a_set(tmp_path)}, missing=["/data/lfw.bin"]))
+    assert json.loads((tmp_path / "summary.json").read_text())["updates"] == 32000
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "lfw.bin" in (tmp_path / "report.html").read_text()
 
 
 def test_a_report_that_fails_does_not_end_the_training(tmp_path, caplog):
-    figures = PairFigures(np.array([0.5]), np.array([True]), 14.0, 0.95)
-    try_report(result(tmp_path, validation_sets={"val": str(tmp_path / "val.bin")}, figures={"val": figures}))
+    measured = a_set(tmp_path)
+    (tmp_path / "set.bin").unlink()
+    try_report(a_training(folder=str(tmp_path), sets={"val": measured}))
     (record,) = caplog.records
-    assert record.message.startswith("the report of update 20 was not written: ") and "val.bin" in record.message
+    assert record.message.startswith("the report of update 32000 was not written: ") and "set.bin" in record.message
 
 
 def test_the_last_log_lines(caplog):
+    sets = {"val": a_set(points=POINTS, problems=["collapsed"])}
     with caplog.at_level(logging.INFO):
-        log_summary(
-            result("models/run", problems={"val": ["collapsed"]}, skipped=3), {"weights": "model.bin"}, "bash run.sh"
-        )
+        log_summary(a_training(sets=sets, skipped=3, seconds=12.34), {"weights": "model.bin"}, "bash run.sh")
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         "bad images skipped on all ranks: 3",
         "[val] collapsed",
-        "lower lr",
+        "start again with lr=0.1",
     ]
     assert "[val] final accuracy 0.70000, best 0.80000" in caplog.text
-    assert "20 updates in 12.3 s, all written to models/run" in caplog.text
+    assert "32000 updates in 12.3 s, all written to models/a training" in caplog.text
 
 
 def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog):
@@ -100,7 +76,6 @@ def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog)
 
 def test_a_report_of_an_unfinished_training_says_how_far_it_is(tmp_path):
     for updates, text in ((20, ", 20 of 50 updates so far,"), (50, ", 50 updates,")):
-        settings = {**SETTINGS, "max_update": 50}
-        write_report(result(tmp_path, settings=settings, updates=updates))
+        write_report(a_training(folder=str(tmp_path), settings={**SETTINGS, "max_update": 50}, updates=updates))
         assert text in (tmp_path / "report.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.json", "report.html"]

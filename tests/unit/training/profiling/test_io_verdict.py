@@ -14,6 +14,7 @@ def test_compute_bound():
     assert "3 times the speed that training needs" in verdict.text
     assert "larger batch_size or more GPUs" in verdict.text
     assert verdict.loss == pytest.approx(0.02)
+    assert judge(profile(tally(3000), tally(1000), [tally(1030, busy=0.3)]), SET).loss == 0  # faster than on dummies
 
 
 def test_compute_bound_only_while_the_set_stays_in_memory():
@@ -28,11 +29,6 @@ def test_compute_bound_without_reserve():
     text = judge(profile(tally(1020, busy=1), tally(1000), [tally(960, busy=0.95)]), SET).text
     assert "1.02 times the speed that training needs: with a faster network reading would become" in text
     assert "would not help" not in text
-
-
-def test_training_faster_on_the_data_set_than_on_dummies_has_no_loss():
-    verdict = judge(profile(tally(3000), tally(1000), [tally(1030, busy=0.3)]), SET)
-    assert verdict.loss == 0
 
 
 def test_storage_is_the_bottleneck():
@@ -71,6 +67,8 @@ def test_more_decoding_threads():
     expected = "I/O-bound: training loses 75 % to reading, and decoding is the bottleneck, while only 3.0 of 8 cores"
     assert verdict.text.startswith(expected)
     assert "decode_threads=4 (now 1): this uses all idle cores; 5 would be needed" in verdict.text
+    few = [tally(250, waits=0.7, busy=0.95, cores=5.8)]
+    assert judge(profile(tally(260), tally(1000), few), SET).decode_threads == 3  # 8 - 5.8 are 2 more
     verdict = judge(profile(tally(260), tally(1000), training, cores=64), SET)
     assert verdict.decode_threads == 5
     assert verdict.text.endswith("Set decode_threads=5 (now 1).")
@@ -94,11 +92,6 @@ def test_more_decoding_threads_than_the_default_share_of_cores():
 def test_threads_on_shared_machines_may_be_at_their_limit_without_being_always_busy(training):
     verdict = judge(profile(tally(800, busy=0.66), tally(1600), [training]), SET)
     assert (verdict.kind, verdict.decode_threads) == ("threads", 3)
-
-
-def test_a_cold_reader_alone_is_no_evidence():
-    cold = tally(300, busy=0.99, reading=0.9)
-    assert judge(profile(cold, tally(1000), [tally(800, busy=0.2)]), SET).kind == "unclear"
 
 
 def test_the_rank_that_delays_the_others_is_judged_by_its_figures():
@@ -127,11 +120,6 @@ def test_more_threads_that_wait_for_files_on_idle_cores():
     assert "from the disk" not in verdict.text
 
 
-def test_recommended_threads_do_not_exceed_idle_cores():
-    training = [tally(250, waits=0.7, busy=0.95, cores=5.8)]
-    assert judge(profile(tally(260), tally(1000), training), SET).decode_threads == 3  # 8 - 5.8 are 2 more
-
-
 def test_no_core_is_idle():
     training = [tally(750, waits=0.2, busy=0.95, cores=1.0)] * 2
     verdict = judge(profile(tally(800), tally(1000), training, cores=2, gpu=False), SET, ("color_jittering",))
@@ -147,14 +135,13 @@ def test_a_fast_reader_can_take_cores_from_the_network():
     assert verdict.kind == "cores"
     assert verdict.text.startswith("I/O-bound: training loses 20 % to reading")
     assert verdict.text.endswith("Possible improvements: more cores.")
-
-
-def test_mostly_idle_threads_do_not_take_cores():
-    verdict = judge(profile(tally(4000, busy=1), tally(1000), [tally(800, busy=0.01, cores=1.9)], cores=2), SET)
-    assert verdict.kind == "unclear"
+    idle = judge(profile(tally(4000, busy=1), tally(1000), [tally(800, busy=0.01, cores=1.9)], cores=2), SET)
+    assert idle.kind == "unclear"  # mostly idle threads take none
 
 
 def test_an_unexplained_loss():
     verdict = judge(profile(tally(4000, busy=1), tally(1000), [tally(900, busy=0.2, cores=1.5)]), SET)
     assert verdict.kind == "unclear"
     assert "10 % slower" in verdict.text and "--profile-seconds 30" in verdict.text
+    cold = tally(300, busy=0.99, reading=0.9)  # a cold reader alone is no evidence
+    assert judge(profile(cold, tally(1000), [tally(800, busy=0.2)]), SET).kind == "unclear"

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.report import Results, SetResult, draw_curves, roc_curve
+from made_up_training import a_set, a_training, log_lines, point
 from partial_fc.training.report.charts import Chart, Line, training_charts
-from partial_fc.training.report.drawing import LINE_WIDTH, look, means, svg
+from partial_fc.training.report.drawing import LINE_WIDTH, look, means, svg, write_png
+from partial_fc.training.results import LossPoint
 
 
 def a_chart(y, x=None, **more):
@@ -118,42 +118,23 @@ def test_looks_differ():
     assert len({look(number) for number in range(24)}) == 24
 
 
-def results(**changes):
-    """Returns an empty training with ``changes``."""
-    empty = Results("t", {}, {}, losses=[], speeds=[], waiting=[], learning_rates=[], sets=[], missing=[])
-    return empty._replace(**changes)
-
-
-ROC = roc_curve(np.array([1.0, 2, 4, 3, 5]), np.array([True, True, True, False, False]))
-
-
-def a_set(name="lfw", points=(), roc=ROC):
-    return SetResult(name, list(points), roc, [], 20)
-
-
-def point(update, accuracy):
-    return VerificationPoint(update, accuracy, 0.01, 1.2, 0.9, 0.001, 20.0, 14.0, 0.95, 1.0)
-
-
 def test_only_what_was_measured_is_drawn():
-    assert training_charts(results()) == []
-    unmeasured = results(losses=[(20, None), (40, math.nan)], sets=[a_set(points=[point(20, math.nan)])])
-    assert [chart.key for chart in training_charts(unmeasured)] == ["roc"]
-    drawn = training_charts(results(losses=[(20, 3.0)], waiting=[(20, None), (40, 0.25)]))
-    assert [chart.key for chart in drawn] == ["losses", "waiting"]
-    np.testing.assert_array_equal(drawn[1].lines[0].y, [math.nan, 25])
+    assert training_charts(a_training(losses=[])) == []
+    drawn = training_charts(a_training(losses=[LossPoint(20, 3.0, 9.0, None), LossPoint(40, 2.0, 9.0, 0.25)]))
+    assert [chart.key for chart in drawn] == ["losses", "speeds", "waiting"]
+    np.testing.assert_array_equal(drawn[2].lines[0].y, [math.nan, 25])
 
 
 def test_description_of_a_chart():
-    losses = [(20, 50.0), (40, 4.25), (60, None), (80, 5.5)]
-    (loss,) = training_charts(results(losses=losses))
-    expected = "Loss, cross-entropy: Loss: 50 at update 20, 5.5 at update 80; lowest 4.25, highest 50."
+    loss = training_charts(a_training(losses=log_lines((50.0, 4.25, 5.5), range(20, 80, 20))))[0]
+    expected = "Loss, cross-entropy: Loss: 50 at update 20, 5.5 at update 60; lowest 4.25, highest 50."
     assert loss.description() == expected
 
 
 def test_the_roc_begins_at_far_zero():
     """Same at 1, 2, 4; different at 3, 5: TAR 2/3 at FAR 0, all at FAR 1/2; the log axis begins at 1/4."""
-    (chart,) = training_charts(results(sets=[a_set()]))
+    measured = a_set(distance=np.array([1.0, 2, 4, 3, 5]), issame=np.array([True, True, True, False, False]))
+    _, chart = training_charts(a_training(sets={"lfw": measured}, losses=[]))
     assert chart.description().endswith("lfw: TAR 66.67 % at FAR 0.")
     drawn = svg(chart)
     (path,) = paths(drawn)
@@ -164,23 +145,21 @@ def test_the_roc_begins_at_far_zero():
 
 
 def test_a_set_has_one_look_in_every_chart():
-    sets = [a_set("a", [point(9, 0.5)]), a_set("b"), a_set("c", [point(9, 0.6)])]
-    accuracy, roc = training_charts(results(sets=sets))
+    sets = {"a": a_set(), "b": a_set(points=[point(9, math.nan)]), "c": a_set()}
+    accuracy, roc = training_charts(a_training(sets=sets, losses=[]))
     assert [(line.name, line.look) for line in accuracy.lines] == [("a", 0), ("c", 2)]
     assert [(line.name, line.look) for line in roc.lines] == [("a", 0), ("b", 1), ("c", 2)]
 
 
 def test_the_baseline_is_drawn_with_the_accuracy():
-    sets = [a_set(points=[point(9, 0.95)])]
-    accuracy, _ = training_charts(results(summary={"baselines": {"raw_pixels": 0.61, "untrained": 0.5}}, sets=sets))
+    baselines = {"raw_pixels": 0.61, "untrained": 0.5}
+    accuracy = training_charts(a_training(baselines=baselines, sets={"lfw": a_set(points=[point(9, 0.95)])}))[0]
     assert accuracy.marks == {"raw pixels": 61.0}
     assert min(map(float, ticks(svg(accuracy), "end").keys() - {"raw pixels"})) <= 60
 
 
-def test_curves_are_a_png(tmp_path):
-    path = tmp_path / "curves.png"
-    sets = [a_set("$a_set_$", [point(9, 0.5)]), a_set("b$", [point(9, 0.6)])]
-    draw_curves(str(path), results(title="$no formula_", losses=[(20, 5.0), (40, 3.0)], sets=sets))
-    assert path.read_bytes().startswith(b"\x89PNG")
-    draw_curves(str(path), results())  # debug mode has no accuracy
-    assert path.read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize("names", [["$a_set_$", "b$"], []])  # debug mode has no accuracy
+def test_curves_are_a_png(names, tmp_path):
+    charts = training_charts(a_training(sets={name: a_set() for name in names}))[:2]
+    write_png(str(tmp_path / "curves.png"), "$no formula_", charts)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

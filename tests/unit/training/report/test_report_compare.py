@@ -1,38 +1,22 @@
 """partial-fc report compare: tables and page of several trainings."""
 
 import json
-import math
 
 import pytest
 
 from command_line import exit_code
-from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.report import Results, SetResult, roc_curve, write_curves
+from made_up_training import a_set, a_training, point
+from partial_fc.training.report import write_report
 from partial_fc.training.report.curves_json import read_runs
-
-SUMMARY = {"ranks": 2, "seconds": 75.0, "samples_per_second": 800.0, "versions": {"numpy": "2.0"}}
-EMPTY_ROC = roc_curve([0.5, 1.5], [True, False])
+from partial_fc.training.results import LossPoint
 
 
 def write_run(folder, last, updates=40, accuracies=(0.6, 0.9), **settings):
     """Writes what a training leaves in its folder."""
     folder.mkdir(parents=True)
-    points = [
-        VerificationPoint(20 * number, accuracy, 0.01, 1.2, accuracy - 0.1, 0.001, 20.0, 14.0, 0.95, 1.0)
-        for number, accuracy in enumerate(accuracies, start=1)
-    ]
-    results = Results(
-        folder.name,
-        {**SUMMARY, "updates": updates, "final_loss": last},
-        {},
-        losses=[(20, 9.0), (40, last)],
-        speeds=[(20, 700.0), (40, 900.0)],
-        waiting=[(20, None), (40, None)],
-        learning_rates=[(20, 0.1), (40, 0.01)],
-        sets=[SetResult("lfw", points, EMPTY_ROC, [], 2)],
-        missing=[],
-    )
-    write_curves(str(folder / "curves.json"), results)
+    points = [point(20 * number, accuracy) for number, accuracy in enumerate(accuracies, start=1)]
+    losses = [LossPoint(20, 9.0, 700.0, None, 0.1), LossPoint(40, last, 900.0, None, 0.01)]
+    write_report(a_training(folder=str(folder), updates=updates, losses=losses, sets={"lfw": a_set(folder, points)}))
     (folder / "settings.json").write_text(json.dumps({"seed": 0, "loss": "arcface", **settings}))
 
 
@@ -40,7 +24,7 @@ def write_run(folder, last, updates=40, accuracies=(0.6, 0.9), **settings):
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "models" / "one", 2.5)
-    write_run(tmp_path / "models" / "two", 1.25, updates=30, accuracies=(0.7, math.nan), loss="cosface", lr=0.4)
+    write_run(tmp_path / "models" / "two", 1.25, updates=30, accuracies=(0.8, 0.7), loss="cosface", lr=0.4)
     return ["models/one", "models/two"]
 
 
@@ -57,7 +41,9 @@ def test_the_tables(runs, capsys):
     assert rows["loss"] == ["arcface", "cosface"] and rows["lr"] == ["-", "0.4"]
     assert "seed" not in rows and "numpy" not in rows  # the same in both
     (accuracy,) = [line.split() for line in lines if line.startswith("lfw: accuracy")]
-    assert accuracy == ["lfw:", "accuracy", "90.00", "%", "70.00", "%"]  # the last that was measured
+    assert accuracy == ["lfw:", "accuracy", "90.00", "%", "70.00", "%"]
+    (best,) = [line.split() for line in lines if line.startswith("lfw: best accuracy")]
+    assert best[3:] == ["90.00", "%", "80.00", "%"]
 
 
 def test_the_page(runs, capsys):

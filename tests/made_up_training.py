@@ -1,0 +1,53 @@
+"""A made-up training, for the tests of what is written and logged about one."""
+
+import numpy as np
+
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.evaluation.verification import VerificationPoint
+from partial_fc.training.results import LossPoint, PairFigures, SetResult, TrainingResult
+
+SETTINGS = dict(
+    dataset="demo", network="r50", loss="arcface", batch_size=8, sample_ratio=0.1, max_update=32000, wd=5e-4
+)
+ISSAME = np.arange(40) % 2 == 0
+DISTANCE = np.random.default_rng(2).uniform(0, 3, 40) + ~ISSAME
+JPEG, PNG = b"\xff\xd8\xff\xe0 jpeg", b"\x89PNG\r\n\x1a\n png"
+
+
+def point(update, accuracy=0.9, threshold=1.2):
+    return VerificationPoint(update, accuracy, 0.0125, threshold, 0.876, 0.001, 21.5, 14.25, 0.953, 0.75)
+
+
+TWO_POINTS = (point(500, 0.95), point(1000, 0.9))
+
+
+def a_set(folder=None, points=TWO_POINTS, distance=DISTANCE, issame=ISSAME, images=(JPEG, PNG), problems=()):
+    """Results on a set; its file is written into ``folder``, with these images in turns."""
+    if folder is not None:
+        write_pairs(folder / "set.bin", [images[i % len(images)] for i in range(2 * len(issame))], issame)
+    return SetResult(f"{folder}/set.bin", list(points), PairFigures(distance, issame, 21.5, 0.953), list(problems))
+
+
+def log_lines(losses=(3.0,), updates=range(20, 2001, 20), waiting=0.0561):
+    return [LossPoint(update, losses[i % len(losses)], 1600.0, waiting, 0.1) for i, update in enumerate(updates)]
+
+
+def a_training(**changes):
+    """A finished training of 2 ranks without validation sets."""
+    training = TrainingResult(
+        folder="models/a training",
+        settings=SETTINGS,
+        ranks=2,
+        updates=32000,
+        seconds=7384.2,
+        training_seconds=20.0,
+        losses=log_lines(),
+        waiting=0.0561,
+        sets={},
+        suggestion="start again with lr=0.1",
+        baselines={},
+        skipped=0,
+        missing=[],
+        versions={"mxnet": "1.9.1"},
+    )
+    return training._replace(**changes)
