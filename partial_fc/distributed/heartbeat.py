@@ -26,32 +26,19 @@ _LAST_DATA = 52  # offset of tcpi_last_data_recv in Linux's struct tcp_info; tcp
 
 
 class Contact(NamedTuple):
-    """How to reach the server.
+    """How to reach the server."""
 
-    Attributes:
-        addresses: IPv4, of its host; any of them may be the one that answers.
-        port: of the server.
-        token: a secret that only this job knows.
-    """
-
-    addresses: Sequence[str]
+    addresses: Sequence[str]  # IPv4, of its host; any of them may be the one that answers
     port: int
-    token: str
+    token: str  # a secret that only this job knows
 
 
 class _Peer:
-    """One connection.
-
-    Attributes:
-        connection: its socket.
-        name: the host at the other end; "" until it has sent its greeting.
-        greeting: what has been received of it.
-        since: when the connection was made or its timers were reset, monotonic seconds.
-    """
+    """One connection to the host ``name``, which is "" until it has sent its greeting."""
 
     def __init__(self, connection: socket.socket, name: str):
         self.connection, self.name, self.greeting = connection, name, b""
-        self.since = time.monotonic()
+        self.since = time.monotonic()  # when the connection was made or its timers were reset
 
     def silence(self) -> tuple[float, float]:
         """Seconds since the other process sent anything, and since its kernel acknowledged anything."""
@@ -71,45 +58,31 @@ class _Peer:
 
 
 class Heartbeat(threading.Thread):
-    """The server on rank 0, or a client on the first rank of another host. Make it with server() or client().
+    """The server on rank 0, or a client on the first rank of another host.
+
+    Args:
+        contact: of the server, from open_listener().
+        hosts: names of those that it watches: all others for the server, that of rank 0 for a client.
+        own_name: of the host of a client.
+        listener: of the server, from open_listener().
 
     Attributes:
         connect_error: why this client could not connect; "" otherwise.
     """
 
-    def __init__(self, contact: Contact, names: Sequence[str], own_name: str):
+    def __init__(
+        self, contact: Contact, hosts: Sequence[str], own_name: str = "", listener: socket.socket | None = None
+    ):
         super().__init__(name="heartbeat", daemon=True)
         self.connect_error = ""
-        self._contact, self._names, self._own_name = contact, names, own_name
+        self._contact, self._names, self._own_name = contact, hosts, own_name
         self._selector = selectors.DefaultSelector()
+        if listener is not None:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, None)
         self._peers: dict[str, _Peer] = {}
         self._lost: list[str] = []
         self._lock = threading.Lock()
-
-    @classmethod
-    def server(cls, listener: socket.socket, contact: Contact, hosts: Sequence[str]) -> Heartbeat:
-        """Makes the server, which watches all other hosts.
-
-        Args:
-            listener: from open_listener().
-            contact: likewise.
-            hosts: names of the other hosts.
-        """
-        heartbeat = cls(contact, hosts, "")
-        listener.setblocking(False)
-        heartbeat._selector.register(listener, selectors.EVENT_READ, None)
-        return heartbeat
-
-    @classmethod
-    def client(cls, contact: Contact, host: str, server: str) -> Heartbeat:
-        """Makes a client, which watches the host of rank 0.
-
-        Args:
-            contact: of the server.
-            host: name of this host.
-            server: name of the host of rank 0.
-        """
-        return cls(contact, [server], host)
 
     def silent(self, seconds: float) -> list[str]:
         """Returns the hosts that were connected, but have acknowledged nothing for longer than ``seconds``."""

@@ -28,19 +28,23 @@ def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
     Raises:
         ValueError: this host has no interface in any of the networks, or a subnet is malformed.
     """
-    interfaces = _interfaces()
-    if not networks:
-        return _in_subnet(interfaces, _subnet("127.0.0.0/8"), inside=False)
-    chosen: dict[str, list[str]] = {}
-    for network in networks:
-        if "/" in network:
-            chosen.update(_in_subnet(interfaces, _subnet(network)))
-        elif network in interfaces:
-            chosen[network] = interfaces[network]
-    if not chosen:  # with hosts in several subnets, each has an interface in one of them
+    import psutil  # not where only the source address of this host is asked for, and nothing may be installed
+
+    subnets = [_subnet(network) for network in networks if "/" in network]
+
+    def is_chosen(name: str, address: str) -> bool:
+        found = ipaddress.IPv4Address(address)
+        return name in networks or any(found in subnet for subnet in subnets) or not (networks or found.is_loopback)
+
+    interfaces = {
+        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
+        for name, entries in psutil.net_if_addrs().items()
+    }
+    chosen = {name: [one for one in addresses if is_chosen(name, one)] for name, addresses in interfaces.items()}
+    if networks and not any(chosen.values()):  # with hosts in several subnets, each has an interface in one of them
         known = ", ".join(" ".join([name, *addresses]) for name, addresses in interfaces.items())
         raise ValueError(f"this host has no interface in the network {','.join(networks)}, but: {known}")
-    return chosen
+    return {name: addresses for name, addresses in chosen.items() if addresses}
 
 
 def name_interfaces(environment: MutableMapping[str, str]) -> None:
@@ -76,27 +80,6 @@ def source_address(host: str) -> str:
             return stream.getsockname()[0]
     except OSError:
         return ""
-
-
-def _interfaces() -> dict[str, list[str]]:
-    """The IPv4 addresses of each interface of this host."""
-    import psutil
-
-    return {
-        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
-        for name, entries in psutil.net_if_addrs().items()
-    }
-
-
-def _in_subnet(
-    interfaces: Mapping[str, list[str]], subnet: ipaddress.IPv4Network, inside: bool = True
-) -> dict[str, list[str]]:
-    """The interfaces with addresses inside of a subnet, or outside of it, and these addresses."""
-    selected = {
-        name: [address for address in addresses if (ipaddress.IPv4Address(address) in subnet) == inside]
-        for name, addresses in interfaces.items()
-    }
-    return {name: addresses for name, addresses in selected.items() if addresses}
 
 
 def _split(text: str) -> list[str]:

@@ -21,8 +21,7 @@ from . import diagnosis, processes
 from .env import RankInfo
 from .errors import FAILED, PREEMPTED
 from .heartbeat import Heartbeat
-from .peers import LocalPeers
-from .rank_status import RankStatusStore, Record, is_stopped, job_key
+from .rank_status import LocalPeers, RankStatusStore, Record, is_stopped, job_key
 from .reporter import STORE_TIMEOUT, ErrorReporter, run_within
 from .signals import wait_for_signal
 
@@ -63,10 +62,6 @@ class Watchdog(threading.Thread):
         environment: as set by the launcher.
 
     Attributes:
-        ranks: see above.
-        rank_status: the store.
-        reporter: prints why the job ends.
-        state: of this rank.
         timeout: seconds without progress after which the job ends, at least START before the first update; 0 for no
             limit.
         host_timeout: seconds without a byte from another host after which the job ends; 0 for no limit.
@@ -107,12 +102,7 @@ class Watchdog(threading.Thread):
         self.mark("setup", waiting=False)
 
     def watch_hosts(self, heartbeat: Heartbeat | None, host_of: Sequence[str]) -> None:
-        """From now on a host that falls silent ends the job.
-
-        Args:
-            heartbeat: of the first rank of each host; None on the others.
-            host_of: the host of each rank.
-        """
+        """From now on a host that falls silent ends the job: the first rank of each has a heartbeat."""
         self._heartbeat, self._host_of = heartbeat, host_of
 
     def training_begun(self) -> None:
@@ -261,7 +251,7 @@ class Watchdog(threading.Thread):
         for record in run_within(STORE_TIMEOUT, self.rank_status.records, none):
             if record.rank == rank:
                 return diagnosis.exited_message(record)
-        return diagnosis.exited_elsewhere_message(rank, self._host_of[rank])
+        return f"rank {rank} on {self._host_of[rank]} exited without reporting an error (killed?)"  # no record here
 
     def _silent_message(self, hosts: Sequence[str], seconds: float) -> str:
         ranks = [rank for rank, host in enumerate(self._host_of) if host == hosts[0]]

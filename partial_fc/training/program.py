@@ -143,7 +143,7 @@ class TrainingProgram:
                 draw_demo(settings, default.absolute(default.dataset.demo.data_root))
             framework = self.load_framework(settings)
             work = _choose_work(args, settings, framework)
-            framework.collectives.attach_watchdog(watchdog)
+            framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)
         except (ValueError, OSError, ImportError) as error:

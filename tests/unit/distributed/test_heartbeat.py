@@ -19,7 +19,7 @@ CLIENT = """
 import sys, time
 from partial_fc.distributed import heartbeat
 heartbeat.PERIOD = 0.05
-client = heartbeat.Heartbeat.client(heartbeat.Contact(["127.0.0.1"], int(sys.argv[1]), sys.argv[2]), "b", "a")
+client = heartbeat.Heartbeat(heartbeat.Contact(["127.0.0.1"], int(sys.argv[1]), sys.argv[2]), ["a"], "b")
 client.start()
 while not client._peers: time.sleep(0.01)
 print("connected", flush=True)
@@ -31,7 +31,7 @@ import subprocess, time
 from partial_fc.distributed import heartbeat
 heartbeat.PERIOD = 0.05
 listener, contact = heartbeat.open_listener(["127.0.0.1"])
-ends = [heartbeat.Heartbeat.server(listener, contact, ["b"]), heartbeat.Heartbeat.client(contact, "b", "a")]
+ends = [heartbeat.Heartbeat(contact, ["b"], listener=listener), heartbeat.Heartbeat(contact, ["a"], "b")]
 SILENCE = 3
 def silent():
     return [end.silent(SILENCE) for end in ends]
@@ -59,7 +59,7 @@ def quick(monkeypatch):
 def server():
     """A server that expects hosts b and c, and its contact."""
     listener, contact = open_listener(["127.0.0.1"])
-    watch = Heartbeat.server(listener, contact, ["b", "c"])
+    watch = Heartbeat(contact, ["b", "c"], listener=listener)
     watch.start()
     return watch, contact
 
@@ -110,7 +110,7 @@ def test_a_stopped_process_is_not_a_lost_host(server, client):
 
 def test_a_killed_process_is_lost_and_one_that_says_goodbye_is_not(server, client):
     watch, contact = server
-    other = Heartbeat.client(contact, "c", "a")
+    other = Heartbeat(contact, ["a"], "c")
     other.start()
     assert happens(lambda: len(watch._peers) == 2 and other._peers)  # both ends are connected
     other.close()
@@ -122,7 +122,7 @@ def test_a_killed_process_is_lost_and_one_that_says_goodbye_is_not(server, clien
 
 def test_a_killed_server_is_lost_for_the_client():
     listener, contact = open_listener(["127.0.0.1"])
-    client = Heartbeat.client(contact, "b", "a")
+    client = Heartbeat(contact, ["a"], "b")
     client.start()
     connection, _ = listener.accept()
     assert connection.recv(100) == f"{contact.token} b\n".encode()
@@ -180,13 +180,13 @@ def test_a_client_takes_the_address_that_answers(server, capfd):
     closed = socket.create_server(("127.0.0.2", 0))
     port_of_nobody = closed.getsockname()[1]
     closed.close()
-    lost = Heartbeat.client(Contact(["127.0.0.2"], port_of_nobody, contact.token), "b", "a")
+    lost = Heartbeat(Contact(["127.0.0.2"], port_of_nobody, contact.token), ["a"], "b")
     lost.start()
     assert happens(lambda: lost.connect_error)
     assert "127.0.0.2: " in lost.connect_error and lost.silent(0) == []
     lost.join(0.3)
     assert "warning: no heartbeat between host b and rank 0 on a, " in capfd.readouterr().err
     # 127.0.0.2 is not refused by the server, which listens on every address.
-    found = Heartbeat.client(contact._replace(addresses=["255.255.255.255", "127.0.0.2"]), "b", "a")
+    found = Heartbeat(contact._replace(addresses=["255.255.255.255", "127.0.0.2"]), ["a"], "b")
     found.start()
     assert happens(lambda: found._peers) and found.connect_error == ""

@@ -35,18 +35,6 @@ def test_records_are_read_as_they_were_last_written(tmp_path):
     assert stores[1].records("another host") == []
 
 
-def test_an_update_is_fast(tmp_path):
-    store = RankStatusStore(str(tmp_path), "key", 0).open()
-    store.update("warm-up", False, 0)
-    times = []
-    for number in range(200):
-        start = time.perf_counter()
-        store.update("all-gather features", True, number)
-        times.append(time.perf_counter() - start)
-    # A step has seven of them, and takes some ten milliseconds at least.
-    assert sorted(times)[100] < 100e-6
-
-
 def test_one_rank_reports_the_error_once(tmp_path):
     first, second = (RankStatusStore(str(tmp_path), "key", rank).open() for rank in (1, 0))
     assert not second.error_reported()

@@ -64,11 +64,6 @@ def test_a_stop_request_is_recorded_and_limited(rank):
     assert ends(rank(lines), 1) == "error: stop requested 1 s ago, but no step has ended since: exits without saving\n"
 
 
-def test_before_training_there_is_nothing_to_save(rank):
-    errors = ends(rank("os.kill(os.getpid(), 10)\ntime.sleep(600)"), 75)
-    assert errors == "error: stop requested before training began: there is nothing to save\n"
-
-
 def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
     waits = "wait_until(lambda: len(guard.rank_status.records()) == 2)\nprint('ready', flush=True)\ntime.sleep(600)"
     stopped, other = [rank(waits, number, 2) for number in range(2)]
