@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -54,9 +55,11 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
 
 
 def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
-    """Connects the hosts of the job, if there are several."""
+    """Connects the hosts of the job, if there are several; the records of this attempt get a name of their own."""
     rank, own = collectives.rank, watchdog.rank_status.host
-    hosts = collectives.gather_object("hosts", own)
+    met = collectives.gather_object("hosts", (own, secrets.token_hex(8)))
+    watchdog.rank_status.join(met[0][1])
+    hosts = [host for host, _ in met]
     server, *others = dict.fromkeys(hosts)
     if not others:
         return

@@ -127,7 +127,7 @@ def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_p
     lines = "guard.mark('all-gather x', waiting=True, num_update=3)\nsys.stdin.readline()\n"
     lines += "guard.timeout = 1.0\ntime.sleep(600)"
     group = [rank(lines, number, 3) for number in range(3)]
-    store, limit = RankStatusStore(str(tmp_path), "test", 0), time.monotonic() + LIMIT
+    store, limit = RankStatusStore(str(tmp_path), "test", 3, key_repeats=False).open(), time.monotonic() + LIMIT
     while [record.num_update for record in store.records()] != [3, 3, 3]:
         assert time.monotonic() < limit
         time.sleep(0.01)
