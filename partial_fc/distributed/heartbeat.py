@@ -3,6 +3,9 @@
 The kernel keeps a connection for many minutes when no packet arrives any more, and MPI and Gloo wait as long. Here
 one rank of each host holds a connection to rank 0, on which both ends send a byte a second. What counts is that the
 kernel of the other host acknowledges it: it does so for a process that is busy or stopped, too.
+
+Rank 0 listens in the network of the job only, and only until all hosts have connected. Of connections that have not
+sent the token it keeps a few, for some seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ PERIOD = 1.0  # seconds between two bytes
 CONNECT_TIMEOUT = 5.0  # seconds to connect to an address, and to authenticate there
 _BYTE, _GOODBYE = b".", b"q"
 _MAX_GREETING = 1024  # bytes
+_MAX_UNKNOWN = 32  # connections without a token, beside one of each host
 _TOKEN_BYTES = 16
 _LAST_DATA = 52  # offset of tcpi_last_data_recv in Linux's struct tcp_info; tcpi_last_ack_recv follows, both in ms
 
@@ -28,8 +32,7 @@ _LAST_DATA = 52  # offset of tcpi_last_data_recv in Linux's struct tcp_info; tcp
 class Contact(NamedTuple):
     """How to reach the server."""
 
-    addresses: Sequence[str]  # IPv4, of its host; any of them may be the one that answers
-    port: int
+    addresses: Sequence[tuple[str, int]]  # IPv4 and port, of its host; any of them may be the one that answers
     token: str  # a secret that only this job knows
 
 
@@ -61,23 +64,24 @@ class Heartbeat(threading.Thread):
     """The server on rank 0, or a client on the first rank of another host.
 
     Args:
-        contact: of the server, from open_listener().
+        contact: of the server, from open_listeners().
         hosts: names of those that it watches: all others for the server, that of rank 0 for a client.
         own_name: of the host of a client.
-        listener: of the server, from open_listener().
+        listeners: of the server, from open_listeners().
 
     Attributes:
         connect_error: why this client could not connect; "" otherwise.
     """
 
     def __init__(
-        self, contact: Contact, hosts: Sequence[str], own_name: str = "", listener: socket.socket | None = None
+        self, contact: Contact, hosts: Sequence[str], own_name: str = "", listeners: Sequence[socket.socket] = ()
     ):
         super().__init__(name="heartbeat", daemon=True)
         self.connect_error = ""
         self._contact, self._names, self._own_name = contact, hosts, own_name
         self._selector = selectors.DefaultSelector()
-        if listener is not None:
+        self._listeners, self._awaited = list(listeners), set(hosts)
+        for listener in listeners:
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, None)
         self._peers: dict[str, _Peer] = {}
@@ -116,17 +120,32 @@ class Heartbeat(threading.Thread):
         sent = 0.0
         while True:
             for key, _ in self._selector.select(max(0.0, sent + PERIOD - time.monotonic())):
+                if key.fileobj.fileno() < 0:  # closed since
+                    continue
                 if key.data is None:
                     self._accept(key.fileobj)
                 else:
                     self._receive(key.data)
+            if not self._awaited:
+                self._close_listeners()
             if time.monotonic() - sent >= PERIOD:
                 sent = time.monotonic()
-                for peer in [key.data for key in self._selector.get_map().values() if key.data is not None]:
+                for peer in self._connections():
                     if peer.name:
                         peer.send(_BYTE)
                     elif sent - peer.since > CONNECT_TIMEOUT:
                         self._drop(peer)
+
+    def _connections(self) -> list[_Peer]:
+        """All of them, the oldest first."""
+        return [key.data for key in self._selector.get_map().values() if key.data is not None]
+
+    def _close_listeners(self) -> None:
+        """Lets nobody in any more: a host connects once."""
+        while self._listeners:
+            listener = self._listeners.pop()
+            self._selector.unregister(listener)
+            listener.close()
 
     def _silences(self) -> list[tuple[str, tuple[float, float]]]:
         with self._lock:
@@ -135,9 +154,9 @@ class Heartbeat(threading.Thread):
     def _connect(self) -> None:
         contact, server = self._contact, self._names[0]
         errors = []
-        for address in contact.addresses:
+        for address, port in contact.addresses:
             try:
-                connection = socket.create_connection((address, contact.port), timeout=CONNECT_TIMEOUT)
+                connection = socket.create_connection((address, port), timeout=CONNECT_TIMEOUT)
                 connection.sendall(f"{contact.token} {self._own_name}\n".encode())
                 if not connection.recv(1):
                     raise ConnectionError("closed by the server")
@@ -159,6 +178,9 @@ class Heartbeat(threading.Thread):
             self._add(_Peer(listener.accept()[0], ""))
         except OSError:  # it was closed again, or too many files are open
             time.sleep(0.1)
+        unknown = [peer for peer in self._connections() if not peer.name]
+        if len(unknown) > _MAX_UNKNOWN + len(self._names):
+            self._drop(unknown[0])  # not the newest: a host of the job sends its token at once
 
     def _add(self, peer: _Peer) -> None:
         peer.connection.setblocking(False)
@@ -190,6 +212,7 @@ class Heartbeat(threading.Thread):
             self._drop(peer)
             return
         peer.name = names[name]
+        self._awaited.discard(peer.name)
         with self._lock:
             self._peers[peer.name] = peer
         peer.send(_BYTE)
@@ -202,14 +225,15 @@ class Heartbeat(threading.Thread):
         peer.connection.close()
 
 
-def open_listener(addresses: Sequence[str]) -> tuple[socket.socket, Contact]:
-    """Opens a socket at a port of the system's choice, and returns it with the contact that the clients need.
+def open_listeners(addresses: Sequence[str]) -> tuple[list[socket.socket], Contact]:
+    """Opens a socket at each address, at ports of the system's choice; returns them, and what the clients need.
 
     Args:
-        addresses: IPv4, of this host, in the networks that the job uses.
+        addresses: IPv4, of this host, in the network that the job uses.
 
     Raises:
-        OSError: no socket could be opened.
+        OSError: a socket could not be opened.
     """
-    listener = socket.create_server(("", 0), backlog=128)
-    return listener, Contact(list(addresses), listener.getsockname()[1], secrets.token_hex(_TOKEN_BYTES))
+    listeners = [socket.create_server((address, 0), backlog=128) for address in addresses]
+    names = [listener.getsockname() for listener in listeners]
+    return listeners, Contact([(address, port) for address, port in names], secrets.token_hex(_TOKEN_BYTES))

@@ -47,6 +47,18 @@ def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
     return {name: addresses for name, addresses in chosen.items() if addresses}
 
 
+def job_addresses(environment: Mapping[str, str]) -> list[str]:
+    """Returns the IPv4 addresses of this host in the networks of the job; all but the loopback if none is chosen.
+
+    Raises:
+        ValueError: this host has no interface in the networks that the launcher has chosen.
+    """
+    chosen = networks(environment)
+    gloo = [] if chosen else _split(environment.get("GLOO_SOCKET_IFNAME", ""))  # see name_interface_to
+    found = addresses_in(chosen)
+    return [address for name, addresses in found.items() if not gloo or name in gloo for address in addresses]
+
+
 def name_interfaces(environment: MutableMapping[str, str]) -> None:
     """Sets NCCL_SOCKET_IFNAME to the interfaces of this host: NCCL takes names only, and they differ between hosts.
 

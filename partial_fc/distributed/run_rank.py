@@ -19,8 +19,8 @@ from partial_fc.layer.softmax import MissingPositiveError
 from .collectives import Collectives
 from .diagnosis import connection_message
 from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested
-from .heartbeat import Heartbeat, open_listener
-from .interfaces import addresses_in, networks
+from .heartbeat import Heartbeat, open_listeners
+from .interfaces import job_addresses
 from .watchdog import Watchdog
 
 LOST_WAIT = 3.0  # seconds until the launcher or a watchdog has detected the rank that exited
@@ -65,9 +65,9 @@ def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
         return
     heartbeat = None
     if rank == 0:
-        listener, contact = open_listener(sum(addresses_in(networks(os.environ)).values(), []))
+        listeners, contact = open_listeners(job_addresses(os.environ))
         collectives.broadcast("heartbeat", contact)
-        heartbeat = Heartbeat(contact, others, listener=listener)
+        heartbeat = Heartbeat(contact, others, listeners=listeners)
     else:
         contact = collectives.broadcast("heartbeat", None)
         if own != server and hosts.index(own) == rank:  # the first rank of its host

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from partial_fc.distributed.interfaces import addresses_in, name_interface_to, name_interfaces
+from partial_fc.distributed.interfaces import addresses_in, job_addresses, name_interface_to, name_interfaces
 from paths import ROOT
 
 
@@ -62,3 +62,10 @@ def test_a_host_without_a_route_leaves_the_choice_to_the_libraries(host):
     environment = {}
     name_interface_to(environment, host)
     assert environment == {}
+
+
+def test_the_addresses_of_the_job():
+    assert job_addresses({"HOROVOD_GLOO_IFACE": "lo", "GLOO_SOCKET_IFNAME": "eth7"}) == ["127.0.0.1"]
+    assert job_addresses({"GLOO_SOCKET_IFNAME": "eth7"}) == []
+    everywhere = [address for addresses in addresses_in([]).values() for address in addresses]
+    assert job_addresses({}) == everywhere and "127.0.0.1" not in everywhere
