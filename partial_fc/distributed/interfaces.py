@@ -84,6 +84,18 @@ def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
             environment.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
 
 
+def name_loopback(environment: MutableMapping[str, str]) -> None:
+    """Sets both variables, unless they are set, to the loopback interface: ranks of one host need no other.
+
+    Raises:
+        ValueError: this host has no loopback interface.
+    """
+    if "GLOO_SOCKET_IFNAME" not in environment or "NCCL_SOCKET_IFNAME" not in environment:
+        (name, *_) = addresses_in(["127.0.0.0/8"])
+        environment.setdefault("GLOO_SOCKET_IFNAME", name)
+        environment.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
+
+
 def source_address(host: str) -> str:
     """Returns the IPv4 address of this host on the route to another one; "" without a route."""
     try:
