@@ -120,8 +120,6 @@ class Heartbeat(threading.Thread):
         sent = 0.0
         while True:
             for key, _ in self._selector.select(max(0.0, sent + PERIOD - time.monotonic())):
-                if key.fileobj.fileno() < 0:  # closed since
-                    continue
                 if key.data is None:
                     self._accept(key.fileobj)
                 else:
@@ -195,7 +193,7 @@ class Heartbeat(threading.Thread):
             data = peer.connection.recv(_MAX_GREETING)
         except ConnectionResetError:
             data = b""
-        except OSError:  # no route at the moment: counts as silence
+        except OSError:  # no route at the moment: counts as silence; or closed by _accept just now
             return
         if not peer.name and data:
             self._authenticate(peer, data)

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import FAILED
 from .processes import has_ended, process_state
@@ -317,9 +317,11 @@ def _read(name: str, folder: int | None, owner: int) -> Record | None:
 
 def _is_valid(record: Record) -> bool:
     """Whether all fields have their types, and the numbers those that a process can have: kill(-1) ends everything."""
-    types = (int, str, str, int, int, str, (int, float), int, str, bool, bool, (int, float))
+    seconds = (int, float)
+    types: Sequence[Any] = (int, str, str, int, int, str, seconds, int, str, bool, bool, seconds)
     numbers = (record.rank, record.pid, record.started, record.num_update, record.met, record.progress_time)
-    if not all(map(isinstance, record, types)) or any(isinstance(number, bool) for number in numbers):
+    typed = all(isinstance(field, kind) for field, kind in zip(record, types))
+    if not typed or any(isinstance(number, bool) for number in numbers):
         return False
     return min(record.rank, record.started) >= 0 and record.pid > 1 and all(abs(number) < 2**53 for number in numbers)
 

@@ -62,7 +62,7 @@ def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
     if ranks.size > ranks.local_size or "TORCHELASTIC_RUN_ID" not in os.environ:  # others may start a rank by a shell
         return next(dist.rendezvous("env://", timeout=limit))
     count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = dist.FileStore(os.path.join(private_folder(os.getppid()), count), ranks.size)
+    store = dist.FileStore(os.path.join(private_folder(os.getppid()), count))
     store.set_timeout(limit)
     return store, ranks.rank, ranks.size
 
