@@ -12,7 +12,7 @@ import os
 import sys
 
 from partial_fc.distributed.env import rank_info
-from partial_fc.distributed.interfaces import name_interface_to
+from partial_fc.distributed.interfaces import name_interface_to, name_loopback
 from partial_fc.training.command_line import OPTIONS
 from partial_fc.training.program import TrainingProgram
 
@@ -39,10 +39,12 @@ class TorchTraining(TrainingProgram):
         return super().load_settings(args)
 
     def prepare_host(self, settings):
-        """Chooses the network between the hosts, if there are several."""
+        """Chooses the network between the ranks: that between the hosts, or within the only one."""
         ranks = rank_info(os.environ)
         if ranks.size > ranks.local_size and "MASTER_ADDR" in os.environ:
             name_interface_to(os.environ, os.environ["MASTER_ADDR"])
+        elif 1 < ranks.size == ranks.local_size:
+            name_loopback(os.environ)
 
     def load_framework(self, settings):
         """Imports PyTorch and checks that it has what the settings ask for."""

@@ -104,7 +104,7 @@ def mxnet_trainer() -> Trainer:
     import mxnet as mx
 
     from benchmarks import case_mxnet
-    from partial_fc.distributed.timeline import read_timeline
+    from benchmarks.horovod_timeline import read_timeline
     from partial_fc_mxnet import collectives
 
     hvd.init()

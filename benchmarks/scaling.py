@@ -41,7 +41,7 @@ def measure_mxnet(classes: int, ratio: float, steps: int) -> dict | None:
     import layer_mxnet
     import mxnet as mx
 
-    from partial_fc.distributed.timeline import read_timeline
+    from benchmarks.horovod_timeline import read_timeline
     from partial_fc_mxnet import SampleDistributeModule
 
     hvd.init()

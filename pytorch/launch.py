@@ -1,20 +1,45 @@
-"""torchrun for pytorch/run.sh: ends with the exit code of the process that failed first, and prints no traceback.
+"""torchrun on one host for pytorch/run.sh: nobody can connect to it, and it ends with the exit code of its processes.
 
-torchrun itself ends with 1 whatever that code was. The processes report their errors themselves.
+torchrun's own rendezvous listens on all interfaces without authentication, and what it reads there are pickles. On one
+host there is nobody to meet: its store stays in this process. torchrun itself ends with 1 whatever the code of the
+process that failed first was, and prints a traceback, although the processes report their errors themselves.
 """
 
+import secrets
 import signal
 import sys
 
+from torch.distributed import HashStore
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 from torch.distributed.run import main
+
+BACKEND = "one-host"
+PORT = 29500  # torchrun's default, MASTER_PORT of the processes; nobody listens there
+
+
+class OneHost(StaticTCPRendezvous):
+    """The rendezvous of a host with itself."""
+
+    use_agent_store = False  # no process can reach it
+
+    def __init__(self, parameters: RendezvousParameters):
+        super().__init__("127.0.0.1", PORT, 0, 1, parameters.run_id, 0)
+        self._store = HashStore()
+
+    def get_backend(self) -> str:
+        """The name by which torchrun asks for it."""
+        return BACKEND
 
 
 def launch() -> int:
     """Runs torchrun with the arguments of this program; returns the exit code as a shell counts it."""
+    rendezvous_handler_registry.register(BACKEND, OneHost)
+    options = ["--nnodes=1", f"--rdzv-backend={BACKEND}", "--rdzv-endpoint=none", f"--rdzv-id={secrets.token_hex(8)}"]
     try:
-        main()
+        main([*options, *sys.argv[1:]])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         if failure.exitcode >= 0:

@@ -31,7 +31,7 @@ export OMP_NUM_THREADS
 
 main() {
     check_settings "$python" train.py "$@"
-    run_job "$python" pytorch/launch.py --standalone --nproc_per_node="$NP" \
+    run_job "$python" pytorch/launch.py --nproc_per_node="$NP" \
         --max-restarts="${MAX_RESTARTS:-0}" train.py "$@"
     [ -z "$stopped" ] || [ "$code" -eq 0 ] || code=75
     [ -z "$interrupted" ] || code=130

@@ -37,16 +37,6 @@ class HorovodBackend:
         """The number of ranks of the job."""
         return hvd.size()
 
-    @property
-    def local_rank(self) -> int:
-        """The rank of this process on its host."""
-        return hvd.local_rank()
-
-    @property
-    def local_size(self) -> int:
-        """The number of ranks on this host."""
-        return hvd.local_size()
-
     def gather_object(self, name: str, value: Any) -> list[Any]:
         """Returns the values of all ranks, by rank."""
         return hvd.allgather_object(value, name=name)

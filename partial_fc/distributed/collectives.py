@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from .consistency import differences
+from .env import rank_info
 from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested
 from .watchdog import Watchdog
 
@@ -23,8 +25,6 @@ class Backend(Protocol):
     Attributes:
         rank: of this process in the job.
         size: the number of ranks of the job.
-        local_rank: of this process on its host.
-        local_size: the number of ranks on this host.
     """
 
     @property
@@ -32,12 +32,6 @@ class Backend(Protocol):
 
     @property
     def size(self) -> int: ...
-
-    @property
-    def local_rank(self) -> int: ...
-
-    @property
-    def local_size(self) -> int: ...
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
         """Returns the values of all ranks, which can be pickled, by rank."""
@@ -65,10 +59,13 @@ class Collectives:
         backend: of the framework.
         watchdog: is notified of the progress of this rank; None without one.
         exit_code: of an error.
+        local_rank: of this process on its host, from the launcher; 0 without one.
+        local_size: the number of ranks on this host, from the launcher; 1 without one.
     """
 
     def __init__(self, backend: Backend):
         self.backend = backend
+        _, _, self.local_rank, self.local_size = rank_info(os.environ)
         self.watchdog: Watchdog | None = None
         self.exit_code = REFUSED
         self._timeout = 0.0
@@ -82,16 +79,6 @@ class Collectives:
     def size(self) -> int:
         """The number of ranks of the job."""
         return self.backend.size
-
-    @property
-    def local_rank(self) -> int:
-        """The rank of this process on its host."""
-        return self.backend.local_rank
-
-    @property
-    def local_size(self) -> int:
-        """The number of ranks on this host."""
-        return self.backend.local_size
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
         """Returns the values of all ranks, by rank (all-gather ``name``)."""
@@ -167,10 +154,6 @@ class Collectives:
         return self.run_on_all_ranks(name, lambda: work(*args) if self.rank == 0 else None)
 
     # Progress, and the request to stop --------------------------------------------------------------
-
-    def attach_watchdog(self, watchdog: Watchdog) -> None:
-        """From now on this watchdog is notified of the progress of this rank, and ends it if it hangs."""
-        self.watchdog = watchdog
 
     def watch(self, seconds: float, host_seconds: float) -> None:
         """Ends the job, reporting what this rank does, unless report_progress() is called within ``seconds``.

@@ -28,11 +28,6 @@ def exited_message(record: Record) -> str:
     return f"{_who(record)} exited without reporting an error (killed?); it was last seen {_where(record)}"
 
 
-def exited_elsewhere_message(rank: int, host: str) -> str:
-    """For such a process on another host, whose record cannot be read here."""
-    return f"rank {rank} on {host} exited without reporting an error (killed?)"
-
-
 def connection_message(rank: int, records: Sequence[Record]) -> str:
     """For a rank that lost the connection to the others, although all ranks of its own host are running."""
     own = next((record for record in records if record.rank == rank), None)
@@ -43,13 +38,9 @@ def connection_message(rank: int, records: Sequence[Record]) -> str:
 
 
 def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
-    """For hosts from which nothing was received for ``seconds``.
+    """For hosts from which nothing was received for ``seconds``: their names, and the known ranks of the first.
 
-    Args:
-        hosts: their names.
-        ranks: of the first of them, as far as they are known.
-        seconds: see above.
-        num_update: the last update of the rank that reports it; -1 before training.
+    ``num_update`` is the last update of the rank that reports it; -1 before training.
     """
     first = hosts[0] + (f" ({format_ranks(sorted(ranks))})" if ranks else "")
     others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""
@@ -63,15 +54,7 @@ def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, n
 def no_progress_message(
     records: Sequence[Record], size: int, now: float, timeout: float, stopped: Sequence[int]
 ) -> str:
-    """For a job without progress for ``timeout`` seconds.
-
-    Args:
-        records: of all ranks that have one.
-        size: the number of ranks of the job.
-        now: the time.
-        timeout: see above.
-        stopped: the ranks whose processes are stopped by SIGSTOP.
-    """
+    """For a job of ``size`` ranks without progress for ``timeout`` seconds; SIGSTOP stopped the ranks ``stopped``."""
     halted = [record for record in records if record.rank in stopped]
     stalled = halted[0] if halted else stalled_rank(records)
     waiting = _waiting([record for record in records if record.waiting and record is not stalled])

@@ -12,19 +12,12 @@ MAX_DECODE_THREADS = 8  # of an automatic choice: some 40,000 images/s, more tha
 
 
 class RankInfo(NamedTuple):
-    """The rank of this process and the size of the job; rank 0 of 1 without a launcher.
+    """The rank of this process and the size of the job; rank 0 of 1 without a launcher."""
 
-    Attributes:
-        rank: of this process in the job.
-        size: the number of ranks of the job.
-        local_rank: of this process on its host.
-        local_size: the number of ranks on this host.
-    """
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
+    rank: int  # of this process in the job
+    size: int  # the number of ranks of the job
+    local_rank: int  # of this process on its host
+    local_size: int  # the number of ranks on this host
 
 
 def _fields(prefix: str) -> tuple[str, ...]:

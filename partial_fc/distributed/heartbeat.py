@@ -3,6 +3,9 @@
 The kernel keeps a connection for many minutes when no packet arrives any more, and MPI and Gloo wait as long. Here
 one rank of each host holds a connection to rank 0, on which both ends send a byte a second. What counts is that the
 kernel of the other host acknowledges it: it does so for a process that is busy or stopped, too.
+
+Rank 0 listens in the network of the job only, and only until all hosts have connected. Of connections that have not
+sent the token it keeps a few, for some seconds.
 """
 
 from __future__ import annotations
@@ -21,37 +24,24 @@ PERIOD = 1.0  # seconds between two bytes
 CONNECT_TIMEOUT = 5.0  # seconds to connect to an address, and to authenticate there
 _BYTE, _GOODBYE = b".", b"q"
 _MAX_GREETING = 1024  # bytes
+_MAX_UNKNOWN = 32  # connections without a token, beside one of each host
 _TOKEN_BYTES = 16
 _LAST_DATA = 52  # offset of tcpi_last_data_recv in Linux's struct tcp_info; tcpi_last_ack_recv follows, both in ms
 
 
 class Contact(NamedTuple):
-    """How to reach the server.
+    """How to reach the server."""
 
-    Attributes:
-        addresses: IPv4, of its host; any of them may be the one that answers.
-        port: of the server.
-        token: a secret that only this job knows.
-    """
-
-    addresses: Sequence[str]
-    port: int
-    token: str
+    addresses: Sequence[tuple[str, int]]  # IPv4 and port, of its host; any of them may be the one that answers
+    token: str  # a secret that only this job knows
 
 
 class _Peer:
-    """One connection.
-
-    Attributes:
-        connection: its socket.
-        name: the host at the other end; "" until it has sent its greeting.
-        greeting: what has been received of it.
-        since: when the connection was made or its timers were reset, monotonic seconds.
-    """
+    """One connection to the host ``name``, which is "" until it has sent its greeting."""
 
     def __init__(self, connection: socket.socket, name: str):
         self.connection, self.name, self.greeting = connection, name, b""
-        self.since = time.monotonic()
+        self.since = time.monotonic()  # when the connection was made or its timers were reset
 
     def silence(self) -> tuple[float, float]:
         """Seconds since the other process sent anything, and since its kernel acknowledged anything."""
@@ -71,45 +61,32 @@ class _Peer:
 
 
 class Heartbeat(threading.Thread):
-    """The server on rank 0, or a client on the first rank of another host. Make it with server() or client().
+    """The server on rank 0, or a client on the first rank of another host.
+
+    Args:
+        contact: of the server, from open_listeners().
+        hosts: names of those that it watches: all others for the server, that of rank 0 for a client.
+        own_name: of the host of a client.
+        listeners: of the server, from open_listeners().
 
     Attributes:
         connect_error: why this client could not connect; "" otherwise.
     """
 
-    def __init__(self, contact: Contact, names: Sequence[str], own_name: str):
+    def __init__(
+        self, contact: Contact, hosts: Sequence[str], own_name: str = "", listeners: Sequence[socket.socket] = ()
+    ):
         super().__init__(name="heartbeat", daemon=True)
         self.connect_error = ""
-        self._contact, self._names, self._own_name = contact, names, own_name
+        self._contact, self._names, self._own_name = contact, hosts, own_name
         self._selector = selectors.DefaultSelector()
+        self._listeners, self._awaited = list(listeners), set(hosts)
+        for listener in listeners:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, None)
         self._peers: dict[str, _Peer] = {}
         self._lost: list[str] = []
         self._lock = threading.Lock()
-
-    @classmethod
-    def server(cls, listener: socket.socket, contact: Contact, hosts: Sequence[str]) -> Heartbeat:
-        """Makes the server, which watches all other hosts.
-
-        Args:
-            listener: from open_listener().
-            contact: likewise.
-            hosts: names of the other hosts.
-        """
-        heartbeat = cls(contact, hosts, "")
-        listener.setblocking(False)
-        heartbeat._selector.register(listener, selectors.EVENT_READ, None)
-        return heartbeat
-
-    @classmethod
-    def client(cls, contact: Contact, host: str, server: str) -> Heartbeat:
-        """Makes a client, which watches the host of rank 0.
-
-        Args:
-            contact: of the server.
-            host: name of this host.
-            server: name of the host of rank 0.
-        """
-        return cls(contact, [server], host)
 
     def silent(self, seconds: float) -> list[str]:
         """Returns the hosts that were connected, but have acknowledged nothing for longer than ``seconds``."""
@@ -147,13 +124,26 @@ class Heartbeat(threading.Thread):
                     self._accept(key.fileobj)
                 else:
                     self._receive(key.data)
+            if not self._awaited:
+                self._close_listeners()
             if time.monotonic() - sent >= PERIOD:
                 sent = time.monotonic()
-                for peer in [key.data for key in self._selector.get_map().values() if key.data is not None]:
+                for peer in self._connections():
                     if peer.name:
                         peer.send(_BYTE)
                     elif sent - peer.since > CONNECT_TIMEOUT:
                         self._drop(peer)
+
+    def _connections(self) -> list[_Peer]:
+        """All of them, the oldest first."""
+        return [key.data for key in self._selector.get_map().values() if key.data is not None]
+
+    def _close_listeners(self) -> None:
+        """Lets nobody in any more: a host connects once."""
+        while self._listeners:
+            listener = self._listeners.pop()
+            self._selector.unregister(listener)
+            listener.close()
 
     def _silences(self) -> list[tuple[str, tuple[float, float]]]:
         with self._lock:
@@ -162,9 +152,9 @@ class Heartbeat(threading.Thread):
     def _connect(self) -> None:
         contact, server = self._contact, self._names[0]
         errors = []
-        for address in contact.addresses:
+        for address, port in contact.addresses:
             try:
-                connection = socket.create_connection((address, contact.port), timeout=CONNECT_TIMEOUT)
+                connection = socket.create_connection((address, port), timeout=CONNECT_TIMEOUT)
                 connection.sendall(f"{contact.token} {self._own_name}\n".encode())
                 if not connection.recv(1):
                     raise ConnectionError("closed by the server")
@@ -186,6 +176,9 @@ class Heartbeat(threading.Thread):
             self._add(_Peer(listener.accept()[0], ""))
         except OSError:  # it was closed again, or too many files are open
             time.sleep(0.1)
+        unknown = [peer for peer in self._connections() if not peer.name]
+        if len(unknown) > _MAX_UNKNOWN + len(self._names):
+            self._drop(unknown[0])  # not the newest: a host of the job sends its token at once
 
     def _add(self, peer: _Peer) -> None:
         peer.connection.setblocking(False)
@@ -200,7 +193,7 @@ class Heartbeat(threading.Thread):
             data = peer.connection.recv(_MAX_GREETING)
         except ConnectionResetError:
             data = b""
-        except OSError:  # no route at the moment: counts as silence
+        except OSError:  # no route at the moment: counts as silence; or closed by _accept just now
             return
         if not peer.name and data:
             self._authenticate(peer, data)
@@ -217,6 +210,7 @@ class Heartbeat(threading.Thread):
             self._drop(peer)
             return
         peer.name = names[name]
+        self._awaited.discard(peer.name)
         with self._lock:
             self._peers[peer.name] = peer
         peer.send(_BYTE)
@@ -229,14 +223,15 @@ class Heartbeat(threading.Thread):
         peer.connection.close()
 
 
-def open_listener(addresses: Sequence[str]) -> tuple[socket.socket, Contact]:
-    """Opens a socket at a port of the system's choice, and returns it with the contact that the clients need.
+def open_listeners(addresses: Sequence[str]) -> tuple[list[socket.socket], Contact]:
+    """Opens a socket at each address, at ports of the system's choice; returns them, and what the clients need.
 
     Args:
-        addresses: IPv4, of this host, in the networks that the job uses.
+        addresses: IPv4, of this host, in the network that the job uses.
 
     Raises:
-        OSError: no socket could be opened.
+        OSError: a socket could not be opened.
     """
-    listener = socket.create_server(("", 0), backlog=128)
-    return listener, Contact(list(addresses), listener.getsockname()[1], secrets.token_hex(_TOKEN_BYTES))
+    listeners = [socket.create_server((address, 0), backlog=128) for address in addresses]
+    names = [listener.getsockname() for listener in listeners]
+    return listeners, Contact([(address, port) for address, port in names], secrets.token_hex(_TOKEN_BYTES))

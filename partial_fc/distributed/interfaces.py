@@ -28,19 +28,35 @@ def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
     Raises:
         ValueError: this host has no interface in any of the networks, or a subnet is malformed.
     """
-    interfaces = _interfaces()
-    if not networks:
-        return _in_subnet(interfaces, _subnet("127.0.0.0/8"), inside=False)
-    chosen: dict[str, list[str]] = {}
-    for network in networks:
-        if "/" in network:
-            chosen.update(_in_subnet(interfaces, _subnet(network)))
-        elif network in interfaces:
-            chosen[network] = interfaces[network]
-    if not chosen:  # with hosts in several subnets, each has an interface in one of them
+    import psutil  # not where only the source address of this host is asked for, and nothing may be installed
+
+    subnets = [_subnet(network) for network in networks if "/" in network]
+
+    def is_chosen(name: str, address: str) -> bool:
+        found = ipaddress.IPv4Address(address)
+        return name in networks or any(found in subnet for subnet in subnets) or not (networks or found.is_loopback)
+
+    interfaces = {
+        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
+        for name, entries in psutil.net_if_addrs().items()
+    }
+    chosen = {name: [one for one in addresses if is_chosen(name, one)] for name, addresses in interfaces.items()}
+    if networks and not any(chosen.values()):  # with hosts in several subnets, each has an interface in one of them
         known = ", ".join(" ".join([name, *addresses]) for name, addresses in interfaces.items())
         raise ValueError(f"this host has no interface in the network {','.join(networks)}, but: {known}")
-    return chosen
+    return {name: addresses for name, addresses in chosen.items() if addresses}
+
+
+def job_addresses(environment: Mapping[str, str]) -> list[str]:
+    """Returns the IPv4 addresses of this host in the networks of the job; all but the loopback if none is chosen.
+
+    Raises:
+        ValueError: this host has no interface in the networks that the launcher has chosen.
+    """
+    chosen = networks(environment)
+    gloo = [] if chosen else _split(environment.get("GLOO_SOCKET_IFNAME", ""))  # see name_interface_to
+    found = addresses_in(chosen)
+    return [address for name, addresses in found.items() if not gloo or name in gloo for address in addresses]
 
 
 def name_interfaces(environment: MutableMapping[str, str]) -> None:
@@ -68,6 +84,18 @@ def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
             environment.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
 
 
+def name_loopback(environment: MutableMapping[str, str]) -> None:
+    """Sets both variables, unless they are set, to the loopback interface: ranks of one host need no other.
+
+    Raises:
+        ValueError: this host has no loopback interface.
+    """
+    if "GLOO_SOCKET_IFNAME" not in environment or "NCCL_SOCKET_IFNAME" not in environment:
+        (name, *_) = addresses_in(["127.0.0.0/8"])
+        environment.setdefault("GLOO_SOCKET_IFNAME", name)
+        environment.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
+
+
 def source_address(host: str) -> str:
     """Returns the IPv4 address of this host on the route to another one; "" without a route."""
     try:
@@ -76,27 +104,6 @@ def source_address(host: str) -> str:
             return stream.getsockname()[0]
     except OSError:
         return ""
-
-
-def _interfaces() -> dict[str, list[str]]:
-    """The IPv4 addresses of each interface of this host."""
-    import psutil
-
-    return {
-        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
-        for name, entries in psutil.net_if_addrs().items()
-    }
-
-
-def _in_subnet(
-    interfaces: Mapping[str, list[str]], subnet: ipaddress.IPv4Network, inside: bool = True
-) -> dict[str, list[str]]:
-    """The interfaces with addresses inside of a subnet, or outside of it, and these addresses."""
-    selected = {
-        name: [address for address in addresses if (ipaddress.IPv4Address(address) in subnet) == inside]
-        for name, addresses in interfaces.items()
-    }
-    return {name: addresses for name, addresses in selected.items() if addresses}
 
 
 def _split(text: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
 
@@ -12,12 +11,6 @@ def process_state(pid: int) -> tuple[str, int]:
     """Returns the state of a process (a letter, see proc(5)) and its start time in ticks since boot; ("", 0): none."""
     fields = _stat(pid)
     return (fields[0].decode(), int(fields[19])) if fields else ("", 0)
-
-
-def started_at(pid: int) -> float:
-    """Returns when a process of this host started, in seconds since 1970."""
-    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return booted_at + process_state(pid)[1] / os.sysconf("SC_CLK_TCK")
 
 
 def has_ended(pid: int, started: int) -> bool:

@@ -1,7 +1,15 @@
 """A folder in which each rank records its status, so that the others can name it when it is lost.
 
 Each rank overwrites one small record of its own. Horovod cannot be asked which rank is missing: it waits, or has
-shut down. Times are seconds since 1970.
+shut down.
+
+A job that is started again may find the records of one that was killed, under the same name. What belongs to this
+attempt is decided without the time of day, which jumps: on one host by processes and by the clock since it booted,
+between hosts by order alone (a record that changes is of a running process). Once the ranks have met, all records of
+the attempt hold a name that rank 0 has drawn.
+
+Nobody else may write here: a record says which process is to be killed. The folder has mode 0700, and what another user
+owns is ignored.
 """
 
 from __future__ import annotations
@@ -9,53 +17,51 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
+import stat
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import FAILED
-from .processes import has_ended, process_state, started_at
+from .processes import has_ended, process_state
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends; holds its exit code
 WRITTEN_WITHIN = 0.2  # seconds from the creation of this file until it has content
-LENGTH = 384  # bytes of a record, all that is read of one
-# An older file in the folder is of an earlier job with the same key: the ranks of one job start within minutes.
-STALE = 900.0
+LENGTH = 1024  # bytes of a record, all that is read of one
+UNWRITTEN, SILENT = 900.0, 86400.0  # seconds after which an empty file, and a record of another host, are of a dead job
+# Nothing here is followed, or waited for, if it is something else than a file.
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Record(NamedTuple):
-    """The status of a rank.
-
-    Attributes:
-        rank: of the job.
-        host: name of its host.
-        pid: of its process.
-        started: start time of its process, which tells it from a later process with the same id.
-        num_update: the last update; -1 before training.
-        doing: what the main thread does.
-        waiting: whether it waits for other ranks there.
-        ended: whether the rank ended as it should, or after it reported an error.
-        progress_time: when the rank last made progress.
-    """
+    """The status of a rank."""
 
     rank: int
     host: str
+    boot: str  # id of the boot of its host
     pid: int
-    started: int
-    num_update: int
-    doing: str
-    waiting: bool
-    ended: bool
-    progress_time: float
+    started: int  # start time of its process, which tells it from a later process with the same id
+    attempt: str  # the drawn name; "" until the ranks have met
+    met: float  # when they met, seconds since the boot of its host; 0 until then
+    num_update: int  # the last update; -1 before training
+    doing: str  # what the main thread does
+    waiting: bool  # whether it waits for other ranks there
+    ended: bool  # whether the rank ended as it should, or after it reported an error
+    progress_time: (
+        float  # when it last made progress: seconds since the boot of its host; in records(), of the reader's
+    )
 
 
 def job_key(environment: Mapping[str, str], pid: int) -> str:
     """Returns a name that only the processes of this job share, on all its hosts; a restart by torchrun is another job.
 
-    The hosts of an elastic job may count its restarts differently. Then each sees its own ranks only.
+    The hosts of an elastic job may count its restarts differently. Then each sees its own ranks only. With a fixed
+    address and port, jobs that are started one after the other have the same key.
 
     Args:
         environment: as set by the launcher.
@@ -76,6 +82,18 @@ def _as_name(key: str) -> str:
     return "".join(c if c.isalnum() or c in ".-" else "-" for c in key)
 
 
+def since_boot() -> float:
+    """Returns the seconds since this host booted, which no change of the time of day affects."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Returns what tells this boot of this host from all others; "" where ``/proc`` does not show it."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
+
+
 class RankStatusStore:
     """The records of all ranks of a job. No method fails: a rank that cannot write has no record.
 
@@ -83,35 +101,60 @@ class RankStatusStore:
         root: where the folder is made, on a disk that all hosts share; otherwise each host sees its own ranks only.
         key: of the job, see job_key.
         rank: of this process.
+        key_repeats: whether other jobs may have had the same key.
 
     Attributes:
         num_update, doing, waiting: the status of this rank, see Record.
     """
 
-    def __init__(self, root: str, key: str, rank: int):
+    def __init__(self, root: str, key: str, rank: int, key_repeats: bool = True):
         self.path = os.path.join(root, PREFIX + key)
         self.rank, self.host, self.pid = rank, socket.gethostname(), os.getpid()
         self.num_update, self.doing, self.waiting = -1, "startup", False
-        self._root = root
+        self._root, self._key_repeats, self._boot = root, key_repeats, boot_id()
+        self._attempt, self._met = "", 0.0
         self._started = process_state(self.pid)[1]
-        self._oldest = time.time() - STALE
-        self._claimed = False
+        self._started_at = self._started / os.sysconf("SC_CLK_TCK")  # seconds since boot
+        self._claimed = self._ended = False
+        self._folder: int | None = None
         self._file: int | None = None
+        self._lock = threading.Lock()
+        self._progress_time = 0.0
+        self._earlier: dict[str, Record] = {}  # file name -> record of another host, when this process started
+
+    @classmethod
+    def of_job(cls, root: str, environment: Mapping[str, str], rank: int) -> RankStatusStore:
+        """Makes the store of the job that a launcher has started with this environment."""
+        # mpirun draws a key, and horovodrun a port; a fixed address and port of torchrun are those of every attempt.
+        return cls(root, job_key(environment, os.getpid()), rank, "TORCHELASTIC_RUN_ID" in environment)
 
     def open(self) -> RankStatusStore:
         """Creates the folder and the file of this rank, removes what earlier jobs left, and returns this store."""
         with suppress(OSError):
             os.makedirs(self._root, exist_ok=True)
-            remove_dead(self._root, self.host, keep=self.path)
-            os.makedirs(self.path, exist_ok=True)
-            with suppress(FileNotFoundError):
-                # An elastic job may have the same key when it grows again.
-                if os.path.getmtime(self._path_of(REPORTED)) < started_at(self.pid):
-                    os.remove(self._path_of(REPORTED))
-            self._file = os.open(
-                self._path_of(f"{self.rank}@{self.host}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666
-            )
+            with suppress(FileExistsError):
+                os.mkdir(self.path, 0o700)
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+            name = f"{self.rank}@{self.host}"
+            file = os.open(name, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600, dir_fd=folder)
+            # Not the user id of this process: a file server may give its files to another user.
+            if not _is_own(folder, os.fstat(file).st_uid) or not stat.S_ISREG(os.fstat(file).st_mode):
+                os.close(file)
+                return self
+            os.fchmod(folder, 0o700)
+            os.ftruncate(file, 0)
+            os.utime(file)  # the present time of the file server
+            self._folder, self._file = folder, file
+            if self._key_repeats:
+                self._earlier = {name: record for name, record in self._read_all().items() if not self._is_here(record)}
+                self._remove_earlier_report()
+            remove_dead(self._root, self.host, self._boot, os.fstat(file), keep=self.path)
         return self
+
+    def join(self, attempt: str) -> None:
+        """All ranks have met: from now on only records with this name, which rank 0 has drawn, are of this attempt."""
+        self._attempt, self._met = attempt, since_boot()
+        self.update()
 
     def update(self, doing: str | None = None, waiting: bool | None = None, num_update: int | None = None) -> None:
         """Records that this rank made progress, and what has changed in its status.
@@ -124,24 +167,26 @@ class RankStatusStore:
         self.doing = self.doing if doing is None else doing
         self.waiting = self.waiting if waiting is None else waiting
         self.num_update = self.num_update if num_update is None else num_update
-        self._write(ended=False)
+        self._write()
+
+    def refresh(self) -> None:
+        """Shows the ranks of other hosts, before all have met, that the process of this record is running."""
+        if not self._lock.locked():  # else the main thread writes, perhaps to a disk that hangs
+            self._write()
 
     def leave(self) -> None:
         """Records that this rank has ended, and removes the folder if it is the last."""
-        self.waiting = False
-        self._write(ended=True)
-        others = [record for record in self.records() if record.rank != self.rank]
-        if all(record.ended or (record.host == self.host and is_gone(record)) for record in others):
+        self.waiting, self._ended = False, True
+        self._write()
+        others = [record for record in self._read_all().values() if record.rank != self.rank]
+        if self._folder is not None and all(record.ended or self._is_gone_here(record) for record in others):
             shutil.rmtree(self.path, ignore_errors=True)
 
     def records(self, host: str | None = None) -> list[Record]:
-        """Returns the records by rank; those of one host only, if it is given."""
-        try:
-            names = [name.partition("@") for name in os.listdir(self.path) if "@" in name]
-        except OSError:
-            return []
-        records = [_read(self._path_of("".join(name))) for name in names if host in (None, name[2])]
-        return sorted(record for record in records if record is not None and record.progress_time > self._oldest)
+        """Returns the records of this attempt by rank; those of one host only, if it is given."""
+        found = self._read_all()
+        mine = [record for name, record in found.items() if self._is_of_this_attempt(name, record)]
+        return sorted(self._on_own_clock(record) for record in mine if host in (None, record.host))
 
     def claim_error_report(self, code: int = FAILED) -> bool:
         """Returns whether the caller reports why the job ends: True once, for the first of all ranks that asks.
@@ -153,58 +198,142 @@ class RankStatusStore:
             return False
         self._claimed = True
         try:
-            with open(self._path_of(REPORTED), "x") as file:
-                file.write(str(code))
+            file = os.open(REPORTED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=self._open_folder())
         except FileExistsError:
             return False
         except OSError:
-            pass  # two reports are better than none
+            return True  # two reports are better than none
+        with suppress(OSError), open(file, "w") as stream:
+            json.dump([code, self.host, self._boot, since_boot()], stream)
         return True
 
     def error_reported(self) -> bool:
         """Returns whether a rank reports why the job ends, or has done so."""
-        return os.path.exists(self._path_of(REPORTED))
+        with suppress(OSError):
+            return stat.S_ISREG(os.stat(REPORTED, dir_fd=self._open_folder(), follow_symlinks=False).st_mode)
+        return False
 
     def reported_code(self) -> int | None:
         """Returns the exit code of the rank that reports why the job ends; None if there is none."""
         end = time.monotonic() + WRITTEN_WITHIN
         while True:
             try:
-                with open(self._path_of(REPORTED)) as file:
-                    return int(file.read())
-            except ValueError:  # another rank has just created the file
+                return int(self._read_report()[0])
+            except (ValueError, TypeError, LookupError):  # another rank has just created the file
                 if time.monotonic() > end:
                     return FAILED
                 time.sleep(0.01)
             except OSError:
                 return None
 
-    def _path_of(self, name: str) -> str:
-        return os.path.join(self.path, name)
+    def _open_folder(self) -> int:
+        if self._folder is None:
+            raise FileNotFoundError(self.path)
+        return self._folder
 
-    def _write(self, ended: bool) -> None:
+    def _read_report(self) -> list:
+        file = os.open(REPORTED, os.O_RDONLY | _FLAGS, dir_fd=self._open_folder())
+        with open(file) as stream:
+            return json.load(stream)
+
+    def _remove_earlier_report(self) -> None:
+        """Removes the report of an earlier attempt: from before this process started, or from another host or boot.
+
+        A rank of this attempt can only report after it has started, which all ranks of a host do at once.
+        """
+        try:
+            _, host, boot, reported_at = self._read_report()
+            if (host, boot) == (self.host, self._boot) and reported_at >= self._started_at:
+                return
+        except (ValueError, TypeError):
+            # Without content: just created, or by a process that was killed meanwhile.
+            if os.stat(REPORTED, dir_fd=self._folder, follow_symlinks=False).st_size == 0:
+                return
+        except OSError:
+            return
+        with suppress(FileNotFoundError):
+            os.remove(REPORTED, dir_fd=self._folder)
+
+    def _write(self) -> None:
         if self._file is None:
             return
-        status = (self.num_update, self.doing[:99], self.waiting, ended, time.time())
-        record = Record(self.rank, self.host, self.pid, self._started, *status)
-        with suppress(OSError):
-            os.pwrite(self._file, json.dumps(record).encode().ljust(LENGTH), 0)
+        with self._lock, suppress(OSError):  # the watchdog writes as well
+            self._progress_time = since_boot()
+            process = (self.rank, self.host, self._boot, self.pid, self._started, self._attempt, self._met)
+            status = (self.num_update, self.doing[:99], self.waiting, self._ended, self._progress_time)
+            os.pwrite(self._file, json.dumps(Record(*process, *status)).encode().ljust(LENGTH), 0)
+
+    def _read_all(self) -> dict[str, Record]:
+        """File name -> record, of all attempts."""
+        try:
+            owner = os.fstat(self._open_folder()).st_uid
+            names = [name for name in os.listdir(self._folder) if "@" in name]
+        except OSError:
+            return {}
+        found = {name: _read(name, self._folder, owner) for name in names}
+        return {name: record for name, record in found.items() if record is not None}
+
+    def _is_here(self, record: Record) -> bool:
+        """Whether a record is of this host, since it booted."""
+        return record.host == self.host and record.boot == self._boot
+
+    def _is_gone_here(self, record: Record) -> bool:
+        return record.host == self.host and (record.boot != self._boot or is_gone(record))
+
+    def _is_of_this_attempt(self, name: str, record: Record) -> bool:
+        if not self._key_repeats:
+            return True
+        if self._attempt:
+            return record.attempt == self._attempt
+        if self._is_here(record):
+            return not is_gone(record) or (not record.attempt and record.progress_time >= self._started_at)
+        return record.host != self.host and record != self._earlier.get(name)
+
+    def _on_own_clock(self, record: Record) -> Record:
+        if self._is_here(record):
+            return record
+        # All ranks met at the same moment, which each has read on the clock of its host.
+        return record._replace(progress_time=record.progress_time - record.met + self._met)
 
 
-def _read(path: str) -> Record | None:
+def _is_own(file: int, owner: int) -> bool:
+    return os.fstat(file).st_uid == owner
+
+
+def _read(name: str, folder: int | None, owner: int) -> Record | None:
+    """Returns the record in a file of a folder; None if it was removed or not written yet, or if it is not valid."""
     try:
-        with open(path, "rb") as file:
-            return Record(*json.loads(file.read(LENGTH)))
-    except (OSError, ValueError, TypeError):  # removed, or not written yet
+        file = os.open(name, os.O_RDONLY | _FLAGS, dir_fd=folder)
+        try:
+            if not _is_own(file, owner):
+                return None
+            record = Record(*json.loads(os.pread(file, LENGTH, 0)))
+        finally:
+            os.close(file)
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
+    return record if _is_valid(record) and name == f"{record.rank}@{record.host}" else None
 
 
-def remove_dead(root: str, host: str, keep: str) -> None:
+def _is_valid(record: Record) -> bool:
+    """Whether all fields have their types, and the numbers those that a process can have: kill(-1) ends everything."""
+    seconds = (int, float)
+    types: Sequence[Any] = (int, str, str, int, int, str, seconds, int, str, bool, bool, seconds)
+    numbers = (record.rank, record.pid, record.started, record.num_update, record.met, record.progress_time)
+    typed = all(isinstance(field, kind) for field, kind in zip(record, types))
+    if not typed or any(isinstance(number, bool) for number in numbers):
+        return False
+    return min(record.rank, record.started) >= 0 and record.pid > 1 and all(abs(number) < 2**53 for number in numbers)
+
+
+def remove_dead(root: str, host: str, boot: str, own: os.stat_result, keep: str) -> None:
     """Removes the folders of jobs that were killed, so that no rank was left to do it.
 
     Args:
         root: the folder that holds them.
         host: name of this host.
+        boot: see boot_id.
+        own: of a file that has just been written there: its owner, and the time of the file server.
         keep: path of a folder that stays.
 
     Raises:
@@ -212,18 +341,27 @@ def remove_dead(root: str, host: str, keep: str) -> None:
     """
     for name in os.listdir(root):
         path = os.path.join(root, name)
-        if name.startswith(PREFIX) and path != keep and os.path.isdir(path):
-            files = [os.path.join(path, entry) for entry in os.listdir(path) if "@" in entry]
-            if files and all(_is_dead(file, host) for file in files):
+        if not name.startswith(PREFIX) or path == keep:
+            continue
+        with suppress(OSError):
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+            try:
+                files = [entry for entry in os.listdir(folder) if "@" in entry] if _is_own(folder, own.st_uid) else []
+                dead = all(_is_dead(file, folder, host, boot, own) for file in files)
+            finally:
+                os.close(folder)
+            if files and dead:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_dead(path: str, host: str) -> bool:
-    record = _read(path)
-    if record is None:  # created but not written, by a rank that has ended since or is just starting
-        return os.path.getmtime(path) < time.time() - STALE
-    # The processes of other hosts cannot be seen from here, but every living rank writes within a day.
-    return is_gone(record) if record.host == host else record.progress_time < time.time() - 86400
+def _is_dead(name: str, folder: int, host: str, boot: str, own: os.stat_result) -> bool:
+    record = _read(name, folder, own.st_uid)
+    if record is not None and record.host == host:
+        return record.boot != boot or is_gone(record)
+    # An empty file may be of a rank that is just starting. The processes of other hosts cannot be seen from here, but
+    # every living rank writes within a day.
+    age = own.st_mtime - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+    return age > (UNWRITTEN if record is None else SILENT)
 
 
 def is_gone(record: Record) -> bool:
@@ -234,3 +372,40 @@ def is_gone(record: Record) -> bool:
 def is_stopped(record: Record) -> bool:
     """Returns whether the process of a record of this host is stopped by SIGSTOP or a debugger."""
     return not is_gone(record) and process_state(record.pid)[0] in ("T", "t")
+
+
+class LocalPeers:
+    """The other ranks on this host, as far as they have written their status.
+
+    Args:
+        rank_status: the store of this rank.
+        local_size: the number of ranks on this host.
+    """
+
+    def __init__(self, rank_status: RankStatusStore, local_size: int):
+        self._rank_status, self._local_size = rank_status, local_size
+        self._peers: dict[int, Record] = {}
+        self._ended: set[int] = set()  # ranks that ended as they should
+
+    def find_lost(self) -> Record | None:
+        """Returns a rank whose process is gone although it did not leave, or left after an error; else None."""
+        if len(self._peers) < self._local_size - 1:
+            self._peers.update(self._read())
+        for rank, record in self._peers.items():
+            if rank not in self._ended and is_gone(record):
+                last = self._read().get(rank, record)
+                if not last.ended or self._rank_status.error_reported():
+                    return last
+                self._ended.add(rank)
+        return None
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        """Sends SIGKILL to those of the ranks that are on this host."""
+        for rank in ranks:
+            if rank in self._peers and not is_gone(self._peers[rank]):
+                with suppress(ProcessLookupError):  # another rank was faster
+                    os.kill(self._peers[rank].pid, signal.SIGKILL)
+
+    def _read(self) -> dict[int, Record]:
+        records = self._rank_status.records(self._rank_status.host)
+        return {record.rank: record for record in records if record.rank != self._rank_status.rank}

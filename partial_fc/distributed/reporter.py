@@ -20,13 +20,10 @@ class ErrorReporter:
     """Prints why the job ends, once per job: the first thread of the first rank that asks.
 
     A thread that has called report() also ends the process. Until then it keeps the other thread from doing so.
-
-    Attributes:
-        closed: True once the main thread ends the process by itself; nothing more is printed.
     """
 
     def __init__(self, rank_status: RankStatusStore):
-        self.closed = False
+        self.closed = False  # True once the main thread ends the process by itself; nothing more is printed
         self._rank_status = rank_status
         self._lock = threading.RLock()  # acquired by the first report(), never released
 

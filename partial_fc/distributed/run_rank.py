@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -18,8 +19,8 @@ from partial_fc.layer.softmax import MissingPositiveError
 from .collectives import Collectives
 from .diagnosis import connection_message
 from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested
-from .heartbeat import Heartbeat, open_listener
-from .interfaces import addresses_in, networks
+from .heartbeat import Heartbeat, open_listeners
+from .interfaces import job_addresses
 from .watchdog import Watchdog
 
 LOST_WAIT = 3.0  # seconds until the launcher or a watchdog has detected the rank that exited
@@ -54,28 +55,26 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
 
 
 def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
-    """Connects the hosts of the job, if there are several."""
+    """Connects the hosts of the job, if there are several; the records of this attempt get a name of their own."""
     rank, own = collectives.rank, watchdog.rank_status.host
-    hosts = collectives.gather_object("hosts", own)
+    met = collectives.gather_object("hosts", (own, secrets.token_hex(8)))
+    watchdog.rank_status.join(met[0][1])
+    hosts = [host for host, _ in met]
     server, *others = dict.fromkeys(hosts)
     if not others:
         return
     heartbeat = None
     if rank == 0:
-        listener, contact = open_listener(_own_addresses())
+        listeners, contact = open_listeners(job_addresses(os.environ))
         collectives.broadcast("heartbeat", contact)
-        heartbeat = Heartbeat.server(listener, contact, others)
+        heartbeat = Heartbeat(contact, others, listeners=listeners)
     else:
         contact = collectives.broadcast("heartbeat", None)
         if own != server and hosts.index(own) == rank:  # the first rank of its host
-            heartbeat = Heartbeat.client(contact, own, server)
+            heartbeat = Heartbeat(contact, [server], own)
     watchdog.watch_hosts(heartbeat, hosts)
     if heartbeat is not None:
         heartbeat.start()
-
-
-def _own_addresses() -> list[str]:
-    return [address for addresses in addresses_in(networks(os.environ)).values() for address in addresses]
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
@@ -104,7 +103,8 @@ def _end_preempted(collectives: Collectives, stop: StopRequested) -> NoReturn:
     collectives.barrier("preempted")
     if collectives.watchdog is not None:
         collectives.watchdog.leave()
-    _flush_output()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     os._exit(PREEMPTED)
 
 
@@ -118,9 +118,11 @@ def _end_with(collectives: Collectives, error: BaseException) -> NoReturn:
     else:
         # If all ranks raise the same error, rank 0 reports it.
         _leave_to_rank_0(collectives)
-        place = f"error on rank {collectives.rank}{_at_update(collectives.watchdog)}"
+        num_update = -1 if collectives.watchdog is None else collectives.watchdog.rank_status.num_update
+        place = f"error on rank {collectives.rank}" + (f" at update {num_update}" if num_update >= 0 else "")
         if isinstance(error, USER_ERRORS):
-            _report(collectives, f"{place}: {error} ({_source_line(error)})")
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            _report(collectives, f"{place}: {error} ({os.path.basename(frame.filename)}:{frame.lineno})")
         else:
             trace = "".join(traceback.format_exception(error))
             _report(collectives, f"{place}: unexpected error, a bug in this program or in a library:\n{trace}")
@@ -151,13 +153,7 @@ def _wait_for_report(watchdog: Watchdog | None, seconds: float) -> None:
 
 
 def _report(collectives: Collectives, text: str, code: int | None = None) -> None:
-    """Prints why the job ends, unless another rank does. From then on this thread ends the process.
-
-    Args:
-        collectives: of this process.
-        text: the message.
-        code: the exit code of this process; None is that of an error.
-    """
+    """Prints why the job ends, unless another rank does; ``code`` is None for an error's. This thread then ends it."""
     if collectives.watchdog is not None:
         collectives.watchdog.reporter.report(text, collectives.exit_code if code is None else code)
         return
@@ -165,21 +161,12 @@ def _report(collectives: Collectives, text: str, code: int | None = None) -> Non
         print(text, file=sys.stderr, flush=True)
 
 
-def _at_update(watchdog: Watchdog | None) -> str:
-    num_update = -1 if watchdog is None else watchdog.rank_status.num_update
-    return f" at update {num_update}" if num_update >= 0 else ""
-
-
-def _source_line(error: BaseException) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{os.path.basename(frame.filename)}:{frame.lineno}"
-
-
 def _exit(collectives: Collectives, code: int) -> NoReturn:
     """Ends the job with this exit code, unless another rank has reported why it ends: then with that rank's."""
     if collectives.watchdog is not None:
         code = collectives.watchdog.reporter.exit_code(code)
-    _flush_output()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     _stand_down(collectives.watchdog)
     collectives.backend.abort(code)
     # Not sys.exit: the shutdown of Horovod waits for the other ranks, which may be waiting for this one.
@@ -190,8 +177,3 @@ def _stand_down(watchdog: Watchdog | None) -> None:
     if watchdog is not None:
         watchdog.stand_down()
         watchdog.leave()
-
-
-def _flush_output() -> None:
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()

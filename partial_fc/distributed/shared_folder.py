@@ -17,7 +17,7 @@ def hosts_without_shared_folder(collectives: Collectives, folder: str) -> list[s
     Raises:
         JobError: on every rank, if rank 0 cannot write to the folder.
     """
-    if collectives.size == collectives.backend.local_size:
+    if collectives.size == collectives.local_size:
         return []
     # A name that no host has looked up before: clients of file servers remember for a while what did not exist.
     mark = collectives.broadcast("mark", os.path.join(folder, f".mark-{secrets.token_hex(8)}"))

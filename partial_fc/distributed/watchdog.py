@@ -21,8 +21,7 @@ from . import diagnosis, processes
 from .env import RankInfo
 from .errors import FAILED, PREEMPTED
 from .heartbeat import Heartbeat
-from .peers import LocalPeers
-from .rank_status import RankStatusStore, Record, is_stopped, job_key
+from .rank_status import LocalPeers, RankStatusStore, Record, is_stopped, since_boot
 from .reporter import STORE_TIMEOUT, ErrorReporter, run_within
 from .signals import wait_for_signal
 
@@ -63,10 +62,6 @@ class Watchdog(threading.Thread):
         environment: as set by the launcher.
 
     Attributes:
-        ranks: see above.
-        rank_status: the store.
-        reporter: prints why the job ends.
-        state: of this rank.
         timeout: seconds without progress after which the job ends, at least START before the first update; 0 for no
             limit.
         host_timeout: seconds without a byte from another host after which the job ends; 0 for no limit.
@@ -75,7 +70,7 @@ class Watchdog(threading.Thread):
     def __init__(self, ranks: RankInfo, root: str, environment: Mapping[str, str]):
         super().__init__(name="watchdog", daemon=True)
         self.ranks = ranks
-        self.rank_status = RankStatusStore(root, job_key(environment, os.getpid()), ranks.rank)
+        self.rank_status = RankStatusStore.of_job(root, environment, ranks.rank)
         self.reporter = ErrorReporter(self.rank_status)
         self.state = State.STARTING
         self.timeout = self.host_timeout = 0.0
@@ -107,12 +102,7 @@ class Watchdog(threading.Thread):
         self.mark("setup", waiting=False)
 
     def watch_hosts(self, heartbeat: Heartbeat | None, host_of: Sequence[str]) -> None:
-        """From now on a host that falls silent ends the job.
-
-        Args:
-            heartbeat: of the first rank of each host; None on the others.
-            host_of: the host of each rank.
-        """
+        """From now on a host that falls silent ends the job: the first rank of each has a heartbeat."""
         self._heartbeat, self._host_of = heartbeat, host_of
 
     def training_begun(self) -> None:
@@ -178,6 +168,8 @@ class Watchdog(threading.Thread):
             if self._heartbeat is not None:
                 self._heartbeat.reset_timers()
         self._checked_at = now
+        if self.state is State.STARTING:
+            self.rank_status.refresh()
         if self.timeout:
             # The last resort if the main thread never releases Python's lock, without which this thread cannot run.
             faulthandler.dump_traceback_later(self._limit + 2 * PRECEDENCE, exit=True)
@@ -261,7 +253,7 @@ class Watchdog(threading.Thread):
         for record in run_within(STORE_TIMEOUT, self.rank_status.records, none):
             if record.rank == rank:
                 return diagnosis.exited_message(record)
-        return diagnosis.exited_elsewhere_message(rank, self._host_of[rank])
+        return f"rank {rank} on {self._host_of[rank]} exited without reporting an error (killed?)"  # no record here
 
     def _silent_message(self, hosts: Sequence[str], seconds: float) -> str:
         ranks = [rank for rank, host in enumerate(self._host_of) if host == hosts[0]]
@@ -294,7 +286,7 @@ class Watchdog(threading.Thread):
         stopped = [record.rank for record in records if record.host == self.rank_status.host and is_stopped(record)]
         if self._heartbeat is not None:
             stopped += [self._host_of.index(host) for host in self._heartbeat.stopped(SILENT)]
-        text = diagnosis.no_progress_message(records, self.ranks.size, time.time(), limit, stopped)
+        text = diagnosis.no_progress_message(records, self.ranks.size, since_boot(), limit, stopped)
         if stalled_here:
             self.end(f"{text}\n{_main_thread_stack()}".rstrip())
         self.end(text, kill=stopped)
@@ -305,7 +297,7 @@ class Watchdog(threading.Thread):
         own = now - self._progress_at
         if stalled is None or stalled.rank == self.ranks.rank:
             return own
-        return min(own, time.time() - stalled.progress_time)
+        return min(own, since_boot() - stalled.progress_time)
 
 
 def _main_thread_stack() -> str:

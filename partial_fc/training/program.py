@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from partial_fc.distributed.env import RankInfo, rank_info, share_cores
 from partial_fc.distributed.errors import REFUSED
-from partial_fc.distributed.rank_status import RankStatusStore, job_key
+from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.signals import block_signals, release_signals
 from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
@@ -122,7 +122,7 @@ class TrainingProgram:
                 self._report(error)
                 sys.exit(REFUSED)
             root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), likely_root(argv))
-            rank_status = RankStatusStore(root, job_key(os.environ, os.getpid()), ranks.rank).open()
+            rank_status = RankStatusStore.of_job(root, os.environ, ranks.rank).open()
             self._refuse(error, ranks.rank == 0, rank_status)
 
     def _start(self, args: argparse.Namespace, settings, ranks: RankInfo) -> tuple[Framework, Callable[[], None]]:
@@ -144,7 +144,7 @@ class TrainingProgram:
                 draw_demo(settings, default.absolute(default.dataset.demo.data_root))
             framework = self.load_framework(settings)
             work = _choose_work(args, settings, framework)
-            framework.collectives.attach_watchdog(watchdog)
+            framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)
         except (ValueError, OSError, ImportError) as error:

@@ -7,14 +7,12 @@ process group is rank 0 of 1.
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from partial_fc.distributed.collectives import Collectives
-from partial_fc.distributed.env import rank_info
 
 from .errors import error_message
 
@@ -43,16 +41,6 @@ class TorchBackend:
     def size(self) -> int:
         """The number of ranks of the job."""
         return dist.get_world_size() if has_group() else 1
-
-    @property
-    def local_rank(self) -> int:
-        """The rank of this process on its host, from the launcher; 0 without one."""
-        return rank_info(os.environ).local_rank
-
-    @property
-    def local_size(self) -> int:
-        """The number of ranks on this host, from the launcher; 1 without one."""
-        return rank_info(os.environ).local_size
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
         """Returns the values of all ranks, by rank.

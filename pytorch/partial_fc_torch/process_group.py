@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import glob
 import json
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 import time
 from collections.abc import Mapping
 
@@ -13,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from partial_fc.distributed.env import rank_info
+from partial_fc.distributed.processes import has_ended, process_state
 from partial_fc.distributed.watchdog import start_limit
 
 from .collectives import gloo_beside, has_group, uses_gpu
@@ -37,13 +43,51 @@ def start_process_group(backend: str, timeout: float) -> None:
         torch.cuda.set_device(rank_info(os.environ).local_rank)
     limit = datetime.timedelta(seconds=collective_limit(timeout, os.environ))
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        store, rank, size = _rendezvous(limit)
         attempt = _store_of_attempt(store, rank, size, limit.total_seconds())
         kind = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=limit)
     except dist.DistError as error:
         address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
         raise OSError(f"cannot connect the ranks at {address}: {error_message(error)}") from error
+
+
+def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
+    """Returns a store that all ranks share, the rank and the size.
+
+    The store has the addresses of the ranks, to which they send pickles, and it takes commands from whoever connects.
+    So that of one host is a file which no other user can read or write, not a port of torchrun.
+    """
+    ranks = rank_info(os.environ)
+    if ranks.size > ranks.local_size or "TORCHELASTIC_RUN_ID" not in os.environ:  # others may start a rank by a shell
+        return next(dist.rendezvous("env://", timeout=limit))
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.FileStore(os.path.join(private_folder(os.getppid()), count))
+    store.set_timeout(limit)
+    return store, ranks.rank, ranks.size
+
+
+def private_folder(launcher: int) -> str:
+    """Makes a temporary folder of this user alone, the same for all processes that a launcher has started.
+
+    Args:
+        launcher: its process id.
+
+    Raises:
+        OSError: the folder cannot be made, or another user has made it.
+    """
+    prefix = os.path.join(tempfile.gettempdir(), f"partial_fc-{os.geteuid()}-")
+    for path in glob.glob(f"{glob.escape(prefix)}*-*"):  # of jobs that were killed
+        pid, _, started = path.removeprefix(prefix).partition("-")
+        if pid.isdigit() and started.isdigit() and has_ended(int(pid), int(started)):
+            shutil.rmtree(path, ignore_errors=True)
+    path = f"{prefix}{launcher}-{process_state(launcher)[1]}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise OSError(f"{path} is not a folder of this user alone: remove it, or set TMPDIR to another folder")
+    return path
 
 
 def collective_limit(timeout: float, environment: Mapping[str, str]) -> float:
@@ -72,14 +116,18 @@ def _store_of_attempt(store: dist.Store, rank: int, size: int, seconds: float) -
     if rank == 0:
         store.set("attempt", own)
         greetings = [f"{own}/{other}" for other in range(1, size)]
-        store.wait(greetings, datetime.timedelta(seconds=seconds))
+        try:
+            store.wait(greetings, datetime.timedelta(seconds=seconds))
+        except RuntimeError as error:  # a file has no error of its own
+            raise dist.DistNetworkError(f"not all ranks have come within {seconds:.0f} s: {error}") from error
         store.set(f"{own}/answer", json.dumps([store.get(name).decode() for name in greetings]))
         return dist.PrefixStore(own, store)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        name = store.get("attempt").decode()  # perhaps that of an earlier attempt
-        store.set(f"{name}/{rank}", own)
-        if store.check([f"{name}/answer"]) and own in json.loads(store.get(f"{name}/answer")):
-            return dist.PrefixStore(name, store)
+        if store.check(["attempt"]):
+            name = store.get("attempt").decode()  # perhaps that of an earlier attempt
+            store.set(f"{name}/{rank}", own)
+            if store.check([f"{name}/answer"]) and own in json.loads(store.get(f"{name}/answer")):
+                return dist.PrefixStore(name, store)
         time.sleep(POLL)
     raise dist.DistNetworkError(f"rank 0 has not answered within {seconds:.0f} s")

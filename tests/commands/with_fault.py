@@ -31,6 +31,10 @@ def hang():
         time.sleep(1)
 
 
+def late():
+    time.sleep(3)
+
+
 def leave():
     time.sleep(1.5)  # until the other ranks have started, but not yet imported their framework
     os._exit(3)

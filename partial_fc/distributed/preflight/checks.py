@@ -15,20 +15,12 @@ from .row import Row
 
 
 class Job(NamedTuple):
-    """What a host is checked for.
+    """What a host is checked for."""
 
-    Attributes:
-        clone: Folder of the code, the same on every host.
-        probes: Of all hosts.
-        local: That of the machine that runs the check, which is one of them.
-        training: The training that will run; None if it is not known.
-        software: The trainer.
-    """
-
-    clone: str
+    clone: str  # folder of the code, the same on every host
     probes: Sequence[Probe]
-    local: Probe
-    training: Training | None
+    local: Probe  # that of the machine that runs the check, which is one of them
+    training: Training | None  # None if it is not known
     software: Software
 
     @property

@@ -69,11 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def probe_all(hosts: Sequence[Host], training: Training | None, software: Software, port: int) -> list[Probe]:
     """Probe all hosts; this machine comes first if it is not among them.
 
-    Args:
-        hosts: The hosts.
-        training: What it requires of them.
-        software: Likewise.
-        port: On which the first host listens in training; 0 if it is not known.
+    The first host listens on ``port`` in training, which is 0 if it is not known.
     """
     probes = [Probe(host) for host in hosts]
     first = probes[0]

@@ -13,15 +13,10 @@ ENTRY = re.compile(
 
 
 class Host(NamedTuple):
-    """A host and the ranks that it runs.
+    """A host and the ranks that it runs."""
 
-    Attributes:
-        name: Name or address.
-        slots: Number of ranks; 0 for a host that only starts the training.
-    """
-
-    name: str
-    slots: int
+    name: str  # or address
+    slots: int  # number of ranks; 0 for a host that only starts the training
 
 
 def read_hostfile(path: str) -> list[Host]:

@@ -5,24 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 READ_TIMEOUT = 8  # seconds to read the settings
 
 
 class Software(NamedTuple):
-    """A trainer on a host.
+    """A trainer on a host."""
 
-    Attributes:
-        venv: Folder of its environment in the clone.
-        install: Script in setup-utils that makes the environment.
-        program: Of a rank.
-    """
-
-    venv: str
-    install: str
-    program: str
+    venv: str  # folder of its environment in the clone
+    install: str  # script in setup-utils that makes the environment
+    program: str  # of a rank
 
 
 TRAINERS = {
@@ -32,17 +26,11 @@ TRAINERS = {
 
 
 class Training(NamedTuple):
-    """The requirements of a training.
+    """The requirements of a training."""
 
-    Attributes:
-        needed: Files without which it does not start; none if it draws its images itself.
-        beside: Files that may be missing, but must be the same on all hosts.
-        shared: Folder that all hosts must share, for checkpoints; "" for none.
-    """
-
-    needed: Sequence[str]
-    beside: Sequence[str]
-    shared: str
+    needed: Sequence[str]  # files without which it does not start; none if it draws its images itself
+    beside: Sequence[str]  # files that may be missing, but must be the same on all hosts
+    shared: str  # folder that all hosts must share, for checkpoints; "" for none
 
 
 def read(clone: str, software: Software, arguments: Sequence[str]) -> Training | None:
@@ -65,11 +53,9 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training |
     if done.returncode:
         _, error, message = done.stderr.strip().partition("error: ")
         raise ValueError(message if error else done.stderr.strip())  # the latter of a config.py with a syntax error
-    return requirements(json.loads(done.stdout)) if done.stdout.startswith("{") else None
-
-
-def requirements(settings: Mapping[str, Any]) -> Training:
-    """The requirements of a training with these settings."""
+    if not done.stdout.startswith("{"):
+        return None
+    settings = json.loads(done.stdout)
     rec = settings["rec"] or os.path.join(settings["data_root"], settings["data_name"], "train.rec")
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
     drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])

@@ -28,23 +28,14 @@ RUN_INPUT = "import json; exec(json.loads(input()))"
 
 
 class Probe:
-    """What is known of one host; it grows while the host is probed.
-
-    Attributes:
-        host: Name and slots.
-        local: Whether it is this machine.
-        facts: The answer of facts.py; empty until it arrives.
-        error: The row that explains why there are no facts.
-        targets: Name -> (address, port) of the hosts that it has to connect to.
-        connections: Name -> why it could not connect to that host; empty if it could.
-    """
+    """What is known of one host, which is this machine if ``local``; it grows while the host is probed."""
 
     def __init__(self, host: Host, local: bool = False):
         self.host, self.local = host, local
-        self.facts: dict[str, Any] = {}
-        self.error: Row | None = None
-        self.targets: Mapping[str, tuple[str, int]] = {}
-        self.connections: dict[str, str] = {}
+        self.facts: dict[str, Any] = {}  # the answer of facts.py
+        self.error: Row | None = None  # why there are no facts
+        self.targets: Mapping[str, tuple[str, int]] = {}  # name -> (address, port) of hosts that it has to connect to
+        self.connections: dict[str, str] = {}  # name -> why it could not connect to that host; empty if it could
         self._process: subprocess.Popen | None = None
         self._stderr: Any = tempfile.TemporaryFile("w+", errors="replace")
         self._token = ""

@@ -7,19 +7,12 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes:
-        mark: "ok", "warn" or "bad"; only "bad" keeps a training from starting.
-        what: Name of the check.
-        found: What the check found.
-        fix: How to fix it; empty if there is nothing to fix.
-    """
-
-    mark: str
-    what: str
+    mark: str  # "ok", "warn" or "bad"; only "bad" keeps a training from starting
+    what: str  # name of the check
     found: str
-    fix: str = ""
+    fix: str = ""  # how to fix it; empty if there is nothing to fix
 
 
 def print_rows(rows: Iterable[Row]) -> None:

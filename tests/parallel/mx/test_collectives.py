@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
+from benchmarks.horovod_timeline import read_timeline
 from partial_fc.distributed.errors import JobError
-from partial_fc.distributed.timeline import read_timeline
 from partial_fc_mxnet import MarginLoss
 from partial_fc_mxnet.collectives import default_collectives
 

@@ -181,7 +181,8 @@ def test_a_missing_positive_stops_all_ranks():
 
 def test_objects_and_numbers_of_all_ranks():
     backend = default_collectives.backend
-    assert (backend.rank, backend.size) == (RANK, SIZE) and 0 <= backend.local_rank < backend.local_size
+    assert (backend.rank, backend.size) == (RANK, SIZE)
+    assert 0 <= default_collectives.local_rank < default_collectives.local_size
     assert backend.gather_object("any", {"rank": RANK}) == [{"rank": rank} for rank in range(SIZE)]
     assert backend.max("largest", -float(RANK)) == 0 and backend.max("own", RANK + 0.5) == LAST + 0.5
     backend.barrier("here")

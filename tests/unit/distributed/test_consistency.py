@@ -13,10 +13,6 @@ def test_equal_facts_have_no_differences():
     assert differences([facts]) is None
 
 
-def test_a_tuple_is_a_list():
-    assert differences([{"setting margins": (1.0, 0.5)}, {"setting margins": [1.0, 0.5]}]) is None
-
-
 @pytest.mark.parametrize(
     "values, message",
     [

@@ -17,7 +17,7 @@ NOW = 1000.0
 
 
 def record(rank, doing, waiting=False, progress_time=900.0, num_update=12, ended=False):
-    return Record(rank, "host", 100 + rank, 1, num_update, doing, waiting, ended, progress_time)
+    return Record(rank, "host", "boot", 100 + rank, 1, "attempt", 0.0, num_update, doing, waiting, ended, progress_time)
 
 
 def test_the_stalled_rank_waits_for_nobody_and_is_longest_without_progress():

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from partial_fc.distributed import heartbeat
-from partial_fc.distributed.heartbeat import Contact, Heartbeat, open_listener
+from partial_fc.distributed.heartbeat import Contact, Heartbeat, open_listeners
 from paths import ROOT
 from virtual_hosts import unavailable
 
@@ -19,7 +19,7 @@ CLIENT = """
 import sys, time
 from partial_fc.distributed import heartbeat
 heartbeat.PERIOD = 0.05
-client = heartbeat.Heartbeat.client(heartbeat.Contact(["127.0.0.1"], int(sys.argv[1]), sys.argv[2]), "b", "a")
+client = heartbeat.Heartbeat(heartbeat.Contact([("127.0.0.1", int(sys.argv[1]))], sys.argv[2]), ["a"], "b")
 client.start()
 while not client._peers: time.sleep(0.01)
 print("connected", flush=True)
@@ -30,8 +30,8 @@ CUT_WIRE = """
 import subprocess, time
 from partial_fc.distributed import heartbeat
 heartbeat.PERIOD = 0.05
-listener, contact = heartbeat.open_listener(["127.0.0.1"])
-ends = [heartbeat.Heartbeat.server(listener, contact, ["b"]), heartbeat.Heartbeat.client(contact, "b", "a")]
+listeners, contact = heartbeat.open_listeners(["127.0.0.1"])
+ends = [heartbeat.Heartbeat(contact, ["b"], listeners=listeners), heartbeat.Heartbeat(contact, ["a"], "b")]
 SILENCE = 3
 def silent():
     return [end.silent(SILENCE) for end in ends]
@@ -58,8 +58,8 @@ def quick(monkeypatch):
 @pytest.fixture
 def server():
     """A server that expects hosts b and c, and its contact."""
-    listener, contact = open_listener(["127.0.0.1"])
-    watch = Heartbeat.server(listener, contact, ["b", "c"])
+    listeners, contact = open_listeners(["127.0.0.1"])
+    watch = Heartbeat(contact, ["b", "c"], listeners=listeners)
     watch.start()
     return watch, contact
 
@@ -68,7 +68,7 @@ def server():
 def client(server):
     """A process that is host b."""
     contact = server[1]
-    command = [sys.executable, "-c", CLIENT, str(contact.port), contact.token]
+    command = [sys.executable, "-c", CLIENT, str(contact.addresses[0][1]), contact.token]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "connected\n"
         yield process
@@ -77,7 +77,7 @@ def client(server):
 
 def greeted(contact, name="b"):
     """A connection that was made by hand."""
-    connection = socket.create_connection(("127.0.0.1", contact.port), timeout=LIMIT)
+    connection = socket.create_connection(contact.addresses[0], timeout=LIMIT)
     connection.sendall(f"{contact.token} {name}\n".encode())
     return connection
 
@@ -110,7 +110,7 @@ def test_a_stopped_process_is_not_a_lost_host(server, client):
 
 def test_a_killed_process_is_lost_and_one_that_says_goodbye_is_not(server, client):
     watch, contact = server
-    other = Heartbeat.client(contact, "c", "a")
+    other = Heartbeat(contact, ["a"], "c")
     other.start()
     assert happens(lambda: len(watch._peers) == 2 and other._peers)  # both ends are connected
     other.close()
@@ -121,10 +121,10 @@ def test_a_killed_process_is_lost_and_one_that_says_goodbye_is_not(server, clien
 
 
 def test_a_killed_server_is_lost_for_the_client():
-    listener, contact = open_listener(["127.0.0.1"])
-    client = Heartbeat.client(contact, "b", "a")
+    listeners, contact = open_listeners(["127.0.0.1"])
+    client = Heartbeat(contact, ["a"], "b")
     client.start()
-    connection, _ = listener.accept()
+    connection, _ = listeners[0].accept()
     assert connection.recv(100) == f"{contact.token} b\n".encode()
     connection.send(b".")
     assert happens(lambda: client._peers)
@@ -138,7 +138,7 @@ def test_a_killed_server_is_lost_for_the_client():
 )
 def test_an_unknown_peer_is_refused(server, greeting):
     watch, contact = server
-    with socket.create_connection(("127.0.0.1", contact.port), timeout=LIMIT) as unknown:
+    with socket.create_connection(contact.addresses[0], timeout=LIMIT) as unknown:
         unknown.sendall(greeting.replace(b"{token}", contact.token.encode()))
         assert _ends(unknown)
     assert not watch._peers
@@ -147,7 +147,7 @@ def test_an_unknown_peer_is_refused(server, greeting):
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_slow_unknown_peer_delays_nobody(server, silent):
     watch, contact = server
-    with socket.create_connection(("127.0.0.1", contact.port), timeout=LIMIT) as unknown:
+    with socket.create_connection(contact.addresses[0], timeout=LIMIT) as unknown:
         friend = greeted(contact, "c")
         assert friend.recv(1) == b"."
         for _ in range(4):
@@ -168,7 +168,7 @@ def _ends(connection):
 
 def test_a_greeting_may_arrive_in_pieces(server):
     watch, contact = server
-    connection = socket.create_connection(("127.0.0.1", contact.port), timeout=LIMIT)
+    connection = socket.create_connection(contact.addresses[0], timeout=LIMIT)
     connection.sendall(contact.token.encode())
     time.sleep(0.1)
     connection.sendall(b" b\n")
@@ -177,16 +177,37 @@ def test_a_greeting_may_arrive_in_pieces(server):
 
 def test_a_client_takes_the_address_that_answers(server, capfd):
     watch, contact = server
-    closed = socket.create_server(("127.0.0.2", 0))
-    port_of_nobody = closed.getsockname()[1]
-    closed.close()
-    lost = Heartbeat.client(Contact(["127.0.0.2"], port_of_nobody, contact.token), "b", "a")
+    # The server listens at its own address alone, so 127.0.0.2 refuses.
+    refused = ("127.0.0.2", contact.addresses[0][1])
+    lost = Heartbeat(Contact([refused], contact.token), ["a"], "b")
     lost.start()
     assert happens(lambda: lost.connect_error)
     assert "127.0.0.2: " in lost.connect_error and lost.silent(0) == []
     lost.join(0.3)
     assert "warning: no heartbeat between host b and rank 0 on a, " in capfd.readouterr().err
-    # 127.0.0.2 is not refused by the server, which listens on every address.
-    found = Heartbeat.client(contact._replace(addresses=["255.255.255.255", "127.0.0.2"]), "b", "a")
+    addresses = [("255.255.255.255", 1), refused, *contact.addresses]
+    found = Heartbeat(contact._replace(addresses=addresses), ["a"], "b")
     found.start()
     assert happens(lambda: found._peers) and found.connect_error == ""
+
+
+def test_a_flood_takes_few_descriptors_and_keeps_no_host_out(server, monkeypatch):
+    monkeypatch.setattr(heartbeat, "CONNECT_TIMEOUT", LIMIT)  # else silent connections end by themselves
+    watch, contact = server
+    flood = [socket.create_connection(contact.addresses[0], timeout=LIMIT) for _ in range(200)]
+    assert happens(lambda: 0 < len(watch._connections()) <= heartbeat._MAX_UNKNOWN + 2)
+    friend = greeted(contact, "c")
+    assert friend.recv(1) == b"."
+    assert _ends(flood[0]) and len(watch._connections()) <= heartbeat._MAX_UNKNOWN + 3
+    for connection in flood:
+        connection.close()
+
+
+def test_nobody_can_connect_once_all_hosts_have(server):
+    _, contact = server
+    friends = [greeted(contact, name) for name in "bc"]
+    assert all(friend.recv(1) == b"." for friend in friends)
+    with pytest.raises(OSError):
+        while True:
+            socket.create_connection(contact.addresses[0], timeout=LIMIT).close()
+    assert friends[0].recv(1) == b"."

@@ -5,7 +5,13 @@ import sys
 
 import pytest
 
-from partial_fc.distributed.interfaces import addresses_in, name_interface_to, name_interfaces
+from partial_fc.distributed.interfaces import (
+    addresses_in,
+    job_addresses,
+    name_interface_to,
+    name_interfaces,
+    name_loopback,
+)
 from paths import ROOT
 
 
@@ -62,3 +68,18 @@ def test_a_host_without_a_route_leaves_the_choice_to_the_libraries(host):
     environment = {}
     name_interface_to(environment, host)
     assert environment == {}
+
+
+def test_the_addresses_of_the_job():
+    assert job_addresses({"HOROVOD_GLOO_IFACE": "lo", "GLOO_SOCKET_IFNAME": "eth7"}) == ["127.0.0.1"]
+    assert job_addresses({"GLOO_SOCKET_IFNAME": "eth7"}) == []
+    everywhere = [address for addresses in addresses_in([]).values() for address in addresses]
+    assert job_addresses({}) == everywhere and "127.0.0.1" not in everywhere
+
+
+def test_one_host_uses_the_loopback_unless_the_user_has_chosen():
+    environment, given = {}, {"NCCL_SOCKET_IFNAME": "eth7"}
+    name_loopback(environment)
+    name_loopback(given)
+    assert environment == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
+    assert given == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "eth7"}

@@ -6,7 +6,7 @@ from partial_fc.distributed.preflight.checks import Job, rows
 from partial_fc.distributed.preflight.hostfile import Host
 from partial_fc.distributed.preflight.job_requirements import TRAINERS, Training
 from partial_fc.distributed.preflight.probe import Probe
-from partial_fc.distributed.preflight.row import Row, failed_checks, print_rows
+from partial_fc.distributed.preflight.row import Row, failed_checks
 
 FACTS = {
     "code": {"run.sh": "1"},
@@ -70,10 +70,3 @@ def test_the_host_that_others_cannot_reach_is_reported():
     assert found[1].found == expected
     probes[2].connections = {}
     assert failed_checks(rows(probes[2], job)) == ["network"]
-
-
-def test_format_of_a_row(capsys):
-    print_rows([Row("bad", "data", "nothing", "copy it"), Row("ok", "ssh", "")])
-    assert (
-        capsys.readouterr().out == "[bad]   data         nothing\n" + " " * 21 + "-> copy it\n[ok]    ssh          \n"
-    )
