@@ -19,7 +19,7 @@ from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
 from .alignment import SIZE, align, read_rgb, similarities
-from .image_list import ImageList
+from .lists import ImageList
 from .templates import TemplateSums, media_shares
 
 

@@ -6,8 +6,6 @@ ROOT/meta/ijbc_face_tid_mid.txt         image, template, media; the same images 
 ROOT/meta/ijbc_template_pair_label.txt  1:1: template, template, 1 for the same person or 0
 ROOT/meta/ijbc_1N_gallery_G1.csv, ijbc_1N_gallery_G2.csv, ijbc_1N_probe_mixed.csv    1:N: template, subject
 IJB-B: ijbb instead of ijbc, and galleries S1 and S2.
-
-Shapes: M templates of a list, T templates of the protocol.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .image_list import ImageList, check_files, read_images
-from .pairs import Pairs, read_pairs
-from .text_files import bad_line, is_id, rows_of
+from partial_fc.utils.text import plural
+
+from .lists import ImageList, Pairs, SubjectList, read_images, read_pairs, read_subjects
 
 GALLERIES = {"IJBB": ("S1", "S2"), "IJBC": ("G1", "G2")}
 
@@ -33,18 +31,6 @@ class Files(NamedTuple):
     pairs: str
     galleries: dict[str, str]
     probes: str
-
-
-class SubjectList(NamedTuple):
-    """Templates of a gallery or of the probes, each once, and their subjects.
-
-    Attributes:
-        templates: (M,) int32 rows of the protocol's templates.
-        subjects: (M,) int32 subject ids.
-    """
-
-    templates: np.ndarray
-    subjects: np.ndarray
 
 
 class Search(NamedTuple):
@@ -140,42 +126,13 @@ def read_search(files: Files, images: ImageList) -> Search:
     return Search(galleries, probes)
 
 
-def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bool) -> SubjectList:
-    """Reads a list of templates and subjects: a header, then lines that begin with template,subject.
-
-    The official lists have a line per image, so templates repeat; they count once.
-
-    Args:
-        path: The file.
-        template_ids: (T,) ids of the protocol's templates, ascending.
-        gallery: Whether each subject must have a single template, as in insightface's IJB_1N.
-
-    Raises:
-        ValueError: A line has no two numbers, an unknown template, a template with two subjects or, in a gallery, a
-            second template of a subject; or the list is empty. The message names file and line.
-        OSError: The file cannot be read.
-    """
-    known = set(template_ids.tolist())
-    subject_of: dict[int, int] = {}
-    template_of: dict[int, int] = {}
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        for number, line in enumerate(file, start=1):
-            values = [value.strip() for value in line.split(",", 2)[:2]]
-            if number == 1 or not line.strip():
-                continue
-            if len(values) != 2 or not all(map(is_id, values)):
-                raise bad_line(path, number, "a line must begin with the numbers template,subject", line)
-            template, subject = map(int, values)
-            if template not in known:
-                raise bad_line(path, number, f"unknown template {template}: it has no faces", line)
-            if subject_of.setdefault(template, subject) != subject:
-                problem = f"template {template} has subject {subject_of[template]} in an earlier line"
-                raise bad_line(path, number, problem, line)
-            if template_of.setdefault(subject, template) != template and gallery:
-                problem = f"subject {subject} of a gallery has a second template, the first is {template_of[subject]}"
-                raise bad_line(path, number, problem, line)
-    if not subject_of:
-        raise ValueError(f"{os.fspath(path)} lists no templates")
-    templates = np.fromiter(subject_of, np.int32, len(subject_of))
-    subjects = np.fromiter(subject_of.values(), np.int32, len(subject_of))
-    return SubjectList(rows_of(templates, template_ids), subjects)
+def check_files(folder: str, names: list[str]) -> None:
+    """Raises FileNotFoundError if ``folder`` lacks images: before hours of embedding, not after."""
+    listed = set(os.listdir(folder))
+    # Names in subfolders are not in the listing; isfile finds them.
+    missing = [name for name in names if name not in listed and not os.path.isfile(os.path.join(folder, name))]
+    if missing:
+        raise FileNotFoundError(
+            f"{os.path.join(folder, missing[0])} does not exist; {len(missing):,} of "
+            f"{plural(len(names), 'image')} are missing"
+        )
