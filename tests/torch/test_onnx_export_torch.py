@@ -8,7 +8,7 @@ from test_mxnet_weights import build
 from torch import nn
 
 from command_line import exit_code
-from partial_fc.evaluation.ijb import synthetic
+from partial_fc.evaluation.ijb.synthetic import write_protocol
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import cosine_distances, random_faces
 from partial_fc_torch.backbones import get_model
@@ -65,7 +65,7 @@ def test_it_passes_the_check_of_the_challenge(model_root, capsys):
 
 def test_it_runs_in_the_ijb_evaluation(model_root, tmp_path, capsys):
     protocol = str(tmp_path / "IJBC")
-    assert synthetic.main([protocol, "--subjects", "4", "--workers", "1"]) == 0
+    write_protocol(protocol, 4, 0, "IJBC", "face", 1)
     paths = ["--model-root", model_root, "--image-path", protocol, "--result-dir", str(tmp_path / "results")]
     assert exit_code("ijb", *paths, "--workers", "1") == 0
     assert "rank-1" in capsys.readouterr().out

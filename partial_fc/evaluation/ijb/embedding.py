@@ -41,24 +41,11 @@ class EmbeddingOptions(NamedTuple):
     workers: int = 1
 
 
-def check_size(image_size: tuple[int, int], name: str) -> None:
-    """Raises ValueError if a model does not take faces of the aligned size."""
-    if tuple(image_size) != (SIZE, SIZE):
-        height, width = image_size
-        raise ValueError(f"{name} takes faces of {height}x{width} pixels, IJB faces are aligned to {SIZE}x{SIZE}")
-
-
 def template_embeddings(model: FaceModel, folder: str, images: ImageList, options: EmbeddingOptions) -> np.ndarray:
     """Returns the template embeddings (T, E) float32, of length 1.
 
     insightface has two versions of this, which differ. This is the ONNX one: embeddings of a face and its mirror image
     are added unnormalized. The MXNet one normalizes each to length 1 first, which cancels ``norm_score``.
-
-    Args:
-        model: The face model.
-        folder: Folder of the images.
-        images: Images of the protocol.
-        options: Options of the embeddings.
 
     Raises:
         OSError: An image cannot be read.

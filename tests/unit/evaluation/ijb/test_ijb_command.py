@@ -1,6 +1,5 @@
 """The command on a protocol of random images, against a loop that shares no code with it."""
 
-import argparse
 import csv
 import json
 import os
@@ -15,7 +14,6 @@ from ijb_files import slow_embedding, write_model, write_protocol
 from test_ijb_alignment import umeyama
 
 from command_line import exit_code, interruptible
-from partial_fc.evaluation.ijb.command import add_arguments, embedding_options
 from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
 from partial_fc.evaluation.ijb.evaluate import evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
@@ -82,24 +80,6 @@ def test_scores_match_the_definition(place, flip, detector_score, norm_score):
     assert len(impostor) == 30  # so that FAR 1e-2 allows none of them and 0.1 three
     assert results.at_most[0.01] == pytest.approx(np.mean(genuine > impostor[-1]))
     assert results.at_most[0.1] == pytest.approx(np.mean(genuine > impostor[-4]))
-
-
-@pytest.mark.parametrize(
-    "arguments, changed",
-    [
-        ([], {}),
-        (["--no-flip"], {"flip": False}),
-        (["--no-detector-score"], {"detector_score": False}),
-        (["--no-norm-score"], {"norm_score": False}),
-        (["--workers", "3", "--batch-size", "7"], {"workers": 3, "batch_size": 7}),
-    ],
-)
-def test_arguments_become_options(arguments, changed):
-    required = ["--model-root", "a", "--image-path", "b", "--result-dir", "c", "--workers", "1"]
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    options = embedding_options(parser.parse_args([*required, *arguments]))
-    assert options == EmbeddingOptions()._replace(**changed)
 
 
 def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys):

@@ -11,7 +11,8 @@ from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.data.synthetic.landmarks import face_landmarks
 from partial_fc.evaluation.ijb.alignment import ARCFACE, SIZE, align, read_rgb, similarities
 from partial_fc.evaluation.ijb.protocol import read_protocol
-from partial_fc.evaluation.ijb.synthetic import main, write_protocol
+from partial_fc.evaluation.ijb.synthetic import write_protocol
+from partial_fc.utils.cli import run_module
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +112,18 @@ def test_demo_framing(tmp_path):
 
 def test_the_command(drawn, tmp_path, capsys):
     """Another target and another seed give other file names and other faces."""
+
+    def run(*words):
+        return run_module("partial_fc.evaluation.ijb.synthetic", "synthetic", [root, "--workers", "1", *words])
+
     root = str(tmp_path / "IJBB")
-    assert main([root, "--subjects", "4", "--workers", "1", "--target", "IJBB", "--seed", "2"]) == 0
+    assert run("--subjects", "4", "--target", "IJBB", "--seed", "2") == 0
     assert f"{root}: IJBB, " in capsys.readouterr().out
     ijb = read_protocol(root)
     assert ijb.target == "IJBB" and list(ijb.search.galleries) == ["S1", "S2"]
     first = [read_rgb(os.path.join(folder, "1.jpg")) for folder in (ijb.folder, os.path.join(drawn[0], "loose_crop"))]
     assert (first[0] != first[1]).any()
-    assert main([root, "--subjects", "4", "--workers", "1"]) == 2
+    assert run("--subjects", "4") == 2
     assert "already exists and is not empty" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main([root, "--subjects", "3"])
+        run("--subjects", "3")
