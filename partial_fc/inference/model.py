@@ -54,19 +54,13 @@ class FaceModel:
 
     def __init__(self, source: bytes | str, name: str, threads: int = 0):
         self.name = name
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or share_cores(dict(os.environ))
-        options.log_severity_level = 3
         try:
-            graph = _graph_of(source)
-            self.session = onnxruntime.InferenceSession(source, options, providers=best_providers())
-        except OSError:
-            raise
-        except Exception as error:  # errors of onnxruntime and protobuf have no common base class
-            raise ValueError(
-                f"{name}: onnxruntime {onnxruntime.__version__} cannot load this as an ONNX model: {first_line(error)}"
-            ) from None
-        self.input = _input_of(self.session, graph, name)
+            self.session = open_session(source, threads)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        is_content = isinstance(source, bytes)
+        model = onnx.load_model_from_string(source) if is_content else onnx.load(source, load_external_data=False)
+        self.input = _input_of(self.session, model.graph, name)
         self.mirrored = self.session.get_modelmeta().custom_metadata_map.get("rand_mirror") != "False"
 
     @classmethod
@@ -141,16 +135,25 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def best_providers() -> list[str]:
-    """Returns the execution providers to use: CUDA if available, then the CPU."""
+def open_session(source: bytes | str, threads: int = 0) -> onnxruntime.InferenceSession:
+    """Opens an ONNX file, on a GPU if onnxruntime has CUDA; see `FaceModel` for the arguments.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: onnxruntime cannot load it.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or share_cores(dict(os.environ))
+    options.log_severity_level = 3
     available = onnxruntime.get_available_providers()
-    return [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
-
-
-def _graph_of(source: bytes | str) -> onnx.GraphProto:
-    if isinstance(source, bytes):
-        return onnx.load_model_from_string(source).graph
-    return onnx.load(source, load_external_data=False).graph
+    providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=providers)
+    except OSError:
+        raise
+    except Exception as error:  # errors of onnxruntime have no common base class
+        version = f"onnxruntime {onnxruntime.__version__}"
+        raise ValueError(f"{version} cannot load this as an ONNX model: {first_line(error)}") from None
 
 
 def _is_mxnet_checkpoint(path: str) -> bool:

@@ -16,17 +16,7 @@ from .rules import Rule
 
 MIN_NODES = 8
 # Types of 4 bytes or more. Narrower types (float16, int8) would reduce the size of a large network.
-WIDE = {
-    TensorProto.FLOAT,
-    TensorProto.DOUBLE,
-    TensorProto.INT32,
-    TensorProto.INT64,
-    TensorProto.UINT32,
-    TensorProto.UINT64,
-    TensorProto.COMPLEX64,
-    TensorProto.COMPLEX128,
-    TensorProto.STRING,
-}
+WIDE = "FLOAT DOUBLE INT32 INT64 UINT32 UINT64 COMPLEX64 COMPLEX128 STRING".split()
 
 
 def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int, int]) -> list[Rule]:
@@ -69,13 +59,12 @@ def pixel_norm(graph: onnx.GraphProto, pixels: PixelSettings) -> tuple[float, fl
 
 def _normalization(graph: onnx.GraphProto, pixels: PixelSettings) -> str:
     mean, deviation = pixel_norm(graph, pixels)
+    before = f"(x - {mean:g}) / {deviation:g} before the model"
     if pixels.mean is not None:
-        return f"(x - {mean:g}) / {deviation:g} before the model, from {PIXELS}"
+        return f"{before}, from {PIXELS}"
     if takes_raw_pixels(node.name for node in graph.node):
         return f"by the model: its first {FIRST_NODES} nodes include a Sub and a Mul, by name"
-    return (
-        f"(x - {mean:g}) / {deviation:g} before the model: its first {FIRST_NODES} nodes lack a Sub or a Mul, by name"
-    )
+    return f"{before}: its first {FIRST_NODES} nodes lack a Sub or a Mul, by name"
 
 
 def _check_weights(graph: onnx.GraphProto) -> Rule:
@@ -83,10 +72,10 @@ def _check_weights(graph: onnx.GraphProto) -> Rule:
     for tensor in graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
             return Rule("weights", False, f"{tensor.name} is stored in another file; expected a single .onnx file")
-    narrow = [tensor for tensor in graph.initializer if tensor.data_type not in WIDE]
+    kinds = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in graph.initializer}
+    narrow = [f"{name} of {kind.lower()}" for name, kind in kinds.items() if kind not in WIDE]
     if narrow:
-        kind = TensorProto.DataType.Name(narrow[0].data_type).lower()
-        figure = f"{len(narrow)} tensors of less than 4 bytes per element, such as {narrow[0].name} of {kind}"
+        figure = f"{len(narrow)} tensors of less than 4 bytes per element, such as {narrow[0]}"
         return Rule("weights", False, figure)
     return Rule("weights", True, f"{len(graph.initializer)} tensors of 4 bytes or more per element")
 
