@@ -83,7 +83,7 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
     """
     if len(embeddings) != 2 * len(issame):
         raise ValueError(f"{len(issame)} pairs need {2 * len(issame)} embeddings, got {len(embeddings)}")
-    return verify_distances(squared_distances(embeddings), issame, folds, far)
+    return verify_distances(squared_distances(embeddings[0::2], embeddings[1::2]), issame, folds, far)
 
 
 def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:

@@ -39,7 +39,6 @@ class FaceModel:
     Args:
         source: Content of the ONNX file, or its path, which is required if the weights are in further files.
         name: Name for error messages.
-        threads: Threads of onnxruntime; 0: the number of cores, or OMP_NUM_THREADS.
 
     Attributes:
         name: As given.
@@ -52,14 +51,16 @@ class FaceModel:
         ValueError: The file is not an ONNX model, or the model does not take such images.
     """
 
-    def __init__(self, source: bytes | str, name: str, threads: int = 0):
+    def __init__(self, source: bytes | str, name: str):
         self.name = name
         try:
-            self.session = open_session(source, threads)
+            self.session = open_session(source)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        is_content = isinstance(source, bytes)
-        model = onnx.load_model_from_string(source) if is_content else onnx.load(source, load_external_data=False)
+        if isinstance(source, bytes):
+            model = onnx.load_model_from_string(source)
+        else:
+            model = onnx.load(source, load_external_data=False)
         self.input = _input_of(self.session, model.graph, name)
         self.mirrored = self.session.get_modelmeta().custom_metadata_map.get("rand_mirror") != "False"
 
@@ -135,15 +136,15 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def open_session(source: bytes | str, threads: int = 0) -> onnxruntime.InferenceSession:
-    """Opens an ONNX file, on a GPU if onnxruntime has CUDA; see `FaceModel` for the arguments.
+def open_session(source: bytes | str) -> onnxruntime.InferenceSession:
+    """Opens an ONNX file, its content or path, on a GPU if onnxruntime has CUDA, else on all cores or OMP_NUM_THREADS.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: onnxruntime cannot load it.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or share_cores(dict(os.environ))
+    options.intra_op_num_threads = share_cores(dict(os.environ))
     options.log_severity_level = 3
     available = onnxruntime.get_available_providers()
     providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]

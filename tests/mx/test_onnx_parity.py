@@ -6,9 +6,9 @@ import onnx
 import pytest
 
 from drawn_weights import draw_weights
-from partial_fc.export.onnx import read_checkpoint, to_onnx
+from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import check_onnx, cosine_distances, random_faces
+from partial_fc.inference.parity import random_faces
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 
@@ -141,5 +141,4 @@ def test_mxnet_checkpoints_are_read(dtype, tmp_path):
     arguments, statistics = ({name: array.astype("float32") for name, array in some.items()} for some in params)
     expected = symbol.bind(mx.cpu(), {**arguments, **data}, aux_states=statistics).forward()[0].asnumpy()
     for path in (tmp_path, tmp_path / "model-symbol.json", tmp_path / "model-0003.params"):
-        check_onnx(to_onnx(*read_checkpoint(path)), "model", faces, expected)
-        assert cosine_distances(FaceModel.open(path).embed(faces), expected).max() < 1e-4
+        assert squared_distances(FaceModel.open(path).embed(faces), expected).max() / 2 < 1e-4

@@ -5,8 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import cosine_distances, random_faces
+from partial_fc.inference.parity import random_faces
 from tiny_onnx import TinyModel
 
 FACES = random_faces((112, 112), 5)
@@ -74,4 +75,4 @@ def test_files_that_are_not_face_models_are_refused(tmp_path):
 def test_distances():
     rows = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
     others = np.array([[2.0, 0.0], [-1.0, -1.0], [0.0, 0.0], [1.0, 0.0]])
-    np.testing.assert_allclose(cosine_distances(rows, others), [0, 2, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(squared_distances(rows, others), [0, 4, 0, 1], atol=1e-12)
