@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .backbones import BACKBONES, IMAGE_NUMBERS, TORCH_SAVED
-from .case import FLOAT, Case, Layer
-from .part import MIB, Part, layer_part
+from .case import FLOAT, MIB, Case, Layer, Part, layer_part
 
 CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the driver's own memory
 # Measured after the first step: Python 3.11 and the CPU build of PyTorch 2.13. CUDA's builds take more.

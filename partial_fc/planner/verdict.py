@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import Plan, plan
-from .case import Case
-from .part import Part
+from .case import Case, Part
 
 MOST_RANKS = 4096
 
@@ -48,13 +47,11 @@ def judge(planned: Plan, given: int) -> Verdict:
 
 
 def _remedies(case: Case, given: int) -> dict[str, Any]:
-    remedies = {}
-    for name, values in _changes(case):
-        for value in values:
-            if plan(case._replace(**{name: value})).memory("device") <= given:
-                remedies[name] = value
-                break
-    return remedies
+    def fits(name: str, value: Any) -> bool:
+        return plan(case._replace(**{name: value})).memory("device") <= given
+
+    fitting = {name: next((value for value in values if fits(name, value)), None) for name, values in _changes(case)}
+    return {name: value for name, value in fitting.items() if value is not None}
 
 
 def _changes(case: Case) -> list[tuple[str, Iterable[Any]]]:

@@ -10,7 +10,7 @@ import pytest
 from command_line import exit_code
 from partial_fc.__main__ import main
 from partial_fc.planner import Case, plan
-from partial_fc.planner.part import MIB
+from partial_fc.planner.case import MIB
 from partial_fc.planner.verdict import judge
 
 GIB = 1 << 30
