@@ -45,11 +45,7 @@ class VerificationPoint(NamedTuple):
 
     Attributes:
         num_update: Number of updates before the verification.
-        accuracy: See `Verification`.
-        std: See `Verification`.
-        threshold: See `Verification`.
-        tar_at_far: See `Verification`.
-        far: See `Verification`.
+        accuracy, std, threshold, tar_at_far, far: See `Verification`.
         xnorm: Mean length of the embeddings before normalization.
         dimensions: See `effective_dimensions`.
         agreement: Mean cosine between the embeddings of the same images in evaluation and in training mode.
@@ -75,7 +71,7 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
         embeddings: (2P, E). The caller adds the embeddings of mirror images, if any.
         issame: (P,) bool.
         folds: F.
-        far: False accept rate of ``tar_at_far``.
+        far: Of ``tar_at_far``.
 
     Raises:
         ValueError: The sizes do not match, there are fewer pairs than folds or pairs of one kind only, or values are
@@ -192,8 +188,5 @@ def threshold_at(rates: np.ndarray, far: float) -> float:
     Among thresholds of equal rate the one next to the increase is used. For distinct rates this equals the ``interp1d``
     of the original, which fails on equal rates in current SciPy.
     """
-    above = int(np.searchsorted(rates, far, side="left"))
-    if above == len(rates):
-        return 0.0
-    low, high = FINE_THRESHOLDS[above - 1], FINE_THRESHOLDS[above]
-    return float(low + (high - low) * (far - rates[above - 1]) / (rates[above] - rates[above - 1]))
+    # np.interp takes the last of equal rates; in descending order of thresholds that is the lowest one.
+    return float(np.interp(-far, -rates[::-1], FINE_THRESHOLDS[::-1], left=0.0))
