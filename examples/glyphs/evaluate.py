@@ -48,18 +48,12 @@ class Figure(NamedTuple):
     margin: float
 
 
-class Evaluation(NamedTuple):
-    """Figures by kind of typefaces ("trained", "new") and name ("accuracy", "tar", "rank1").
-
-    ``hits``: for tar and rank1, (Q,) bool for each probe, and as "labels" the rows (Q,) of their characters.
-    """
-
-    figures: dict[str, dict[str, Figure]]
-    hits: dict[str, dict[str, np.ndarray]]
-
-
-def evaluate(model_path: Path, root: Path) -> Evaluation:
+def evaluate(model_path: Path, root: Path) -> tuple[dict[str, dict[str, Figure]], dict[str, dict[str, np.ndarray]]]:
     """Evaluates a model.
+
+    Returns:
+        Figures by kind of typefaces ("trained", "new") and name ("accuracy", "tar", "rank1"). For each kind, tar and
+        rank1, (Q,) bool for each probe, and as "labels" the rows (Q,) of their characters.
 
     Raises:
         OSError, ValueError: The model or the set cannot be read.
@@ -81,7 +75,7 @@ def evaluate(model_path: Path, root: Path) -> Evaluation:
         found = search_hits(embeddings[kinds == kind], gallery, own)
         figures[kind] = {"accuracy": accuracy, **{name: with_margin(own, values) for name, values in found.items()}}
         hits[kind] = {"labels": own, **found}
-    return Evaluation(figures, hits)
+    return figures, hits
 
 
 def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:

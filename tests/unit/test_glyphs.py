@@ -10,7 +10,7 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib import TTFont
 
-from examples.glyphs import dataset, evaluate, fetch, noise
+from examples.glyphs import dataset, evaluate, noise
 from examples.glyphs.dataset import (
     GALLERY,
     NEW,
@@ -22,7 +22,7 @@ from examples.glyphs.dataset import (
     write_files,
 )
 from examples.glyphs.drawing import SIZE, Drawing, draw
-from examples.glyphs.library import Library, distinct
+from examples.glyphs.library import Library, distinct, packages
 from examples.glyphs.typefaces import CHARACTERS, outline_numbers, read_typefaces
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
@@ -107,9 +107,9 @@ def test_typefaces_are_chosen_from_each_package_in_turn(library):
 
 
 def test_characters_are_split(library):
-    split = split_characters(library, Size(classes=1000, unseen=100, images=4))
-    assert sorted([*split.classes, *split.unseen]) == list(range(COUNT))
-    assert len(split.unseen) == 100 and split.unseen.max() > COUNT / 2
+    classes, unseen = split_characters(library, Size(classes=1000, unseen=100, images=4))
+    assert sorted([*classes, *unseen]) == list(range(COUNT))
+    assert len(unseen) == 100 and unseen.max() > COUNT / 2
     with pytest.raises(
         ValueError, match="1100 characters are drawn by .*, 4 typefaces of training and 2 new ones, 1101 are"
     ):
@@ -173,12 +173,12 @@ def test_figures_of_a_search():
 
 
 def test_packages_are_listed_once_with_a_licence():
-    every = fetch.packages()
+    every = packages()
     assert len({package.name for package in every}) == len(every) > 50
     assert all(package.licence for package in every) and {package.is_new for package in every} == {True, False}
-    assert [package.name for package in fetch.packages(["fonts-klee"])] == ["fonts-klee"]
+    assert [package.name for package in packages(["fonts-klee"])] == ["fonts-klee"]
     with pytest.raises(ValueError, match="fonts-none: not in .*packages.txt"):
-        fetch.packages(["fonts-none"])
+        packages(["fonts-none"])
 
 
 def test_flipped_labels_are_other_labels():
