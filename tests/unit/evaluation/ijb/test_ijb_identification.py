@@ -45,9 +45,14 @@ def random_search(probes, gallery, known, noise, seed):
 
 
 @pytest.mark.parametrize(
-    "probes, gallery, known, noise", [(60, 20, 0.5, 0.4), (230, 30, 0.6, 0.2), (150, 12, 0.05, 0.5), (40, 15, 1.1, 0.5)]
+    "probes, gallery, known, noise, seed",
+    [
+        *((60, 20, 0.5, 0.4, seed) for seed in range(3)),
+        *((150, 12, 0.05, 0.5, seed) for seed in range(3)),
+        (40, 15, 1.1, 0.5, 0),  # every probe has a mate
+        (2 * CHUNK + 3, 9, 0.5, 0.4, 7),
+    ],
 )
-@pytest.mark.parametrize("seed", range(3))
 def test_identification_matches_the_definition(probes, gallery, known, noise, seed):
     rows, templates, mates = random_search(probes, gallery, known, noise, seed)
     bar = Bar()
@@ -60,14 +65,6 @@ def test_identification_matches_the_definition(probes, gallery, known, noise, se
     else:
         assert [result.tpir[fpir] for fpir in FPIRS] == pytest.approx(rates)
     assert bar.done == probes
-
-
-def test_many_probes_in_chunks():
-    rows, templates, mates = random_search(2 * CHUNK + 3, 9, 0.5, 0.4, 7)
-    result = identify(rows, templates, mates, Bar())
-    ranks, rates = slow_identify(rows, templates, mates)
-    assert [result.rank(rank) for rank in RANKS] == pytest.approx(ranks)
-    assert [result.tpir[fpir] for fpir in FPIRS] == pytest.approx(rates)
 
 
 def axis(*axes):

@@ -74,20 +74,6 @@ def test_alignment_moves_facial_features_to_the_template(drawn):
     assert eyes > 20 > raw_eyes and mouth > 10 > raw_mouth
 
 
-def test_landmarks_match_the_drawn_features():
-    """The surroundings of an eye landmark are mostly darker than those of the cheek."""
-    darker = []
-    for person in range(25):
-        picture = cv2.blur(draw_face(3, person, 0, 224), (9, 9)).mean(axis=2)
-        points = face_landmarks(3, person, 0, 224)
-        middle = points[:2].mean(axis=0)
-        for x, y in points[:2]:
-            # Skin is a quarter of the way to the other eye and slightly below.
-            skin_x, skin_y = 0.5 * (x + middle[0]), 0.5 * (y + middle[1]) + 12
-            darker.append(picture[int(y), int(x)] < picture[int(skin_y), int(skin_x)])
-    assert np.mean(darker) > 0.85  # exceptions: glasses, closed eyes, dark skin
-
-
 def test_landmarks_scale_with_the_image_and_are_not_mirrored():
     for person in range(20):
         small, large = face_landmarks(1, person, 4, 112), face_landmarks(1, person, 4, 1120)

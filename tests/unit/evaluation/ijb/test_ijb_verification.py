@@ -61,12 +61,8 @@ def test_the_curve_matches_the_definition():
 
 
 def test_max_accepted():
-    assert [max_accepted(0.29, 100), max_accepted(1e-6, 10**6), max_accepted(0.1, 30), max_accepted(0.1, 29)] == [
-        29,
-        1,
-        3,
-        2,
-    ]
+    cases = (0.29, 100), (1e-6, 10**6), (0.1, 30), (0.1, 29)
+    assert [max_accepted(*case) for case in cases] == [29, 1, 3, 2]
 
 
 def test_scores_are_cosines():
