@@ -131,36 +131,24 @@ def effective_dimensions(distance: np.ndarray, issame: np.ndarray) -> float:
     return float(1 / max(np.mean(np.square(cosine)), np.finfo(np.float64).tiny))
 
 
-class FoldCounts(NamedTuple):
-    """Counts per fold.
+def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, thresholds: np.ndarray) -> list[np.ndarray]:
+    """Counts the pairs below each threshold with one sort per fold instead of one pass per threshold.
 
-    Attributes:
-        same: (F, T) same pairs below each threshold.
-        different: (F, T) different pairs below each threshold.
-        same_pairs: (F, 1) same pairs.
-        different_pairs: (F, 1) different pairs.
+    Returns:
+        Same and different pairs below each threshold, each (F, T); all same and different pairs, each (F, 1).
     """
-
-    same: np.ndarray
-    different: np.ndarray
-    same_pairs: np.ndarray
-    different_pairs: np.ndarray
-
-
-def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, thresholds: np.ndarray) -> FoldCounts:
-    """Counts the pairs below each threshold with one sort per fold instead of one pass per threshold."""
     parts = np.array_split(np.arange(len(distance)), folds)
     both = [[distance[part][issame[part] == kind] for part in parts] for kind in (True, False)]
     counts = [np.stack([np.searchsorted(np.sort(d), thresholds, side="left") for d in kind]) for kind in both]
-    return FoldCounts(*counts, *(np.array([[len(d)] for d in kind]) for kind in both))
+    return [*counts, *(np.array([[len(d)] for d in kind]) for kind in both)]
 
 
 def accuracy_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns accuracies (F,) and their thresholds (F,): the best ones of the other folds."""
-    count = count_by_fold(distance, issame, folds, THRESHOLDS)
-    correct = count.same + count.different_pairs - count.different
+    same, different, same_pairs, different_pairs = count_by_fold(distance, issame, folds, THRESHOLDS)
+    correct = same + different_pairs - different
     best = (correct.sum(axis=0) - correct).argmax(axis=1)  # of equal thresholds the first, as in insightface
-    sizes = (count.same_pairs + count.different_pairs)[:, 0]
+    sizes = (same_pairs + different_pairs)[:, 0]
     return correct[np.arange(folds), best] / sizes, THRESHOLDS[best]
 
 
@@ -170,9 +158,8 @@ def tar_at_far(distance: np.ndarray, issame: np.ndarray, folds: int, far: float)
     The threshold of a fold is where the FAR of the other folds reaches ``far``, interpolated linearly between two
     thresholds of the fine grid; 0 if it never does.
     """
-    count = count_by_fold(distance, issame, folds, FINE_THRESHOLDS)
-    others = np.maximum(count.different_pairs.sum() - count.different_pairs, 1)
-    rates = (count.different.sum(axis=0) - count.different) / others
+    _, different, _, pairs = count_by_fold(distance, issame, folds, FINE_THRESHOLDS)
+    rates = (different.sum(axis=0) - different) / np.maximum(pairs.sum() - pairs, 1)
     parts = np.array_split(np.arange(len(distance)), folds)
     shares = []
     for part, rate in zip(parts, rates):

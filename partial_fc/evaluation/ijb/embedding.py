@@ -1,5 +1,10 @@
 """Computes embeddings of a protocol's images and pools them into templates, batch by batch.
 
+A template is a set of media of one person, each a photo or some frames of a video. Frames of a video are nearly equal,
+so the images of a media are averaged; the media are summed, and the sum is normalized to length 1. Each image therefore
+has the weight 1 / (images of its media), a template is a weighted sum over images, and image embeddings need not be
+kept: 95 MB for the 23,124 templates of IJB-C instead of 961 MB.
+
 Threads read, decode and align the next batches while the model runs (OpenCV and onnxruntime release the GIL). The
 number of prefetched batches is bounded, and so is the memory: 5 MB per batch of 128 faces.
 
@@ -20,7 +25,6 @@ from partial_fc.utils.progress import progress
 
 from .alignment import SIZE, align, read_rgb, similarities
 from .lists import ImageList
-from .templates import TemplateSums, media_shares
 
 
 class EmbeddingOptions(NamedTuple):
@@ -51,7 +55,7 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
         OSError: An image cannot be read.
         ValueError: An image is damaged (the message names it), or the model fails.
     """
-    sums = TemplateSums(len(images.template_ids), options.norm_score)
+    sums = np.empty((0, 0))
     weights = media_shares(images.templates, images.media)
     if options.detector_score:
         weights = weights * images.detector_scores
@@ -61,9 +65,15 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
         for start in range(0, len(images.names), options.batch_size):
             part = slice(start, start + options.batch_size)
             faces = reader.get(start)
-            sums.add(embed(faces, options.batch_size), images.templates[part], weights[part])
+            rows = embed(faces, options.batch_size).astype(np.float64)
+            if not options.norm_score:
+                rows = normalized(rows)
+            if start == 0:
+                sums = np.zeros((len(images.template_ids), rows.shape[1]))
+            for template, row in zip(images.templates[part].tolist(), rows * weights[part, None]):
+                sums[template] += row  # image by image, so that the result does not depend on the batches
             bar.update(len(faces))
-    return sums.normalized()
+    return normalized(sums).astype(np.float32)
 
 
 def aligned_faces(folder: str, images: ImageList, batch_size: int, workers: int) -> Prefetcher[int, np.ndarray]:
@@ -80,3 +90,20 @@ def aligned_faces(folder: str, images: ImageList, batch_size: int, workers: int)
         return faces
 
     return Prefetcher(read, lambda start: start + batch_size, workers, workers + 1)
+
+
+def media_shares(templates: np.ndarray, media: np.ndarray) -> np.ndarray:
+    """Returns (N,) float64: 1 / (number of images with the same template and media).
+
+    Media ids are compared within a template only, as in insightface: two templates may contain the same video.
+    """
+    keys = templates.astype(np.int64) << 32 | media
+    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    shares: np.ndarray = 1 / counts[inverse.reshape(-1)]
+    return shares
+
+
+def normalized(rows: np.ndarray) -> np.ndarray:
+    """Returns rows of length 1; zero rows stay zero, as in scikit-learn's ``normalize``, which insightface uses."""
+    lengths = np.sqrt(np.einsum("ne,ne->n", rows, rows))
+    return rows / np.where(lengths > 0, lengths, 1.0)[:, None]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from partial_fc.evaluation.ijb.templates import media_shares, normalized
+from partial_fc.evaluation.ijb.embedding import media_shares, normalized
 
 
 def test_shares_by_hand():
