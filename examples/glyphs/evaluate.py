@@ -93,11 +93,11 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
 def search_hits(probes: np.ndarray, gallery: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     """Returns rank1 and tar, (Q,) bool, of probes (Q, E) with rows (Q,) of their characters in the gallery (M, E)."""
     with progress(len(probes), "probe", "searching") as bar:
-        result = search(probes, gallery, labels, bar)
+        mate, _, rank = search(probes, gallery, labels, bar)
     scores = probes @ gallery.T
     same = np.arange(len(gallery)) == labels[:, None]
     threshold = Roc(scores.ravel(), same.ravel()).highest_refused(max_accepted(FAR, int(np.sum(~same))))
-    return {"rank1": result.rank == 1, "tar": result.mate > threshold}
+    return {"rank1": rank == 1, "tar": mate > threshold}
 
 
 def with_margin(labels: np.ndarray, values: np.ndarray) -> Figure:

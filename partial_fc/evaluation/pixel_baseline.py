@@ -19,15 +19,8 @@ CHUNK = 256  # images; 38 MB as float32
 def raw_pixel_distances(images: Sequence[bytes], image_size: int, name: str) -> np.ndarray:
     """Returns (P,) float64: squared distances of the pixels of each pair after subtraction of the mean image.
 
-    Without the subtraction all cosines would be close to 1.
-
-    Args:
-        images: 2P encoded images.
-        image_size: Expected width and height in pixels.
-        name: Name of the set for error messages.
-
-    Raises:
-        ValueError: An image is damaged or has another size. The message names it.
+    Without the subtraction all cosines would be close to 1. ``images`` are 2P encoded images; the errors are those of
+    `decode_faces`.
     """
     mean = sum(part.sum(axis=0, dtype=np.float64) for part in _decode(images, image_size, name)) / len(images)
     centered = (part.astype(np.float32) - mean.astype(np.float32) for part in _decode(images, image_size, name))

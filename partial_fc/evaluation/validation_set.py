@@ -44,25 +44,15 @@ class PairsOfRank(NamedTuple):
         return cls(issame, images[2 * shard.start : 2 * (shard.start + shard.size)], 2 * shard.start, name)
 
     def decode(self, start: int, stop: int, image_size: int) -> np.ndarray:
-        """Decodes ``images[start:stop]``: (stop - start, H, W, 3) uint8 RGB.
-
-        Raises:
-            ValueError: An image is damaged or has another size. The message names it.
-        """
+        """Decodes ``images[start:stop]``, see `decode_faces`."""
         return decode_faces(self.images[start:stop], image_size, self.name, self.first_image + start)
 
 
 def decode_faces(images: Sequence[bytes], image_size: int, name: str, first: int = 0) -> np.ndarray:
-    """Decodes N images: (N, H, W, 3) uint8 RGB.
-
-    Args:
-        images: N encoded images.
-        image_size: Expected width and height in pixels.
-        name: Name of the set for error messages.
-        first: Index of the first image in the set, for error messages.
+    """Decodes N images of a set, whose index begins at ``first``: (N, image_size, image_size, 3) uint8 RGB.
 
     Raises:
-        ValueError: An image is damaged or has another size. The message names it.
+        ValueError: An image is damaged or has another size. The message names it and the set.
     """
     pixels = np.empty((len(images), image_size, image_size, 3), np.uint8)
     for row, image in enumerate(images):

@@ -121,11 +121,7 @@ def effective_dimensions(distance: np.ndarray, issame: np.ndarray) -> float:
     """Returns the effective number of dimensions of the embeddings of different people.
 
     This is 1 / mean cos^2 over the pairs of different people: E for uniformly distributed directions in E dimensions, 1
-    if all embeddings are on one line through the origin.
-
-    Args:
-        distance: (P,) squared distances.
-        issame: (P,) bool.
+    if all embeddings are on one line through the origin. ``distance``: (P,) squared; ``issame``: (P,) bool.
     """
     cosine = 1 - distance[~np.asarray(issame, dtype=bool)] / 2
     return float(1 / max(np.mean(np.square(cosine)), np.finfo(np.float64).tiny))

@@ -37,12 +37,8 @@ def face_names(root: str | os.PathLike) -> list[str]:
 def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarray:
     """Reads one image file: (H, W, 3) uint8 RGB.
 
-    The EXIF orientation is applied, gray is expanded to three channels and alpha is dropped.
-
-    Args:
-        path: A JPEG, PNG, WebP or other format of OpenCV.
-        size: (H, W) of the model's input.
-        scale: Scale images of another size instead of refusing them.
+    The EXIF orientation is applied, gray is expanded to three channels and alpha is dropped. Images of another size
+    than (H, W) are scaled with ``scale``, otherwise refused.
 
     Raises:
         OSError: The file cannot be read.

@@ -95,11 +95,7 @@ def embed_files(
 
 
 def index_paths(path: str) -> tuple[str, str]:
-    """Returns the paths of the two files of an index, given with or without ``.npy``.
-
-    Raises:
-        ValueError: The path names a folder.
-    """
+    """Returns the paths of the two files of an index, given with or without ``.npy``; ValueError for a folder."""
     if not os.path.basename(path):
         raise ValueError(f"{path or repr(path)} is a folder: give the path of the files in it, without extension")
     stem = path[: -len(".npy")] if path.endswith(".npy") else path

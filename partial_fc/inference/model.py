@@ -66,10 +66,7 @@ class FaceModel:
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> FaceModel:
-        """Opens a model.
-
-        Args:
-            path: An ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see `read_checkpoint`.
+        """Opens an ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see `read_checkpoint`.
 
         Raises:
             OSError: There is no model at the path.
@@ -117,8 +114,7 @@ class FaceModel:
 def find_model(path: str | os.PathLike) -> str:
     """Returns the path of an ONNX file: ``path``, or the last by name in that folder, as in the masked-face challenge.
 
-    Raises:
-        FileNotFoundError: There is no such file.
+    Raises FileNotFoundError if there is no such file.
     """
     path = os.fspath(path)
     if not os.path.isdir(path):

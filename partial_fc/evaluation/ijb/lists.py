@@ -76,8 +76,8 @@ def read_rows(
     """Yields ``parse(*values)`` for each line that is not blank.
 
     Args:
-        path: The file.
-        columns: Names of the columns, separated by spaces.
+        path: Of the file.
+        columns: Their names, separated by spaces.
         parse: Raises ValueError with the problem of a line.
         split: Returns the values of a line.
         skip: Number of lines of the header.
@@ -182,9 +182,7 @@ def _parse_ids(*values: str) -> list[int]:
 def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
     """Reads ``*_template_pair_label.txt``: template, template, 1 for the same person or 0.
 
-    Args:
-        path: The file: 15,658,489 lines in IJB-C.
-        template_ids: (T,) ids of the protocol's templates, ascending.
+    IJB-C has 15,658,489 lines. ``template_ids``: (T,) ids of the protocol's templates, ascending.
 
     Raises:
         ValueError: A line is not such a pair (the message names file and line), or all labels are equal.
@@ -223,7 +221,7 @@ def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bo
     The official lists have a line per image, so templates repeat; they count once.
 
     Args:
-        path: The file.
+        path: Of the file.
         template_ids: (T,) ids of the protocol's templates, ascending.
         gallery: Whether each subject must have a single template, as in insightface's IJB_1N.
 

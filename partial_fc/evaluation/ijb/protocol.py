@@ -75,12 +75,7 @@ def files_of(root: str | os.PathLike, target: str) -> Files:
 
 
 def find_target(root: str | os.PathLike) -> str:
-    """Returns the protocol in a folder, IJBB or IJBC.
-
-    Raises:
-        FileNotFoundError: The folder holds neither.
-        ValueError: The folder holds both.
-    """
+    """Returns the protocol in a folder, IJBB or IJBC. Raises FileNotFoundError for neither, ValueError for both."""
     targets = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
     if not targets:
         raise FileNotFoundError(
@@ -95,9 +90,7 @@ def find_target(root: str | os.PathLike) -> str:
 def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
     """Reads all files of a protocol except the images.
 
-    Args:
-        root: Folder of the protocol.
-        target: IJBB or IJBC; None for the one in the folder.
+    ``target`` is IJBB or IJBC; None for the one in the folder.
 
     Raises:
         OSError: A file is missing. Includes images.
@@ -113,11 +106,7 @@ def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
 
 
 def read_search(files: Files, images: ImageList) -> Search:
-    """Reads the lists for 1:N.
-
-    Raises:
-        ValueError: A line is invalid, or a gallery contains no subject of the probes.
-    """
+    """Reads the lists for 1:N. Raises ValueError also if a gallery contains no subject of the probes."""
     galleries = {name: read_subjects(path, images.template_ids, True) for name, path in files.galleries.items()}
     probes = read_subjects(files.probes, images.template_ids, False)
     for name, gallery in galleries.items():
