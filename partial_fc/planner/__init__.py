@@ -21,14 +21,7 @@ __all__ = ["Case", "Layer", "Part", "Plan", "Transfer", "plan"]
 
 
 class Plan(NamedTuple):
-    """Memory and traffic of a case.
-
-    Attributes:
-        case: the training.
-        layer: the sizes of its classification layer.
-        parts: the parts of a rank's memory.
-        traffic: the transfers of a step.
-    """
+    """The sizes of a case's classification layer, the parts of a rank's memory, and the transfers of a step."""
 
     case: Case
     layer: Layer

@@ -81,14 +81,7 @@ class Layer(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of the memory of a rank.
-
-    Attributes:
-        group: layer, backbone or process.
-        name: what it contains.
-        place: device, host or file.
-        nbytes: size in bytes.
-    """
+    """A part of the memory of a rank; group: layer, backbone or process; place: device, host or file."""
 
     group: str
     name: str

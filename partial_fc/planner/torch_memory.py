@@ -29,7 +29,9 @@ def torch_parts(case: Case, layer: Layer) -> Iterator[Part]:
     """Yields all parts but the bank."""
     yield from _layer_parts(case, layer)
     yield from _backbone_parts(case, layer)
-    yield from _process_parts(layer)
+    if layer.computes == "device":
+        yield Part("process", "CUDA context (assumed)", "device", CUDA_CONTEXT)
+    yield Part("process", "Python and PyTorch", "host", PROCESS)
 
 
 def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
@@ -80,9 +82,3 @@ def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
         ("images of the next batch", "host", case.batch * IMAGE_NUMBERS),
     ):
         yield Part("backbone", name, place, nbytes)
-
-
-def _process_parts(layer: Layer) -> Iterator[Part]:
-    if layer.computes == "device":
-        yield Part("process", "CUDA context (assumed)", "device", CUDA_CONTEXT)
-    yield Part("process", "Python and PyTorch", "host", PROCESS)

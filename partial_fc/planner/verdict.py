@@ -15,7 +15,6 @@ class Verdict(NamedTuple):
     """Whether a training fits.
 
     Attributes:
-        fits: whether it fits.
         needed, given: bytes of a GPU that are needed and available.
         largest: the largest part on the GPU.
         remedies: changes of the case, by field, each of which alone makes it fit; empty if it fits.
@@ -29,15 +28,7 @@ class Verdict(NamedTuple):
 
 
 def judge(planned: Plan, given: int) -> Verdict:
-    """Compares a plan with the memory of a GPU.
-
-    Args:
-        planned: a plan with GPUs.
-        given: bytes of each GPU.
-
-    Raises:
-        ValueError: the case has no GPUs.
-    """
+    """Compares a plan with the bytes of a GPU. Raises ValueError if the case has no GPUs."""
     case = planned.case
     if case.device != "gpu":
         raise ValueError("device cpu has no GPU memory: leave out --gpu-memory, or use --device gpu")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.evaluation.pixel_baseline import raw_pixel_distances
+from partial_fc.evaluation.validation_set import raw_pixel_distances
 from partial_fc.evaluation.verification import VerificationPoint, verify_distances
 
 from .run_folder import ScalarWriter

@@ -16,7 +16,7 @@ from partial_fc.utils.progress import progress
 from .embedding import EmbeddingOptions, template_embeddings
 from .identification import Identification, identify, mates_of, mean
 from .protocol import IjbSet, Search
-from .verification import FARS, Roc, pair_scores
+from .verification import Roc, pair_scores
 
 
 class Results(NamedTuple):
@@ -24,21 +24,13 @@ class Results(NamedTuple):
 
     Attributes:
         scores: (P,) float32 in the order of the pairs.
-        genuine: Number of pairs of the same person.
-        impostor: Number of pairs of different persons.
-        curve: ROC: FAR and TAR.
-        at_most: TAR by FAR, see `.verification`.
-        nearest: TAR by FAR as insightface reads it, see `.verification`.
+        roc: Their ROC curve.
         searches: 1:N results by gallery and "mean"; empty without 1:N lists.
         seconds: Duration by part of the work.
     """
 
     scores: np.ndarray
-    genuine: int
-    impostor: int
-    curve: tuple[np.ndarray, np.ndarray]
-    at_most: dict[float, float]
-    nearest: dict[float, float]
+    roc: Roc
     searches: dict[str, Identification]
     seconds: dict[str, float]
 
@@ -51,7 +43,6 @@ def evaluate(model: FaceModel, ijb: IjbSet, options: EmbeddingOptions) -> Result
     with progress(len(ijb.pairs.left), "pair", "scoring pairs") as bar:
         scores = pair_scores(templates, ijb.pairs.left, ijb.pairs.right, bar)
     roc = Roc(scores, ijb.pairs.issame)
-    at_most, nearest = ({far: reading(far) for far in FARS} for reading in (roc.at_most, roc.nearest))
     verified = time.monotonic()
     searches = search_galleries(templates, ijb.search) if ijb.search else {}
     seconds = {
@@ -59,8 +50,7 @@ def evaluate(model: FaceModel, ijb: IjbSet, options: EmbeddingOptions) -> Result
         "verification": verified - embedded,
         "identification": time.monotonic() - verified,
     }
-    sizes = len(roc.genuine), len(roc.impostor)
-    return Results(scores, *sizes, roc.curve(), at_most, nearest, searches, seconds)
+    return Results(scores, roc, searches, seconds)
 
 
 def search_galleries(templates: np.ndarray, search: Search) -> dict[str, Identification]:

@@ -45,11 +45,9 @@ class IjbSet(NamedTuple):
 
     Attributes:
         target: IJBB or IJBC.
-        folder: Folder of the images.
-        images: Images and their templates.
-        pairs: Pairs of templates for 1:1.
-        search: Lists for 1:N; None if a file is missing.
-        absent: Paths of the missing 1:N files.
+        folder: Of the images.
+        images, pairs: The lists for 1:1.
+        search: The lists for 1:N; None if files are missing, whose paths are in ``absent``.
     """
 
     target: str

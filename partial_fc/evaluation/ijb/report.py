@@ -37,7 +37,7 @@ def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOption
     with staged_files(folder, names, force=True) as stage:
         json_path, md_path, csv_path, npy_path, *pictures = (os.path.join(stage, name) for name in names)
         np.save(npy_path, results.scores)
-        draw_roc(*results.curve, title, pictures)
+        draw_roc(*results.roc.curve(), title, pictures)
         facts = json_text(ijb.target, model, counts, options, results)
         for path, content in ((md_path, text), (csv_path, csv_text(results)), (json_path, facts)):
             with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -59,7 +59,7 @@ def far_text(far: float) -> str:
 
 def pair_rows(results: Results) -> dict[str, list[float]]:
     """Returns the rows of 1:1: a TAR for each of FARS."""
-    return {AT_MOST: [*results.at_most.values()], NEAREST: [*results.nearest.values()]}
+    return {AT_MOST: list(map(results.roc.at_most, FARS)), NEAREST: list(map(results.roc.nearest, FARS))}
 
 
 def search_rows(results: Results) -> dict[str, list[float | None]]:
@@ -86,10 +86,11 @@ def markdown(title: str, results: Results) -> str:
 
 def notes(results: Results) -> list[str]:
     """Returns the notes below the 1:1 table."""
-    pairs = f"{plural(results.genuine, 'genuine pair')}, {plural(results.impostor, 'impostor pair')}."
+    genuine, impostor = len(results.roc.genuine), len(results.roc.impostor)
+    pairs = f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}."
     lines = [f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
-    if results.impostor * FARS[0] < 1:
-        few = next((far for far in FARS[::-1] if results.impostor * far < 1), FARS[0])
+    if impostor * FARS[0] < 1:
+        few = next((far for far in FARS[::-1] if impostor * far < 1), FARS[0])
         lines.append(f"At FAR {far_text(few)} and below no impostor pair may be accepted: there are too few of them.")
     return lines
 
@@ -131,13 +132,13 @@ def json_text(target: str, model: str, counts: dict[str, int], options: Embeddin
         "target": target,
         "model": model,
         **counts,
-        "genuine_pairs": results.genuine,
-        "impostor_pairs": results.impostor,
+        "genuine_pairs": len(results.roc.genuine),
+        "impostor_pairs": len(results.roc.impostor),
         "flip": options.flip,
         "detector_score": options.detector_score,
         "norm_score": options.norm_score,
-        "tar_at_far": {far_text(far): tar for far, tar in results.at_most.items()},
-        "tar_at_nearest_far": {far_text(far): tar for far, tar in results.nearest.items()},
+        "tar_at_far": {far_text(far): results.roc.at_most(far) for far in FARS},
+        "tar_at_nearest_far": {far_text(far): results.roc.nearest(far) for far in FARS},
         "identification": searches,
         "seconds": {part: round(seconds, 3) for part, seconds in results.seconds.items()},
     }

@@ -42,16 +42,7 @@ MAX_ROTATION, SCALES, MAX_SHIFT = 0.6, (0.65, 0.95), 12.0  # radians; factors; p
 
 
 class Image(NamedTuple):
-    """An image of the protocol.
-
-    Attributes:
-        name: File name.
-        subject: Number of the person.
-        number: Number among the images of the subject.
-        template: Template id.
-        media: Media id.
-        transform: (2, 3) float64, applied to the drawn face.
-    """
+    """An image; ``number`` is its place among those of the subject, ``transform`` (2, 3) is applied to the face."""
 
     name: str
     subject: int

@@ -21,10 +21,8 @@ CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, devi
 class PixelSettings(NamedTuple):
     """Size and normalization of the images that a model takes.
 
-    Attributes:
-        image_size: (H, W).
-        mean: Subtracted from the pixels before the model; None if the names of the model's nodes decide.
-        deviation: Divisor of the pixels before the model; None if the names of the model's nodes decide.
+    Before the model the mean is subtracted from the pixels, which are then divided by the deviation; None if the names
+    of the model's nodes decide.
     """
 
     image_size: tuple[int, int] = IMAGE_SIZE
@@ -33,10 +31,7 @@ class PixelSettings(NamedTuple):
 
 
 def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
-    """Checks the folder and the size of the model.
-
-    Returns:
-        The rules, and the path of the model if there is one.
+    """Checks the folder and the size of the model; returns the rules, and the path of the model if there is one.
 
     Raises:
         OSError: The folder does not exist or cannot be read.

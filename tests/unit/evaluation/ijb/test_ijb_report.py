@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -18,8 +19,10 @@ FAR, TAR = np.array([0.001, 0.01, 0.1, 1]), np.array([0.4, 0.5, 0.5, 1])
 def results(impostor=1000, searches=None):
     at_most = dict(zip(FARS, (0, 0, 0, 0.4, 0.5, 0.654321)))
     nearest = dict(zip(FARS, (0, 0, 0, 0.45, 0.5, 0.7)))
-    seconds = {"embedding": 1.23456}
-    return Results(np.zeros(9, np.float32), 9, impostor, (FAR, TAR), at_most, nearest, searches or {}, seconds)
+    roc = SimpleNamespace(
+        genuine=range(9), impostor=range(impostor), at_most=at_most.__getitem__, nearest=nearest.__getitem__
+    )
+    return Results(np.zeros(9, np.float32), roc, searches or {}, {"embedding": 1.23456})
 
 
 def test_markdown():
