@@ -110,13 +110,6 @@ def with_margin(labels: np.ndarray, values: np.ndarray) -> Figure:
     return Figure(float(values.mean()), float(high - low) / 2)
 
 
-def table(figures: dict[str, dict[str, Figure]]) -> list[str]:
-    """Returns the lines of a table of the figures, in percent."""
-    names = ("accuracy", "tar", "rank1")
-    rows = [[kind, *(percent(found[name]) for name in names)] for kind, found in figures.items()]
-    return markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], rows)
-
-
 def percent(figure: Figure) -> str:
     """Returns a figure as text."""
     return f"{100 * figure.value:.2f} ± {100 * figure.margin:.2f}"
@@ -132,7 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     figures, hits = evaluate(args.model, args.root)
-    print("\n".join(table(figures)))
+    rows = [[kind, *(percent(found[name]) for name in ("accuracy", "tar", "rank1"))] for kind, found in figures.items()]
+    print("\n".join(markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], rows)))
     if args.out:
         arrays = {f"{kind}_{name}": array for kind, found in hits.items() for name, array in found.items()}
         np.savez_compressed(f"{args.out}.npz", **arrays)

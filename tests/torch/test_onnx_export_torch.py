@@ -51,23 +51,14 @@ def test_onnxruntime_1_6_can_read_it():
     assert "Cast" not in {node.op_type for node in model.graph.node}
 
 
-@pytest.fixture(scope="module")
-def model_root(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "backbone.onnx").write_bytes(OnnxExport(get_model("small"), 112)(0))
-    return str(folder)
-
-
-def test_it_passes_the_check_of_the_challenge(model_root, capsys):
-    assert exit_code("submission", "--model_root", model_root, "--time-limit", "10000") == 0
+def test_the_other_commands_read_it(tmp_path, capsys):
+    """It passes the check of the challenge, and runs in the IJB evaluation."""
+    (tmp_path / "backbone.onnx").write_bytes(OnnxExport(get_model("small"), 112)(0))
+    assert exit_code("submission", "--model_root", tmp_path, "--time-limit", "10000") == 0
     text = capsys.readouterr().out
     assert "all rules passed" in text and "(x - 127.5) / 127.5 before the model" in text
-
-
-def test_it_runs_in_the_ijb_evaluation(model_root, tmp_path, capsys):
-    protocol = str(tmp_path / "IJBC")
-    write_protocol(protocol, 4, 0, "IJBC", "face", 1)
-    paths = ["--model-root", model_root, "--image-path", protocol, "--result-dir", str(tmp_path / "results")]
+    write_protocol(str(tmp_path / "IJBC"), 4, 0, "IJBC", "face", 1)
+    paths = ["--model-root", tmp_path, "--image-path", tmp_path / "IJBC", "--result-dir", tmp_path / "results"]
     assert exit_code("ijb", *paths, "--workers", "1") == 0
     assert "rank-1" in capsys.readouterr().out
 

@@ -41,13 +41,7 @@ class ImageList(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of templates.
-
-    Attributes:
-        left: (P,) int32 rows of the templates.
-        right: (P,) int32 rows of the templates.
-        issame: (P,) bool, whether both show the same person.
-    """
+    """Pairs of templates: (P,) int32 rows of either, and (P,) bool, whether both show the same person."""
 
     left: np.ndarray
     right: np.ndarray
@@ -55,12 +49,7 @@ class Pairs(NamedTuple):
 
 
 class SubjectList(NamedTuple):
-    """Templates of a gallery or of the probes, each once, and their subjects.
-
-    Attributes:
-        templates: (M,) int32 rows of the protocol's templates.
-        subjects: (M,) int32 subject ids.
-    """
+    """Templates of a gallery or of the probes, each once: (M,) int32 rows of the protocol, and (M,) int32 subjects."""
 
     templates: np.ndarray
     subjects: np.ndarray

@@ -5,7 +5,7 @@ import pytest
 from ijb_files import edit, write, write_protocol
 
 from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc.evaluation.ijb.protocol import files_of, find_target, read_protocol
+from partial_fc.evaluation.ijb.protocol import find_target, read_protocol
 
 LANDMARKS, MEDIA, PAIRS = "ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt", "ijbc_template_pair_label.txt"
 GALLERY, PROBES = "ijbc_1N_gallery_G1.csv", "ijbc_1N_probe_mixed.csv"
@@ -17,10 +17,6 @@ def root(tmp_path):
     return write_protocol(tmp_path / "IJBC", pictures=False)
 
 
-def slow_rows(path, known):
-    return [[known.index(int(a)), known.index(int(b)), int(c)] for a, b, c in map(str.split, path.open())]
-
-
 def test_a_protocol_is_read_as_written(root):
     ijb = read_protocol(root)
     lines = [line.split() for line in (root / "meta" / LANDMARKS).open()]
@@ -28,16 +24,15 @@ def test_a_protocol_is_read_as_written(root):
     assert (ijb.target, ijb.absent) == ("IJBC", [])
     assert ijb.images.names == [values[0] for values in lines]
     for row, values in enumerate(lines):
-        assert ijb.images.landmarks[row].tolist() == [
-            [float(x), float(y)] for x, y in zip(values[1:11:2], values[2:11:2])
-        ]
+        assert ijb.images.landmarks[row].ravel().tolist() == list(map(float, values[1:11]))
         assert ijb.images.detector_scores[row] == np.float32(values[11])
         assert ijb.images.template_ids[ijb.images.templates[row]] == int(media[row][1])
         assert ijb.images.media[row] == int(media[row][2])
     known = ijb.images.template_ids.tolist()
     assert known == sorted({int(values[1]) for values in media})
     rows = np.stack([ijb.pairs.left, ijb.pairs.right, ijb.pairs.issame], axis=1)
-    assert rows.tolist() == slow_rows(root / "meta" / PAIRS, known)
+    pairs = [list(map(int, line.split())) for line in (root / "meta" / PAIRS).open()]
+    assert rows.tolist() == [[known.index(a), known.index(b), c] for a, b, c in pairs]
     assert ijb.pairs.left.dtype == ijb.pairs.right.dtype == np.int32 and ijb.pairs.issame.dtype == bool
     assert [len(gallery.subjects) for gallery in ijb.search.galleries.values()] == [3, 3]
     assert len(ijb.search.probes.subjects) == 6  # each is listed twice
@@ -166,15 +161,7 @@ def test_the_target_is_detected(root):
 
 def test_a_gallery_without_subjects_of_probes(root):
     lines = (root / "meta" / GALLERY).read_text().splitlines()
-    write(
-        root / "meta" / GALLERY, [lines[0], *(f"{line.split(',')[0]},{90 + row}" for row, line in enumerate(lines[1:]))]
-    )
+    others = [f"{line.split(',')[0]},{90 + row}" for row, line in enumerate(lines[1:])]
+    write(root / "meta" / GALLERY, [lines[0], *others])
     with pytest.raises(ValueError, match="no probe of .*probe_mixed.csv has its subject in .*gallery_G1.csv"):
         read_protocol(root)
-
-
-def test_no_search_without_all_lists(root):
-    path = files_of(root, "IJBC").galleries["G2"]
-    (root / "meta" / "ijbc_1N_gallery_G2.csv").unlink()
-    ijb = read_protocol(root)
-    assert ijb.search is None and ijb.absent == [path]

@@ -101,12 +101,8 @@ def failing(folder, limits=EASY):
 
 def test_tracks():
     """The limits of the challenge's own check."""
-    assert {name: limits[1:3] for name, limits in TRACKS.items()} == {
-        "ms1m": (512, 10),
-        "glint": (1024, 20),
-        "cfat": (512, 15),
-        "unconstrained": (1024, 30),
-    }
+    limits = {"ms1m": (512, 10), "glint": (1024, 20), "cfat": (512, 15), "unconstrained": (1024, 30)}
+    assert {name: track[1:3] for name, track in TRACKS.items()} == limits
     assert {limits.megabytes for limits in TRACKS.values()} == {1024}
     assert [name for name, limits in TRACKS.items() if limits.custom_pixels] == ["cfat"]
 
