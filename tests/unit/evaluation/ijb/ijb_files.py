@@ -52,13 +52,3 @@ def edit(path, line, text):
     lines = path.read_text().splitlines()
     lines[line - 1 : line] = [] if text is None else [text]
     write(path, lines)
-
-
-class Bar:
-    """Progress bar that only counts."""
-
-    def __init__(self):
-        self.done = 0
-
-    def update(self, count):
-        self.done += count

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 from ijb_files import write_protocol
-from test_ijb_alignment import umeyama
+from test_ijb_embedding import umeyama
 
 from command_line import exit_code, interruptible
 from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
