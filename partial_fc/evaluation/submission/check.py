@@ -56,12 +56,14 @@ def _check_model(path: str, pixels: PixelSettings, limits: Limits) -> list[Rule]
     graph = onnx.load(path, load_external_data=False).graph
     signature = check_signature(session, pixels.image_size)
     loads = Rule("loads", True, f"onnxruntime {onnxruntime.__version__}")
-    rules = [loads, *signature, *check_graph(graph, pixels)]
+    nodes = Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}")
+    normalization, norm = _normalization(pixels, takes_raw_pixels(node.name for node in graph.node))
+    rules = [loads, *signature, nodes, _check_weights(graph), Rule("normalization", True, normalization)]
     if not signature[0].passed:
         return rules
     height, width = session.get_inputs()[0].shape[2:]
     dynamic_size = not (isinstance(height, int) and isinstance(width, int))
-    faces = sample_faces(pixels.image_size if dynamic_size else (height, width), *pixel_norm(graph, pixels))
+    faces = sample_faces(pixels.image_size if dynamic_size else (height, width), *norm)
     return rules + check_runs(session, faces, limits)
 
 
@@ -87,30 +89,17 @@ def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int
     return rules
 
 
-def check_graph(graph: onnx.GraphProto, pixels: PixelSettings) -> list[Rule]:
-    """Checks nodes and weights, and describes the normalization of pixels."""
-    return [
-        Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}"),
-        _check_weights(graph),
-        Rule("normalization", True, _normalization(graph, pixels)),
-    ]
-
-
-def pixel_norm(graph: onnx.GraphProto, pixels: PixelSettings) -> tuple[float, float]:
-    """Returns (mean, deviation) of the normalization that the challenge applies before the model; (0, 1) for none."""
-    if pixels.mean is not None and pixels.deviation is not None:
-        return pixels.mean, pixels.deviation
-    return (0.0, 1.0) if takes_raw_pixels(node.name for node in graph.node) else (MEAN, 1 / SCALE)
-
-
-def _normalization(graph: onnx.GraphProto, pixels: PixelSettings) -> str:
-    mean, deviation = pixel_norm(graph, pixels)
-    before = f"(x - {mean:g}) / {deviation:g} before the model"
-    if pixels.mean is not None:
-        return f"{before}, from {PIXELS}"
-    if takes_raw_pixels(node.name for node in graph.node):
-        return f"by the model: its first {FIRST_NODES} nodes include a Sub and a Mul, by name"
-    return f"{before}: its first {FIRST_NODES} nodes lack a Sub or a Mul, by name"
+def _normalization(pixels: PixelSettings, takes_raw: bool) -> tuple[str, tuple[float, float]]:
+    """Describes the normalization that the challenge applies before the model: (mean, deviation), (0, 1) for none."""
+    mean, deviation = pixels.norm or ((0.0, 1.0) if takes_raw else (MEAN, 1 / SCALE))
+    text = f"(x - {mean:g}) / {deviation:g} before the model"
+    if pixels.norm:
+        text = f"{text}, from {PIXELS}"
+    elif takes_raw:
+        text = f"by the model: its first {FIRST_NODES} nodes include a Sub and a Mul, by name"
+    else:
+        text = f"{text}: its first {FIRST_NODES} nodes lack a Sub or a Mul, by name"
+    return text, (mean, deviation)
 
 
 def _check_weights(graph: onnx.GraphProto) -> Rule:

@@ -19,15 +19,10 @@ CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, devi
 
 
 class PixelSettings(NamedTuple):
-    """Size and normalization of the images that a model takes.
-
-    Before the model the mean is subtracted from the pixels, which are then divided by the deviation; None if the names
-    of the model's nodes decide.
-    """
+    """(H, W) of the images that a model takes; mean and divisor of the pixels, None if the model's nodes decide."""
 
     image_size: tuple[int, int] = IMAGE_SIZE
-    mean: float | None = None
-    deviation: float | None = None
+    norm: tuple[float, float] | None = None
 
 
 def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
@@ -54,14 +49,10 @@ def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
 
 def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
     """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file is ignored."""
-    settings = PixelSettings()
-    crop, numbers = _read(folder, CROP, CROP_LINES, int, _is_crop)
-    if numbers:
-        settings = settings._replace(image_size=(numbers[5], numbers[4]))
-    pixels, numbers = _read(folder, PIXELS, PIXEL_LINES, float, _is_normalization)
-    if numbers:
-        settings = settings._replace(mean=numbers[0], deviation=numbers[1])
-    return [crop, pixels], settings
+    crop, sides = _read(folder, CROP, CROP_LINES, int, _is_crop)
+    pixels, norm = _read(folder, PIXELS, PIXEL_LINES, float, _is_normalization)
+    image_size = (sides[5], sides[4]) if sides else IMAGE_SIZE
+    return [crop, pixels], PixelSettings(image_size, (norm[0], norm[1]) if norm else None)
 
 
 def _read(

@@ -1,6 +1,7 @@
 """The synthetic protocol is complete and reproducible, and its landmarks match the faces."""
 
 import os
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -50,8 +51,7 @@ def test_equal_seeds_give_equal_bytes(drawn, tmp_path):
     write_protocol(again, 6, 1, "IJBC", "face", 2)
 
     def contents(folder):
-        paths = [os.path.join(f, name) for f, _, names in os.walk(folder) for name in names]
-        return {os.path.relpath(path, folder): open(path, "rb").read() for path in paths}
+        return {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
     assert contents(again) == contents(root)
 
