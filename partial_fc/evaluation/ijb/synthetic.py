@@ -121,9 +121,11 @@ def write_protocol(root: str, subjects: int, seed: int, target: str, framing: st
         gallery_templates = sorted(plan.galleries[0] + plan.galleries[1])
         pairs = ((left, right) for left in gallery_templates for right in sorted(plan.probes))
         write_lines(files.pairs, (f"{left[0]} {right[0]} {int(left[1] == right[1])}" for left, right in pairs))
-        for path, gallery in zip(files.galleries.values(), plan.galleries):
-            write_subjects(path, plan, gallery)
-        write_subjects(files.probes, plan, plan.probes)
+        # Like the official ones: a header, and a line per image.
+        for path, members in zip((*files.galleries.values(), files.probes), (*plan.galleries, plan.probes)):
+            ids = {template for template, _ in members}
+            rows = [f"{image.template},{image.subject},{image.name}" for image in plan.images if image.template in ids]
+            write_lines(path, ["TEMPLATE_ID,SUBJECT_ID,FILENAME", *rows])
     return plan
 
 
@@ -136,17 +138,6 @@ def write_images(folder: str, landmarks_path: str, plan: Plan, seed: int, framin
             file.write(encoded)
         lines.append(" ".join([image.name, *(f"{number:.3f}" for number in points.ravel()), f"{score:.3f}"]))
     write_lines(landmarks_path, lines)
-
-
-def write_subjects(path: str, plan: Plan, templates: list[tuple[int, int]]) -> None:
-    """Writes a list of templates like the official ones: a header, and a line per image."""
-    subject_of = dict(templates)
-    rows = [
-        f"{image.template},{subject_of[image.template]},{image.name}"
-        for image in plan.images
-        if image.template in subject_of
-    ]
-    write_lines(path, ["TEMPLATE_ID,SUBJECT_ID,FILENAME", *rows])
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:
