@@ -23,13 +23,7 @@ LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is 
 
 
 class Recipe(NamedTuple):
-    """How embeddings are computed.
-
-    Attributes:
-        mirrored: Add the embedding of the mirror image.
-        scale: Scale images of another size, see `read_face`.
-        batch_size: Images per batch.
-    """
+    """How embeddings are computed: with those of mirror images, of images that are scaled, and in which batches."""
 
     mirrored: bool = True
     scale: bool = False

@@ -18,14 +18,7 @@ from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
 
 
 class Input(NamedTuple):
-    """Input of a model.
-
-    Attributes:
-        name: Name of the input.
-        batch: Fixed batch size; None if it is dynamic.
-        image_size: (H, W).
-        normalizes: Whether the model takes pixels 0..255 and normalizes them itself.
-    """
+    """Name; fixed batch size, None if it is dynamic; (H, W); whether the model normalizes pixels 0..255 itself."""
 
     name: str
     batch: int | None

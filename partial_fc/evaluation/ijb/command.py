@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.inference.model import FaceModel
 
     from .alignment import SIZE
-    from .embedding import EmbeddingOptions
-    from .evaluate import evaluate
+    from .evaluate import EmbeddingOptions, evaluate
     from .protocol import read_protocol
     from .report import result_files, write_results
 

@@ -13,8 +13,7 @@ from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import markdown_table
 from partial_fc.utils.text import plural
 
-from .embedding import EmbeddingOptions
-from .evaluate import Results
+from .evaluate import EmbeddingOptions, Results
 from .identification import FPIRS, RANKS
 from .protocol import IjbSet
 from .verification import FARS

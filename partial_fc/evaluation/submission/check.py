@@ -13,8 +13,7 @@ from onnx import TensorProto
 from partial_fc.export.normalization import FIRST_NODES, MEAN, SCALE, takes_raw_pixels
 from partial_fc.inference.model import open_session
 
-from .files import PIXELS, PixelSettings, check_files, check_pixel_files
-from .rules import Limits, Rule
+from .rules import PIXELS, Limits, PixelSettings, Rule, check_files, check_pixel_files
 from .runs import check_runs, sample_faces
 
 FILE_RULES = ("folder", "file", "size")

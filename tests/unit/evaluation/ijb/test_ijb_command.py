@@ -14,8 +14,7 @@ from ijb_files import write_protocol
 from test_ijb_embedding import umeyama
 
 from command_line import exit_code, interruptible
-from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
-from partial_fc.evaluation.ijb.evaluate import evaluate
+from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.inference.model import FaceModel
 from paths import ROOT

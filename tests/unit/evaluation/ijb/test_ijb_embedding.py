@@ -3,7 +3,7 @@
 import numpy as np
 
 from partial_fc.evaluation.ijb.alignment import ARCFACE, align, similarities
-from partial_fc.evaluation.ijb.embedding import media_shares, normalized
+from partial_fc.evaluation.ijb.evaluate import media_shares, normalized
 
 
 def umeyama(points):

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 
-from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
-from partial_fc.evaluation.ijb.evaluate import Results
+from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, Results
 from partial_fc.evaluation.ijb.identification import Identification
 from partial_fc.evaluation.ijb.report import csv_text, draw_roc, json_text, markdown
 from partial_fc.evaluation.ijb.verification import FARS
