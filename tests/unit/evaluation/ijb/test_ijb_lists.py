@@ -45,7 +45,6 @@ def test_a_protocol_is_read_as_written(root):
     "name, line, text, message",
     [
         (LANDMARKS, 3, f"2.png {POINTS}", "line 3: 11 columns instead of 12"),
-        (LANDMARKS, 3, f"2.png {POINTS} 11 12", "line 3: 13 columns instead of 12"),
         (LANDMARKS, 3, "", "line 3: image '3.png', but .*_face_tid_mid.txt has '2.png'"),
         (LANDMARKS, 7, f"6.png {POINTS} high", "line 7: landmarks and score must be numbers"),
         (LANDMARKS, 36, "35.png 1 2 3 4 nan 6 7 8 9 10 0.5", "line 36: landmarks and score must be finite"),
@@ -54,8 +53,6 @@ def test_a_protocol_is_read_as_written(root):
         (LANDMARKS, 2, None, r"score.txt, line 2: image '2.png', but .*_face_tid_mid.txt has '1.png': both must"),
         (LANDMARKS, 2, f"new.png {POINTS} 1", r"score.txt, line 2: image 'new.png', but .*tid_mid.txt has '1.png'"),
         (MEDIA, 4, "3.png 100", "line 4: 2 columns instead of 3"),
-        (MEDIA, 4, "3.png 100 5.0", "line 4: '.*' must be a whole number"),
-        (MEDIA, 4, "3.png -100 5", "line 4: '.*' must be a whole number"),
         (MEDIA, 4, "3.png 1234567890 5", "line 4: '1234567890' must be a whole number of at most 9 digits"),
         (MEDIA, 36, None, r"score.txt, line 36: image '35.png', but .*_face_tid_mid.txt has None"),
         (PAIRS, 5, "100 107", r"line 5: 2 columns instead of 3 .*: '100 107'"),
