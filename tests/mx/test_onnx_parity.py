@@ -1,14 +1,13 @@
 """The ONNX file of every backbone and operator gives the same embeddings as MXNet."""
 
 import mxnet as mx
-import numpy as np
 import onnx
 import pytest
 
 from drawn_weights import draw_weights
-from partial_fc.export.onnx import read_checkpoint, to_onnx
+from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import check_onnx, cosine_distances, random_faces
+from partial_fc.inference.parity import random_faces
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 
@@ -25,10 +24,9 @@ def random_parameters(symbol, side):
     ]
 
 
-def export(symbol, side, faces=None):
+def export(symbol, side):
     """Returns the ONNX file, which OnnxExport compares with MXNet."""
-    faces = np.empty((0, side, side, 3), np.uint8) if faces is None else faces
-    return OnnxExport(symbol, side, mx.cpu(), faces)(*random_parameters(symbol, side), num_update=1)
+    return OnnxExport(symbol, side, mx.cpu())(*random_parameters(symbol, side), num_update=1)
 
 
 # The deep ones take 30 seconds together.
@@ -48,16 +46,8 @@ def test_every_backbone(network):
 
 @pytest.mark.parametrize(
     "style",
-    [
-        {"net_se": True},
-        {"net_output": "E"},
-        {"net_output": "GAP"},
-        {"net_act": "softrelu"},
-        {"net_act": "softsign"},
-        {"net_act": "tanh"},
-        {"net_act": "sigmoid"},
-        {"net_act": "relu"},
-    ],
+    [{"net_se": True}, {"net_output": "E"}, {"net_output": "GAP"}]
+    + [{"net_act": kind} for kind in ("softrelu", "softsign", "tanh", "sigmoid", "relu")],
     ids=str,
 )
 def test_every_style(style):
@@ -111,8 +101,7 @@ def test_an_untrained_network_is_exported_without_comparison(network):
     module = mx.mod.Module(symbol, label_names=None)
     module.bind([("data", (1, 3, SMALLEST, SMALLEST))], for_training=False)
     module.init_params(mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2))
-    faces = np.empty((0, SMALLEST, SMALLEST, 3), np.uint8)
-    OnnxExport(symbol, SMALLEST, mx.cpu(), faces).validate_export(*module.get_params())
+    OnnxExport(symbol, SMALLEST, mx.cpu()).validate_export(*module.get_params())
 
 
 def test_onnxruntime_1_6_can_read_it():
@@ -141,5 +130,4 @@ def test_mxnet_checkpoints_are_read(dtype, tmp_path):
     arguments, statistics = ({name: array.astype("float32") for name, array in some.items()} for some in params)
     expected = symbol.bind(mx.cpu(), {**arguments, **data}, aux_states=statistics).forward()[0].asnumpy()
     for path in (tmp_path, tmp_path / "model-symbol.json", tmp_path / "model-0003.params"):
-        check_onnx(to_onnx(*read_checkpoint(path)), "model", faces, expected)
-        assert cosine_distances(FaceModel.open(path).embed(faces), expected).max() < 1e-4
+        assert squared_distances(FaceModel.open(path).embed(faces), expected).max() / 2 < 1e-4
