@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.transforms import decode
 from partial_fc.utils.decoder_messages import DecoderMessages
 
 SIZE_SAMPLES = 16  # images to read for the image size, without a property file
@@ -56,10 +57,9 @@ def decoded_size(encoded: bytes) -> tuple | None:
     """Returns (H, W) of an encoded image, None if it cannot be decoded."""
     try:
         with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
-            image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR) if encoded else None
-    except cv2.error:  # the header has an impossible size
+            return decode(encoded, cv2.IMREAD_COLOR).shape[:2]
+    except ValueError:
         return None
-    return None if image is None else image.shape[:2]
 
 
 def by_identity(records: FaceRecords) -> Iterator[tuple[int, Iterator[int]]]:
