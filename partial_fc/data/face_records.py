@@ -26,6 +26,7 @@ from .identity_ranges import (
     check_limits,
     check_ranges,
     exact_ranges,
+    holds_integers,
     identity_keys,
     recover_ranges,
     runs_of_ranges,
@@ -114,6 +115,7 @@ class FaceRecords:
     Attributes:
         num_images, num_identities: N and C.
         runs: LabelRuns of the images.
+        ranges: "integers" if all identity records store them, "float32" if some do not, "none" without these records.
         image_size: (H, W) from `property`, None without that file.
 
     Raises:
@@ -136,12 +138,14 @@ class FaceRecords:
 
     def _open_layout(self) -> None:
         head = read_headers(self._reader, self._index.keys_at([0]))
-        self.has_identities = bool(self._index.keys_at(0) == 0 and holds_range(head)[0])
-        self._first_row = int(self.has_identities)
-        if self.has_identities:
+        if self._index.keys_at(0) == 0 and holds_range(head)[0]:
+            self._first_row = 1
             first, last = identity_keys(self._reader, head)
-            self.runs, self.num_identities = self._runs_of_ranges(first, last), last - first
+            heads = read_headers(self._reader, np.arange(first, last))
+            self.ranges = "integers" if holds_integers(np.append(head, heads)).all() else "float32"
+            self.runs, self.num_identities = self._runs_of_ranges(first, heads), last - first
         else:
+            self._first_row, self.ranges = 0, "none"
             if holds_range(read_headers(self._reader, self._index.keys_at([len(self._index) - 1])))[0]:
                 raise ValueError(
                     f"{self.describe(0)} should be the range of the identity records, but is damaged or missing; copy "
@@ -150,16 +154,15 @@ class FaceRecords:
             self.runs = LabelRuns.of_labels(self._labels_of_headers())
             self.num_identities = int(self.runs.labels.max()) + 1
 
-    def _runs_of_ranges(self, first: int, last: int) -> LabelRuns:
-        """Returns the labels according to the identity records `first` .. `last` - 1."""
-        heads = read_headers(self._reader, np.arange(first, last))
+    def _runs_of_ranges(self, first: int, heads: np.ndarray) -> LabelRuns:
+        """Returns the labels according to the identity records HEAD (C,), whose first key is `first`."""
         if not holds_range(heads).all():
             key = first + int(holds_range(heads).argmin())
             raise ValueError(
                 f"{self.rec_path}: key {key} should be an identity record, but has no range of images; copy the .rec "
                 "and its .idx again"
             )
-        check_limits(self._reader, np.arange(first, last), heads)
+        check_limits(self._reader, first + np.arange(len(heads)), heads)
         ranges, exact = exact_ranges(heads)
         if not exact.all():
             ranges = recover_ranges(self._reader, heads, first)

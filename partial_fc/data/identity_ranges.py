@@ -33,11 +33,15 @@ def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The integers in id and id2 are used only if they round to the float labels: other writers store other values there
     (insightface the key, and 0, which no range ends with).
     """
-    floats = heads["labels"]
+    floats, is_stored = heads["labels"], holds_integers(heads)
     stored = np.stack([heads["id"], heads["id2"]], axis=1)
-    is_stored = (stored.astype(np.float32) == floats).all(axis=1)
     ranges = np.where(is_stored[:, None], stored.astype(np.int64), floats.astype(np.int64))
     return ranges, is_stored | (floats < FLOAT32_EXACT).all(axis=1)
+
+
+def holds_integers(heads: np.ndarray) -> np.ndarray:
+    """Returns (n,) bool: the range record stores its range in id and id2, too."""
+    return (np.stack([heads["id"], heads["id2"]], axis=1).astype(np.float32) == heads["labels"]).all(axis=1)
 
 
 def rounding_reach(value: float) -> int:

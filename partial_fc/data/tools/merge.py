@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
@@ -51,9 +51,7 @@ def merge_sets(out: str, paths: list[str], force: bool = False) -> tuple[int, in
         OSError, ValueError: a set cannot be read or written; names file and fix. Nothing is written then.
     """
     with ExitStack() as stack:
-        sets = [open_set(path) for path in paths]
-        for records in sets:
-            stack.callback(records.close)
+        sets = [stack.enter_context(closing(open_set(path))) for path in paths]
         check_output(out, sets)
         size = common_size(sets)
         all_names = [names_of(records, prefix) for prefix, records in zip(distinct_names(sets), sets)]
@@ -101,14 +99,9 @@ def merged(
     for own, records in zip(all_names, sets):
         for label, positions in by_identity(records):
             names.append(own[label])
-            yield read(records, positions, bar)
-
-
-def read(records: FaceRecords, positions: Iterator[int], bar: Any) -> Iterator[bytes]:
-    """Yields the encoded images at the positions and updates the bar."""
-    for position in positions:
-        yield records.read_image(position)[0]
-        bar.update()
+            read = list(positions)
+            yield (records.read_image(position)[0] for position in read)
+            bar.update(len(read))
 
 
 def distinct_names(sets: list[FaceRecords]) -> list[str]:

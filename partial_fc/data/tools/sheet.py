@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 import cv2
 import numpy as np
@@ -73,16 +74,7 @@ def draw_sheet(
     seed: int = 0,
     force: bool = False,
 ) -> tuple[list[int], list[str]]:
-    """Writes a contact sheet.
-
-    Args:
-        path: the set.
-        out: path of the PNG.
-        identities: number of random identities, unless `labels` are given.
-        images: maximum number of images of an identity.
-        labels: the identities to show.
-        seed: of the random choice.
-        force: replace an existing file.
+    """Writes a contact sheet; see add_arguments.
 
     Returns:
         The labels of the rows, and a message for each image that is crossed out.
@@ -92,8 +84,8 @@ def draw_sheet(
     """
     if not out.lower().endswith(".png"):
         raise ValueError(f"{out}: the sheet is a PNG, expected a name that ends with .png")
-    records = open_set(path)
-    try:
+    unreadable: list[str] = []
+    with closing(open_set(path)) as records:
         rng = np.random.default_rng(seed)
         chosen = choose(records, identities, labels, rng)
         names = read_names(records.rec_path, records.num_identities)
@@ -101,15 +93,14 @@ def draw_sheet(
         samples = [sample(records, label, images, rng) for label in chosen]
         columns = max(map(len, samples))
         check_size(len(samples), columns, size)
-        unreadable: list[str] = []
         rows = []
         for label, positions in zip(chosen, samples):
             cells = [cell(records, position, size, unreadable) for position in positions]
             rows.append(row_of(caption(label, names), cells, columns, size))
-        write_png(out, np.concatenate(rows), force)
-        return chosen, unreadable
-    finally:
-        records.close()
+    folder, name = os.path.split(out)
+    with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
+        file.write(cv2.imencode(".png", np.concatenate(rows))[1].tobytes())
+    return chosen, unreadable
 
 
 def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: np.random.Generator) -> list[int]:
@@ -135,23 +126,16 @@ def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generato
 
 def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]) -> np.ndarray:
     """Reads one image (H, W, 3) BGR; returns a cross if that fails, and adds a message to `unreadable`."""
+    where = ""  # read_image names the place itself
     try:
         encoded, _ = records.read_image(position)
-    except ValueError as error:
-        unreadable.append(str(error))
-        return crossed(size)
-    try:
+        where = f"{records.describe(position)} "
         with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
             return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
     except ValueError as error:
-        unreadable.append(f"{records.describe(position)} {error}")
-        return crossed(size)
-
-
-def crossed(size: tuple) -> np.ndarray:
-    """Returns the cell of an unreadable image."""
-    image = np.full((*size, 3), 200, np.uint8)
+        unreadable.append(f"{where}{error}")
     height, width = size
+    image = np.full((height, width, 3), 200, np.uint8)
     cv2.line(image, (0, 0), (width - 1, height - 1), CROSS, 2)
     cv2.line(image, (0, height - 1), (width - 1, 0), CROSS, 2)
     return image
@@ -190,10 +174,3 @@ def row_of(lines: list[str], cells: list[np.ndarray], columns: int, size: tuple)
         left = MARGIN + number * (width + GAP)
         row[:height, left : left + width] = image
     return row
-
-
-def write_png(out: str, image: np.ndarray, force: bool) -> None:
-    """Writes the image atomically."""
-    folder, name = os.path.split(out)
-    with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
-        file.write(cv2.imencode(".png", image)[1].tobytes())

@@ -1,12 +1,10 @@
-"""The face set that a command reads: its path, image size and identities.
-
-Shapes: N images, C identities, M runs of consecutive images with one label.
-"""
+"""The face set that a command reads: its path, image size and identities."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import chain, groupby
 
 import cv2
 import numpy as np
@@ -32,8 +30,7 @@ def open_set(path: str) -> FaceRecords:
     try:
         return FaceRecords(rec_path)
     except (ValueError, KeyError) as error:
-        hint = f"partial-fc sets check {path} lists all problems"
-        raise ValueError(f"{error.args[0]} ({hint})") from None
+        raise ValueError(f"{error.args[0]} (partial-fc sets check {path} lists all problems)") from None
 
 
 def set_name(rec_path: str) -> str:
@@ -64,15 +61,8 @@ def decoded_size(encoded: bytes) -> tuple | None:
 
 def by_identity(records: FaceRecords) -> Iterator[tuple[int, Iterator[int]]]:
     """Yields (label, positions) of each identity that has images, in the order of labels."""
-    starts, labels, lengths = records.runs.starts, records.runs.labels, records.runs.lengths()
+    starts, labels = records.runs.starts, records.runs.labels
+    ends = starts + records.runs.lengths()
     order = np.argsort(labels, kind="stable")  # im2rec may shuffle images
-    bounds = np.flatnonzero(np.append(True, labels[order][1:] != labels[order][:-1]))
-    for begin, end in zip(bounds, np.append(bounds[1:], len(order))):
-        runs = order[begin:end]
-        yield int(labels[runs[0]]), positions_of(starts[runs], lengths[runs])
-
-
-def positions_of(starts: np.ndarray, lengths: np.ndarray) -> Iterator[int]:
-    """Yields the positions of some runs."""
-    for start, length in zip(starts.tolist(), lengths.tolist()):
-        yield from range(start, start + length)
+    for label, runs in groupby(order, key=labels.__getitem__):
+        yield int(label), chain.from_iterable(range(starts[run], ends[run]) for run in runs)

@@ -159,7 +159,7 @@ def test_a_set_without_identity_records(tmp_path):
     write_records(tmp_path, {0: (1.0, 0, 0, b"x"), 1: (np.array([3.0, 9.0, 9.0]), 1, 0, b"y"), 2: (0.0, 2, 0, b"")})
     faces = FaceRecords(rec(tmp_path))
     assert labels(faces).tolist() == [1, 3, 0] and faces.num_identities == 4
-    assert faces.image_size is None and not faces.has_identities
+    assert faces.image_size is None and faces.ranges == "none"
     assert faces.read_image(1) == (b"y", 3)
 
 

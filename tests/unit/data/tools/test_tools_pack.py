@@ -66,7 +66,7 @@ def tree(tmp_path):
 def test_labels_follow_the_sorted_folders_and_jpegs_are_kept(tree, tmp_path):
     out = str(tmp_path / "set")
     report = pack_tree(tree, out, SMALL)
-    assert (report.images, report.identities, dict(report.done)) == (43, 3, {"kept": 41, "encoded": 2})
+    assert (report.images, len(report.names), dict(report.done)) == (43, 3, {"kept": 41, "encoded": 2})
     assert sorted(os.listdir(out)) == ["identities.txt", "property", "train.idx", "train.rec"]
     images = images_of(out)
     assert [label for _, label in images] == [0] + [1] * 40 + [2] * 2
@@ -161,7 +161,7 @@ def test_damaged_files_are_refused_or_skipped(tmp_path, content, what):
         pack_tree(tree, out, options)
     assert not os.path.exists(out)
     report = pack_tree(tree, out, options, skip_bad=True)
-    assert (report.images, report.identities) == (1, 1)
+    assert (report.images, report.names) == (1, ["a"])
     assert [line.replace(tree + "/", "").split()[0] for line in report.left_out] == ["a/bad.jpg", "b/bad.jpg", "b"]
     assert read_names(os.path.join(out, "train.rec"), 1) == ["a"]
 
