@@ -64,7 +64,7 @@ def test_lfws_pairs(tree, tmp_path, head):
 def test_a_list_with_a_byte_order_mark(tree, tmp_path):
     """As Windows' editors put it before the first line."""
     pairs = read_pairs_list(listed(tmp_path, "\ufeffP00/P00_0001.jpg P00/P00_0002.jpg 1\n"), tree)
-    assert pairs[0].paths[0].endswith("P00/P00_0001.jpg")
+    assert pairs[0][0][0].endswith("P00/P00_0001.jpg")
 
 
 def test_bad_lines_are_listed_by_number(tree, tmp_path):
