@@ -32,8 +32,7 @@ from .identity_ranges import (
     runs_of_ranges,
 )
 from .label_runs import LabelRuns
-from .recordio.format import RecordHeader, RecordWriter, pack, unpack
-from .recordio.headers import first_labels, holds_range, read_headers
+from .recordio.format import RecordHeader, RecordWriter, first_labels, holds_range, pack, unpack
 from .recordio.reader import RecordReader
 
 
@@ -137,16 +136,16 @@ class FaceRecords:
         self.num_images = self.runs.num_images
 
     def _open_layout(self) -> None:
-        head = read_headers(self._reader, self._index.keys_at([0]))
+        head = self._reader.read_heads(self._index.keys_at([0]))
         if self._index.keys_at(0) == 0 and holds_range(head)[0]:
             self._first_row = 1
             first, last = identity_keys(self._reader, head)
-            heads = read_headers(self._reader, np.arange(first, last))
+            heads = self._reader.read_heads(np.arange(first, last))
             self.ranges = "integers" if holds_integers(np.append(head, heads)).all() else "float32"
             self.runs, self.num_identities = self._runs_of_ranges(first, heads), last - first
         else:
             self._first_row, self.ranges = 0, "none"
-            if holds_range(read_headers(self._reader, self._index.keys_at([len(self._index) - 1])))[0]:
+            if holds_range(self._reader.read_heads(self._index.keys_at([len(self._index) - 1])))[0]:
                 raise ValueError(
                     f"{self.describe(0)} should be the range of the identity records, but is damaged or missing; copy "
                     "the .rec and its .idx again"
@@ -172,7 +171,7 @@ class FaceRecords:
     def _labels_of_headers(self) -> np.ndarray:
         """Returns labels (N,) int64 from the headers of images. Raises ValueError for labels that are not exact."""
         keys = self._index.keys_at(np.arange(len(self._index)))
-        floats = first_labels(read_headers(self._reader, keys))
+        floats = first_labels(self._reader.read_heads(keys))
         wrong = ~((floats >= 0) & (floats < FLOAT32_EXACT) & (floats == np.floor(floats)))
         if wrong.any():
             position = int(wrong.argmax())

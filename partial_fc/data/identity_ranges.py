@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .label_runs import LabelRuns
-from .recordio.headers import first_labels, holds_range, read_headers
+from .recordio.format import first_labels, holds_range
 from .recordio.reader import RecordReader
 
 LARGEST_KEY = 2.0**53  # larger integers are not exact in float64
@@ -22,7 +22,7 @@ def check_limits(reader: RecordReader, keys: np.ndarray, heads: np.ndarray) -> N
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"{reader.rec_path}: key {keys[row]} at offset {reader.index.offsets[reader.row(int(keys[row]))]} should "
+            f"{reader.rec_path}: key {keys[row]} at offset {reader.index.offsets[reader.rows(keys)[row]]} should "
             f"contain a range of keys, but contains {start[row]:g} to {end[row]:g}; copy the .rec and its .idx again"
         )
 
@@ -71,7 +71,7 @@ def recover_identity_keys(reader: RecordReader, rounded: int) -> int:
     """Returns the first key of an identity record (a header without an image) among those that round to `rounded`."""
     reach = rounding_reach(rounded)
     near = keys_between(reader, rounded - reach, rounded + reach + 1)
-    heads = read_headers(reader, near)
+    heads = reader.read_heads(near)
     is_range = holds_range(heads)
     return int(near[is_range.argmax()]) if is_range.any() else 0
 
@@ -111,7 +111,7 @@ def recover_start(reader: RecordReader, rounded: int, label: int, first: int) ->
     """Returns the first image key, among those that round to `rounded`, with at least `label` as label; -1 if none."""
     reach = rounding_reach(rounded)
     near = keys_between(reader, rounded - reach, min(rounded + reach + 1, first))
-    labels = first_labels(read_headers(reader, near))
+    labels = first_labels(reader.read_heads(near))
     reached = labels >= label
     if reached.any():
         return int(near[reached.argmax()])

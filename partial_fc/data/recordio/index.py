@@ -59,11 +59,6 @@ class RecordIndex:
             return np.searchsorted(self._keys, keys)
         return np.clip(np.asarray(keys, np.int64) - self.first, 0, len(self))
 
-    def row(self, key: int) -> int:
-        """Returns the row of a key, -1 if it is missing."""
-        row = int(self.search(key))
-        return row if row < len(self) and int(self.keys_at(row)) == key else -1
-
 
 def open_index(idx_path: str, rec_size: int) -> RecordIndex:
     """Opens the index of a `.rec` of `rec_size` bytes. Raises OSError, or ValueError naming file, key and fix."""
@@ -84,8 +79,7 @@ def open_index(idx_path: str, rec_size: int) -> RecordIndex:
 
 def parse_index(idx_path: str) -> RecordIndex:
     """Parses the text of an index. Raises ValueError for invalid lines and repeated keys."""
-    count = count_lines(idx_path)
-    return parse_dense(idx_path, count) or parse_sparse(idx_path, count)
+    return parse_dense(idx_path, count_lines(idx_path)) or parse_sparse(idx_path)
 
 
 def count_lines(idx_path: str) -> int:
@@ -109,19 +103,14 @@ def parse_dense(idx_path: str, count: int) -> RecordIndex | None:
     return RecordIndex(table[:-1]) if table[:-1].min() >= 0 else None
 
 
-def parse_sparse(idx_path: str, count: int) -> RecordIndex:
+def parse_sparse(idx_path: str) -> RecordIndex:
     """Parses an index with any keys, in 16 bytes per record."""
-    table, filled = np.empty((2, count), np.int64), 0
-    for keys, offsets in parse_chunks(idx_path):
-        table[:, filled : filled + len(keys)] = keys, offsets
-        filled += len(keys)
-    keys, offsets = table
-    if np.any(keys[1:] <= keys[:-1]):
-        order = np.argsort(keys, kind="stable")
-        keys, offsets = keys[order], offsets[order]
-        repeated = np.flatnonzero(keys[1:] == keys[:-1])
-        if len(repeated):
-            raise ValueError(f"{idx_path}: key {keys[repeated[0]]} is repeated; write the index again")
+    keys, offsets = (np.concatenate(parts) for parts in zip(*parse_chunks(idx_path)))
+    order = np.argsort(keys, kind="stable")
+    keys, offsets = keys[order], offsets[order]
+    repeated = np.flatnonzero(keys[1:] == keys[:-1])
+    if len(repeated):
+        raise ValueError(f"{idx_path}: key {keys[repeated[0]]} is repeated; write the index again")
     return RecordIndex(offsets, keys=keys)
 
 
@@ -177,32 +166,23 @@ def parse_each(text: bytes, first: int, bad: list[tuple[int, bytes]]) -> np.ndar
 
 def check_offsets(idx_path: str, index: RecordIndex, rec_size: int) -> None:
     """Raises ValueError if an offset is beyond the file, is not a multiple of 4, or belongs to two keys."""
-    ascending = True
-    for begin in range(0, len(index), CHUNK // 8):
-        part = index.offsets[begin : begin + CHUNK // 8 + 1]  # one more, to compare with the next part
-        beyond = (part >= rec_size) | (part % 4 != 0)
-        if beyond.any():
-            row = begin + int(beyond.argmax())
-            raise ValueError(
-                f"{idx_path}: key {index.keys_at(row)} is at offset {index.offsets[row]}, where no record of a file of "
-                f"{rec_size} bytes can begin; the .rec is truncated or the .idx belongs to another one: copy both again"
-            )
-        # Record 0 is often written last.
-        ascending = ascending and bool((part[begin == 0 :][1:] > part[begin == 0 :][:-1]).all())
-    if not ascending or (index.offsets[1:] == index.offsets[0]).any():
-        check_distinct(idx_path, index)
-
-
-def check_distinct(idx_path: str, index: RecordIndex) -> None:
-    """Raises ValueError if two keys have the same offset. Sorts all offsets; needed only if they do not ascend."""
-    order = np.argsort(index.offsets, kind="stable")
-    same = index.offsets[order[1:]] == index.offsets[order[:-1]]
+    offsets = index.offsets
+    if offsets.max() >= rec_size or np.bitwise_or.reduce(offsets) % 4:  # without an array of all remainders
+        row = int(((offsets >= rec_size) | (offsets % 4 != 0)).argmax())
+        raise ValueError(
+            f"{idx_path}: key {index.keys_at(row)} is at offset {offsets[row]}, where no record of a file of "
+            f"{rec_size} bytes can begin; the .rec is truncated or the .idx belongs to another one: copy both again"
+        )
+    # Record 0 is often written last.
+    if (offsets[2:] > offsets[1:-1]).all() and (offsets[1:] != offsets[0]).all():
+        return
+    order = np.argsort(offsets, kind="stable")
+    same = offsets[order[1:]] == offsets[order[:-1]]
     if same.any():
         row = int(same.argmax())
         first, second = index.keys_at(order[row : row + 2])
         raise ValueError(
-            f"{idx_path}: keys {first} and {second} have the same offset {index.offsets[order[row]]}; write the index "
-            "again"
+            f"{idx_path}: keys {first} and {second} have the same offset {offsets[order[row]]}; write the index again"
         )
 
 

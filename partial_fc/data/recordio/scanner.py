@@ -9,10 +9,9 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .format import LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, WORDS
+from .format import FIRST, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, WORDS
 
 Piece = tuple[int, int]  # (offset, bytes) of a part's content
-WHOLE, FIRST, MIDDLE, LAST = range(4)  # dmlc's continue flags
 
 
 class BrokenRecordError(ValueError):
