@@ -16,12 +16,10 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from partial_fc.utils.text import plural
-
 from .face_records import FaceRecords
 from .label_runs import KeptImages
 from .order import check_batch, epoch_entries, rank_indices, uniform_draws
-from .transforms import DRAWS, Augmentation, augment, color_channels, decode_rgb
+from .transforms import DRAWS, Augmentation, augment, decode_color
 
 
 class ReadCounters(NamedTuple):
@@ -168,10 +166,7 @@ class FaceBatches:
 
     def _decode(self, position: int, encoded: bytes) -> np.ndarray:
         try:
-            channels = color_channels(encoded)
-            if channels is not None and channels != 3:
-                raise ValueError(f"has {plural(channels, 'channel')} instead of 3")
-            return decode_rgb(encoded, self.image_size)
+            return decode_color(encoded, self.image_size)
         except ValueError as error:
             raise ValueError(f"{self.records.describe(position)} {error}; write or download the set again") from None
 

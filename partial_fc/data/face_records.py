@@ -63,18 +63,13 @@ def write_face_set(
             if key == ends[-1]:
                 raise ValueError(f"{root}: identity {label} has no images; leave it out")
             ends.append(key)
-        write_ranges(writer, ends)
+        first = ends[-1]
+        for label, (start, end) in enumerate(zip(ends[:-1], ends[1:])):
+            writer.write(first + label, pack_range(start, end))
+        writer.write(0, pack_range(first, first + len(ends) - 1))
     with open(os.path.join(root, "property"), "w", encoding="ascii") as file:
         file.write(f"{len(ends) - 1},{image_shape[0]},{image_shape[1]}\n")
     return ends[-1] - 1, len(ends) - 1
-
-
-def write_ranges(writer: RecordWriter, ends: list) -> None:
-    """Writes record 0 and the C identity records; identity i has the image keys [ends[i], ends[i + 1])."""
-    first = ends[-1]
-    for label, (start, end) in enumerate(zip(ends[:-1], ends[1:])):
-        writer.write(first + label, pack_range(start, end))
-    writer.write(0, pack_range(first, first + len(ends) - 1))
 
 
 def pack_range(start: int, end: int) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from partial_fc.data.recordio.format import HEADER, unpack
 from partial_fc.data.recordio.scanner import BrokenRecordError, Extent, locate_record, read_payload, walk_records
-from partial_fc.data.transforms import color_channels, decode_rgb
+from partial_fc.data.transforms import decode_color
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.text import plural
 
@@ -94,12 +94,9 @@ class ChunkReader:
 
     def image_problem(self, image: bytes, image_size: tuple) -> str | None:
         """Returns why an encoded image is not a valid one of (H, W, 3), None if it is."""
-        channels = color_channels(image)
-        if channels is not None and channels != 3:
-            return f"has {plural(channels, 'channel')} instead of 3"
         self.messages.damage()  # discard warnings of an image before, which failed
         try:
-            decode_rgb(image, image_size)
+            decode_color(image, image_size)
         except ValueError as error:
             return str(error)
         damage = self.messages.damage()

@@ -91,15 +91,16 @@ def draw_sheet(
         names = read_names(records.rec_path, records.num_identities)
         size = image_size_of(records)
         samples = [sample(records, label, images, rng) for label in chosen]
-        columns = max(map(len, samples))
-        check_size(len(samples), columns, size)
-        rows = []
-        for label, positions in zip(chosen, samples):
-            cells = [cell(records, position, size, unreadable) for position in positions]
-            rows.append(row_of(caption(label, names), cells, columns, size))
+        sheet = empty_sheet(len(samples), max(map(len, samples)), size)
+        for row, label, positions in zip(sheet, chosen, samples):
+            for number, line in enumerate(caption(label, names)):
+                cv2.putText(row, line, (4, 14 + 16 * number), FONT, 0.38, INK, 1, cv2.LINE_AA)
+            for number, position in enumerate(positions):
+                left = MARGIN + number * (size[1] + GAP)
+                row[: size[0], left : left + size[1]] = cell(records, position, size, unreadable)
     folder, name = os.path.split(out)
     with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
-        file.write(cv2.imencode(".png", np.concatenate(rows))[1].tobytes())
+        file.write(cv2.imencode(".png", sheet.reshape(-1, *sheet.shape[2:]))[1].tobytes())
     return chosen, unreadable
 
 
@@ -149,28 +150,12 @@ def caption(label: int, names: list[str] | None) -> list[str]:
     return [str(label), name if len(name) <= LETTERS else name[: LETTERS - 2] + ".."]
 
 
-def row_size(columns: int, size: tuple) -> tuple[int, int]:
-    """Returns (height, width) of a row."""
-    return max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
-
-
-def check_size(rows: int, columns: int, size: tuple) -> None:
-    """Raises ValueError if the sheet would be too large for a PNG or for memory."""
-    height, width = row_size(columns, size)
+def empty_sheet(rows: int, columns: int, size: tuple) -> np.ndarray:
+    """Returns (S, row height, width, 3). Raises ValueError if that would be too large for a PNG or for memory."""
+    height, width = max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
     if max(rows * height, width) > MAX_SIDE or rows * height * width > MAX_PIXELS:
         raise ValueError(
             f"a sheet of {rows} rows and {columns} columns would have {rows * height}x{width} pixels, which is too "
             "large: use fewer --identities or --images"
         )
-
-
-def row_of(lines: list[str], cells: list[np.ndarray], columns: int, size: tuple) -> np.ndarray:
-    """Draws one row of the sheet, (row_size, 3)."""
-    height, width = size
-    row = np.full((*row_size(columns, size), 3), PAPER, np.uint8)
-    for number, line in enumerate(lines):
-        cv2.putText(row, line, (4, 14 + 16 * number), FONT, 0.38, INK, 1, cv2.LINE_AA)
-    for number, image in enumerate(cells):
-        left = MARGIN + number * (width + GAP)
-        row[:height, left : left + width] = image
-    return row
+    return np.full((rows, height, width, 3), PAPER, np.uint8)

@@ -33,12 +33,6 @@ def open_set(path: str) -> FaceRecords:
         raise ValueError(f"{error.args[0]} (partial-fc sets check {path} lists all problems)") from None
 
 
-def set_name(rec_path: str) -> str:
-    """Returns the name of a set: that of its folder, or of its file if that is not train.rec."""
-    stem = os.path.splitext(os.path.basename(rec_path))[0]
-    return stem if stem != "train" else os.path.basename(os.path.dirname(os.path.abspath(rec_path))) or "set"
-
-
 def image_size_of(records: FaceRecords) -> tuple:
     """Returns (H, W) of the set's images: that of `property`, or of the first image that can be decoded."""
     if records.image_size is not None:

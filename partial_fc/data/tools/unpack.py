@@ -75,17 +75,12 @@ def readable(records: FaceRecords, positions: Iterator[int], left_out: list[str]
     """Yields (position, encoded image); adds messages of bad images to `left_out`, or raises them if it is None."""
     for position in positions:
         try:
-            yield position, read_known(records, position)
+            image, _ = records.read_image(position)
+            if not extension(image):  # `pack` would ignore a file without extension
+                raise ValueError(f"{records.describe(position)} has an unknown format (it starts with {image[:8]!r})")
+            yield position, image
         except (ValueError, OSError) as error:
             if left_out is None:
                 kind = OSError if isinstance(error, OSError) else ValueError
                 raise kind(f"{error}; or leave it out with --skip-bad") from None
             left_out.append(str(error))
-
-
-def read_known(records: FaceRecords, position: int) -> bytes:
-    """Reads an image of a known format: `pack` would ignore a file without extension."""
-    image, _ = records.read_image(position)
-    if not extension(image):
-        raise ValueError(f"{records.describe(position)} has an unknown format (it starts with {image[:8]!r})")
-    return image
