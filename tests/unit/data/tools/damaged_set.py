@@ -3,11 +3,7 @@
 import os
 from collections import Counter
 
-import numpy as np
-
 from partial_fc.data.face_records import write_face_set
-from partial_fc.data.recordio.format import RecordWriter, pack, unpack
-from partial_fc.data.recordio.reader import RecordReader
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.data.tools.check import SetCheck
 
@@ -39,19 +35,3 @@ def write_lines(rec, lines):
 
 def offsets_of(rec):
     return {int(key): int(offset) for key, offset in (line.split("\t") for line in lines_of(rec))}
-
-
-def overwrite(rec, place, data):
-    with open(rec, "r+b") as file:
-        file.seek(place)
-        file.write(data)
-
-
-def rewrite(rec, change):
-    """Write the set again with `change(key, header, image)` -> those three, or None to leave the record out."""
-    reader = RecordReader(rec, rec[:-3] + "idx")
-    records = [(int(key), *unpack(reader.read(int(key)))) for key in reader.index.keys_at(np.arange(len(reader)))]
-    reader.close()
-    with RecordWriter(rec, rec[:-3] + "idx") as writer:
-        for record in filter(None, (change(*record) for record in records)):
-            writer.write(record[0], pack(*record[1:]))

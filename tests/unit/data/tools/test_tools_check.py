@@ -9,11 +9,12 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
-from damaged_set import IMAGES, lines_of, offsets_of, overwrite, problems, rewrite, write_lines, write_sound_set
+from damaged_set import IMAGES, lines_of, offsets_of, problems, write_lines, write_sound_set
 
 from command_line import start
+from face_sets import overwrite, rewrite, write_records
 from partial_fc.data.face_records import FaceRecords, write_face_set
-from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, RecordWriter, pack
+from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, pack
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.data.tools.check import SetCheck
 
@@ -209,14 +210,12 @@ def test_a_property_that_does_not_match(rec, text, what):
     assert len(texts) == 1 and what in texts[0] and parts == {"identity": 1}
 
 
-def test_a_set_of_im2rec(tmp_path):
-    rec = str(tmp_path / "train.rec")
-    for label, what in ((1.0, []), (0.5, ["has label 0.5, expected an integer below 2^24"])):
-        with RecordWriter(rec, rec[:-3] + "idx") as writer:
-            for key, stated in enumerate([2.0, np.array([0.0, 7.0, 7.0]), label]):
-                writer.write(key, pack(RecordHeader(0, stated, key, 0), encode_face(4, key, 0)))
-        texts, _ = problems(rec)
-        assert len(texts) == len(what) and all(part in text for part, text in zip(what, texts))
+@pytest.mark.parametrize("last, what", [(1.0, []), (0.5, ["has label 0.5, expected an integer below 2^24"])])
+def test_a_set_of_im2rec(tmp_path, last, what):
+    stated = [2.0, np.array([0.0, 7.0, 7.0]), last]
+    rec = write_records(tmp_path, {key: (label, key, 0, encode_face(4, key, 0)) for key, label in enumerate(stated)})
+    texts, _ = problems(rec)
+    assert len(texts) == len(what) and all(part in text for part, text in zip(what, texts))
 
 
 def test_the_command(rec):
