@@ -94,7 +94,7 @@ def count_lines(idx_path: str) -> int:
 def parse_dense(idx_path: str, count: int) -> RecordIndex | None:
     """Parses an index with the keys 0 .. K-1 or 1 .. K in any order, in 8 bytes per record; None for other keys."""
     table = np.full(count + 1, -1, np.int64)
-    for keys, offsets in parse_chunks(idx_path):
+    for keys, offsets in (lines.T for lines in read_lines(idx_path)):
         if keys.max() > count:
             return None
         table[keys] = offsets
@@ -105,7 +105,7 @@ def parse_dense(idx_path: str, count: int) -> RecordIndex | None:
 
 def parse_sparse(idx_path: str) -> RecordIndex:
     """Parses an index with any keys, in 16 bytes per record."""
-    keys, offsets = (np.concatenate(parts) for parts in zip(*parse_chunks(idx_path)))
+    keys, offsets = np.concatenate(list(read_lines(idx_path))).T
     order = np.argsort(keys, kind="stable")
     keys, offsets = keys[order], offsets[order]
     repeated = np.flatnonzero(keys[1:] == keys[:-1])
@@ -114,26 +114,26 @@ def parse_sparse(idx_path: str) -> RecordIndex:
     return RecordIndex(offsets, keys=keys)
 
 
-def parse_chunks(idx_path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields keys and offsets, int64, of some thousand lines at a time. Raises ValueError for an invalid line."""
-    bad: list[tuple[int, bytes]] = []
-    for table in read_lines(idx_path, bad):
-        if bad:
-            raise ValueError(
-                f"{idx_path} is not a RecordIO index: line {bad[0][0]} is not 'key<TAB>offset' in integers; copy it "
-                "again"
-            )
-        yield table[:, 0], table[:, 1]
+def read_lines(idx_path: str, bad: list[tuple[int, bytes]] | None = None) -> Iterator[np.ndarray]:
+    """Yields (lines, 2) int64, keys and offsets, of some thousand lines at a time.
 
-
-def read_lines(idx_path: str, bad: list[tuple[int, bytes]]) -> Iterator[np.ndarray]:
-    """Yields (lines, 2) int64, keys and offsets; adds (number from 1, text) of each invalid line to `bad`."""
+    Adds (number from 1, text) of each invalid line to `bad`; raises ValueError for the first one if that is None.
+    """
     first = 1
     with open(idx_path, "rb") as file:
         for text in iter(lambda: file.read(CHUNK), b""):
             text += file.readline()
             table = parse_plain(text)
-            yield parse_each(text, first, bad) if table is None else table
+            if table is None:
+                table, invalid = parse_each(text, first)
+                if bad is not None:
+                    bad += invalid
+                elif invalid:
+                    raise ValueError(
+                        f"{idx_path} is not a RecordIO index: line {invalid[0][0]} is not 'key<TAB>offset' in "
+                        "integers; copy it again"
+                    )
+            yield table
             first += text.count(b"\n")
 
 
@@ -149,16 +149,13 @@ def parse_plain(text: bytes) -> np.ndarray | None:
     return numbers.reshape(-1, 2) if len(numbers) == len(separators) else None
 
 
-def parse_each(text: bytes, first: int, bad: list[tuple[int, bytes]]) -> np.ndarray:
-    """Parses the valid lines to (lines, 2) int64; adds the others to `bad`. `first` is the number of the first line."""
-    good = []
-    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n"), start=first):
-        match = LINE.fullmatch(line)
-        if match:
-            good.append((int(match[1]), int(match[2])))
-        else:
-            bad.append((number, line))
-    return np.array(good, np.int64).reshape(-1, 2)
+def parse_each(text: bytes, first: int) -> tuple[np.ndarray, list[tuple[int, bytes]]]:
+    """Parses the valid lines to (lines, 2) int64; returns the others, too. `first` is the number of the first line."""
+    lines = enumerate(text.removesuffix(b"\n").split(b"\n"), start=first)
+    matches = [(number, line, LINE.fullmatch(line)) for number, line in lines]
+    good = [(int(match[1]), int(match[2])) for _, _, match in matches if match]
+    bad = [(number, line) for number, line, match in matches if not match]
+    return np.array(good, np.int64).reshape(-1, 2), bad
 
 
 # Consistency --------------------------------------------------------------------------------------
