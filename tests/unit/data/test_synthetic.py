@@ -14,17 +14,8 @@ import pytest
 
 from face_sets import images_of
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.data.synthetic import (
-    VALIDATION,
-    DemoSize,
-    dataset,
-    draw_face,
-    encode_face,
-    ensure_demo,
-    plan_pairs,
-    write_demo,
-)
-from partial_fc.data.synthetic.dataset import DEMO, FOLDS, HELD_OUT_START
+from partial_fc.data.synthetic import DemoSize, dataset, draw_face, encode_face, ensure_demo, plan_pairs, write_demo
+from partial_fc.data.synthetic.dataset import DEMO, FOLDS, HELD_OUT_START, VALIDATION
 from partial_fc.evaluation.verification import verify
 
 TINY = DemoSize(identities=3, images_per_identity=2, held_out=20, pairs=20)

@@ -175,8 +175,7 @@ def test_the_command(tree, tmp_path):
     done = run("--size", "16")
     assert (done.returncode, done.stderr) == (0, "")
     assert "43 images of 3 identities" in done.stdout and "2 encoded" in done.stdout
-    there = run("--size", "16")
-    assert there.returncode == 2 and "train.rec already exists" in there.stderr
+    assert run("--size", "16").returncode == 2  # it exists
     write_tree(tmp_path / "tree", {"d/bad.jpg": b"", "d/good.jpg": encoded()})
     (tmp_path / "tree" / "e").mkdir()
     again = run("--size", "16", "--force", "--skip-bad")
