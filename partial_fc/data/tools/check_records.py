@@ -88,19 +88,14 @@ class ChunkReader:
         if extent.length == HEADER.size + 4 * header.flag:
             yield IMAGE, "contains no image"
         elif self.image_size is not None:
-            what = self.image_problem(image, self.image_size)
-            if what is not None:
-                yield IMAGE, what
-
-    def image_problem(self, image: bytes, image_size: tuple) -> str | None:
-        """Returns why an encoded image is not a valid one of (H, W, 3), None if it is."""
-        self.messages.damage()  # discard warnings of an image before, which failed
-        try:
-            decode_color(image, image_size)
-        except ValueError as error:
-            return str(error)
-        damage = self.messages.damage()
-        return None if damage is None else f"is damaged: {damage}"
+            self.messages.damage()  # discard warnings of an image before, which failed
+            try:
+                decode_color(image, self.image_size)
+                damage = self.messages.damage()
+                if damage is not None:
+                    raise ValueError(f"is damaged: {damage}")
+            except ValueError as error:
+                yield IMAGE, str(error)
 
 
 def read_start(fd: int, extent: Extent) -> bytes:

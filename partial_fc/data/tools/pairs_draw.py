@@ -41,7 +41,10 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
             f"{2 * FOLDS}, got {num_pairs}"
         )
     random = np.random.Generator(np.random.PCG64(seed))
-    folds = assign_folds(counts, random)
+    # Folds of similar size: the identities with images, shuffled, those with many images first.
+    present = [identity for identity in shuffled(range(len(counts)), random) if counts[identity] > 0]
+    present.sort(key=lambda identity: -counts[identity])
+    folds = [present[fold::FOLDS] for fold in range(FOLDS)]
     each = num_pairs // (2 * FOLDS)
     check_capacity([[counts[identity] for identity in fold] for fold in folds], each)
     pairs: list[Pair] = []
@@ -51,13 +54,6 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
         pairs += different_pairs(fold, counts, each, random)
         same += [True] * each + [False] * each
     return pairs, same
-
-
-def assign_folds(counts: Sequence[int], random: np.random.Generator) -> list[list[int]]:
-    """Assigns the identities with images to FOLDS folds of similar size: shuffled, those with many images first."""
-    present = [identity for identity in shuffled(range(len(counts)), random) if counts[identity] > 0]
-    present.sort(key=lambda identity: -counts[identity])
-    return [present[fold::FOLDS] for fold in range(FOLDS)]
 
 
 def check_capacity(folds: list[list[int]], each: int) -> None:
