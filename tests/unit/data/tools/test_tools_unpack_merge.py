@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,13 +33,8 @@ def small(tmp_path):
 
 def tree_of(folder):
     """{folder: [bytes of its files in sorted order]}"""
-    return {
-        name: [
-            open(os.path.join(folder, name, file), "rb").read()
-            for file in sorted(os.listdir(os.path.join(folder, name)))
-        ]
-        for name in sorted(os.listdir(folder))
-    }
+    people = sorted(Path(folder).iterdir())
+    return {person.name: [file.read_bytes() for file in sorted(person.iterdir())] for person in people}
 
 
 def test_unpack_keeps_every_byte_and_packs_again_to_the_same_set(small, tmp_path):
@@ -58,9 +53,8 @@ def test_unpack_uses_names_and_extensions_of_formats(tmp_path):
     write_names(tmp_path / "set", ["zoë", "with space"])
     unpack_set(str(tmp_path / "set"), str(tmp_path / "tree"))
     assert sorted(os.listdir(tmp_path / "tree")) == ["with space", "zoë"]
-    assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == [
-        *("1.jpg", "2.png", "3.webp", "4.bmp", "5.tif", "6.tif", "7.jp2")
-    ]
+    files = ["1.jpg", "2.png", "3.webp", "4.bmp", "5.tif", "6.tif", "7.jp2"]
+    assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == files
 
 
 def test_names_that_cannot_be_folders_are_replaced():
@@ -139,23 +133,15 @@ def test_merge_does_not_overwrite_its_inputs(small, tmp_path):
 
 
 def test_names_are_checked_before_anything_is_written(small, tmp_path):
-    bad = tmp_path / "line\nend"
-    shutil.copytree(small, bad)
+    shutil.copytree(small, tmp_path / "line\nend")
+    os.makedirs(tmp_path / "tree" / "a\tb")
     write_names(small, ["ann", "bob", "cid"])
     out = tmp_path / "out"
-    with blocked(out), pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
-        merge_sets(str(out), [small, str(bad)])
-    with blocked(out), pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
-        os.makedirs(tmp_path / "tree" / "a\tb")
+    out.touch()  # who tries to make a folder of it ends with another error
+    with pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
+        merge_sets(str(out), [small, str(tmp_path / "line\nend")])
+    with pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
         pack_tree(str(tmp_path / "tree"), str(out), ImageOptions())
-
-
-@contextmanager
-def blocked(out):
-    """A file where a folder is to be made: who tries to write ends with another error."""
-    out.touch()
-    yield
-    out.unlink()
 
 
 def test_the_commands(small, tmp_path):
