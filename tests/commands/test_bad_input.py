@@ -119,7 +119,7 @@ def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, f
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
     reader = RecordReader(str(faces), str(faces.with_name("train.idx")))
     content = bytearray(faces.read_bytes())
-    start = int(reader.index.offsets[reader.row(77)]) + 8 + 24
+    start = int(reader.index.offsets[reader.index.search(77)]) + 8 + 24
     content[start : start + 400] = bytes(400)
     (tmp_path / "train.rec").write_bytes(content)
     # Of 160 images, the first five batches of 2 x 16 draw every one.

@@ -21,8 +21,7 @@ import cv2
 import numpy as np
 
 from partial_fc.data.synthetic.dataset import HELD_OUT_START
-from partial_fc.data.synthetic.draw import draw_face
-from partial_fc.data.synthetic.landmarks import face_landmarks
+from partial_fc.data.synthetic.draw import draw_face, face_landmarks
 from partial_fc.data.synthetic.nuisance import draw_nuisance
 from partial_fc.data.synthetic.writer import draw_all
 from partial_fc.utils.cli import add_seed, add_workers, run_module, start, whole_number
