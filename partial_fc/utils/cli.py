@@ -183,11 +183,7 @@ def whole_number(lowest: int, highest: int | None = None):
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Adds the option --workers, the number of processes."""
     parser.add_argument(
-        "--workers",
-        type=whole_number(1),
-        default=usable_cores(),
-        metavar="N",
-        help="processes (default: one per core)",
+        "--workers", type=whole_number(1), default=usable_cores(), metavar="N", help="processes (default: one per core)"
     )
 
 

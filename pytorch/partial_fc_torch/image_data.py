@@ -57,13 +57,7 @@ class DummyImages(DummyData[ImageBatch]):
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int, int, int],
-        batches: int,
-        num_classes: int,
-        seed: int,
-        rank: int,
-        pinned: bool,
+        self, shape: tuple[int, int, int, int], batches: int, num_classes: int, seed: int, rank: int, pinned: bool
     ):
         super().__init__(shape, batches, num_classes, seed, rank, self._batch)
         images = torch.from_numpy(self.pixels)

@@ -101,11 +101,7 @@ class TiledMarginSoftmax:
     """
 
     def __init__(
-        self,
-        margin_loss: CombinedMarginLoss,
-        size: int,
-        logits_cache_bytes: int,
-        dtype: torch.dtype = torch.float32,
+        self, margin_loss: CombinedMarginLoss, size: int, logits_cache_bytes: int, dtype: torch.dtype = torch.float32
     ):
         self.margin_loss = margin_loss
         self.products = products_of(dtype, margin_loss.scale)

@@ -18,8 +18,7 @@ def same(saved, weight, momentum):
 
 
 @pytest.mark.parametrize(
-    "classes, sizes",
-    [(10, [1, 2, 3, 1]), (10, [4, 2]), (7, [4, 1, 4, 3]), (7, [2, 8]), (3, [5, 1])],
+    "classes, sizes", [(10, [1, 2, 3, 1]), (10, [4, 2]), (7, [4, 1, 4, 3]), (7, [2, 8]), (3, [5, 1])]
 )
 def test_resharding_and_back_changes_no_bit(classes, sizes, tmp_path):
     """Each number of ranks reads its own shards out of what the one before has written."""

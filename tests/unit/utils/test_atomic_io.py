@@ -31,11 +31,7 @@ def test_a_longer_file_is_overwritten(tmp_path):
 
 @pytest.mark.parametrize(
     "path, reason",
-    [
-        ("/dev/full", "No space left on device"),
-        ("missing/a", "No such file or directory"),
-        (".", "Is a directory"),
-    ],
+    [("/dev/full", "No space left on device"), ("missing/a", "No such file or directory"), (".", "Is a directory")],
 )
 def test_an_error_names_the_file_and_the_reason(path, reason, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

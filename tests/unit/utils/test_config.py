@@ -221,8 +221,7 @@ def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "trainer, name",
-    [(trainer, name) for trainer in default.TRAINERS for name in default.dataset if name != "own"],
+    "trainer, name", [(trainer, name) for trainer in default.TRAINERS for name in default.dataset if name != "own"]
 )
 def test_every_preset_makes_a_whole_configuration(trainer, name):
     config = default.generate_config(None, name, trainer=trainer)
