@@ -118,6 +118,20 @@ class CheckpointFolder:
                     logging.warning("cannot remove %s (%s): remove it by hand to free the space", path, error.strerror)
 
 
+def steps_at(path: str) -> list[str]:
+    """Returns the folders of the complete checkpoints in a folder, newest first; or the path, if it is a checkpoint.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    if os.path.exists(os.path.join(path, MANIFEST)):
+        return [path]
+    steps = [step for _, step in CheckpointFolder(path, kept=1).complete()]
+    if not steps:
+        raise FileNotFoundError(f"no complete checkpoint in {path}: give the folder checkpoints of a training")
+    return steps
+
+
 def _unused(path: str) -> str:
     number, name = 1, path
     while os.path.exists(name):
