@@ -13,7 +13,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 import numpy as np
@@ -43,7 +43,7 @@ def array_chunks(arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
     yield _header((rows, *arrays[0].shape[1:]), arrays[0].dtype)
     first = 0
     for array in arrays:
-        yield from _finite_blocks(array, lambda row, first=first: f"row {first + row} of {rows}")
+        yield from _finite_blocks(array, first=first, total=rows)
         first += len(array)
 
 
@@ -59,7 +59,7 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
             array = np.asarray(array, order="C")
             with archive.open(zipfile.ZipInfo(name + ".npy", _EPOCH), "w", force_zip64=True) as member:
                 member.write(_header(array.shape, array.dtype))
-                for block in _finite_blocks(array.reshape(-1), lambda _, name=name: name):
+                for block in _finite_blocks(array.reshape(-1), name):
                     member.write(block)
                     yield from stream.take()
     yield from stream.take()
@@ -152,14 +152,17 @@ def _read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]
     return tuple(map(int, header[2].replace(b",", b" ").split())), np.dtype(header[1].decode())
 
 
-def _finite_blocks(array: np.ndarray, place: Callable[[int], str]) -> Iterable[memoryview]:
-    """Yields the bytes of an array (rows, ...) in blocks, each checked for numbers that are not finite."""
+def _finite_blocks(array: np.ndarray, name: str = "", first: int = 0, total: int = 0) -> Iterable[memoryview]:
+    """Yields the bytes of an array (rows, ...) in blocks, each checked for numbers that are not finite.
+
+    An error has its name or, without one, the row: row 0 of the array is row ``first`` of ``total``.
+    """
     rows = max(1, BLOCK // max(1, array[:1].nbytes))
     for row in range(0, len(array), rows):
         block = array[row : row + rows]
         if block.dtype.kind == "f" and not np.isfinite(block).all():
-            wrong = row + int(np.argwhere(~np.isfinite(block))[0][0])
-            raise FloatingPointError(f"{place(wrong)} holds a number that is not finite")
+            wrong = first + row + int(np.argwhere(~np.isfinite(block))[0][0])
+            raise FloatingPointError(f"{name or f'row {wrong} of {total}'} holds a number that is not finite")
         if block.nbytes:
             yield block.data.cast("B")
 

@@ -32,11 +32,7 @@ class CheckpointFolder:
         return sorted(complete, reverse=True)
 
     def begin(self, num_update: int) -> str:
-        """Creates the folder to which the files of a checkpoint are written and returns its path; on any rank.
-
-        Raises:
-            OSError: The folder cannot be created.
-        """
+        """Creates the folder to which the files of a checkpoint are written and returns its path; on any rank."""
         path = self._path(num_update) + WRITING
         try:
             os.makedirs(path, exist_ok=True)

@@ -60,15 +60,12 @@ class FileWriter:
 
 
 def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """Writes a file and waits until it is on the disk.
+    """Writes a file and waits until it is on the disk; returns size and SHA-256 of what was written.
 
     Args:
         path: is overwritten; after an error the incomplete file stays.
         chunks: the content, C-contiguous buffers of any size.
         alive: see FileWriter.
-
-    Returns:
-        Size and SHA-256 of what was written.
 
     Raises:
         OSError: the file could not be written completely; names the path and the reason.
@@ -77,11 +74,7 @@ def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = l
 
 
 def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """As write_file, but the file appears at `path` only when it is complete and on the disk.
-
-    Raises:
-        OSError: as write_file; an older file at `path` is unchanged.
-    """
+    """As write_file, but an older file at `path` stays until the new one is complete and on the disk."""
     return replace_file_by(path, _writes(chunks), alive)
 
 

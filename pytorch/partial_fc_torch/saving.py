@@ -35,11 +35,7 @@ class TorchModelSave(SaveCallback):
         self.engine, self.folder, self.export = engine, folder, export
 
     def validate_export(self) -> None:
-        """Checks that the untrained backbone can be exported (all-gather ``status.export``).
-
-        Raises:
-            JobError: On every rank, if it cannot.
-        """
+        """Raises JobError on every rank if the untrained backbone cannot be exported (all-gather ``status.export``)."""
         self.engine.collectives.on_rank_zero("export", self.export.validate_export)
 
     def _save(self, num_update: int) -> None:
