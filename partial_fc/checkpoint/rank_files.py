@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def files_of_ranks(folder: str, name: str) -> list[str]:
-    """Returns the paths of the files of ranks 0, 1, ... up to the last one that is there; ``name`` has {} for the rank."""
+    """Returns the paths of ranks 0, 1, ... up to the last one that has a file; ``name`` has {} for the rank."""
     return [os.path.join(folder, name.format(rank)) for rank in range(max(_ranks(folder, name), default=-1) + 1)]
 
 
