@@ -57,10 +57,10 @@ def test_an_invalid_npy_map(array, message, tmp_path):
         read_class_map(str(tmp_path / "map.npy"), 3, 6)
 
 
-def test_a_map_that_does_not_exist(tmp_path):
-    for name in ("map.txt", "map.npy"):
-        with pytest.raises(OSError, match=name):
-            read_class_map(str(tmp_path / name), 3, 6)
+@pytest.mark.parametrize("name", ["map.txt", "map.npy"])
+def test_a_map_that_does_not_exist(name, tmp_path):
+    with pytest.raises(OSError, match=name):
+        read_class_map(str(tmp_path / name), 3, 6)
 
 
 def test_a_map_of_a_million_classes(tmp_path):
