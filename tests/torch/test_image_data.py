@@ -1,4 +1,4 @@
-"""Batches of tensors: the pixels and labels of the set, in its order, from any position; dummy batches."""
+"""Batches of tensors: the pixels and labels of the set, in its order; dummy batches."""
 
 import cv2
 import numpy as np
@@ -45,22 +45,6 @@ def test_batches_are_those_of_the_set(rec, rank, size):
         np.testing.assert_array_equal(batch.images.numpy(), images)
         np.testing.assert_array_equal(batch.labels, labels)
     data.close()
-
-
-def test_resuming_from_any_batch_continues_with_the_next_images(rec):
-    plain = data_of(rec)
-    states, followers = [], []
-    for _ in range(2):
-        for _ in range(plain.num_images // B):
-            states.append(plain.state())
-            followers.append(plain.next())
-        plain.reset()
-    for state, follower in zip(states, followers):
-        resumed = data_of(rec)
-        resumed.restore(state)
-        assert same(resumed.next(), follower)
-        resumed.close()
-    plain.close()
 
 
 def dummies(rank=0, seed=1, classes=10**8):
