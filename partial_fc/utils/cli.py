@@ -72,11 +72,7 @@ def _how_to_install(name: str) -> str:
 
 
 def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:
-    """Runs the command that the first words name; returns its exit code. Imports only that command's module.
-
-    Raises:
-        SystemExit: Help was asked for, or the words name no command.
-    """
+    """Runs the command that the first words name; returns its exit code. Imports only that command's module."""
     command = tree.commands.get(words[0]) if words else None
     if isinstance(command, Group):
         return run_tree(command, f"{program} {words[0]}", words[1:])
@@ -97,9 +93,6 @@ def run_module(name: str, program: str, words: Sequence[str] | None = None) -> i
         name: Dotted name of the module.
         program: How the user calls the command, for its help.
         words: Its arguments; None for those of the process.
-
-    Raises:
-        SystemExit: Help was asked for, or the arguments are invalid.
     """
     module = importlib.import_module(name)
     examples = "\n".join(f"  {program} {line}" for line in module.EXAMPLE.splitlines())

@@ -221,14 +221,7 @@ class Schema:
 
 
 def choose(kind: str, name: str, known: Collection[str]) -> None:
-    """Refuses a name that is not among the known ones.
-
-    Args:
-        kind: What the name stands for, for the message: "dataset", "network", "loss", "setting".
-
-    Raises:
-        SettingsError: The name is unknown; the message has the nearest known name.
-    """
+    """Raises SettingsError, with the nearest known name, for an unknown one of this kind, such as "network"."""
     if name in known:
         return
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
@@ -237,11 +230,7 @@ def choose(kind: str, name: str, known: Collection[str]) -> None:
 
 
 def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
-    """Reads ``name=value`` arguments: Python literals; anything else is text.
-
-    Raises:
-        SettingsError: An argument has no ``=``.
-    """
+    """Reads ``name=value`` arguments: Python literals; anything else is text. Without ``=``, a SettingsError."""
     changes = {}
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -272,11 +261,7 @@ def write_settings(path: str, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Reads a ``settings.json``; `Schema.read` checks what is in it.
-
-    Raises:
-        SettingsError: The file cannot be read, or is not a JSON object.
-    """
+    """Reads the JSON object in a ``settings.json``; `Schema.read` checks what is in it."""
     try:
         with open(path, encoding="utf-8") as file:
             settings = json.load(file)

@@ -28,12 +28,9 @@ class ImageBatch(NamedTuple):
 
 
 def face_data(faces: FaceBatches, threads: int, pinned: bool) -> DataLoader[ImageBatch]:
-    """Returns the share of one rank in a face set as ImageBatches, see DataLoader.
+    """Returns the share of one rank in a face set as ImageBatches, decoded by so many threads, see DataLoader.
 
-    Args:
-        faces: the set, and which share of it.
-        threads: number of decoding threads.
-        pinned: whether the images are put into pinned memory, from where a GPU copies them asynchronously.
+    With ``pinned`` the images are put into pinned memory, from where a GPU copies them asynchronously.
     """
 
     def load(position: Position) -> ImageBatch:

@@ -59,14 +59,11 @@ def end_process_group() -> None:
 
 
 def _store_of_attempt(store: dist.Store, rank: int, size: int, seconds: float) -> dist.Store:
-    """Returns a part of the store that only the processes of this attempt use.
+    """Returns a part of the store that only the processes of this attempt use, or raises DistError after ``seconds``.
 
     torchrun may keep its store when it starts the processes again, with the addresses of processes that have ended,
     where Gloo would wait. Its numbers of restarts differ between the hosts of an elastic job. So rank 0 draws a name,
     and a rank accepts the name once rank 0 has answered it.
-
-    Raises:
-        DistError: Not all ranks have come within these seconds.
     """
     own = secrets.token_hex(8)
     if rank == 0:
