@@ -9,6 +9,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
-from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.utils.text import some
 
@@ -37,6 +37,11 @@ STATE = "state:{}:"  # the momentum of a parameter
 # Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
+
+
+def _of_layer(name: str) -> Any:
+    """An attribute of the engine that its layer keeps."""
+    return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
 
 
 def data_parallel(backbone: nn.Module, layer: PartialFC) -> nn.Module:
@@ -81,6 +86,9 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # of a user's own backbone nobody knows
+    num_update = _of_layer("num_update")
+    rank_flags = _of_layer("rank_flags")
+    all_rank_flags = _of_layer("all_rank_flags")
 
     def __init__(
         self,
@@ -125,33 +133,6 @@ class TorchEngine:
     def on_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"
-
-    @property
-    def num_update(self) -> int:
-        """Number of updates done."""
-        return self.layer.num_update
-
-    @num_update.setter
-    def num_update(self, number: int) -> None:
-        self.layer.num_update = number
-
-    @property
-    def rank_flags(self) -> RankFlags:
-        """Of this rank, sent to all ranks with the labels of the next step."""
-        return self.layer.rank_flags
-
-    @rank_flags.setter
-    def rank_flags(self, flags: RankFlags) -> None:
-        self.layer.rank_flags = flags
-
-    @property
-    def all_rank_flags(self) -> np.ndarray:
-        """(R,) int64, the RankFlags of all ranks in the last step."""
-        return self.layer.all_rank_flags
-
-    @all_rank_flags.setter
-    def all_rank_flags(self, flags: np.ndarray) -> None:
-        self.layer.all_rank_flags = flags
 
     def step(self, batch: ImageBatch) -> torch.Tensor:
         """Trains on one batch; returns the mean loss over the global batch before the device is done.

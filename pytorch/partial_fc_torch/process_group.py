@@ -15,7 +15,7 @@ import torch.distributed as dist
 from partial_fc.distributed.env import rank_info
 from partial_fc.distributed.watchdog import start_limit
 
-from .collectives import gloo_beside, has_group, uses_gpu
+from .collectives import gloo_beside, uses_gpu
 from .errors import error_message
 
 POLL = 0.2  # seconds between two looks at what rank 0 has written
@@ -53,7 +53,7 @@ def collective_limit(timeout: float, environment: Mapping[str, str]) -> float:
 
 def end_process_group() -> None:
     """Ends the process group, if there is one."""
-    if has_group():
+    if dist.is_initialized():
         dist.destroy_process_group()
         gloo_beside.cache_clear()  # a group that is still referenced is not ended
 

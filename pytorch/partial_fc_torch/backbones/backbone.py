@@ -84,14 +84,6 @@ class Backbone(nn.Module):
         with torch.autocast(images.device.type, enabled=False):
             return self.head(maps)
 
-    def body(self, images: torch.Tensor) -> torch.Tensor:
-        """Returns the last feature map (B, C, H, W)."""
-        raise NotImplementedError
-
-    def head(self, maps: torch.Tensor) -> torch.Tensor:
-        """Returns the embeddings (B, E)."""
-        raise NotImplementedError
-
 
 def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """Convolution without bias, because a batch norm follows; its output has ceil(H / stride) rows."""
