@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from checkpoint_files import E, centers, write_checkpoint
 
-from partial_fc.checkpoint import SavedClasses, array_chunks, read_manifest, write_file
+from partial_fc.checkpoint import SavedClasses, read_manifest, write_file
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.layer.sharding import shard_of
 
@@ -15,30 +15,6 @@ def same(saved, weight, momentum):
     classes = np.arange(len(weight))
     np.testing.assert_array_equal(saved.rows("weight", classes), weight)
     np.testing.assert_array_equal(saved.rows("weight_mom", classes), momentum)
-
-
-@pytest.mark.parametrize(
-    "classes, sizes", [(10, [1, 2, 3, 1]), (10, [4, 2]), (7, [4, 1, 4, 3]), (7, [2, 8]), (3, [5, 1])]
-)
-def test_resharding_and_back_changes_no_bit(classes, sizes, tmp_path):
-    """Each number of ranks reads its own shards out of what the one before has written."""
-    weight, momentum = centers(classes)
-    saved = SavedClasses([weight], [momentum])
-    for step, size in enumerate(sizes):
-        shards = [shard_of(classes, rank, size) for rank in range(size)]
-        folder = tmp_path / str(step)
-        folder.mkdir()
-        mapped = []
-        for field in ("weight", "weight_mom"):
-            files = [str(folder / f"{field}-{rank}.npy") for rank in range(size)]
-            for path, (start, stop) in zip(files, shards):
-                rows = saved.rows(field, np.arange(start, stop))
-                assert rows.dtype == np.float32 and rows.shape == (stop - start, E)
-                write_file(path, array_chunks([rows]))
-            mapped.append([np.load(path) for path in files])
-        saved = SavedClasses(*mapped)
-        assert (saved.num_classes, saved.embedding_size) == (classes, E)
-        same(saved, weight, momentum)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 9])
