@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 from partial_fc.training.inputs import record_path
 from partial_fc.training.learning_rate import learning_rates
-from partial_fc.training.saving import CenterSave
+from partial_fc.training.saving import CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor
 from partial_fc.utils.text import plural
 
@@ -33,7 +34,7 @@ from .layer.margin_losses import CombinedMarginLoss
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
-from .saving import TorchModelSave
+from .saving import save_model
 
 
 class TorchFramework:
@@ -209,13 +210,13 @@ class TorchFramework:
         folder: str,
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
-    ) -> tuple[TorchModelSave, CenterSave]:
+    ) -> tuple[SaveCallback, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
         Collectives: all-gather ``status.export``.
         """
         export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
-        model_save = TorchModelSave(engine, folder, settings.save_every, export)
-        model_save.validate_export()
+        engine.collectives.on_rank_zero("export", export.validate_export)
+        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, export))
         write = engine.layer.save_params
         return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, CENTER_FILES)
