@@ -210,13 +210,13 @@ class Schema:
 
     def describe(self, changes: Mapping[str, Any]) -> str:
         """The text of ``--help``: every setting with its default, type and bounds; ``changes`` are other defaults."""
-        lines, defaults, column = [], {**self.defaults(), **changes}, 30
+        lines, defaults = [], {**self.defaults(), **changes}
         for row in self.rows:
             if isinstance(row, str):
                 lines += ["", f"{row}:"]
                 continue
-            start = f"  {row.name}={defaults[row.name]} ".ljust(column)
-            lines += textwrap.wrap(row.describe(), 120, initial_indent=start, subsequent_indent=" " * column)
+            start = f"  {row.name}={defaults[row.name]} ".ljust(30)
+            lines += textwrap.wrap(row.describe(), 120, initial_indent=start, subsequent_indent=" " * 30)
         return "\n".join(lines[1:])
 
 
