@@ -46,15 +46,6 @@ def centers_of_ranks(*ranks):
     return [torch.randn(rows, 3) for rows in ranks]
 
 
-def test_centers_of_two_trainings_are_refused(tmp_path):
-    """Those of two ranks over those of four."""
-    torch.save(small().state_dict(), tmp_path / "backbone.pth")
-    for rank, rows in enumerate(centers_of_ranks(7, 6, 3, 3)):
-        torch.save(rows, tmp_path / f"rank_{rank}_softmax_weight.pt")
-    with pytest.raises(ValueError, match=rf"{tmp_path}: .*\[7, 6, 3, 3\] rows, so they are not all of one training"):
-        read_pretrained(str(tmp_path), True)
-
-
 @pytest.mark.parametrize("with_momentum", [False, True])
 def test_centers_beside_a_state_dict(tmp_path, with_momentum):
     torch.save(small().state_dict(), tmp_path / "backbone.pth")
