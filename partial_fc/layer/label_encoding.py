@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from .arrays import Array
+from . import Array
 
 # A label is sent as two digits in this base. float32 represents both exactly.
 BASE = 2**24

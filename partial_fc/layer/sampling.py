@@ -10,22 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from .arrays import Array
-
-
-def local_positives(unique_labels: np.ndarray, class_start: int, num_local: int) -> np.ndarray:
-    """Returns the local indices of the labels whose centers this rank holds.
-
-    Args:
-        unique_labels: (U,) integers, sorted and unique, global class ids.
-        class_start: first class of this rank.
-        num_local: L.
-
-    Returns:
-        (P,) int64, sorted, each in 0 .. L-1.
-    """
-    low, high = np.searchsorted(unique_labels, [class_start, class_start + num_local])
-    return unique_labels[low:high].astype(np.int64) - class_start
+from . import Array
 
 
 def _sorted_draws(pool: int, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -211,7 +196,8 @@ class WeightIndexSampler:
         unique = np.unique(labels)
         if self.num_sample >= self.num_local:
             return np.arange(self.num_local, dtype=np.int64), unique
-        positive = local_positives(unique, self.class_start, self.num_local)
+        low, high = np.searchsorted(unique, [self.class_start, self.class_start + self.num_local])
+        positive = unique[low:high] - self.class_start
         if len(positive) >= self.num_sample:
             return positive, unique
         drawn, order = self.draw(len(labels))

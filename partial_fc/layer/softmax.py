@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arrays import Array
+from . import Array
 
 
 class MissingPositiveError(ValueError):
