@@ -16,17 +16,11 @@ E_DROPOUT = 0.4
 
 
 class FeatureMap(NamedTuple):
-    """The output of a body.
+    """The output of a body."""
 
-    Attributes:
-        data: (B, C, H, W).
-        channels: C.
-        side: H = W for images of 112 x 112.
-    """
-
-    data: mx.sym.Symbol
-    channels: int
-    side: int = 7
+    data: mx.sym.Symbol  # (B, C, H, W)
+    channels: int  # C
+    side: int = 7  # H = W for images of 112 x 112
 
 
 def embedding(
