@@ -17,12 +17,10 @@ from partial_fc.layer.loss_scale import LossScale
 
 from .collectives import default_collectives
 from .engine import EngineMethods
-from .layer.clipped_updater import ClippedUpdater
-from .layer.scaled_updater import ScaledUpdater
 from .ops import module_arrays
-from .ops.buffers import Buffers
-from .ops.device import rank_context
+from .ops.memory import Buffers, rank_context
 from .optimizer import DistributedOptimizer, GradientSumSGD
+from .updaters import ClippedUpdater, ScaledUpdater
 
 
 class DataParallelModule(EngineMethods):
@@ -147,11 +145,6 @@ class DataParallelModule(EngineMethods):
             self._module._updater = ScaledUpdater(optimizer, self.loss_scale, self.max_grad_norm, self.logger)
         elif self.max_grad_norm:
             self._module._updater = ClippedUpdater(optimizer, self.max_grad_norm)
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the backbone in its last update."""
-        return self._module._optimizer.learning_rate
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[mx.nd.NDArray]:
         """Returns the outputs of the last forward, a list of one (B, E)."""

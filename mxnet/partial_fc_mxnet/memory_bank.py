@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TypeAlias
 
@@ -22,8 +22,7 @@ from partial_fc.layer.sampling import WeightIndexSampler
 
 from .collectives import default_collectives
 from .layer.center_storage import CenterStorage, Piece, empty_arrays
-from .ops.device import rank_context
-from .ops.host_memory import host_view
+from .ops.memory import host_view, rank_context
 
 Index: TypeAlias = np.ndarray | mx.nd.NDArray
 
@@ -145,18 +144,10 @@ class MemoryBank:
 
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context in which all rows are read from the first to the last."""
-        return self.centers.sequential_access()
+        return self.centers.files.sequential_access() if self.centers.files else nullcontext()
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
-        """Returns the rows of ``field``, "weight" or "weight_mom", on the host.
-
-        Args:
-            field: See above.
-            copied: Whether the arrays must stay the same when training continues.
-
-        Returns:
-            An array (rows, E) float32 for each piece.
-        """
+        """Returns "weight" or "weight_mom" on the host, (rows, E) for each piece; see CenterBank.host_rows."""
         read = mx.nd.NDArray.asnumpy if copied else host_view
         with empty_arrays(self.num_local):
             return [read(getattr(piece, field)) for piece in self.centers.pieces]
@@ -190,16 +181,7 @@ class MemoryBank:
                 self.centers.copy_rows(number, field, _blocks(rows))
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Loads centers and momentum from a checkpoint that any number of ranks wrote.
-
-        Args:
-            saved: rows of the checkpoint by class.
-            class_map: (C,) int64, the class in the checkpoint of every class of this training, or -1 for a new class,
-                which keeps its initial center. None if the classes are the same.
-
-        Raises:
-            ValueError: the checkpoint has different classes or a different embedding size.
-        """
+        """Loads centers and momentum from a checkpoint of any number of ranks; see CenterBank.load_classes."""
         saved.require_embedding_size(self.embedding_size)
         for number, piece in enumerate(self.centers.pieces):
             start = self.class_start + number * self.centers.piece_rows

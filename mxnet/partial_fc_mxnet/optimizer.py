@@ -11,7 +11,7 @@ import numpy as np
 
 from partial_fc.layer.sgd import SGDParams, sgd_momentum
 
-from .ops.host_memory import memory_of
+from .ops.memory import memory_of
 
 
 class MemoryBankSGDOptimizer:

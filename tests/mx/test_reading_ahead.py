@@ -12,7 +12,7 @@ import pytest
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
-from partial_fc_mxnet.ops.host_memory import host_array
+from partial_fc_mxnet.ops.memory import host_array
 
 SHAPE = (3, 16, 12)
 IDENTITIES, EACH = 10, 5  # 50 images

@@ -6,7 +6,6 @@ Shapes: L classes of this rank, S some of them, T classes of a tile, E embedding
 from __future__ import annotations
 
 import contextlib
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import mxnet as mx
@@ -101,10 +100,6 @@ class CenterStorage:
         """Starts to read the rows of a sorted index (S,) from the files, see BankFiles.prefetch."""
         if self.files:
             self.files.prefetch(index)
-
-    def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
-        return self.files.sequential_access() if self.files else contextlib.nullcontext()
 
     def read(self, tile: Tile, out: mx.nd.NDArray, field: str = "weight") -> mx.nd.NDArray:
         """Returns weight or momentum (T, E) of a tile: a view if its rows are a slice, otherwise a copy in ``out``."""

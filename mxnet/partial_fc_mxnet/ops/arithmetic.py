@@ -16,7 +16,7 @@ from typing import TypeAlias
 import mxnet as mx
 import numpy as np
 
-from .host_memory import memory_of, wait_to_write
+from .memory import memory_of, wait_to_write
 
 Vector: TypeAlias = np.ndarray | mx.nd.NDArray
 

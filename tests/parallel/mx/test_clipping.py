@@ -7,8 +7,8 @@ import pytest
 from layer import Batches, G, all_ranks, build_bank, build_module, initial_params, random_batches
 
 from partial_fc_mxnet import MarginLoss
-from partial_fc_mxnet.layer.clipped_updater import ClippedUpdater
 from partial_fc_mxnet.ops.module_arrays import backbone, global_norm, gradients, parameters
+from partial_fc_mxnet.updaters import ClippedUpdater
 
 CLASSES, LR = 12, 0.1
 
