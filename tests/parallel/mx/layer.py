@@ -45,12 +45,11 @@ def linear_symbol():
     return mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=E, name="fc1", flatten=True)
 
 
-def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
+def build_bank(classes, ratio, prefix, embedding_size=E, **options):
     """Returns the bank of this rank for a total of `classes` classes."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
-    return MemoryBank(
-        num_sampled(shard.size, ratio), shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(folder), gpu=gpu
-    )
+    sampled = num_sampled(shard.size, ratio)
+    return MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(prefix), **options)
 
 
 def build_module(bank, loss, lr=0.1, symbol=None, **options):

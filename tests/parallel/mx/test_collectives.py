@@ -120,10 +120,12 @@ def test_sums_are_bit_identical_whenever_each_gradient_is_ready():
     assert len(sums) == 1
 
 
-def test_on_rank_zero_runs_there_only_and_raises_its_error_on_all_ranks():
+def test_an_error_on_one_rank_is_raised_on_all():
+    assert default_collectives.run_on_all_ranks("test", hvd.rank) == hvd.rank()
     assert default_collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
-    with pytest.raises(JobError, match=rf"invalid literal .* 'x' \(rank 0 of {hvd.size()}\)"):
-        default_collectives.on_rank_zero("test", int, "x")
+    for rank in range(2):
+        with pytest.raises(JobError, match=rf"invalid literal .* 'x' \(rank {rank} of {hvd.size()}\)"):
+            default_collectives.run_on_all_ranks("test", lambda failing=rank: int("x" if hvd.rank() == failing else 1))
 
 
 def test_values_of_all_ranks():

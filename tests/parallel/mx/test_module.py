@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
 
-from partial_fc.distributed.errors import JobError
 from partial_fc_mxnet import CallBackFinite, MarginLoss
-from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.ops import module_arrays
 
 
@@ -25,7 +23,9 @@ def bound_module(classes, tmp_path, ratio=1.0):
 
 def test_forward_gathers_features_and_labels_in_rank_order(tmp_path):
     module = bound_module(50, tmp_path)
+    module.num_classes = 2**40 + 2
     images, labels = random_batches(50, 1)
+    labels[0, ::2] += 2**40 - 48  # float32 would round all of these to 2^40
     features, gathered = module.forward(Batches(images, labels).next(), is_train=True)
     weight = initial_params()
     expected = images[0] @ weight["fc1_weight"].asnumpy().T + weight["fc1_bias"].asnumpy()
@@ -33,16 +33,6 @@ def test_forward_gathers_features_and_labels_in_rank_order(tmp_path):
     np.testing.assert_array_equal(gathered.asnumpy(), labels[0])
     assert gathered.dtype == np.int64
     assert module.forward(Batches(images, labels).next(), is_train=False) is None
-
-
-@pytest.mark.parametrize("label", [16_777_217, 2**40 + 1])
-def test_labels_above_2_to_the_24_arrive_exactly(label, tmp_path):
-    module = bound_module(50, tmp_path)
-    module.num_classes = label + 1
-    images, labels = random_batches(50, 1)
-    labels[0, ::2] = label
-    _, gathered = module.forward(Batches(images, labels).next(), is_train=True)
-    np.testing.assert_array_equal(gathered.asnumpy(), labels[0])
 
 
 @pytest.mark.world_size(1)
@@ -124,18 +114,6 @@ def test_broadcast_parameters_copies_from_rank_0(tmp_path):
     bound_module(7, tmp_path).broadcast_parameters(params)
     assert params["a"].asnumpy().tolist() == [0, 0, 0]
     assert params["b"].asnumpy().tolist() == [5, 5]
-
-
-@pytest.mark.world_size(2, 3)
-def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
-    def work():
-        if hvd.rank() == 1:
-            raise ValueError("this rank's disk is full")
-        return 1
-
-    with pytest.raises(JobError, match=rf"this rank's disk is full \(rank 1 of {hvd.size()}\)"):
-        default_collectives.run_on_all_ranks("test", work)
-    assert default_collectives.run_on_all_ranks("test", lambda: hvd.rank()) == hvd.rank()
 
 
 def test_callbacks_receive_loss_epoch_and_update(tmp_path):
