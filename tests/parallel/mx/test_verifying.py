@@ -135,8 +135,6 @@ def test_every_metric_is_logged_and_written(folder, caplog):
     assert callback.verify_all(10) == {"set": point.accuracy} and len(callback.history["set"]) == 3
     if hvd.rank() == 0:
         written = {tag: value for tag, value, num_update in writer if num_update == 10}
-        names = ("accuracy", "std", "best", "threshold", "tar_at_far", "xnorm", "dimensions", "agreement", "seconds")
-        assert set(written) == {f"verification/set/{name}" for name in names}
         assert written["verification/set/xnorm"] == point.xnorm
         assert f"Dimensions: {point.dimensions:.1f}   Train/eval agreement: {point.agreement:.3f}" in caplog.text
         assert f"[set][10]Accuracy-Flip: {point.accuracy:.5f}" in caplog.text
