@@ -13,12 +13,6 @@ from __future__ import annotations
 import sys
 
 
-def shim_numpy1(numpy) -> None:
-    """numpy 1.26 (Python 3.12): `mxnet/numpy/utils.py` uses np.bool at import."""
-    if "bool" not in vars(numpy):  # hasattr would print a warning of numpy
-        numpy.bool = bool
-
-
 def shim_numpy2(numpy) -> None:
     """numpy 2 (Python 3.13): names that mxnet/numpy/fallback.py and mxboard use."""
     renamed = {
@@ -55,8 +49,8 @@ def shim_mxnet() -> None:
 
     if int(numpy.__version__.split(".")[0]) >= 2:
         shim_numpy2(numpy)
-    else:
-        shim_numpy1(numpy)
+    elif "bool" not in vars(numpy):  # hasattr would print a warning of numpy
+        numpy.bool = bool  # numpy 1.26 (Python 3.12): `mxnet/numpy/utils.py` uses it at import
 
 
 class ShimFinder:

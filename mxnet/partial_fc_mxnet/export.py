@@ -44,10 +44,7 @@ def load_backbone(symbol_path: str, params_path: str):
     if f"{EMBEDDING}_output" in symbol.get_internals().list_outputs():
         symbol = symbol.get_internals()[f"{EMBEDDING}_output"]
     loaded = _load(mx.nd.load, params_path)
-    names = {
-        "arg": [name for name in symbol.list_arguments() if name != "data"],
-        "aux": symbol.list_auxiliary_states(),
-    }
+    names = {"arg": [name for name in symbol.list_arguments() if name != "data"], "aux": symbol.list_auxiliary_states()}
     missing = [f"{kind}:{name}" for kind in names for name in names[kind] if f"{kind}:{name}" not in loaded]
     if missing:
         raise ValueError(

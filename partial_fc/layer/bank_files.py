@@ -78,12 +78,7 @@ class BankFiles:
 
 
 def rate_limited(
-    blocks: Blocks,
-    field: str,
-    num_local: int,
-    flush: Callable[[], None],
-    progress: Callable[[], None],
-    start: int = 0,
+    blocks: Blocks, field: str, num_local: int, flush: Callable[[], None], progress: Callable[[], None], start: int = 0
 ) -> Blocks:
     """Yields blocks that the caller writes, not faster than the disk, and logs the progress every LOG_SECONDS.
 

@@ -6,7 +6,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
+from layer import Batches, D, E, G, OnlyForward, build_bank, build_module, initial_params, random_batches
 
 from partial_fc_mxnet import CallBackFinite, MarginLoss
 from partial_fc_mxnet.ops import module_arrays
@@ -45,20 +45,20 @@ def test_a_label_outside_the_classes_is_refused(label, tmp_path):
         module.forward(Batches(images, labels).next(), is_train=True)
 
 
-def test_feature_equal_to_its_center_gives_finite_gradients(tmp_path):
-    for margins in ((1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.5, 0.0, 0.0)):
-        bank = build_bank(6, 1.0, tmp_path)
-        module, _ = build_module(bank, MarginLoss(margins, 64, E))
-        labels = np.arange(6)
-        start = bank.weight.copy()
-        centers = np.concatenate(hvd.allgather_object(start.asnumpy(), name="centers"))
-        for features in (centers, -centers):  # theta = 0 and theta = pi
-            start.copyto(bank.weight)
-            bank.weight_mom[:] = 0
-            d_features, loss = module.backward_sample(mx.nd.array(features), labels)
-            assert math.isfinite(loss)
-            assert np.isfinite(d_features.asnumpy()).all()
-            assert np.isfinite(bank.weight.asnumpy()).all()
+@pytest.mark.parametrize("make", [lambda margins: MarginLoss(margins, 64, E), lambda margins: OnlyForward(margins, 64)])
+@pytest.mark.parametrize("margins", [(1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (1.5, 0.0, 0.0), (3.0, 1.0, 0.0)])
+def test_feature_equal_to_its_center_gives_finite_gradients(make, margins, tmp_path):
+    bank = build_bank(6, 1.0, tmp_path)
+    module, _ = build_module(bank, make(margins))
+    start = bank.weight.copy()
+    centers = np.concatenate(hvd.allgather_object(start.asnumpy(), name="centers"))
+    for features in (centers, -centers):  # theta = 0 and theta = pi
+        start.copyto(bank.weight)
+        bank.weight_mom[:] = 0
+        d_features, loss = module.backward_sample(mx.nd.array(features), np.arange(6))
+        assert math.isfinite(loss)
+        assert np.isfinite(d_features.asnumpy()).all()
+        assert np.isfinite(bank.weight.asnumpy()).all()
 
 
 def test_a_nan_loss_stops_every_rank_and_names_the_features(tmp_path):
