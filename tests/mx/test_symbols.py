@@ -12,6 +12,7 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
+from symbol_arrays import shapes_of
 
 import default
 from partial_fc.checkpoint.model_format import MXNET
@@ -25,12 +26,10 @@ HEAD = ("pre_fc1_weight", "pre_fc1_bias", "conv_6dw7_7_conv2d_weight", "relu1_ga
 XAVIER = {"rnd_type": "gaussian", "factor_type": "out", "magnitude": 2}
 
 
-def parameter_shapes(symbol: mx.sym.Symbol, size: int = 112) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(symbol: mx.sym.Symbol) -> dict[str, tuple[int, ...]]:
     """Shapes of parameters and statistics by name, without the input."""
-    arguments, _, statistics = symbol.infer_shape(data=(2, 3, size, size))
-    shapes = dict(zip(symbol.list_arguments() + symbol.list_auxiliary_states(), arguments + statistics))
-    del shapes["data"]
-    return shapes
+    parameters, statistics = shapes_of(symbol)
+    return {**parameters, **statistics}
 
 
 def dtypes(symbol: mx.sym.Symbol) -> dict[str, str]:
