@@ -90,14 +90,7 @@ class DataParallelModule(EngineMethods):
         self._module.set_params(arg_params, aux_params)
 
     def bind(self, data_shapes, label_shapes=None, for_training: bool = True, **module_arguments) -> None:
-        """Binds the backbone.
-
-        Args:
-            data_shapes: As in Module.
-            label_shapes: Ignored, as labels do not pass through the symbol.
-            for_training: As in Module.
-            **module_arguments: As in Module.
-        """
+        """Binds the backbone as Module does; label_shapes is ignored, as labels do not pass through the symbol."""
         self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training, **module_arguments)
         dtypes = {array.dtype for array in module_arrays.parameters(self).values()}
         if np.float16 in dtypes:
@@ -159,14 +152,9 @@ class DataParallelModule(EngineMethods):
         self._module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
 
     def allgather(self, tensor: mx.nd.NDArray, name: str, shape, dtype, context) -> mx.nd.NDArray:
-        """Concatenates ``tensor`` of all ranks along the first axis.
+        """Concatenates ``tensor``, of the same shape on every rank, along the first axis, in the all-gather ``name``.
 
-        Args:
-            tensor: Part of this rank, of the same shape on every rank.
-            name: Name of the collective.
-            shape: Shape of the result.
-            dtype: Type of the result.
-            context: Device of the result.
+        The result has this shape, dtype and context.
 
         Raises:
             ValueError: The result has another shape, because a rank sent a part of another size.

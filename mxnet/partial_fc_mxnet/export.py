@@ -32,10 +32,7 @@ def export(model: str, image_size: int, faces: np.ndarray) -> bytes:
 
 
 def load_backbone(symbol_path: str, params_path: str):
-    """Loads a backbone.
-
-    Returns:
-        (symbol that ends at the embedding, its parameters, its running statistics), the arrays float32 by name.
+    """Loads (symbol that ends at the embedding, its parameters, its running statistics), arrays float32 by name.
 
     Raises:
         ValueError: MXNet cannot read a file, or parameters are missing; names the file.

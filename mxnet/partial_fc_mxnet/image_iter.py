@@ -105,14 +105,11 @@ class FaceImageIter(DataLoader[Arrays], mx.io.DataIter):
 
 
 def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, position: Position) -> Arrays:
-    """Reads the batch at a position; runs in the iterator's threads.
+    """Reads images (B, 3, H, W) float32 and labels (B,) int64 at a position; runs in the iterator's threads.
 
     Releases all but the last two batches that the iterator has handed out. The training thread must not do that: it
     gives up the interpreter lock when it frees an array, and on busy cores it takes milliseconds to get the lock back
     (5 % of a step of 50 ms, now 0.3 %).
-
-    Returns:
-        (images (B, 3, H, W) float32, labels (B,) int64).
     """
     with suppress(IndexError):  # another thread was faster
         while len(handed_out) > 2:
@@ -155,11 +152,7 @@ def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:
 
 
 def check_shape(data_shape: tuple) -> tuple[int, int]:
-    """Returns (H, W) of a data_shape (3, H, W).
-
-    Raises:
-        ValueError: It has another form.
-    """
+    """Returns (H, W) of a data_shape; raises ValueError unless it is (3, H, W)."""
     if len(data_shape) != 3 or data_shape[0] != 3 or min(data_shape) <= 0:
         raise ValueError(f"data_shape must be (3, height, width), got {tuple(data_shape)}")
     return data_shape[1], data_shape[2]

@@ -102,11 +102,8 @@ class MemoryBank:
         The sample must contain every positive, unless ``requires_positives`` is set to False: rows without theirs then
         have no loss and no gradient, and still count in the mean over the G rows.
 
-        Args:
-            global_label: (G,) integers.
-
         Returns:
-            (sorted local index (S,) int64, sorted unique labels of the global batch).
+            (sorted local index (S,) int64, sorted unique labels of the global batch (G,)).
         """
         labels = global_label.asnumpy() if isinstance(global_label, mx.nd.NDArray) else global_label
         return self.sampler(labels)
@@ -127,12 +124,7 @@ class MemoryBank:
         return self.centers.gather(index, "weight"), self.centers.gather(index, "weight_mom")
 
     def set(self, index: Index, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
-        """Writes weight and momentum of the rows ``index``.
-
-        Args:
-            index: (S,) sorted local indices.
-            weight, weight_mom: (S, E) float32, in any context.
-        """
+        """Writes weight and momentum (S, E) float32, in any context, of the rows ``index`` (S,), sorted."""
         piece = self.centers.pieces[0]
         if weight is not piece.weight or weight_mom is not piece.weight_mom:
             self.centers.scatter(_host_index(index), weight, weight_mom)
@@ -155,8 +147,7 @@ class MemoryBank:
     def save(self, with_momentum: bool = True) -> None:
         """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` in the format of the original trainer.
 
-        Args:
-            with_momentum: False writes the first only, for a momentum that sums gradients, which the second does not.
+        ``with_momentum=False`` writes the first only: the momentum of the second sums steps, not gradients.
 
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.

@@ -82,13 +82,8 @@ def rate_limited(
 ) -> Blocks:
     """Yields blocks that the caller writes, not faster than the disk, and logs the progress every LOG_SECONDS.
 
-    Args:
-        blocks: See Blocks.
-        field: "weight" or "weight_mom".
-        num_local: L.
-        flush: waits until what the caller has written is on the disk.
-        progress: reports that this rank is alive.
-        start: the row of the rank that row 0 of the blocks is.
+    ``flush`` waits until what the caller has written is on the disk; ``progress`` reports that this rank is alive. Row
+    0 of the blocks is the row ``start`` of the rank.
     """
     unflushed, logged = 0, time.monotonic()
     for row, values in blocks:

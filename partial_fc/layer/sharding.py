@@ -38,14 +38,10 @@ def shard_of(num_classes: int, rank: int, size: int) -> Shard:
 
 
 def num_sampled(num_local: int, sample_ratio: float) -> int:
-    """Returns the number of centers that a rank samples per step: S = max(1, floor(L * r)), or 0 if L = 0.
-
-    Args:
-        num_local: L.
-        sample_ratio: r, in (0, 1].
+    """Returns the number of centers that a rank with L classes samples per step: max(1, floor(L * r)), or 0 if L = 0.
 
     Raises:
-        ValueError: r outside (0, 1].
+        ValueError: The sample ratio r is outside (0, 1].
     """
     if not 0.0 < sample_ratio <= 1.0:
         raise ValueError(f"sample_ratio must be above 0 and at most 1, not {sample_ratio}")

@@ -22,15 +22,10 @@ MAX_ELEMENTS = 2**31 - 1
 
 
 class Piece(NamedTuple):
-    """Consecutive classes, at most as many as fit into one array.
+    """Consecutive classes, at most as many as fit into one array."""
 
-    Attributes:
-        weight: (rows, E) float32 centers.
-        weight_mom: (rows, E) float32 momentum.
-    """
-
-    weight: mx.nd.NDArray
-    weight_mom: mx.nd.NDArray
+    weight: mx.nd.NDArray  # (rows, E) float32 centers
+    weight_mom: mx.nd.NDArray  # (rows, E) float32 momentum
 
 
 class CenterStorage:
@@ -76,13 +71,7 @@ class CenterStorage:
             self.copy_rows(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
 
     def copy_rows(self, number: int, field: str, blocks: Blocks) -> None:
-        """Writes consecutive rows of a piece, see rate_limited.
-
-        Args:
-            number: of the piece.
-            field: "weight" or "weight_mom".
-            blocks: (first row, (n, E) float32), in the order of the rows.
-        """
+        """Writes blocks of consecutive rows of the piece ``number``, "weight" or "weight_mom", see rate_limited."""
         array = getattr(self.pieces[number], field)
 
         def flush() -> None:

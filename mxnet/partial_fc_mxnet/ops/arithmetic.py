@@ -92,11 +92,7 @@ class HostArithmetic:
         memory *= factors.astype(memory.dtype, copy=False)[:, None]
 
     def exponentiate(self, logits: mx.nd.NDArray) -> tuple[Vector, Vector]:
-        """Replaces logits (G, T) by exp(logits - row maximum).
-
-        Returns:
-            (row maxima (G,), row sums of the exponentials (G,)).
-        """
+        """Replaces logits (G, T) by exp(logits - row maximum); returns (row maxima (G,), row sums of them (G,))."""
         memory = memory_of(logits)
         maximum = memory.max(axis=1)
         with np.errstate(invalid="ignore"):  # inf - inf of infinite features; the check of the loss reports them
