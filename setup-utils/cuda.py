@@ -17,22 +17,14 @@ from typing import NamedTuple
 
 
 class Wheel(NamedTuple):
-    """A CUDA build of MXNet 1.9.1.
+    """A CUDA build of MXNet 1.9.1."""
 
-    Attributes:
-        name: Name of the package.
-        toolkit: Release of the CUDA toolkit that it was built with.
-        driver: Lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2).
-        lowest, highest: Compute capabilities that it runs on; it has no PTX, so newer architectures cannot run it.
-        libraries: The NEEDED entries of its libmxnet.so.
-    """
-
-    name: str
-    toolkit: str
-    driver: int
-    lowest: tuple[int, int]
+    name: str  # of the package
+    toolkit: str  # release of the CUDA toolkit that it was built with
+    driver: int  # lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2)
+    lowest: tuple[int, int]  # compute capabilities that it runs on; it has no PTX, so newer architectures cannot run it
     highest: tuple[int, int]
-    libraries: list[str]
+    libraries: list[str]  # the NEEDED entries of its libmxnet.so
 
 
 CU112 = (

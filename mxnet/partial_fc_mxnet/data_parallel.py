@@ -67,16 +67,10 @@ class DataParallelModule(EngineMethods):
     def prepare_training(
         self, train_data, optimizer_params, initializer=None, arg_params=None, aux_params=None
     ) -> None:
-        """Binds, initializes, and copies the parameters of rank 0 to all ranks.
+        """Binds, initializes, and copies the parameters of rank 0 to all ranks; the arguments are those of ``fit``.
 
         Skips what is done already. Restore a checkpoint after this method, because each rank restores its own running
         statistics.
-
-        Args:
-            train_data: Iterator with ``provide_data``.
-            optimizer_params: See init_optimizer.
-            initializer: Initializes the parameters that arg_params and aux_params do not contain.
-            arg_params, aux_params: Initial parameters and running statistics by name, or None.
         """
         if not self._module.binded:
             self.bind(train_data.provide_data, for_training=True)
@@ -207,10 +201,7 @@ class DataParallelModule(EngineMethods):
         self._module._params_dirty = True
 
     def wait_for_update(self) -> None:
-        """Waits until the last update is complete.
-
-        Its all-reduces may still run. A rank that exits now would shut down Horovod while they do.
-        """
+        """Waits until the last update is complete: a rank that exits would shut down Horovod under its all-reduces."""
         with self.collectives.waiting("gradients"):
             for arrays in (module_arrays.parameters(self), module_arrays.statistics(self)):
                 for array in arrays.values():

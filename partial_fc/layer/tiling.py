@@ -18,18 +18,12 @@ LOGITS_CACHE_MB = 256
 
 
 class Tile(NamedTuple):
-    """The centers ``start`` .. ``stop``-1 of a step, all in the same piece of the bank.
+    """The centers ``start`` .. ``stop``-1 of a step, all in the same piece of the bank."""
 
-    Attributes:
-        start, stop: columns among the S.
-        piece: number of the piece.
-        rows: rows of the piece; a slice if the step has all centers, otherwise (T,) int64.
-    """
-
-    start: int
+    start: int  # column among the S
     stop: int
-    piece: int
-    rows: slice | np.ndarray
+    piece: int  # number of the piece
+    rows: slice | np.ndarray  # of the piece; a slice if the step has all centers, otherwise (T,) int64
 
     @property
     def gathered(self) -> bool:

@@ -29,11 +29,6 @@ class AutogradLoss:
     """Any object with ``forward(data, weight, mapping_label, depth)``, with the interface of TiledMarginSoftmax.
 
     Its logits (G, S) and centers (S, E) are not tiled, and each must fit into one MXNet array.
-
-    Args:
-        fc7_model: the object.
-        bank: the centers.
-        context: where the step computes.
     """
 
     def __init__(self, fc7_model, bank: MemoryBank, context: mx.Context):

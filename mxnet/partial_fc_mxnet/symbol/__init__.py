@@ -28,19 +28,12 @@ __all__ = ["NETWORKS", "Network", "get_symbol"]
 
 
 class Network(NamedTuple):
-    """An entry of `NETWORKS`: the function of the body and the defaults of the network.
-
-    Attributes:
-        body: builds the body in a style.
-        net_act: default activation, one of `ACTIVATIONS`.
-        net_output: default head, one of `HEADS`.
-        centered: see `head.embedding`.
-    """
+    """An entry of `NETWORKS`: the function of the body and the defaults of the network."""
 
     body: Callable[[Style], FeatureMap]
-    net_act: str = "prelu"
-    net_output: str = "FC"
-    centered: bool = False
+    net_act: str = "prelu"  # one of `ACTIVATIONS`
+    net_output: str = "FC"  # one of `HEADS`
+    centered: bool = False  # see `head.embedding`
 
 
 NETWORKS: dict[str, Network] = {
