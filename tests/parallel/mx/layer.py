@@ -67,6 +67,15 @@ def build_module(bank, loss, lr=0.1, symbol=None, **options):
     return module, params
 
 
+def ready_module(bank, loss, lr=0.1, symbol=None, arg_params=None, aux_params=None, **options):
+    """Returns the module with its parameters, by default initial_params(), and its optimizer."""
+    module, params = build_module(bank, loss, lr, symbol, **options)
+    module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
+    module.init_params(mx.init.Xavier(), arg_params or initial_params(), aux_params or {}, allow_missing=True)
+    module.init_optimizer(optimizer_params=params)
+    return module
+
+
 def initial_params(seed=1):
     """Returns weights of the linear backbone."""
     rng = np.random.default_rng(seed)

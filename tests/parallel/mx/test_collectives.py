@@ -8,7 +8,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
+from layer import Batches, D, E, G, build_bank, random_batches, ready_module
 
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.timeline import read_timeline
@@ -37,11 +37,8 @@ def timeline(tmp_path):
 
 @pytest.mark.parametrize("ratio", [1.0, 0.4])
 def test_the_layer_runs_three_collectives_a_step(ratio, timeline, tmp_path, monkeypatch):
-    module, params = build_module(build_bank(31, ratio, tmp_path), MarginLoss(embedding_size=E))
+    module = ready_module(build_bank(31, ratio, tmp_path), MarginLoss(embedding_size=E))
     batches = Batches(*random_batches(31, STEPS))
-    module.bind(batches.provide_data)
-    module.init_params(arg_params=initial_params(), aux_params={})
-    module.init_optimizer(optimizer_params=params)
     with monkeypatch.context() as patch:
         patch.setattr(mx.nd, "waitall", lambda: pytest.fail("a step waits for all operations"))
         for batch in batches:
@@ -92,10 +89,8 @@ def test_gradients_are_reduced_while_the_backward_pass_of_the_backbone_runs(tmp_
     hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=D, name="before")
     hidden = mx.sym.Custom(hidden, op_type="gate")
     symbol = mx.sym.FullyConnected(hidden, num_hidden=E, name="after")
-    module, params = build_module(build_bank(31, 1.0, tmp_path), MarginLoss(embedding_size=E), symbol=symbol)
-    module.bind(batches.provide_data)
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer_params=params)
+    bank, weights = build_bank(31, 1.0, tmp_path), {"after_weight": mx.nd.ones((E, D))}
+    module = ready_module(bank, MarginLoss(embedding_size=E), symbol=symbol, arg_params=weights)
     module.forward_backward(batches.next())
     module.update()
     # The backward pass has reached the gate. If the all-reduces waited for its end, this would wait for the gate.

@@ -11,7 +11,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, D, E, G, all_ranks, build_bank, build_module, random_batches
+from layer import Batches, D, E, all_ranks, build_bank, build_module, random_batches, ready_module
 
 import default
 from partial_fc.checkpoint import CheckpointFolder
@@ -49,11 +49,7 @@ def start(seed=1):
 def build(folder, dtype="float16", lr=0.1, s=16.0, max_norm=0.0):
     """Returns the module over that backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), s, E)
-    module, params = build_module(bank, loss, lr, backbone(dtype), max_grad_norm=max_norm)
-    module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
-    module.init_params(None, *start())
-    module.init_optimizer(optimizer_params=params)
-    return module
+    return ready_module(bank, loss, lr, backbone(dtype), *start(), max_grad_norm=max_norm)
 
 
 def batches(steps):

@@ -6,19 +6,14 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, D, E, G, OnlyForward, build_bank, build_module, initial_params, random_batches
+from layer import Batches, D, E, G, OnlyForward, build_bank, build_module, initial_params, random_batches, ready_module
 
 from partial_fc_mxnet import CallBackFinite, MarginLoss
 from partial_fc_mxnet.ops import module_arrays
 
 
 def bound_module(classes, tmp_path, ratio=1.0):
-    bank = build_bank(classes, ratio, tmp_path)
-    module, params = build_module(bank, MarginLoss(embedding_size=E))
-    module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
-    module.init_params(arg_params=initial_params(), aux_params={})
-    module.init_optimizer(optimizer_params=params)
-    return module
+    return ready_module(build_bank(classes, ratio, tmp_path), MarginLoss(embedding_size=E))
 
 
 def test_forward_gathers_features_and_labels_in_rank_order(tmp_path):

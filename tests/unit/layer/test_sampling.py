@@ -48,13 +48,10 @@ def test_sample_contains_all_local_positives_and_no_duplicates(num_sample):
         assert 0 <= index.min() and index.max() < 50
 
 
-def test_full_sample_contains_every_class():
-    sampler = WeightIndexSampler(num_sample=5, num_local=5, rank=0)
-    assert sampler(np.array([3, 3]))[0].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_rank_without_classes():
-    assert WeightIndexSampler(num_sample=0, num_local=0, rank=2, class_start=2)(np.array([0, 1]))[0].tolist() == []
+@pytest.mark.parametrize("classes", [0, 5])
+def test_full_sample_contains_every_class(classes):
+    sampler = WeightIndexSampler(classes, classes, rank=2, class_start=2)
+    assert sampler(np.array([0, 1, 1]))[0].tolist() == list(range(classes))
 
 
 @pytest.mark.parametrize("positive", [[], [0, 4, 8], [3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7]])
