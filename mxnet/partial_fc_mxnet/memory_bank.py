@@ -6,7 +6,6 @@ Shapes: L classes of this rank, S sampled classes of this rank, E embedding, G g
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TypeAlias
@@ -169,7 +168,8 @@ class MemoryBank:
         loaded = [_load(path, shapes) for path in self._files()]
         for field, arrays in zip(Piece._fields, loaded):
             for number, rows in enumerate(arrays):
-                self.centers.copy_rows(number, field, _blocks(rows))
+                blocks = ((row, rows[row : row + ROWS]) for row in range(0, len(rows), ROWS))
+                self.centers.copy_rows(number, field, blocks)
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and momentum from a checkpoint of any number of ranks; see CenterBank.load_classes."""
@@ -225,7 +225,3 @@ def _load(path: str, shapes: list[tuple[int, int]]) -> list[np.ndarray]:
 
 def _copied(rows: mx.nd.NDArray, part: slice) -> np.ndarray:
     return rows[part].asnumpy()
-
-
-def _blocks(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    return ((row, rows[row : row + ROWS]) for row in range(0, len(rows), ROWS))

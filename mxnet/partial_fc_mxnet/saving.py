@@ -54,10 +54,10 @@ class CallBackModelSave(SaveCallback):
 
     def _save(self, num_update: int) -> None:
         self.module.average_statistics()
-        arg_params, aux_params = self.module.get_export_params()
-        default_collectives.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
+        default_collectives.on_rank_zero("save_model", self._write, num_update)
 
-    def _write(self, num_update: int, arg_params, aux_params) -> None:
+    def _write(self, num_update: int) -> None:
+        arg_params, aux_params = self.module.get_export_params()
         params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
         params.update({f"aux:{name}": array.asnumpy() for name, array in aux_params.items()})
         replace_file(f"{self.prefix}-symbol.json", [self.symbol.tojson().encode()])

@@ -62,7 +62,9 @@ class CenterStorage:
         else:
             rows = [min(num_local - row, self.piece_rows) for row in range(0, max(num_local, 1), self.piece_rows)]
             with empty_arrays(num_local):
-                self.pieces = [Piece(*(self._zeros(count) for _ in Piece._fields)) for count in rows]
+                self.pieces = [
+                    Piece(*(mx.nd.zeros((count, embedding_size), ctx=context) for _ in Piece._fields)) for count in rows
+                ]
 
     def initialize(self, class_start: int, seed: int) -> None:
         """Draws the centers from N(0, 0.01), see center_blocks; in blocks, because a second copy may not fit."""
@@ -124,9 +126,6 @@ class CenterStorage:
 
     def _by_piece(self, index: np.ndarray) -> list[Tile]:
         return tiles_of(index, False, self.piece_rows, MAX_ELEMENTS)
-
-    def _zeros(self, rows: int) -> mx.nd.NDArray:
-        return mx.nd.zeros((rows, self.embedding_size), ctx=self.context)
 
 
 def empty_arrays(rows: int):

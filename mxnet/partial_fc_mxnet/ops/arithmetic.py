@@ -25,17 +25,11 @@ NORM_EPSILON = 1e-10
 
 
 def product(data: mx.nd.NDArray, weight: mx.nd.NDArray, gradients=None) -> mx.nd.NDArray:
-    """data weight^T.
+    """data (G, E) times the transpose of weight (T, E): (G, T).
 
-    Args:
-        data: (G, E).
-        weight: (T, E).
-        gradients: arrays with the shapes of data and weight. If given, the product is recorded by autograd, and its
-            ``backward`` adds to the first and overwrites the second. FullyConnected's backward operator reads both
-            inputs without transposing them, and only autograd can call it.
-
-    Returns:
-        (G, T).
+    With ``gradients``, arrays with the shapes of data and weight, the product is recorded by autograd, and its
+    ``backward`` adds to the first and overwrites the second. FullyConnected's backward operator reads both inputs
+    without transposing them, and only autograd can call it.
     """
     if gradients is None:
         return mx.nd.FullyConnected(data, weight, no_bias=True, num_hidden=weight.shape[0], flatten=False)

@@ -26,19 +26,14 @@ class FeatureMap(NamedTuple):
 def embedding(
     features: FeatureMap, net_output: str, embedding_size: int, style: Style, centered: bool
 ) -> mx.sym.Symbol:
-    """Adds a head to a feature map; the output `fc1_output` (B, E) is not normalized.
+    """Adds a head, one of `HEADS`, to a feature map; the output `fc1_output` (B, E) is not normalized.
 
     The head is always float32: it sums over tens of thousands of numbers, and the loss needs precise angles.
 
-    Args:
-        features: of a body.
-        net_output: one of `HEADS`.
-        embedding_size: E.
-        style: settings of the network.
-        centered: keeps the mean embedding of a batch at zero. With a learned offset, ArcFace first pulls all embeddings
-            into one cone before it separates identities, because the pull of the target exceeds the push of the other
-            centers if theta < (pi - m2) / 2. This takes the few minutes of the demo; in weeks of training it is
-            negligible.
+    With ``centered`` the mean embedding of a batch stays at zero. With a learned offset, ArcFace first pulls all
+    embeddings into one cone before it separates identities, because the pull of the target exceeds the push of the
+    other centers if theta < (pi - m2) / 2. This takes the few minutes of the demo; in weeks of training it is
+    negligible.
     """
     if style.fp16:
         features = features._replace(data=mx.sym.Cast(features.data, dtype="float32", name="features_fp32"))
