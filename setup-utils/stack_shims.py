@@ -19,11 +19,8 @@ def shim_numpy2(numpy) -> None:
         **{"PZERO": 0.0, "NZERO": -0.0, "PINF": numpy.inf, "NINF": -numpy.inf},
         **{"NAN": numpy.nan, "NaN": numpy.nan, "Inf": numpy.inf},
         **{"alltrue": numpy.all, "sometrue": numpy.any, "round_": numpy.round, "product": numpy.prod},
-        **{
-            "msort": lambda array: numpy.sort(array, axis=0),
-            "in1d": numpy.isin,
-            "trapz": getattr(numpy, "trapezoid", None),
-        },
+        **{"msort": lambda array: numpy.sort(array, axis=0), "in1d": numpy.isin},
+        "trapz": getattr(numpy, "trapezoid", None),
     }
     # Financial functions, removed in numpy 1.20: fallback.py lists them, nothing calls them.
     renamed.update((name, _removed(name)) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate"))
