@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import mxnet as mx
 import numpy as np
 
-from .errors import error_message
+from .collectives import error_message
 
 Params = Mapping[str, mx.nd.NDArray]
 

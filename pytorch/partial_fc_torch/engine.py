@@ -107,7 +107,7 @@ class TorchEngine:
         self.layer, self.rates, self.network = layer, rates, network
         self.collectives = layer.collectives
         if self.collectives.size > 1 and self.backbone is model:
-            raise ValueError("the gradients of several ranks are averaged by DistributedDataParallel: pass data_parallel()")
+            raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
         self.max_grad_norm, self.autocast, self._weight_decay = max_grad_norm, autocast, weight_decay

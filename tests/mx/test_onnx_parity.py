@@ -3,8 +3,8 @@
 import mxnet as mx
 import onnx
 import pytest
+from symbol_arrays import embed, random_parameters
 
-from drawn_weights import draw_weights
 from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import random_faces
@@ -12,16 +12,6 @@ from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 
 SMALLEST = 16  # pixels; every backbone but those with a depth-wise head takes any multiple of it
-
-
-def random_parameters(symbol, side):
-    """(arg_params, aux_params)."""
-    shapes, _, aux_shapes = symbol.infer_shape(data=(1, 3, side, side))
-    arguments = {name: shape for name, shape in zip(symbol.list_arguments(), shapes) if name != "data"}
-    statistics = dict(zip(symbol.list_auxiliary_states(), aux_shapes))
-    return [
-        {name: mx.nd.array(array) for name, array in draw_weights(names).items()} for names in (arguments, statistics)
-    ]
 
 
 def export(symbol, side):
@@ -122,12 +112,11 @@ def test_an_unsupported_operator_is_reported():
 def test_mxnet_checkpoints_are_read(dtype, tmp_path):
     """Written by mx.model.save_checkpoint, in float32 and float16."""
     symbol = get_symbol("small", 16)
-    params = [{name: array.astype(dtype) for name, array in some.items()} for some in random_parameters(symbol, 112)]
+    params = [{name: array.astype(dtype) for name, array in some.items()} for some in random_parameters(symbol)]
     mx.model.save_checkpoint(str(tmp_path / "model"), 3, symbol, *params)
     mx.model.save_checkpoint(str(tmp_path / "model"), 7, symbol, *params)
     faces = random_faces((112, 112), 3)
-    data = {"data": mx.nd.array(faces.transpose(0, 3, 1, 2))}
-    arguments, statistics = ({name: array.astype("float32") for name, array in some.items()} for some in params)
-    expected = symbol.bind(mx.cpu(), {**arguments, **data}, aux_states=statistics).forward()[0].asnumpy()
+    single = [{name: array.astype("float32") for name, array in some.items()} for some in params]
+    expected = embed(symbol, *single, faces)
     for path in (tmp_path, tmp_path / "model-symbol.json", tmp_path / "model-0003.params"):
         assert squared_distances(FaceModel.open(path).embed(faces), expected).max() / 2 < 1e-4

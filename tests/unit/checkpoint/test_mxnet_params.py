@@ -7,7 +7,7 @@ from partial_fc.checkpoint.mxnet_params import array_file_chunks, named_arrays, 
 
 
 def content(array, magic=0x112, kind=0):
-    """As tests/mx/test_file_bank.py sees MXNet write one array."""
+    """As MXNet writes one array, see tests/mx/test_saved_arrays_mxnet.py."""
     shape = struct.pack(f"<Iii{array.ndim}q3i", 0xF993FAC9, 0, array.ndim, *array.shape, 1, 0, kind)
     return struct.pack("<3Q", magic, 0, 1) + shape + array.tobytes() + bytes(8)
 
