@@ -9,18 +9,8 @@ from conftest import TORCH, needs_torch
 pytestmark = pytest.mark.slow
 
 
-CASES = [
-    {"classes": 40_000, "ratio": ratio, "logits_cache_mb": logits_cache_mb}
-    for ratio in (1.0, 0.5)
-    for logits_cache_mb in (256, 0)
-]
-
-
-TORCH_CASES = [
-    {"classes": 200_000},
-    {"classes": 200_000, "ratio": 0.5},
-    {"classes": 2000, "network": "r18", "batch": 4},
-]
+CASES = [{"classes": 40_000}, {"classes": 40_000, "ratio": 0.5, "logits_cache_mb": 0}]
+TORCH_CASES = [{"classes": 100_000, "ratio": 0.5}, {"classes": 2000, "network": "r18", "batch": 2}]
 
 
 def compared(text):
@@ -51,6 +41,6 @@ def test_memory_and_collectives_are_within_10_percent_of_a_run(run):
 @needs_torch
 def test_memory_of_the_pytorch_trainer_is_within_10_percent_of_a_run(run):
     command = [TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "benchmarks/planner_check.py"]
-    result = run(*command, *map(json.dumps, TORCH_CASES), OMP_NUM_THREADS="1", timeout=300)
+    result = run(*command, *map(json.dumps, TORCH_CASES), timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_memory_is_within_10_percent(result.stdout, TORCH_CASES)
