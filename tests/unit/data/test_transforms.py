@@ -52,7 +52,9 @@ def test_damaged_images_are_refused(image):
             decode_rgb(jpeg[:cut], (32, 24))
     place = jpeg.find(b"\xff\xc0") + 5  # of height and width
     endless = jpeg[:place] + b"\xff\xdc\xff\xdc" + jpeg[place + 4 :]
-    for content in (b"", b"nothing to see", jpeg[:40] + jpeg[-2:], endless):
+    with pytest.raises(ValueError, match="is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows"):
+        decode_rgb(endless, (32, 24))
+    for content in (b"", b"nothing to see", jpeg[:40] + jpeg[-2:]):
         with pytest.raises(ValueError, match="cannot be decoded"):
             decode_rgb(content, (32, 24))
     with pytest.raises(ValueError, match="has 32x24 pixels instead of 24x32"):
