@@ -85,18 +85,6 @@ def test_a_stop_during_a_verification_is_answered_and_the_verification_done_late
     assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
 
-def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
-    _, command, environment = LAUNCHERS["python"]
-    with started([*command, *arguments], **environment) as group:
-        while not list((tmp_path / "models").glob(".job*")):
-            assert group.poll() is None
-            time.sleep(0.02)
-        group.send_signal(signal.SIGTERM)
-        output, _ = group.communicate(timeout=LIMIT)
-    assert group.returncode == PREEMPTED, output
-    assert output.strip() == "error: stop requested before training began: there is nothing to save"
-
-
 def test_a_launcher_that_is_killed_leaves_no_orphans(arguments, tmp_path):
     with started(["bash", "run.sh", *arguments], NP="2") as group:
         stop_output, code = stop(group, signal.SIGKILL)
