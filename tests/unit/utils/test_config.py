@@ -366,3 +366,22 @@ def test_a_saved_configuration_that_is_refused(content, message, tmp_path):
         default.generate_config(config_file=str(tmp_path / "settings.json"))
     with pytest.raises(SettingsError, match="cannot read the settings in .*none.json: No such file"):
         default.generate_config(config_file=str(tmp_path / "none.json"))
+
+
+def test_the_data_sets_of_the_tutorial():
+    """Figures of arcface_torch at insightface's commit fb5b42fe."""
+    names = ("data_name", "num_classes", "num_epoch", "lr_epochs", "val_targets", "dropout")
+    three = ["lfw", "cfp_fp", "agedb_30"]
+    expected = {
+        "emore": ("faces_emore", 85742, 16, [8, 14], ["lfw"], 0.0),
+        "ms1m-retinaface-t1": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1mv3": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1m-retinaface-t2": ("ms1m-retinaface-t2", 91180, 25, [11, 17, 22], three, 0.0),
+        "glint360k": ("glint360k", 360232, 20, [8, 12, 15, 18], three, 0.0),
+        "webface": ("faces_webface_112x112", 10572, 34, [20, 28, 32], three, 0.4),
+    }
+    common = {"data_root": "/train_tmp", "log_every": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
+    common.update(lr=0.1, batch_size=64, wd=5e-4, sample_ratio=1.0, fp16=False, embedding_size=512, warmup_epoch=-1)
+    for name, values in expected.items():
+        config = default.generate_config(dataset_name=name, trainer="torch")
+        assert {key: config[key] for key in (*names, *common)} == {**dict(zip(names, values)), **common}
