@@ -191,14 +191,22 @@ def test_zero_and_nonfinite_embeddings_are_refused(place, capsys):
     assert not (place / "embeddings.npy").exists()
 
 
-def test_ctrl_c_leaves_no_files(place):
-    os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it, so the command blocks
+@pytest.mark.parametrize(
+    "number, code, message", [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "terminated\n")]
+)
+def test_a_signal_leaves_no_files(place, number, code, message):
+    if number == signal.SIGINT:
+        os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it, so the command blocks
+    else:
+        endless = TinyModel()
+        endless.loop(10**12)  # within onnxruntime
+        endless.write(place / "backbone.onnx")
     with interruptible("-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx") as child:
         deadline = time.time() + 30
         while not any(name.startswith(".partial_fc-") for name in os.listdir(place)) and time.time() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         _, errors = child.communicate(timeout=30)
-    assert (child.returncode, errors) == (130, "interrupted\n")
+    assert (child.returncode, errors) == (code, message)
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

@@ -2,8 +2,10 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import onnx
@@ -130,7 +132,7 @@ RUN_RULES = ["feature", "finite", "together", "time"]
         (always_one, ["together"], "a batch of 8 faces returns shape [1, 16]"),
         (three_dimensions, ["feature"], "[1, 4, 4] for one face; at most [1, 512]"),
         (seven_nodes, ["nodes"], "7, at least 8"),
-        (second_output, ["output"], "embedding ['batch', 16], flat ['batch', 588]; expected one"),
+        (second_output, ["output"], "embedding tensor(float) ['batch', 16], flat tensor(float) ['batch', 588]; expected one"),
         (integers_for_shapes, [], None),
         (unnamed_batch, [], None),
         (dynamic_sides, ["image"], "3xheightxwidth"),
@@ -255,3 +257,19 @@ def test_exit_codes(tmp_path, capsys, monkeypatch):
     assert "absent does not exist" in capsys.readouterr().err
     for wrong in ([], ["--track", "ms2m"], [*arguments, "0"], [*arguments, "soon"], [*arguments, "nan"]):
         assert exit_code("submission", *wrong) == 2
+
+
+def test_a_signal_ends_a_model_that_runs_for_long(tmp_path):
+    model = TinyModel()
+    model.loop(5 * 10**6)
+    model.write(tmp_path / "backbone.onnx")
+    start = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.alarm(1)
+        with pytest.raises(KeyboardInterrupt):
+            check_submission(str(tmp_path), EASY)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, handler)
+    assert time.monotonic() - start < 15
