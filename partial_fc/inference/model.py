@@ -22,7 +22,7 @@ from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
 from partial_fc.utils.text import plural
 
 Result = TypeVar("Result")
-LARGEST_BATCH = 1 << 28  # numbers in the input of a fixed batch, or of one face: 1 GiB; 128 faces of 832x832
+LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
@@ -173,10 +173,16 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     available = onnxruntime.get_available_providers()
     providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
     try:
-        session = interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers))
         if isinstance(source, bytes):
-            return session, onnx.load_model_from_string(source).graph
-        return session, onnx.load(source, load_external_data=False).graph
+            graph = onnx.load_model_from_string(source).graph
+        else:
+            graph = onnx.load(source, load_external_data=False).graph
+        for each in graph.input:
+            sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
+            # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.
+            if math.prod(size for size in sizes if size > 0) > LARGEST_INPUT:
+                raise ValueError(f"input of shape {sizes}, more than {LARGEST_INPUT:,} numbers")
+        return interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers)), graph
     except OSError:
         raise
     except Exception as error:  # errors of onnxruntime have no common base class
@@ -202,7 +208,5 @@ def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> 
     if inputs[0].type != "tensor(float)" or outputs[0].type not in FLOATS:
         raise ValueError(f"maps {inputs[0].type} to {outputs[0].type}, expected float32 to embeddings of floats")
     batch = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else None
-    if (batch or 1) * math.prod(shape[1:]) > LARGEST_BATCH:
-        raise ValueError(f"takes input of shape {shape}, more than {LARGEST_BATCH:,} numbers")
     normalizes = takes_raw_pixels(node.name for node in graph.node)
     return Input(inputs[0].name, batch, (shape[2], shape[3]), normalizes)

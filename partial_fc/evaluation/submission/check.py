@@ -14,7 +14,7 @@ import onnxruntime
 from onnx import TensorProto
 
 from partial_fc.export.normalization import FIRST_NODES, MEAN, SCALE, takes_raw_pixels
-from partial_fc.inference.model import FLOATS, LARGEST_BATCH, interruptible, open_session
+from partial_fc.inference.model import FLOATS, LARGEST_INPUT, interruptible, open_session
 from partial_fc.utils.text import some
 
 from .rules import PIXELS, Limits, PixelSettings, Rule, check_files, check_pixel_files
@@ -61,12 +61,12 @@ def _check_model(path: str, pixels: PixelSettings, limits: Limits) -> list[Rule]
     nodes = Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}")
     normalization, norm = _normalization(pixels, takes_raw_pixels(node.name for node in graph.node))
     rules = [loads, *signature, nodes, _check_weights(graph), Rule("normalization", True, normalization)]
-    if not signature[0].passed:
+    if not signature[0].passed or any(output.type not in FLOATS for output in session.get_outputs()):
         return rules
     height, width = session.get_inputs()[0].shape[2:]
     dynamic_size = not (isinstance(height, int) and isinstance(width, int))
     size = pixels.image_size if dynamic_size else (height, width)
-    if min(size) < 1 or 3 * FACES * math.prod(size) > LARGEST_BATCH:
+    if min(size) < 1 or 3 * FACES * math.prod(size) > LARGEST_INPUT:
         return [*rules, Rule("feature", False, f"{_sides(size)} is no size of images for which a model is run")]
     faces = sample_faces(size, *norm)
     return rules + interruptible(lambda options: check_runs(session, faces, limits, options))
