@@ -384,7 +384,7 @@ def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
         ('{"dataset": null}', "settings.json: dataset is None, but must be of type str"),
         ('{"lr": NaN}', "settings.json: lr is nan, but must be a finite number"),
         ('{"lr": 1', "settings.json is not a settings.json: "),
-        ("[1]", "settings.json is not a settings.json: expected names and values"),
+        ("[1]", "settings.json is not a settings.json: it is not a JSON object"),
         ("\udcff", "settings.json is not a settings.json: "),
     ],
 )

@@ -81,15 +81,15 @@ def test_the_same_settings(tmp_path, monkeypatch, capsys):
     "name, text, message",
     [
         ("curves.json", None, "models/two has no curves.json: give an output folder; the first verification writes it"),
-        ("curves.json", "{", "curves.json is damaged: "),
-        ("curves.json", "{}", "curves.json is not of this version or damaged: KeyError('losses')"),
+        ("curves.json", "{", "curves.json is not of this version or damaged: "),
+        ("curves.json", "{}", "curves.json is not of this version or damaged: KeyError('summary')"),
         (
             "curves.json",
             '{"losses": [], "speeds": [], "waiting": [], "learning_rates": [], "summary": {}}',
             "damaged: ",
         ),
         ("settings.json", None, "has no settings.json"),
-        ("settings.json", "[1]", "settings.json is damaged: it holds no object"),
+        ("settings.json", "[1]", "it is not a JSON object"),
     ],
 )
 def test_what_is_missing_or_damaged_is_named(runs, tmp_path, capsys, name, text, message):
