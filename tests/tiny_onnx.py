@@ -58,6 +58,19 @@ class TinyModel:
         if shape is not None:
             self.outputs = [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, shape)]
 
+    def loop(self, times):
+        """Computes ``times`` times the same before the last node."""
+        flow = {name: helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "still")}
+        count = helper.make_tensor_value_info("count", TensorProto.INT64, [])
+        old, new = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("old", "new"))
+        nodes = [helper.make_node("Identity", ["go"], ["still"]), helper.make_node("Identity", ["old"], ["new"])]
+        body = helper.make_graph(nodes, "body", [count, flow["go"], old], [flow["still"], new])
+        self.initializers.append(numpy_helper.from_array(np.int64(times), "times"))
+        self.nodes[-1:] = [
+            helper.make_node("Loop", ["times", "", "double"], ["looped"], "loop", body=body),
+            helper.make_node("Identity", ["looped"], ["embedding"], "last"),
+        ]
+
     def write(self, path):
         """The file; opset and version of the format are those that onnxruntime 1.6 reads."""
         graph = helper.make_graph(self.nodes, "tiny", self.inputs, self.outputs, self.initializers)

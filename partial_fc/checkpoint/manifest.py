@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 
 from partial_fc.utils.atomic_io import Entry, replace_file
+from partial_fc.utils.json_object import read_object
 
 from .layout import MANIFEST, files_of
 
@@ -62,7 +63,7 @@ def read_manifest(path: str) -> Manifest:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} does not exist: give the folder of a complete checkpoint")
     try:
-        content = _load(path)
+        content = read_object(path, LARGEST)
         if content.get("format") != FORMAT or content.get("version") != VERSION:
             raise ValueError(
                 f"its format is {content.get('format')!r} version {content.get('version')!r}, "
@@ -73,16 +74,6 @@ def read_manifest(path: str) -> Manifest:
         return _checked(content)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}; use another checkpoint") from None
-
-
-def _load(path: str) -> dict:
-    if os.path.getsize(path) > LARGEST:
-        raise ValueError(f"it has {os.path.getsize(path)} bytes, expected {LARGEST} at most")
-    with open(path, encoding="utf-8") as file:
-        content = json.load(file)
-    if not isinstance(content, dict):
-        raise ValueError("it is not a JSON object")
-    return content
 
 
 def _digest(content: dict) -> str:

@@ -5,8 +5,12 @@ Shapes: N faces, H, W image size, E embedding.
 
 from __future__ import annotations
 
+import math
 import os
-from typing import NamedTuple
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import onnx
@@ -15,6 +19,12 @@ import onnxruntime
 from partial_fc.distributed.env import share_cores
 from partial_fc.export.normalization import MEAN, SCALE, takes_raw_pixels
 from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
+from partial_fc.utils.text import plural
+
+Result = TypeVar("Result")
+LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
+SILENT = 4  # of onnxruntime, whose errors are reported with their file
+FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 
 class Input(NamedTuple):
@@ -47,14 +57,10 @@ class FaceModel:
     def __init__(self, source: bytes | str, name: str):
         self.name = name
         try:
-            self.session = open_session(source)
+            self.session, graph = open_session(source)
+            self.input = _input_of(self.session, graph)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        if isinstance(source, bytes):
-            model = onnx.load_model_from_string(source)
-        else:
-            model = onnx.load(source, load_external_data=False)
-        self.input = _input_of(self.session, model.graph, name)
         self.mirrored = self.session.get_modelmeta().custom_metadata_map.get("rand_mirror") != "False"
 
     @classmethod
@@ -95,13 +101,15 @@ class FaceModel:
             data = (data - np.float32(MEAN)) * np.float32(SCALE)
         if self.input.batch and len(data) < self.input.batch:
             data = np.concatenate([data, np.zeros((self.input.batch - len(data), *data.shape[1:]), np.float32)])
+        feed = {self.input.name: data}
         try:
-            embeddings: np.ndarray = self.session.run(None, {self.input.name: data})[0][: len(faces)]
+            embeddings: np.ndarray = interruptible(lambda options: self.session.run(None, feed, options))[0]
         except Exception as error:  # errors of onnxruntime have no common base class
             raise ValueError(f"{self.name} fails to run: {first_line(error)}") from None
-        if embeddings.ndim != 2:
-            raise ValueError(f"{self.name} returns an array of shape {embeddings.shape}, expected embeddings (N, E)")
-        return embeddings
+        if embeddings.ndim != 2 or len(embeddings) != len(data):
+            found = f"an array of shape {embeddings.shape} for {plural(len(data), 'face')}"
+            raise ValueError(f"{self.name} returns {found}, expected embeddings (N, E)")
+        return embeddings[: len(faces)]
 
 
 def find_model(path: str | os.PathLike) -> str:
@@ -125,20 +133,56 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def open_session(source: bytes | str) -> onnxruntime.InferenceSession:
+def interruptible(work: Callable[[onnxruntime.RunOptions], Result]) -> Result:
+    """Returns ``work(options)``, which a signal can interrupt: handlers of Python do not run within onnxruntime.
+
+    After Ctrl-C or SIGTERM, a session that runs with the options ends at its next node, and nothing waits for longer.
+    """
+    options, future = onnxruntime.RunOptions(), Future[Result]()
+    options.log_severity_level = SILENT
+
+    def call() -> None:
+        try:
+            future.set_result(work(options))
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        options.terminate = True
+        thread.join(5)
+        raise
+
+
+def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onnx.GraphProto]:
     """Opens an ONNX file, its content or path, on a GPU if onnxruntime has CUDA, else on all cores or OMP_NUM_THREADS.
+
+    Returns:
+        The session, and the graph without the weights that are in further files.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: onnxruntime cannot load it.
+        ValueError: It cannot be loaded.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = share_cores(dict(os.environ))
-    options.log_severity_level = 3
+    options.log_severity_level = SILENT
     available = onnxruntime.get_available_providers()
     providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
     try:
-        return onnxruntime.InferenceSession(source, options, providers=providers)
+        if isinstance(source, bytes):
+            graph = onnx.load_model_from_string(source).graph
+        else:
+            graph = onnx.load(source, load_external_data=False).graph
+        for each in graph.input:
+            sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
+            # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.
+            if math.prod(size for size in sizes if size > 0) > LARGEST_INPUT:
+                raise ValueError(f"input of shape {sizes}, more than {LARGEST_INPUT:,} numbers")
+        return interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers)), graph
     except OSError:
         raise
     except Exception as error:  # errors of onnxruntime have no common base class
@@ -154,15 +198,15 @@ def _is_mxnet_checkpoint(path: str) -> bool:
     return any(name.endswith(SYMBOL_ENDING) for name in names) and not any(name.endswith(".onnx") for name in names)
 
 
-def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto, name: str) -> Input:
+def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> Input:
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(outputs) != 1:
-        raise ValueError(f"{name} has {len(inputs)} inputs and {len(outputs)} outputs, expected one of each")
+        raise ValueError(f"has {len(inputs)} inputs and {len(outputs)} outputs, expected one of each")
     shape = inputs[0].shape
-    if len(shape) != 4 or shape[1] != 3 or not all(isinstance(side, int) for side in shape[2:]):
-        raise ValueError(f"{name} takes input of shape {shape}, expected faces (N, 3, H, W) with fixed H and W")
-    if inputs[0].type != "tensor(float)":
-        raise ValueError(f"{name} takes input of type {inputs[0].type}, expected float32")
-    normalizes = takes_raw_pixels(node.name for node in graph.node)
+    if len(shape) != 4 or shape[1] != 3 or not all(isinstance(side, int) and side > 0 for side in shape[2:]):
+        raise ValueError(f"takes input of shape {shape}, expected faces (N, 3, H, W) with fixed H and W")
+    if inputs[0].type != "tensor(float)" or outputs[0].type not in FLOATS:
+        raise ValueError(f"maps {inputs[0].type} to {outputs[0].type}, expected float32 to embeddings of floats")
     batch = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else None
+    normalizes = takes_raw_pixels(node.name for node in graph.node)
     return Input(inputs[0].name, batch, (shape[2], shape[3]), normalizes)

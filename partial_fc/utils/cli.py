@@ -130,7 +130,7 @@ def run_module(name: str, program: str, words: Sequence[str] | None = None) -> i
 
 
 def run_command(action: Callable[[], int]) -> int:
-    """Runs `action`; returns its exit code, 2 after an OSError or ValueError, 130 or 143 after a signal."""
+    """Runs `action`; returns its exit code, 2 after an error of the input, 130 or 143 after a signal."""
     try:
         signal.signal(signal.SIGTERM, terminate)
         code = action()
@@ -140,7 +140,7 @@ def run_command(action: Callable[[], int]) -> int:
         # The reader of the output has exited (`| head`). Else the interpreter reports an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return USER_ERROR
     except Terminated:
@@ -161,7 +161,7 @@ def error_text(error: Exception) -> str:
     """Returns the error's text, without the number that OSError puts before it."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 def number_above_0(name: str, highest: float = math.inf) -> Callable[[str], float]:

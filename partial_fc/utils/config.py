@@ -16,6 +16,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from .atomic_io import replace_file
+from .json_object import read_object
+from .text import quoted
+
+LARGEST = 1 << 20  # bytes of a settings.json, which has some 4,000
 
 
 class SettingsError(ValueError):
@@ -99,7 +103,7 @@ class Setting:
         if not isinstance(value, (list, tuple)):
             function = ", or in config.py a function" if self.function else ""
             expected = f"of type {kind.__name__}, such as {self.default!r}{function}"
-            raise SettingsError(f"{self.name} is {value!r}, but must be {expected}")
+            raise SettingsError(f"{self.name} is {quoted(value)}, but must be {expected}")
         if self.length not in (None, len(value)):
             raise self._error(value, f"{self.length} values, such as {self.default!r}")
         return kind(self._check_one(item, self.item) for item in value)
@@ -112,6 +116,10 @@ class Setting:
             raise self._error(value, f"of type {kind.__name__}, such as {self.default!r}")
         if self.choices:
             choose(self.name, value, self.choices)
+        if kind is int and abs(value) >= 2**63:
+            raise self._error(value, "below 2^63")
+        if self.path and "\0" in value:
+            raise self._error(value, "a path")
         if kind is float and not math.isfinite(value):
             raise self._error(value, "a finite number" + (f", {self.bounds}" if self.bounds else ""))
         if not self._is_within(value):
@@ -129,7 +137,7 @@ class Setting:
 
     def _error(self, value: Any, expected: str) -> SettingsError:
         verb = "contains" if self.item and not isinstance(value, (list, tuple)) else "is"
-        return SettingsError(f"{self.name} {verb} {value!r}, but must be {expected}")
+        return SettingsError(f"{self.name} {verb} {quoted(value)}, but must be {expected}")
 
 
 class Schema:
@@ -224,9 +232,9 @@ def choose(kind: str, name: str, known: Collection[str]) -> None:
     """Raises SettingsError, with the nearest known name, for an unknown one of this kind, such as "network"."""
     if name in known:
         return
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
+    near = difflib.get_close_matches(str(name)[:100], known, n=1, cutoff=0.0)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise SettingsError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(sorted(filter(None, known)))})")
+    raise SettingsError(f"unknown {kind} {quoted(name)}: {hint}(known: {', '.join(sorted(filter(None, known)))})")
 
 
 def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
@@ -263,12 +271,8 @@ def write_settings(path: str, settings: Mapping[str, Any]) -> None:
 def read_settings(path: str) -> dict[str, Any]:
     """Reads the JSON object in a ``settings.json``; `Schema.read` checks what is in it."""
     try:
-        with open(path, encoding="utf-8") as file:
-            settings = json.load(file)
+        return read_object(path, LARGEST)
     except OSError as error:
         raise SettingsError(f"cannot read the settings in {path}: {error.strerror}") from None
     except ValueError as error:
         raise SettingsError(f"{path} is not a settings.json: {error}") from None
-    if not isinstance(settings, dict):
-        raise SettingsError(f"{path} is not a settings.json: expected names and values in braces")
-    return settings

@@ -33,6 +33,15 @@ _CONTROL = {
 }
 
 
+def quoted(value: object) -> str:
+    """The value as Python writes it, or its first 200 characters."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "a deeply nested value"
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 def printable(text: str) -> str:
     """The text with its control characters as Python escapes them, such as backslash, x, 1, b."""
     return text.translate(_CONTROL)

@@ -11,7 +11,7 @@ import numpy as np
 
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import markdown_table
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, printable
 
 from .evaluate import EmbeddingOptions, Results
 from .identification import FPIRS, RANKS
@@ -28,7 +28,7 @@ def result_files(target: str) -> list[str]:
 
 def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOptions, results: Results) -> str:
     """Writes all result files, replacing earlier ones together; returns the Markdown text. Raises OSError."""
-    title = f"{ijb.target}: {os.path.basename(model)}"
+    title = printable(f"{ijb.target}: {os.path.basename(model)}".replace("\n", "\\n"))
     images, pairs = ijb.images, ijb.pairs
     counts = {"images": len(images.names), "templates": len(images.template_ids), "pairs": len(pairs.left)}
     text = markdown(title, results) + "\n" + footer(counts, options)

@@ -6,15 +6,19 @@ warm-up as the time, and does not compare a batch of faces with the same faces o
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import onnx
 import onnxruntime
 from onnx import TensorProto
 
 from partial_fc.export.normalization import FIRST_NODES, MEAN, SCALE, takes_raw_pixels
-from partial_fc.inference.model import open_session
+from partial_fc.inference.model import FLOATS, LARGEST_INPUT, interruptible, open_session
+from partial_fc.utils.text import some
 
 from .rules import PIXELS, Limits, PixelSettings, Rule, check_files, check_pixel_files
-from .runs import check_runs, sample_faces
+from .runs import FACES, check_runs, sample_faces
 
 FILE_RULES = ("folder", "file", "size")
 PIXEL_RULES = ("crop.txt", "pixel_norm.txt")
@@ -49,21 +53,23 @@ def check_submission(folder: str, limits: Limits) -> list[Rule]:
 
 def _check_model(path: str, pixels: PixelSettings, limits: Limits) -> list[Rule]:
     try:  # not FaceModel, which would refuse some models before the rules can
-        session = open_session(path)
+        session, graph = open_session(path)
     except ValueError as error:
         return [Rule("loads", False, str(error))]
-    graph = onnx.load(path, load_external_data=False).graph
     signature = check_signature(session, pixels.image_size)
     loads = Rule("loads", True, f"onnxruntime {onnxruntime.__version__}")
     nodes = Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}")
     normalization, norm = _normalization(pixels, takes_raw_pixels(node.name for node in graph.node))
     rules = [loads, *signature, nodes, _check_weights(graph), Rule("normalization", True, normalization)]
-    if not signature[0].passed:
+    if not signature[0].passed or any(output.type not in FLOATS for output in session.get_outputs()):
         return rules
     height, width = session.get_inputs()[0].shape[2:]
     dynamic_size = not (isinstance(height, int) and isinstance(width, int))
-    faces = sample_faces(pixels.image_size if dynamic_size else (height, width), *norm)
-    return rules + check_runs(session, faces, limits)
+    size = pixels.image_size if dynamic_size else (height, width)
+    if min(size) < 1 or 3 * FACES * math.prod(size) > LARGEST_INPUT:
+        return [*rules, Rule("feature", False, f"{_sides(size)} is no size of images for which a model is run")]
+    faces = sample_faces(size, *norm)
+    return rules + interruptible(lambda options: check_runs(session, faces, limits, options))
 
 
 def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int, int]) -> list[Rule]:
@@ -74,7 +80,7 @@ def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int
         Rule(
             "input",
             len(inputs) == 1 and len(shape) == 4 and inputs[0].type == "tensor(float)",
-            f"{', '.join(f'{each.name} {each.type} {each.shape}' for each in inputs) or 'none'}; "
+            f"{some([f'{each.name} {each.type} {each.shape}' for each in inputs]) or 'none'}; "
             "expected one of float32 with 4 dimensions",
         )
     ]
@@ -83,8 +89,9 @@ def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int
         rules.append(Rule("batch", not isinstance(shape[0], int), f"{shape[0] or 'unnamed'}; expected dynamic"))
         expected = [3, *image_size]
         rules.append(Rule("image", shape[1:] == expected, f"{_sides(shape[1:])}; expected {_sides(expected)} (RGB)"))
-    names = ", ".join(f"{output.name} {output.shape}" for output in outputs)
-    rules.append(Rule("output", len(outputs) == 1, f"{names or 'none'}; expected one"))
+    names = some([f"{output.name} {output.type} {output.shape}" for output in outputs])
+    passed = len(outputs) == 1 and outputs[0].type in FLOATS
+    rules.append(Rule("output", passed, f"{names or 'none'}; expected one of floats"))
     return rules
 
 
@@ -114,5 +121,5 @@ def _check_weights(graph: onnx.GraphProto) -> Rule:
     return Rule("weights", True, f"{len(graph.initializer)} tensors of 4 bytes or more per element")
 
 
-def _sides(shape: list) -> str:
+def _sides(shape: Sequence) -> str:
     return "x".join(map(str, shape))

@@ -5,7 +5,6 @@ Sources: insightface/challenges/iccv21-mfr/README.md and the check of its server
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -96,7 +95,7 @@ def _read(
     if not os.path.exists(path):
         return Rule(name, True, "none"), []
     with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read().splitlines()
+        lines = file.read(1000).splitlines()  # more is not valid
     try:
         numbers = [kind(line) for line in lines]
     except ValueError:
@@ -112,4 +111,4 @@ def _is_crop(numbers: list[int]) -> bool:
 
 
 def _is_normalization(numbers: list[float]) -> bool:
-    return all(map(math.isfinite, numbers)) and numbers[1] != 0
+    return all(abs(number) < 1e6 for number in numbers) and abs(numbers[1]) > 1e-6

@@ -6,6 +6,7 @@ Shapes: N faces, E embedding, H, W image size.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import onnxruntime
@@ -24,14 +25,23 @@ WARM_UP, RUNS = 10, 50
 TOLERANCE = 1e-2
 
 
-def check_runs(session: onnxruntime.InferenceSession, faces: np.ndarray, limits: Limits) -> list[Rule]:
+def check_runs(
+    session: onnxruntime.InferenceSession, faces: np.ndarray, limits: Limits, options: onnxruntime.RunOptions
+) -> list[Rule]:
     """Runs a model with one input on faces (FACES, 3, H, W) float32: one by one, as a batch, and timed."""
     name = session.get_inputs()[0].name
+
+    def run(faces: np.ndarray) -> np.ndarray:
+        output: np.ndarray = session.run(None, {name: faces}, options)[0]
+        return output
+
     try:
-        alone = [session.run(None, {name: face[None]})[0] for face in faces]
+        alone = [run(face[None]) for face in faces]
     except Exception as error:  # errors of onnxruntime have no common base class
         return [Rule("feature", False, f"the model fails to run: {first_line(error)}")]
     shape = alone[0].shape
+    if any(each.shape != shape for each in alone):
+        return [Rule("feature", False, "the shape depends on the pixels of the face")]
     rules = [
         Rule(
             "feature",
@@ -39,16 +49,16 @@ def check_runs(session: onnxruntime.InferenceSession, faces: np.ndarray, limits:
             f"{list(shape)} for one face; at most [1, {limits.features}]",
         ),
         Rule("finite", all(bool(np.isfinite(each).all()) for each in alone), f"embeddings of {FACES} faces"),
-        _check_batch(session, name, faces, alone),
+        _check_batch(run, faces, alone),
     ]
-    return [*rules, _check_time(session, {name: faces[:1]}, limits)]
+    return [*rules, _check_time(session, lambda: run(faces[:1]), limits)]
 
 
-def _check_time(session: onnxruntime.InferenceSession, feed: dict[str, np.ndarray], limits: Limits) -> Rule:
+def _check_time(session: onnxruntime.InferenceSession, run: Callable[[], object], limits: Limits) -> Rule:
     seconds = []
     for _ in range(WARM_UP + RUNS):
         start = time.perf_counter()
-        session.run(None, feed)
+        run()
         seconds.append(time.perf_counter() - start)
     median = float(np.median(seconds[WARM_UP:])) * 1000
     provider, threads = session.get_providers()[0], session.get_session_options().intra_op_num_threads
@@ -63,10 +73,10 @@ def sample_faces(image_size: tuple[int, int], mean: float, deviation: float) -> 
     return np.ascontiguousarray((faces.transpose(0, 3, 1, 2).astype(np.float32) - mean) / deviation, np.float32)
 
 
-def _check_batch(session: onnxruntime.InferenceSession, name: str, faces: np.ndarray, alone: list[np.ndarray]) -> Rule:
+def _check_batch(run: Callable[[np.ndarray], np.ndarray], faces: np.ndarray, alone: list[np.ndarray]) -> Rule:
     """Checks that a batch gives the embeddings of the same faces one by one."""
     try:
-        batch = session.run(None, {name: faces})[0]
+        batch = run(faces)
     except Exception as error:
         return Rule("together", False, f"a batch of {len(faces)} faces fails to run: {first_line(error)}")
     if batch.shape != (len(faces), *alone[0].shape[1:]) or batch.size != len(faces) * alone[0].size:

@@ -9,7 +9,7 @@ from typing import Any
 
 from partial_fc.utils.atomic_io import replace_file, replacing
 from partial_fc.utils.tables import format_table
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, printable
 
 from .facts import Phase, Profile
 from .ram_disk import SetFiles
@@ -71,7 +71,7 @@ def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> Non
 
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(f"{title}: {KINDS[verdict.kind]}")
+    figure.suptitle(printable(f"{title}: {KINDS[verdict.kind]}"), parse_math=False)
     speed, step, threads = figure.subplots(1, 3)
     _draw_stack(speed, profile.phases, {"all ranks": [phase.samples_per_second for phase in profile.phases]})
     speed.bar_label(speed.containers[0], fmt="%.0f")

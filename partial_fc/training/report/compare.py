@@ -81,7 +81,7 @@ def differing(runs: Sequence[Run]) -> Table:
     rows = []
     for tables in ([run.settings for run in runs], [run.summary["versions"] for run in runs]):
         for name in dict.fromkeys(name for values in tables for name in values):
-            cells = [formatting.setting(values[name]) if name in values else "-" for values in tables]
+            cells = [values.get(name, "-") for values in tables]
             if len(set(cells)) > 1:
                 rows.append([name, *cells])
     return rows

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from partial_fc.training.results import SERIES, TrainingResult
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.json_object import read_object
+from partial_fc.utils.text import quoted
+
+from . import formatting
 
 CURVES, SETTINGS = "curves.json", "settings.json"
-FIGURES = {"updates", "ranks", "final_loss", "samples_per_second", "seconds", "versions"}  # of the summary
+# What is read may come from others: these bound the size of the tables, and what matplotlib draws.
+LARGEST = 64 << 20  # bytes of a file
+MOST_NAMES, MOST_SETS, LONGEST = 1000, 100, 1000  # settings; validation sets; characters of a cell
+LARGEST_NUMBER, HUGE = 1e15, 1e100  # of updates and seconds; of losses
 
 
 class Run(NamedTuple):
@@ -25,14 +32,14 @@ class Run(NamedTuple):
 
     Attributes:
         name: Its folder, as short as distinguishes it from the others.
-        settings: All settings by name.
+        settings: All settings by name, as text.
         summary: Content of summary.json, at the last verification.
         series: Name of SERIES -> (N, 2) float64: update, value; NaN if not measured.
         sets: Name of a validation set -> points of its verifications, as dictionaries.
     """
 
     name: str
-    settings: dict[str, Any]
+    settings: dict[str, str]
     summary: dict[str, Any]
     series: dict[str, np.ndarray]
     sets: dict[str, list[dict[str, Any]]]
@@ -62,26 +69,59 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
 
 
 def _read_run(folder: str, name: str) -> Run:
-    curves, settings = _read_json(folder, CURVES), _read_json(folder, SETTINGS)
-    try:
-        # None, for what is not measured, becomes NaN.
-        series = {key: np.array(curves[key], np.float64).reshape(-1, 2) for key in SERIES}
-        if missing := FIGURES - curves["summary"].keys():
-            raise KeyError(*missing)
-        return Run(name, settings, curves["summary"], series, curves["sets"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.path.join(folder, CURVES)} is not of this version or damaged: {error!r}") from None
+    curves, settings = (_checked(folder, name, read) for name, read in ((CURVES, _curves), (SETTINGS, _texts)))
+    return Run(name, settings, *curves)
 
 
-def _read_json(folder: str, name: str) -> dict[str, Any]:
+def _checked(folder: str, name: str, check: Callable[[dict[str, Any]], Any]) -> Any:
+    """Returns ``check(object)`` of a file, which others may have written."""
     path = os.path.join(folder, name)
     if os.path.isdir(folder) and not os.path.exists(path):
         raise FileNotFoundError(f"{folder} has no {name}: give an output folder; the first verification writes it")
-    with open(path, encoding="utf-8") as file:
-        try:
-            content: dict[str, Any] = json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is damaged: it holds no object")
-    return content
+    try:
+        return check(read_object(path, LARGEST))
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not of this version or damaged: {error!r}") from None
+
+
+def _curves(
+    curves: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, list[dict[str, Any]]]]:
+    """Returns summary, series and sets."""
+    summary, sets = curves["summary"], curves["sets"]
+    summary["versions"] = _texts(summary["versions"])
+    for key in ("updates", "ranks", "seconds"):
+        _check_number(key, summary[key])
+    for key in ("final_loss", "samples_per_second"):
+        if summary[key] is not None:
+            formatting.number(summary[key])  # NaN and infinity too, as after a training that diverged
+    if len(sets) > MOST_SETS:
+        raise ValueError(f"it has {len(sets)} validation sets, expected at most {MOST_SETS}")
+    for name, points in sets.items():
+        if len(name) > LONGEST:
+            raise ValueError(f"a validation set has a name of {len(name)} characters")
+        for point in points:
+            _check_number("num_update", point["num_update"])
+            for key in ("accuracy", "far", "tar_at_far"):
+                _check_number(key, point[key], 1)
+    return summary, {key: _series(key, curves[key]) for key in SERIES}, sets
+
+
+def _series(key: str, points: Any) -> np.ndarray:
+    series = np.array(points, np.float64).reshape(-1, 2)  # None, for what is not measured, becomes NaN
+    updates, values = series.T
+    if not ((updates >= 0) & (updates <= LARGEST_NUMBER)).all() or (np.abs(values[np.isfinite(values)]) > HUGE).any():
+        raise ValueError(f"{key} has points that no training has")
+    return series
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    """Returns settings or versions as text."""
+    if len(values) > MOST_NAMES:
+        raise ValueError(f"it has {len(values)} names, expected at most {MOST_NAMES}")
+    return {name[:LONGEST]: formatting.setting(value)[:LONGEST] for name, value in values.items()}
+
+
+def _check_number(key: str, value: Any, highest: float = LARGEST_NUMBER) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= highest:
+        raise ValueError(f"{key} is {quoted(value)}, expected a number from 0 to {highest:g}")

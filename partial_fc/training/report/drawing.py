@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from partial_fc.utils.text import printable
+
 from .charts import Chart, Line
 from .style import LINES, PAPER, RULE, SOFT
 
@@ -82,7 +84,7 @@ def write_png(path: str, title: str, charts: Sequence[Chart]) -> None:
         OSError: The file cannot be written.
     """
     with _figure("", figsize=(12, 4.2)) as figure:
-        figure.suptitle(title)
+        figure.suptitle(printable(title))
         figure.subplots_adjust(left=0.05, right=0.97, bottom=0.14, top=0.84, wspace=0.14)
         for axes, chart in zip(figure.subplots(1, max(len(charts), 1), squeeze=False)[0], charts):
             draw(axes, chart)

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.results import SetResult, TrainingResult, best_point
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, printable
 
 from . import drawing, formatting, pictures
 from .charts import BASELINES, Chart, training_charts
@@ -77,7 +77,7 @@ def document(title: str, body: Element) -> str:
         tag("style", STYLE),
     )
     page = ElementTree.tostring(tag("html", head, body, lang="en"), encoding="unicode", method="html")
-    return f"<!doctype html>\n{page}\n"
+    return printable(f"<!doctype html>\n{page}\n")
 
 
 def figures(drawn: Sequence[Chart]) -> Element:

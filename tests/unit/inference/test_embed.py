@@ -1,13 +1,16 @@
 """partial-fc embed against a slow reference."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import cv2
 import numpy as np
 import pytest
 
+from command_line import interruptible
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc.inference.index import read_index
@@ -186,3 +189,24 @@ def test_zero_and_nonfinite_embeddings_are_refused(place, capsys):
         assert run() == 2
         assert message in capsys.readouterr().err
     assert not (place / "embeddings.npy").exists()
+
+
+@pytest.mark.parametrize(
+    "number, code, message", [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "terminated\n")]
+)
+def test_a_signal_leaves_no_files(place, number, code, message):
+    if number == signal.SIGINT:
+        os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it, so the command blocks
+    else:
+        endless = TinyModel()
+        endless.loop(10**12)  # within onnxruntime
+        endless.write(place / "backbone.onnx")
+    with interruptible("-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx") as child:
+        deadline = time.time() + 30
+        while not any(name.startswith(".partial_fc-") for name in os.listdir(place)) and time.time() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=30)
+    assert (child.returncode, errors) == (code, message)
+    assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

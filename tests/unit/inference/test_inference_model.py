@@ -39,7 +39,7 @@ def test_a_model_that_loads_but_fails_to_run_is_reported(tmp_path):
 def test_files_that_are_not_face_models_are_refused(tmp_path):
     model = TinyModel()
     model.inputs[0].type.tensor_type.elem_type = TensorProto.DOUBLE
-    with pytest.raises(ValueError, match="cannot load this as an ONNX model|takes input of type"):
+    with pytest.raises(ValueError, match="cannot load this as an ONNX model|maps tensor.double. to"):
         FaceModel.open(model.write(tmp_path / "double.onnx"))
     with pytest.raises(ValueError, match=r"takes faces of \(112, 112\) pixels, not \(96, 96, 3\)"):
         FaceModel.open(TinyModel().write(tmp_path / "model.onnx")).embed(random_faces((96, 96)))

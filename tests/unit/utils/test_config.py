@@ -356,7 +356,12 @@ def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
         ('{"dataset": null}', "settings.json: dataset is None, but must be of type str"),
         ('{"lr": NaN}', "settings.json: lr is nan, but must be a finite number"),
         ('{"lr": 1', "settings.json is not a settings.json: "),
-        ("[1]", "settings.json is not a settings.json: expected names and values"),
+        ("[" * 200_000, "settings.json is not a settings.json: it is nested too deeply"),
+        (" " * (1 << 20) + "{}", "settings.json is not a settings.json: it has more than 1,048,576 bytes"),
+        ('{"max_update": 1' + 30 * "0" + "}", "settings.json: max_update is 10+, but must be below 2.63"),
+        ('{"rec": "a\\u0000b"}', "settings.json: rec is .*, but must be a path"),
+        ('{"lr": ' + "[" * 900 + "]" * 900 + "}", "settings.json: lr is .*, but must be of type float"),
+        ("[1]", "settings.json is not a settings.json: it is not a JSON object"),
         ("\udcff", "settings.json is not a settings.json: "),
     ],
 )

@@ -2,8 +2,10 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import onnx
@@ -122,7 +124,7 @@ RUN_RULES = ["feature", "finite", "together", "time"]
         (always_one, ["together"], "a batch of 8 faces returns shape [1, 16]"),
         (three_dimensions, ["feature"], "[1, 4, 4] for one face; at most [1, 512]"),
         (seven_nodes, ["nodes"], "7, at least 8"),
-        (second_output, ["output"], "embedding ['batch', 16], flat ['batch', 588]; expected one"),
+        (second_output, ["output"], "embedding tensor(float) ['batch', 16], flat tensor(float) "),
         (integers_for_shapes, [], None),
         (unnamed_batch, [], None),
         (dynamic_sides, ["image"], "3xheightxwidth"),
@@ -213,6 +215,7 @@ def test_pixel_files_of_the_cfat_track(tmp_path):
         ("pixel_norm.txt", "mean\n127.5\n", "['mean', '127.5'] are not valid; expected lines: mean, deviation"),
         ("pixel_norm.txt", "127.5\n0\n", "expected lines: mean"),
         ("pixel_norm.txt", "nan\n1\n", "expected lines: mean"),
+        ("pixel_norm.txt", "1e300\n1e-300\n", "expected lines: mean"),
     ],
 )
 def test_invalid_pixel_files_of_the_cfat_track(tmp_path, name, text, message):
@@ -220,6 +223,14 @@ def test_invalid_pixel_files_of_the_cfat_track(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     failed = failing(tmp_path, CFAT)
     assert list(failed) == [name] and message in failed[name]
+
+
+def test_a_size_that_no_image_has_is_not_tried(tmp_path):
+    model = TinyModel()
+    dynamic_sides(model)
+    model.write(tmp_path / "backbone.onnx")
+    (tmp_path / "crop.txt").write_text("0\n0\n1\n1\n99999999\n99999999\n")
+    assert "99999999x99999999 is no size" in failing(tmp_path, CFAT)["feature"]
 
 
 def test_the_command(tmp_path):
@@ -247,3 +258,19 @@ def test_exit_codes(tmp_path, capsys, monkeypatch):
     assert "absent does not exist" in capsys.readouterr().err
     for wrong in ([], ["--track", "ms2m"], [*arguments, "0"], [*arguments, "soon"], [*arguments, "nan"]):
         assert exit_code("submission", *wrong) == 2
+
+
+def test_a_signal_ends_a_model_that_runs_for_long(tmp_path):
+    model = TinyModel()
+    model.loop(5 * 10**6)
+    model.write(tmp_path / "backbone.onnx")
+    start = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.alarm(1)
+        with pytest.raises(KeyboardInterrupt):
+            check_submission(str(tmp_path), EASY)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, handler)
+    assert time.monotonic() - start < 15

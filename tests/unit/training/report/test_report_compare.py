@@ -1,6 +1,7 @@
 """partial-fc report compare: tables and page of several trainings."""
 
 import json
+import re
 
 import pytest
 
@@ -81,15 +82,15 @@ def test_the_same_settings(tmp_path, monkeypatch, capsys):
     "name, text, message",
     [
         ("curves.json", None, "models/two has no curves.json: give an output folder; the first verification writes it"),
-        ("curves.json", "{", "curves.json is damaged: "),
-        ("curves.json", "{}", "curves.json is not of this version or damaged: KeyError('losses')"),
+        ("curves.json", "{", "curves.json is not of this version or damaged: "),
+        ("curves.json", "{}", "curves.json is not of this version or damaged: KeyError('summary')"),
         (
             "curves.json",
             '{"losses": [], "speeds": [], "waiting": [], "learning_rates": [], "summary": {}}',
             "damaged: ",
         ),
         ("settings.json", None, "has no settings.json"),
-        ("settings.json", "[1]", "settings.json is damaged: it holds no object"),
+        ("settings.json", "[1]", "it is not a JSON object"),
     ],
 )
 def test_what_is_missing_or_damaged_is_named(runs, tmp_path, capsys, name, text, message):
@@ -99,6 +100,78 @@ def test_what_is_missing_or_damaged_is_named(runs, tmp_path, capsys, name, text,
         path.write_text(text)
     assert message in compare(capsys, *runs, code=2)
     assert not (tmp_path / "comparison.html").exists()
+
+
+POINT = {"num_update": 1, "accuracy": 0.5, "far": 0.1, "tar_at_far": 0.5}
+DEEP = "[" * 900 + "]" * 900
+HOSTILE = [  # file, key (of which the last is replaced), JSON
+    ("curves.json", ["summary"], "[]"),
+    *(("curves.json", ["summary", "updates"], text) for text in ("null", '"1"', "-1", "NaN", "1" + "0" * 400, "[1]")),
+    *(("curves.json", ["summary", "seconds"], text) for text in ("Infinity", "NaN", "1e300", "{}", "true")),
+    *(("curves.json", ["summary", "final_loss"], text) for text in ('"low"', "[]", "1" + "0" * 400)),
+    *(("curves.json", ["summary", "versions"], text) for text in ("[]", "3", "null")),
+    *(
+        ("curves.json", ["losses"], text)
+        for text in ("3", "[1]", '["a", "b"]', "[[NaN, 1]]", "[[-1, 1]]", "[[1e300, 1]]", "[[1, 1e300]]", "[[1, [2]]]")
+    ),
+    ("curves.json", ["losses"], f"[[1, {10**400}]]"),
+    ("curves.json", ["losses"], DEEP),
+    *(("curves.json", ["sets"], text) for text in ("[]", '{"lfw": 3}', '{"lfw": [3]}', '{"lfw": [{}]}')),
+    ("curves.json", ["sets"], json.dumps({str(number): [] for number in range(101)})),
+    ("curves.json", ["sets"], json.dumps({"a" * 1001: []})),
+    *(
+        ("curves.json", ["sets"], json.dumps({"lfw": [{**POINT, key: value}]}))
+        for key, value in (("accuracy", None), ("accuracy", 2), ("far", "1"), ("num_update", float("nan")))
+    ),
+    ("curves.json", ["sets"], "[" * 200_000),
+    ("settings.json", ["lr"], "[" * 200_000),
+    ("settings.json", ["lr"], "1" * 5000),
+]
+
+
+SUMMARY = {"updates": 1, "ranks": 1, "seconds": 1, "final_loss": 1, "samples_per_second": None, "versions": {}}
+CURVES = {"summary": SUMMARY, "losses": [], "speeds": [], "waiting": [], "learning_rates": [], "sets": {"lfw": [POINT]}}
+
+
+def write_small_run(folder):
+    folder.mkdir(exist_ok=True)
+    (folder / "curves.json").write_text(json.dumps(CURVES))
+    (folder / "settings.json").write_text('{"lr": 1}')
+
+
+@pytest.mark.parametrize("name, keys, text", HOSTILE)
+def test_hostile_files_are_named(tmp_path, name, keys, text):
+    write_small_run(tmp_path)
+    assert read_runs([str(tmp_path)])[0].sets == CURVES["sets"]
+    path = tmp_path / name
+    content = place = json.loads(path.read_text())
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = "HERE"
+    path.write_text(json.dumps(content).replace('"HERE"', text))
+    with pytest.raises(ValueError, match=re.escape(f"{path} is not of this version or damaged: ")) as error:
+        read_runs([str(tmp_path)])
+    assert "\n" not in str(error.value) and len(str(error.value)) < 1000
+
+
+def test_odd_files_that_are_shown(tmp_path, monkeypatch, capsys):
+    """Hostile names, a training that diverged, and more points and longer texts than any training has."""
+    monkeypatch.chdir(tmp_path)
+    name, folder = "</h3><script>$x^{\x1b[2J\u202e", tmp_path / "two"
+    write_small_run(tmp_path / "one")
+    write_small_run(folder)
+    content = json.loads((folder / "curves.json").read_text())
+    content["summary"] |= {"final_loss": float("nan"), "versions": {name: [name]}}
+    content["losses"] = [[update, update % 7] for update in range(10**4)] + [[10**4, float("inf")]]
+    content["speeds"] = [[1, 1e99], [2, -1e99]]
+    content["sets"] = {name: [POINT]}
+    (folder / "curves.json").write_text(json.dumps(content))
+    (folder / "settings.json").write_text(f'{{"lr": {DEEP}, {json.dumps(name)}: "{"a" * 10**6}"}}')
+    shown = compare(capsys, "one", "two")
+    page = open("comparison.html", encoding="utf-8").read()
+    assert "\x1b" not in page and "\u202e" not in page and "><script" not in page
+    assert "&lt;/h3&gt;&lt;script&gt;$x^{\\x1b[2J\\u202e" in page
+    assert "default-src 'none'; " in page and len(page) < 200_000 and len(shown) < 50_000
 
 
 def test_one_run_is_too_few(runs, capsys):
