@@ -219,4 +219,3 @@ def write_shared(idx_path: str, stamp: np.ndarray, index: RecordIndex) -> None:
             part.tofile(file)
         file.flush()
         os.fsync(file.fileno())
-        os.fchmod(file.fileno(), 0o644)  # other users of the set may read it
