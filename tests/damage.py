@@ -1,4 +1,4 @@
-"""Damaged copies of a file, drawn with a fixed seed for a second: each is read, or refused by an error that names it."""
+"""Damaged copies of a file, drawn with a fixed seed for a second: each is read, or an error names it."""
 
 import random
 import time
@@ -50,6 +50,7 @@ def check_damaged(path, content, read, write=None, draw=damaged, seconds=1.0, me
         write: called with what ``draw`` returns, writes the file; else the file's bytes are drawn.
         draw: called with the content and a generator.
     """
+    named = str(path.parent / path.name.split(".")[0])  # in a set, the other file may be at fault
     rng, end, refused = random.Random(32), time.monotonic() + seconds, 0
     with memory_below(megabytes), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pickletools, about escape sequences
@@ -59,8 +60,8 @@ def check_damaged(path, content, read, write=None, draw=damaged, seconds=1.0, me
             try:
                 read(str(path))
             except (OSError, ValueError) as error:
-                assert str(path) in str(error) and "\n" not in str(error), (number, error)
+                assert named in str(error) and "\n" not in str(error), (number, error)
                 refused += 1
             if time.monotonic() > end:
                 break
-    assert refused > 5
+    assert refused

@@ -61,7 +61,9 @@ def load_tensors(path: str) -> Any:
             raise
         raise OSError(error.errno, f"cannot read {path}: {error.strerror or error}") from None
     except UnsupportedTensorError as error:
-        raise ValueError(f"{path} holds {error}: save dense tensors of 8 to 64 bits per number with torch.save, each with all its numbers") from None
+        raise ValueError(
+            f"{path} holds {error}: save dense tensors of 8 to 64 bits per number with torch.save, none repeated"
+        ) from None
     except Exception as error:  # of pickle, zipfile and torch, without a common base class
         message = error_message(error).splitlines()[0]
         if "weights" in message.lower():  # PyTorch's advice to run the code in the file
