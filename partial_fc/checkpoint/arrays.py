@@ -27,6 +27,8 @@ _HEADER = re.compile(
     rb"\{'descr': '([<|](?:f[248]|[iu][1248]|b1))', 'fortran_order': False, "
     rb"'shape': \(((?:\d{1,18}, )*(?:\d{1,18},?)?)\), \} *\n"
 )
+# What zipfile and NumPy raise for a damaged file; MemoryError and OverflowError where it names lengths of exabytes.
+DAMAGE = (ValueError, zipfile.BadZipFile, EOFError, RuntimeError, struct.error, MemoryError, OverflowError)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal arrays give equal bytes
 
 
@@ -79,9 +81,10 @@ def open_array(path: str) -> np.ndarray:
     needed = start + math.prod(shape) * dtype.itemsize
     if size != needed:
         raise ValueError(f"{path} has {size} bytes, its shape {shape} needs {needed}")
-    if size == start:
-        return np.empty(shape, dtype)  # zero bytes cannot be mapped
-    return np.memmap(path, dtype, "r", start, shape)
+    try:
+        return np.memmap(path, dtype, "r", start, shape) if size > start else np.empty(shape, dtype)
+    except ValueError as error:  # more dimensions than NumPy has, or no elements but others beyond 64 bits
+        raise ValueError(f"{path} has a shape that NumPy does not have: {error}") from None
 
 
 def open_rows(path: str, rows: int, width: int) -> np.ndarray:
@@ -121,8 +124,8 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
             return {name[: -len(".npy")]: _member(archive, info) for name, info in members.items()}
     except OSError as error:
         raise OSError(error.errno, f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
-        raise ValueError(f"{path} is damaged: {error}; use another checkpoint") from None
+    except DAMAGE as error:
+        raise ValueError(f"{path} is damaged: {str(error) or repr(error)}; use another checkpoint") from None
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -36,6 +37,8 @@ class CheckpointFolder:
         path = self._path(num_update) + WRITING
         try:
             os.makedirs(path, exist_ok=True)
+            if os.path.islink(path):  # which only another user of the folder can have made
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         except OSError as error:
             raise OSError(error.errno, f"cannot create {path}: {error.strerror}") from error
         return path

@@ -13,7 +13,7 @@ from partial_fc.utils.json_object import read_object
 from .layout import MANIFEST, files_of
 
 FORMAT, VERSION = "partial_fc checkpoint", 1
-LARGEST = 64 << 20  # bytes of a manifest; 10,000 ranks need some 10 MB
+LARGEST = 16 << 20  # bytes of a manifest; 10,000 ranks need some 10 MB
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,12 @@ def _checked(content: dict) -> Manifest:
     files = {name: Entry(**entry) for name, entry in content["files"].items()}
     manifest = Manifest(**{**fields, "files": files, "shards": [(start, stop) for start, stop in content["shards"]]})
     ranks = manifest.ranks
+    sizes = [entry.bytes for entry in files.values()]
+    counts = (ranks, manifest.num_update, manifest.num_classes, manifest.embedding_size, *sizes)
+    if any(type(count) is not int or not 0 <= count < 2**63 for count in (*counts, *sum(manifest.shards, ()))):
+        raise ValueError("a number in it is no count")
+    if any(type(state) is not dict for state in (manifest.state, manifest.origin, *manifest.rank_states)):
+        raise ValueError("a state in it is no JSON object")
     if not len(manifest.shards) == len(manifest.rank_states) == ranks or ranks < 1:
         states = len(manifest.rank_states)
         raise ValueError(f"it has {len(manifest.shards)} shards and {states} rank_states of {ranks} ranks")

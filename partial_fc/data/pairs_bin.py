@@ -41,7 +41,7 @@ def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
     with open(path, "rb") as file:
         content = file.read()
     try:
-        check_opcodes(content)
+        check_opcodes(io.BytesIO(content))
         images, issame = PairsUnpickler(content).load()
         images, flags = [as_bytes(image) for image in images], as_flags(issame)
     except DAMAGE as error:

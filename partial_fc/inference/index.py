@@ -14,6 +14,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from partial_fc.checkpoint.arrays import open_array
 from partial_fc.utils.text import plural
 
 from .image_folder import read_faces
@@ -112,10 +113,7 @@ def read_index(path: str) -> Index:
         ValueError: A file is damaged, or the two do not belong together. The message names it.
     """
     array, text = index_paths(path)
-    try:
-        embeddings = np.load(array, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{array} is not an array that NumPy can read: {error}") from None
+    embeddings = np.asarray(open_array(array))
     if embeddings.ndim != 2 or embeddings.dtype != np.float32:
         raise ValueError(f"{array} holds {embeddings.dtype} {embeddings.shape}, expected float32 embeddings (N, E)")
     lengths = np.sqrt(np.einsum("ne,ne->n", embeddings, embeddings))

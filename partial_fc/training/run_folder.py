@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from os.path import exists
@@ -14,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from tqdm import tqdm
 
-from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.atomic_io import no_follow, replace_file
 
 CHECKPOINTS = "checkpoints"  # folder in the output folder
 _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
@@ -79,17 +80,13 @@ def check_writable(folder: str, rank: int) -> None:
         OSError: The folder cannot be written to.
     """
     _create(folder)
-    probe = os.path.join(folder, f".{rank}_probe")
     try:
-        with open(probe, "wb") as file:
+        with tempfile.NamedTemporaryFile(prefix=f".{rank}_probe-", dir=folder, buffering=0) as file:
             file.write(b"\0")
     except OSError as error:
         raise OSError(
             f"cannot write to the output folder {folder} ({error.strerror}): set output or models_root"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(probe)  # also where the disk was full after it was made
 
 
 def _refuse_other_content(folder: str) -> None:
@@ -117,7 +114,7 @@ def _refuse_running(folder: str) -> None:
     # open_run_folder locks it until the training ends.
     path = os.path.join(folder, _LOCK)
     if exists(path):
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=no_follow) as file:
             _lock(file, fcntl.LOCK_SH)
 
 
@@ -179,9 +176,10 @@ def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWri
     handlers: list[logging.Handler] = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
     with contextlib.ExitStack() as stack:
         if main:
-            lock = stack.enter_context(open(os.path.join(path, _LOCK), "a"))
+            lock = stack.enter_context(open(os.path.join(path, _LOCK), "a", opener=no_follow))
             _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
-            handlers.append(logging.FileHandler(os.path.join(path, _LOG), encoding="utf-8"))
+            log = open(os.path.join(path, _LOG), "a", encoding="utf-8", opener=no_follow)
+            handlers.append(logging.StreamHandler(stack.enter_context(log)))
         logger.setLevel(logging.INFO if main else logging.WARNING)
         for handler in handlers:
             handler.setFormatter(logging.Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 # Bytes between two fsync calls: a single one at the end of a large file would block for long without calling `alive`.
 SYNC_INTERVAL = 256 << 20
@@ -71,14 +74,15 @@ def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = l
     """Writes a file and waits until it is on the disk; returns size and SHA-256 of what was written.
 
     Args:
-        path: is overwritten; after an error the incomplete file stays.
+        path: is overwritten, but not through a symbolic link; after an error the incomplete file stays.
         chunks: the content, C-contiguous buffers of any size.
         alive: see FileWriter.
 
     Raises:
         OSError: the file could not be written completely; names the path and the reason.
     """
-    return _write(path, lambda file: file.writelines(chunks), alive)
+    with _named(path), open(path, "wb", opener=no_follow) as file:
+        return _write(file, lambda file: file.writelines(chunks), alive)
 
 
 def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
@@ -88,36 +92,55 @@ def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] =
 
 def replace_file_by(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
     """As replace_file, but ``write(file)`` writes the content."""
-    with replacing(path) as temporary:
-        entry = _write(temporary, write, alive)
-    sync_folder(os.path.dirname(path) or ".")
+    with _named(path):
+        with replacing(path) as file:
+            entry = _write(file, write, alive)
+        sync_folder(os.path.dirname(path) or ".")
     return entry
 
 
-def _write(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
+def _write(file: BinaryIO, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
+    writer = FileWriter(file.fileno(), alive)
+    write(writer)
+    return writer.finish()
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
-            file = FileWriter(descriptor, alive)
-            write(file)
-            return file.finish()
-        finally:
-            os.close(descriptor)
+        yield
     except OSError as error:
         raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
 
 
 @contextmanager
-def replacing(path: str) -> Iterator[str]:
-    """Yields a temporary path to write to. The file is renamed to `path` at the end, or removed after an exception."""
-    temporary = path + ".writing"
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """Yields a new file to write to, which is renamed to `path` at the end, or removed after an exception.
+
+    Its name is drawn, so that another user of the folder cannot have made a link of that name. Earlier ones whose
+    process was killed are removed: their lock is free.
+    """
+    for left in glob.glob(f"{glob.escape(path)}.{'[0-9a-f]' * 8}.writing"):
+        with suppress(OSError), open(left, "r+b", opener=no_follow) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.remove(left)
+    temporary = f"{path}.{secrets.token_hex(4)}.writing"
     try:
-        yield temporary
-        os.replace(temporary, path)
+        with open(temporary, "xb", opener=no_follow) as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+            file.flush()
+            os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             os.remove(temporary)
         raise
+
+
+def no_follow(path: str, flags: int) -> int:
+    """An opener for open(): neither follows a symbolic link nor waits at a named pipe, which others may have made."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def sync_folder(path: str) -> None:

@@ -1,4 +1,4 @@
-import os
+import resource
 
 import mxnet as mx
 import numpy as np
@@ -69,10 +69,14 @@ def test_failed_save_keeps_the_previous_files(tmp_path):
     b = bank(tmp_path)
     b.save()
     content = (tmp_path / "0_centers.param").read_bytes()
-    os.mkdir(tmp_path / "0_centers.param.writing")
     b.weight[:] = 0
-    with pytest.raises(OSError, match="cannot write .*0_centers.param"):
-        b.save()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(OSError, match="cannot write .*0_centers.param: File too large"):
+            b.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / "0_centers.param").read_bytes() == content
 
 

@@ -94,9 +94,8 @@ class RecordWriter:
         self.rec_path, self.idx_path = os.fspath(rec_path), os.fspath(idx_path)
         self._files = ExitStack()
         # An interrupted run must not leave a truncated file that looks like a data set.
-        idx_path, rec_path = (self._files.enter_context(replacing(path)) for path in (self.idx_path, self.rec_path))
-        self._rec = self._files.enter_context(open(rec_path, "wb"))
-        self._idx = self._files.enter_context(open(idx_path, "w", encoding="ascii", newline="\n"))
+        self._idx, self._rec = (self._files.enter_context(replacing(path)) for path in (self.idx_path, self.rec_path))
+        self._files.callback(self._idx.flush)  # before the .rec appears
         self._offset = 0
 
     def write(self, key: int, payload: bytes) -> None:
@@ -106,7 +105,7 @@ class RecordWriter:
         for number, piece in enumerate(pieces):
             flag = WHOLE if len(pieces) == 1 else FIRST + (number > 0) + (number == len(pieces) - 1)
             self._write_part(key, piece, flag)
-        self._idx.write(f"{int(key)}\t{start}\n")
+        self._idx.write(b"%d\t%d\n" % (key, start))
 
     def _write_part(self, key: int, piece: bytes, flag: int) -> None:
         if len(piece) > MAX_PART:

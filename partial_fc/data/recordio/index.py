@@ -25,7 +25,8 @@ import numpy as np
 
 from partial_fc.utils.staging import staged_files
 
-CHUNK = 8 << 20  # bytes of text parsed at once; bounds the memory
+CHUNK = 256 << 10  # bytes of text parsed at once; bounds the memory, which is 200 times this for invalid lines
+MAX_INVALID = 1 << 16  # lines that are listed
 SHARE_FROM = 1 << 20  # records; below, parsing takes less than a tenth of a second
 FORMAT = 0x31584449_43465001  # identifies this layout, with the version in the low bits
 HEADER_WORDS = 7
@@ -79,7 +80,9 @@ def open_index(idx_path: str, rec_size: int) -> RecordIndex:
 
 def parse_index(idx_path: str) -> RecordIndex:
     """Parses the text of an index. Raises ValueError for invalid lines and repeated keys."""
-    return parse_dense(idx_path, count_lines(idx_path)) or parse_sparse(idx_path)
+    count = count_lines(idx_path)
+    short = 4 * count > os.path.getsize(idx_path) + 1  # lines shorter than "0\t0\n", which parse_sparse refuses
+    return (None if short else parse_dense(idx_path, count)) or parse_sparse(idx_path)
 
 
 def count_lines(idx_path: str) -> int:
@@ -117,7 +120,7 @@ def parse_sparse(idx_path: str) -> RecordIndex:
 def read_lines(idx_path: str, bad: list[tuple[int, bytes]] | None = None) -> Iterator[np.ndarray]:
     """Yields (lines, 2) int64, keys and offsets, of some thousand lines at a time.
 
-    Adds (number from 1, text) of each invalid line to `bad`; raises ValueError for the first one if that is None.
+    Adds (number from 1, text) of each invalid line to `bad`; raises ValueError if that is None, or for too many.
     """
     first = 1
     with open(idx_path, "rb") as file:
@@ -126,7 +129,7 @@ def read_lines(idx_path: str, bad: list[tuple[int, bytes]] | None = None) -> Ite
             table = parse_plain(text)
             if table is None:
                 table, invalid = parse_each(text, first)
-                if bad is not None:
+                if bad is not None and len(bad) + len(invalid) <= MAX_INVALID:
                     bad += invalid
                 elif invalid:
                     raise ValueError(
@@ -201,10 +204,14 @@ def read_shared(idx_path: str) -> RecordIndex | None:
     if len(words) < HEADER_WORDS or (words[:3] != file_stamp(idx_path)).any():
         return None
     count, first, has_keys, checksum = (int(word) for word in words[3:HEADER_WORDS])
+    if count < 1 or first not in (0, 1) or has_keys not in (0, 1):
+        return None
     if len(words) != HEADER_WORDS + count * (1 + has_keys) or first + int(words[HEADER_WORDS:].sum()) != checksum:
         return None
-    keys = words[HEADER_WORDS + count :] if has_keys else None
-    return RecordIndex(words[HEADER_WORDS : HEADER_WORDS + count], first, keys)
+    offsets, keys = words[HEADER_WORDS : HEADER_WORDS + count], words[HEADER_WORDS + count :] if has_keys else None
+    if offsets.min() < 0 or (keys is not None and (keys[1:] <= keys[:-1]).any()):
+        return None
+    return RecordIndex(offsets, first, keys)
 
 
 def write_shared(idx_path: str, stamp: np.ndarray, index: RecordIndex) -> None:
@@ -219,4 +226,3 @@ def write_shared(idx_path: str, stamp: np.ndarray, index: RecordIndex) -> None:
             part.tofile(file)
         file.flush()
         os.fsync(file.fileno())
-        os.fchmod(file.fileno(), 0o644)  # other users of the set may read it

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from .format import FIRST, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, WORDS
 
+MAX_PIECES = 1 << 16  # of a record, which has one for each magic word in an image, rarely more than one
+
 Piece = tuple[int, int]  # (offset, bytes) of a part's content
 
 
@@ -64,6 +66,8 @@ def locate_record(fd: int, offset: int, size: int) -> Extent:
         if flag not in ((MIDDLE, LAST) if pieces else (WHOLE, FIRST)):
             state = "has no last part" if pieces else "is inside a record, not at its start"
             raise BrokenRecordError(offset, state)
+        if len(pieces) == MAX_PIECES:
+            raise BrokenRecordError(offset, f"has more than {MAX_PIECES} parts")
         pieces.append((position + WORDS.size, length))
         position += WORDS.size + length + -length % 4
         if position > size:

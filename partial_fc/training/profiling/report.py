@@ -88,8 +88,8 @@ def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> Non
     stacks = {"decoding": decoding, "reading files": reading, "idle": [max(0.0, 100 - share) for share in busy]}
     _draw_stack(threads, read, stacks)
     threads.set(ylabel="% of the time", title="Decoding threads, busiest rank")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    with replacing(path) as file:
+        figure.savefig(file, dpi=120, format="png")
 
 
 def _draw_stack(axes, phases: Sequence[Phase], stacks: dict[str, list[float]]) -> None:

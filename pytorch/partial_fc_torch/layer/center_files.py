@@ -15,6 +15,7 @@ import torch
 from partial_fc.utils.atomic_io import replace_file_by
 
 from ..errors import error_message
+from .tensor_headers import UnsupportedTensorError, check_header
 
 CENTER_FILES = ("rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt")  # centers, momentum; {} is the rank
 
@@ -52,10 +53,19 @@ def load_tensors(path: str) -> Any:
         ValueError: it is damaged, or holds other objects than tensors and plain values. Their code is not run.
     """
     try:
+        check_header(path)
         # Files of PyTorch before 1.6 cannot be mapped.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except OSError:
-        raise
+    except OSError as error:
+        if error.filename:
+            raise
+        raise OSError(error.errno, f"cannot read {path}: {error.strerror or error}") from None
+    except UnsupportedTensorError as error:
+        raise ValueError(
+            f"{path} holds {error}: save dense tensors of 8 to 64 bits per number with torch.save, none repeated"
+        ) from None
     except Exception as error:  # of pickle, zipfile and torch, without a common base class
         message = error_message(error).splitlines()[0]
+        if "weights" in message.lower():  # PyTorch's advice to run the code in the file
+            message = "PyTorch refuses it"
         raise ValueError(f"{path} is damaged, or contains other objects than tensors: {message}") from None

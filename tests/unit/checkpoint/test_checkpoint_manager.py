@@ -47,6 +47,13 @@ def test_all_ranks_write_to_the_same_folder(tmp_path):
         CheckpointFolder(str(tmp_path / "file"), kept=2).begin(7)
 
 
+def test_a_planted_link_is_not_written_to(tmp_path):
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "step-0000000007.writing").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="cannot create .*step-0000000007.writing: Too many levels of symbolic links"):
+        CheckpointFolder(str(tmp_path), kept=2).begin(7)
+
+
 @pytest.mark.parametrize("kept", [0, -1])
 def test_fewer_than_one_kept_checkpoint_is_refused(kept, tmp_path):
     with pytest.raises(ValueError, match=f"checkpoints_kept is {kept}, expected 1"):

@@ -1,11 +1,12 @@
 """The output folder of a training."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
 
 import default
-from partial_fc.training.run_folder import open_run_folder, output_folder, prepare_folder
+from partial_fc.training.run_folder import check_writable, open_run_folder, output_folder, prepare_folder
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,20 @@ def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
             open_folder().__enter__()
     with open_folder():  # the refused one holds nothing
         pass
+
+
+def test_planted_links_are_not_followed(tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "out"
+    victim.write_text("precious")
+    folder.mkdir()
+    for name in (".lock", "training.log"):
+        (folder / name).symlink_to(victim)
+        with pytest.raises(OSError, match=f"Too many levels of symbolic links: .*{name}"):
+            open_run_folder(str(folder), 0, lambda folder: SimpleNamespace(close=lambda: None)).__enter__()
+        (folder / name).unlink()
+    (folder / ".0_probe").symlink_to(victim)  # the name of earlier versions
+    check_writable(str(folder), 0)
+    assert victim.read_text() == "precious" and sorted(os.listdir(folder)) == [".0_probe", ".lock"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from partial_fc.checkpoint import replace_file, write_file
-from partial_fc.utils.atomic_io import PART
+from partial_fc.utils.atomic_io import PART, replacing
 from small_disk import small_disk
 
 
@@ -63,6 +63,41 @@ def test_an_error_leaves_the_old_file(error, tmp_path):
         replace_file(str(tmp_path / "a"), chunks())
     assert (tmp_path / "a").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_planted_links_are_not_followed(tmp_path, monkeypatch):
+    victim, path = tmp_path / "victim", tmp_path / "a"
+    victim.write_bytes(b"precious")
+    for name in ("a", "a.writing", "a.01234567.writing"):
+        (tmp_path / name).symlink_to(victim)
+    with pytest.raises(OSError, match="cannot write .*/a: Too many levels of symbolic links"):
+        write_file(str(path), [b"new"])
+    with monkeypatch.context() as guessed:
+        guessed.setattr("secrets.token_hex", lambda size: "01234567")
+        with pytest.raises(OSError, match="cannot write .*/a: File exists"):
+            replace_file(str(path), [b"new"])
+    replace_file(str(path), [b"new"])
+    assert victim.read_bytes() == b"precious" and not path.is_symlink() and path.read_bytes() == b"new"
+
+
+def test_what_a_killed_process_left_is_removed_and_no_file_that_is_being_written(tmp_path):
+    path = str(tmp_path / "a")
+    (tmp_path / "a.0123abcd.writing").write_bytes(b"left")
+    (tmp_path / "a.b.0123abcd.writing").write_bytes(b"of another file")
+    with replacing(path) as first:
+        first.write(b"first")
+        replace_file(path, [b"second"])
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.b.0123abcd.writing"]
+    assert (tmp_path / "a").read_bytes() == b"first"
+
+
+def test_the_mode_of_a_file_follows_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        replace_file(str(tmp_path / "a"), [b"for the group"])
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
 @pytest.fixture

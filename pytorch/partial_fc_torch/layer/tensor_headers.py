@@ -1,0 +1,141 @@
+"""Checks what a file of torch.save says it holds, before PyTorch allocates anything for it.
+
+A header of some hundred bytes may name a tensor of any size: one number seen 10^12 times, a quantized or sparse tensor,
+which PyTorch allocates from its shape, or zeros that are compressed. Here the pickle in the file is read with stand-ins
+for PyTorch's functions.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import pickle
+import re
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from partial_fc.data.pickle_bounds import check_opcodes
+
+ITEM_BYTES = {
+    f"{name}Storage": size
+    for size, names in ((1, "Bool Byte Char"), (2, "Half BFloat16 Short"), (4, "Float Int"), (8, "Double Long"))
+    for name in names.split()
+}
+KINDS = {
+    "_rebuild_qtensor": "a quantized tensor",
+    "_rebuild_sparse_tensor": "a sparse tensor",
+    "_rebuild_sparse_csr_tensor": "a sparse tensor",
+    "_rebuild_meta_tensor_no_storage": "a tensor of the device meta",
+    "_rebuild_nested_tensor": "a nested tensor",
+}
+DTYPE = re.compile(r"bool|(float|bfloat|complex|u?int)\d+\w*")
+# What stands for names in the file. PyTorch calls only those that are functions here, too.
+STAND_INS = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "Counter"): Counter,
+    ("__builtin__", "set"): set,
+    ("torch", "Size"): tuple,
+    ("torch", "device"): lambda *_: None,
+    ("torch", "Tensor"): "Tensor",
+    ("torch.nn.parameter", "Parameter"): "Parameter",
+    ("torch.storage", "UntypedStorage"): "UntypedStorage",
+    ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+    ("torch._utils", "_rebuild_parameter_with_state"): lambda tensor, *_: tensor,
+    ("torch._tensor", "_rebuild_from_type_v2"): lambda build, kind, arguments, state: build(*arguments),
+}
+MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # first in files of PyTorch before 1.6
+
+
+class UnsupportedTensorError(ValueError):
+    """The file holds a tensor that is not dense numbers of its own; the message says which."""
+
+
+def check_header(path: str) -> None:
+    """Checks that the file holds dense tensors and plain values, and that reading it takes no more than its size.
+
+    Raises:
+        UnsupportedTensorError, OSError, or errors of pickle and zipfile, without a common base class.
+    """
+    with open(path, "rb") as file:
+        if file.read(4) == b"PK\3\4":
+            return _check_archive(path)
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # whose read() allocates no more than there is
+    with content:
+        if content.read(len(MAGIC)) != MAGIC:
+            raise ValueError("it was not written by torch.save")
+        for _ in ("version of the format", "sizes of types", "objects"):
+            place = content.tell()
+            check_opcodes(content)
+            content.seek(place)
+            _Header(content, lambda key: len(content), len(content)).load()
+
+
+def _check_archive(path: str) -> None:
+    size = os.path.getsize(path)
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        sizes = {info.filename: info.file_size for info in members}
+        compressed = [info.filename for info in members if info.compress_type != zipfile.ZIP_STORED]
+        if compressed:
+            raise UnsupportedTensorError(f"the compressed {compressed[0][:80]!r}")
+        if len(sizes) != len(members) or sum(sizes.values()) > size:
+            raise ValueError("its parts overlap")
+        root = members[0].filename.split("/")[0]
+        with archive.open(f"{root}/data.pkl") as file:
+            check_opcodes(file)
+        with archive.open(f"{root}/data.pkl") as file:
+            _Header(file, lambda key: sizes[f"{root}/data/{key}"], size).load()
+
+
+class _Header(pickle.Unpickler):
+    """Reads objects with None in place of tensors.
+
+    Args:
+        file: at the start of the pickle.
+        stored: returns the bytes of a storage.
+        size: bytes of all storages at most.
+    """
+
+    def __init__(self, file: Any, stored: Callable[[str], int], size: int):
+        super().__init__(file)
+        self._stored, self._left, self._seen = stored, size, set[str]()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Returns what stands for a name."""
+        if module == "torch._utils" and name in KINDS:
+            raise UnsupportedTensorError(KINDS[name])
+        if module == "torch._utils" and name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3"):
+            return self._tensor
+        if module == "torch" and name.endswith("Storage") and name not in ITEM_BYTES:
+            raise UnsupportedTensorError(f"a tensor of torch.{name}")
+        if module == "torch" and (name in ITEM_BYTES or DTYPE.fullmatch(name)):
+            return name
+        if (module, name) not in STAND_INS:
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
+        return STAND_INS[module, name]
+
+    def persistent_load(self, pid: Any) -> tuple[str, int]:
+        """Returns (kind, number of elements) of a storage."""
+        _, kind, key, _, count = pid[:5]
+        needed = count * ITEM_BYTES.get(kind, 1)
+        if key not in self._seen:
+            self._seen.add(key)
+            self._left -= needed
+        if count < 0 or needed > self._stored(key) or self._left < 0:
+            raise ValueError("a storage is larger than its part of the file")
+        return kind, count
+
+    @staticmethod
+    def _tensor(storage: tuple[str, int], offset: int, size: tuple, stride: tuple, *more: Any) -> None:
+        kind, count = storage
+        if kind not in ITEM_BYTES:
+            raise UnsupportedTensorError(f"a tensor of torch.{more[2]}")  # the dtype, in _rebuild_tensor_v3
+        if min([offset, *size, *stride]) < 0:
+            raise ValueError("a tensor has a negative size")
+        if math.prod(size) > count:
+            raise UnsupportedTensorError(f"a tensor of shape {tuple(size)} of {count} numbers")
+        if 0 not in size and offset + sum((n - 1) * step for n, step in zip(size, stride)) >= count:
+            raise ValueError("a tensor is larger than its storage")
