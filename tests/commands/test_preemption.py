@@ -4,6 +4,7 @@ import json
 import signal
 import time
 
+import psutil
 import pytest
 from conftest import LAUNCHERS, needs_torch, slow
 from groups import ENDLESS, checkpoints_in, processes_with, started
@@ -106,12 +107,26 @@ def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
     assert output.strip() == "error: stop requested before training began: there is nothing to save"
 
 
-def test_a_launcher_that_is_killed_leaves_no_orphans(arguments, tmp_path):
-    with started(["bash", "run.sh", *arguments], NP="2") as group:
-        stop_output, code = stop(group, signal.SIGKILL)
-        wait_for_end(tmp_path / "models")
-    assert code == -signal.SIGKILL, stop_output
-    assert len(checkpoints_in(tmp_path / "models")) == 1, stop_output
+@pytest.mark.parametrize(
+    "script, killed, code",
+    [
+        ("run.sh", "bash", -signal.SIGKILL),
+        ("run.sh", "mpirun", 128 + signal.SIGKILL),
+        pytest.param("pytorch/run.sh", "python", 128 + signal.SIGKILL, marks=[needs_torch, pytest.mark.slow]),
+    ],
+)
+def test_when_a_launcher_is_killed_its_ranks_save_and_end(script, killed, code, arguments, tmp_path):
+    """It reads what they print, and Open MPI would end them when it is gone."""
+    models = tmp_path / "models"
+    with started(["bash", script, *arguments], NP="2") as group:
+        lines = iter(group.stdout.readline, "")
+        assert any("Global Step: 4 " in line for line in lines)
+        shell = psutil.Process(group.pid)
+        launcher = next(one for one in (shell, *shell.children()) if one.cmdline()[0].endswith(killed))
+        launcher.kill()
+        wait_for_end(models)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == code and len(checkpoints_in(models)) == 1, output
 
 
 def test_an_interrupt_of_run_sh_ends_all(arguments, tmp_path):
