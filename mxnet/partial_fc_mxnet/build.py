@@ -51,12 +51,6 @@ class MXNetFramework:
         """Returns the versions of MXNet and Horovod."""
         return {"mxnet": mx.__version__, "horovod": horovod.__version__}
 
-    def open_writer(self, folder: str):
-        """Opens a writer of TensorBoard events."""
-        from mxboard import SummaryWriter  # only rank 0 needs it
-
-        return SummaryWriter(logdir=folder, verbose=False)
-
     def require_device(self, settings) -> None:
         """Checks, before anything is read or written, that the device of this rank can run the training.
 

@@ -22,7 +22,6 @@ from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.sampling import WeightIndexSampler
 
 from .pretrained import Pretrained
-from .run_folder import ScalarWriter
 from .schedule import RateFactor
 
 Arrays = dict[str, np.ndarray]
@@ -270,9 +269,6 @@ class Framework(Protocol):
 
     def versions(self) -> dict[str, str]:
         """Returns the versions of the libraries on which the numbers of a training depend."""
-
-    def open_writer(self, folder: str) -> ScalarWriter:
-        """Opens a writer of TensorBoard events; on rank 0."""
 
     def require_device(self, settings: Any) -> None:
         """Checks, before anything is read or written, that the device of this rank can run the training.

@@ -8,13 +8,17 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from os.path import exists
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tqdm import tqdm
 
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.streams import LastingFile, lost_output, text_of
+from partial_fc.utils.text import printable
+
+from .events import EventFile, warn_unwritable
 
 CHECKPOINTS = "checkpoints"  # folder in the output folder
 _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
@@ -70,6 +74,16 @@ def begun_by(folder: str, run: str) -> bool:
             return file.read() == run
     except OSError:
         return False
+
+
+def wait_for_earlier_attempt(folder: str) -> None:
+    """Waits until no training writes to the folder, for a minute at most: without their launcher, ranks still save."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            return _refuse_running(folder)
+        except OSError:
+            time.sleep(0.2)
 
 
 def check_writable(folder: str, rank: int) -> None:
@@ -147,30 +161,22 @@ def _create(folder: str) -> None:
         ) from error
 
 
-class ScalarWriter(Protocol):
-    """A writer of TensorBoard events: mxboard's SummaryWriter, or PyTorch's."""
-
-    def add_scalar(self, tag: str, value: float, global_step: int, /) -> None:
-        """Writes one value of a curve."""
-
-    def close(self) -> None:
-        """Flushes and closes the files."""
-
-
 class RunFolder(NamedTuple):
     """An open output folder: its path, and on rank 0 the writer of TensorBoard events, else None."""
 
     path: str
-    writer: ScalarWriter | None
+    writer: EventFile | None
 
 
 @contextlib.contextmanager
-def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWriter]) -> Iterator[RunFolder]:
+def open_run_folder(path: str, rank: int) -> Iterator[RunFolder]:
     """A context with log file, log lines and TensorBoard events of one rank; others than 0 only log warnings.
+
+    Log and events on a disk that is full do not end the training.
 
     Args:
         path: of the folder, which exists and is writable.
-        rank, open_writer: of this process; the events are opened on rank 0.
+        rank: of this process.
 
     Raises:
         OSError: Another training writes to the folder.
@@ -181,15 +187,15 @@ def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWri
         if main:
             lock = stack.enter_context(open(os.path.join(path, _LOCK), "a"))
             _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
-            handlers.append(logging.FileHandler(os.path.join(path, _LOG), encoding="utf-8"))
+            handlers.append(_LogFile(os.path.join(path, _LOG)))
         logger.setLevel(logging.INFO if main else logging.WARNING)
         for handler in handlers:
-            handler.setFormatter(logging.Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))
+            handler.setFormatter(_Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))
             logger.addHandler(handler)
             stack.callback(handler.close)
             stack.callback(logger.removeHandler, handler)
         if main:
-            writer = stack.enter_context(contextlib.closing(open_writer(os.path.join(path, "tensorboard"))))
+            writer = stack.enter_context(contextlib.closing(EventFile(os.path.join(path, "tensorboard"))))
         yield RunFolder(path, writer)
 
 
@@ -199,6 +205,31 @@ def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:
     shown = not rank and (os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty())
     columns = int(os.environ.get("COLUMNS", 0)) or 100
     return tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr, disable=not shown)
+
+
+class _Formatter(logging.Formatter):
+    """Escapes control characters, such as those of file names in a downloaded set."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+class _LogFile(logging.StreamHandler):
+    """Writes to a file, also once that nobody reads the output any more."""
+
+    def __init__(self, path: str):
+        super().__init__(text_of(LastingFile(path, "ab", lambda error: warn_unwritable(path, error))))
+        self._lost = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if not self._lost and (lost := lost_output()):
+            self._lost = lost
+            logging.warning("the output cannot be written any more (%s): the training goes on, and logs here", lost)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 class _StdoutHandler(logging.Handler):

@@ -59,7 +59,7 @@ def train(settings, framework: Framework) -> None:
         collectives.assert_same_on_all_ranks(facts)
         plan = resume.find_checkpoint(settings, folder, collectives)
         resume.prepare_output(settings, folder, plan, collectives)
-        with open_run_folder(folder, collectives.rank, framework.open_writer) as run_folder:
+        with open_run_folder(folder, collectives.rank) as run_folder:
             training = build_training(settings, framework, data, folder, plan)
             with progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar:
                 Trainer(training, framework, run_folder, bar, plan, facts).train()

@@ -80,12 +80,6 @@ class TorchFramework:
         """Returns the version of PyTorch."""
         return {"torch": torch.__version__}
 
-    def open_writer(self, folder: str):
-        """Opens a writer of TensorBoard events."""
-        from torch.utils.tensorboard import SummaryWriter  # only rank 0 needs it
-
-        return SummaryWriter(folder)
-
     def require_device(self, settings) -> None:
         """Checks, before anything is read or written, that the device of this rank can run the training.
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from conftest import needs_hosts
+import pytest
+from conftest import needs_hosts, needs_torch
 from groups import ranks_with, started, wait_until
 
 from paths import ROOT
@@ -41,6 +42,17 @@ def test_an_unknown_binding_is_rejected(run):
     done = run("bash", "run.sh", *REJECTED, BIND_TO="cores")
     assert done.returncode == 2
     assert done.stderr.startswith("run.sh: BIND_TO=cores is not supported, expected none, hwthread, core, ")
+
+
+@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=[needs_torch, pytest.mark.slow])])
+def test_a_training_whose_reader_is_gone_goes_on_and_logs_so_once(script, settings, run, tmp_path):
+    command = 'set -o pipefail; bash "$@" 2>&1 | head -3'
+    done = run("bash", "-c", command, "-", script, *settings, "baselines=False", NP="2", OMP_NUM_THREADS="1")
+    (folder,) = (tmp_path / "models").iterdir()
+    log = (folder / "training.log").read_text()
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3, done.stderr + log
+    assert log.count("the output cannot be written any more (Broken pipe): the training goes on, and logs here") == 1
+    assert "Global Step: 7 " in log and "7 updates in " in log and (folder / "summary.json").exists()
 
 
 @needs_hosts

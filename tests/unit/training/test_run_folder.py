@@ -1,11 +1,15 @@
 """The output folder of a training."""
 
-from types import SimpleNamespace
+import logging
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import default
-from partial_fc.training.run_folder import open_run_folder, output_folder, prepare_folder
+from partial_fc.training.run_folder import open_run_folder, output_folder, prepare_folder, wait_for_earlier_attempt
+from small_disk import small_disk
 
 
 @pytest.mark.parametrize(
@@ -31,13 +35,38 @@ def test_sets_of_ones_own_have_folders_of_their_own(data, name):
 
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
     def open_folder():
-        return open_run_folder(str(tmp_path), 0, lambda folder: SimpleNamespace(close=lambda: None))
+        return open_run_folder(str(tmp_path), 0)
 
     with open_folder():
         with pytest.raises(OSError, match=f"another training is writing to {tmp_path}: wait until it ends"):
             open_folder().__enter__()
-    with open_folder():  # the refused one holds nothing
-        pass
+    with ThreadPoolExecutor() as threads, open_folder():  # the refused one holds nothing
+        restart = threads.submit(wait_for_earlier_attempt, str(tmp_path))
+        time.sleep(0.3)
+        assert not restart.done()
+    restart.result(10)
+
+
+def test_log_and_events_on_a_full_disk_name_their_files_once_and_do_not_end_the_training(tmp_path, capsys):
+    with small_disk(tmp_path / "disk", "64k") as disk, open_run_folder(str(disk), 0) as run_folder:
+        (disk / "large").write_bytes(bytes(os.statvfs(disk).f_bavail * 4096))
+        for update in range(300):
+            logging.info("update %d: %s", update, "long" * 10)
+            run_folder.writer.add_scalar("loss", 2.5, update)
+        (disk / "large").unlink()
+        logging.info("there is room again")
+        (events,) = (disk / "tensorboard").iterdir()
+        warnings = capsys.readouterr().err.splitlines()
+        assert sorted(line.split()[3] for line in warnings) == sorted([str(events), str(disk / "training.log")])
+        assert all("No space left on device" in line for line in warnings)
+        assert "there is room again" in (disk / "training.log").read_text()
+
+
+def test_log_lines_escape_control_characters_and_what_is_no_utf_8(tmp_path, capsys):
+    with open_run_folder(str(tmp_path), 0):
+        logging.warning("bad image \x1b[2J%s", os.fsdecode(b"\xff.jpg"))
+    line = (tmp_path / "training.log").read_text()
+    assert line.endswith("-bad image \\x1b[2J\\udcff.jpg\n") and capsys.readouterr().out == line
 
 
 @pytest.fixture
