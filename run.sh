@@ -45,7 +45,6 @@ train() {
     if [ -n "$networks" ]; then
         line+=(-mca btl_tcp_if_include "$networks" -mca oob_tcp_if_include "$networks")
     fi
-    line+=("${transport[@]}")
     while IFS= read -r name; do
         line+=(-x "$name")
     done < <(forwarded)

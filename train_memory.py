@@ -8,7 +8,7 @@ Run it again:    the same with --config models/small-arcface-demo/settings.json
 
 import os
 
-from partial_fc.distributed.env import deterministic_allreduce
+from partial_fc.distributed.env import deterministic_allreduce, use_shared_memory
 from partial_fc.distributed.interfaces import name_interfaces
 from partial_fc.training.program import TrainingProgram
 
@@ -24,10 +24,11 @@ class MemoryTraining(TrainingProgram):
     def prepare_host(self, settings):
         """Sets what MXNet and Horovod read once."""
         name_interfaces(os.environ)
+        use_shared_memory(os.environ)
         os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
-        from partial_fc_mxnet.ops.device import sees_gpus
+        from partial_fc_mxnet.ops.memory import rank_context
 
-        if not sees_gpus():
+        if rank_context(0).device_type == "cpu":
             deterministic_allreduce(os.environ)
         # One rank of a host draws the demo, for up to a minute, while the others wait in hvd.init(), over Gloo 30 s by
         # default. The watchdog, which can name the missing rank, has to time out first.

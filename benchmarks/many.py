@@ -1,7 +1,7 @@
 """100,000 identities of synthetic faces: costs of the set, a short training, and where the layer takes most of a step.
 
     python benchmarks/many.py            # one hour on two cores, and 4 GB of disk; see docs/experiment.md
-    python benchmarks/many.py --quick    # 500 identities, one ratio and a few updates
+    python benchmarks/many.py --quick    # 100 identities, one ratio and a few updates
 
 The PyTorch trainer with two ranks of one thread. A set that is in data/many is not drawn again. The share of the
 layer is what a step takes longer than one with as many classes as images, which has the same backbone.
@@ -29,8 +29,8 @@ from partial_fc.data.synthetic.dataset import FILES  # noqa: E402
 from partial_fc.training.report.curves_json import read_runs  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
-RANKS, BATCH = 2, 64
-TRAIN = ["bash", "pytorch/run.sh", "--dataset", "demo", "--loss", "cosface", f"batch_size={BATCH}"]
+RANKS = 2
+TRAIN = ["bash", "pytorch/run.sh", "--dataset", "demo", "--loss", "cosface"]
 WARMUP = 400  # updates; of the preset demo
 LOGGED = 10  # updates between two speeds of a step, of which the first two are left out
 OPEN = "import sys; from partial_fc.data.face_records import FaceRecords; FaceRecords(sys.argv[1])"
@@ -39,19 +39,22 @@ OPEN = "import sys; from partial_fc.data.face_records import FaceRecords; FaceRe
 class Size(NamedTuple):
     """How much is drawn, trained and timed: a training for each ratio, a step for each ratio and number of classes.
 
-    ``updates`` is of a training, ``steps`` the number of timed updates of a case.
+    ``pairs`` are of the verification, ``batch`` is of a rank, ``updates`` of a training, ``steps`` the number of timed
+    updates of a case.
     """
 
     identities: int
     images: int
+    pairs: int
+    batch: int
     updates: int
     ratios: Sequence[float]
     classes: Sequence[int]
     steps: int
 
 
-FULL = Size(100_000, 10, 5_000, (1.0, 0.1), (1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000), 60)
-QUICK = Size(500, 3, 20, (0.1,), (1_000,), 30)
+FULL = Size(100_000, 10, 2_000, 64, 5_000, (1.0, 0.1), (1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000), 60)
+QUICK = Size(100, 3, 100, 8, 10, (0.1,), (1_000,), 30)
 
 
 def cost_of(*command: str | Path) -> str:
@@ -65,6 +68,7 @@ def costs_of_the_set(size: Size, data: Path) -> list[list[str]]:
     rows = []
     if not all((data / name).exists() for name in FILES):
         count = ["--identities", str(size.identities), "--images-per-identity", str(size.images)]
+        count += ["--pairs", str(size.pairs)]
         rows.append(["draw", cost_of("-m", "partial_fc.data.synthetic", data, *count)])
     gigabytes = sum((data / name).stat().st_size for name in FILES) / 1e9
     rows.append(["size", f"{gigabytes:.2f} GB"])
@@ -87,6 +91,7 @@ def accuracy_of(ratio: float, size: Size, data: Path, folder: Path) -> list[str]
         "dataset=demo",
         f"rec={data}",
         f"num_classes={size.identities}",
+        f"batch_size={size.batch}",
         f"sample_ratio={ratio:g}",
         f"max_update={size.updates}",
         f"lr_steps={json.dumps(drops)}",
@@ -100,25 +105,26 @@ def accuracy_of(ratio: float, size: Size, data: Path, folder: Path) -> list[str]
     return [f"{ratio:g}", *figures, *costs]
 
 
-def step_seconds(classes: int, ratio: float, steps: int) -> float:
+def step_seconds(classes: int, ratio: float, size: Size) -> float:
     """Median seconds of a step on dummy images."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"num_classes": classes, "sample_ratio": ratio, "max_update": steps, "lr_steps": "[]"}
-        silent = {"debug": True, "log_every": LOGGED, "checkpoint_every": 0, "val_targets": "[]", "baselines": False}
-        train(Path(folder) / "run", *(f"{name}={value}" for name, value in {**settings, **silent}.items()))
+        settings = {"num_classes": classes, "sample_ratio": ratio, "batch_size": size.batch, "max_update": size.steps}
+        settings |= {"lr_steps": "[]", "debug": True, "log_every": LOGGED, "checkpoint_every": 0}
+        settings |= {"val_targets": "[]", "baselines": False}
+        train(Path(folder) / "run", *(f"{name}={value}" for name, value in settings.items()))
         (run,) = read_runs([f"{folder}/run"])
     speeds = run.series["speeds"][2:, 1]
-    return RANKS * BATCH / float(np.median(speeds))
+    return RANKS * size.batch / float(np.median(speeds))
 
 
 def shares(size: Size) -> list[list[str]]:
     """A row for each number of classes: step and share of the layer, for each ratio."""
-    backbone = step_seconds(RANKS * BATCH, 1.0, size.steps)
+    backbone = step_seconds(RANKS * size.batch, 1.0, size)
     rows = []
     for count in size.classes:
         row = [f"{count:,}"]
         for ratio in size.ratios:
-            seconds = step_seconds(count, ratio, size.steps)
+            seconds = step_seconds(count, ratio, size)
             row += [f"{1000 * seconds:.0f} ms", f"{max(0.0, 1 - backbone / seconds):.0%}"]
         rows.append(row)
         print(" ".join(row), flush=True)
@@ -129,7 +135,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "many", help="folder of the set (data/many)")
     parser.add_argument("--folder", type=Path, default=ROOT / "models" / "many", help="of the trainings (models/many)")
-    text = "500 identities, one ratio and a few updates, in DATA-quick and FOLDER-quick"
+    text = "100 identities, one ratio and a few updates, in DATA-quick and FOLDER-quick"
     parser.add_argument("--quick", action="store_true", help=text)
     return parser.parse_args()
 

@@ -112,25 +112,19 @@ def check_gpus(machine: cuda.Machine) -> Row:
 
 def check_wheel(machine: cuda.Machine) -> list[Row]:
     """NCCL, and whether the wheel of MXNet is the one that fits the GPUs of this machine."""
-    nccl = (
-        machine.libraries.get("libnccl.so.2", "not found")
-        + f"; nccl.h under {machine.nccl_header or 'no known folder'}"
-    )
-    rows = [Row("ok" if machine.nccl_header else "warn", "NCCL", nccl)]
+    library, header = machine.libraries.get("libnccl.so.2", "not found"), machine.nccl_header
+    nccl = Row("ok" if header else "warn", "NCCL", f"{library}; nccl.h under {header or 'no known folder'}")
     choice = cuda.choose(machine)
     installed = re.search(r"PFC_WHEEL='?([\w-]+)", MXNET.recorded("cuda.env"))
     wheel = installed.group(1) if installed else "none"
+    row = Row("ok", "MXNet wheel", f"{wheel} fits ({choice.reason})")
     if choice.wheel == cuda.CPU_WHEEL:
-        return [
-            *rows,
-            Row("warn", "MXNet wheel", f"{wheel}: {choice.reason}", "training runs on the CPU until this is fixed"),
-        ]
-    if wheel != choice.wheel:
-        return [
-            *rows,
-            Row("bad", "MXNet wheel", f"{wheel} is installed, {choice.wheel} fits this machine", MXNET.rebuild),
-        ]
-    return [*rows, Row("ok", "MXNet wheel", f"{wheel} fits ({choice.reason})")]
+        fix = "training runs on the CPU until this is fixed"
+        row = row._replace(mark="warn", found=f"{wheel}: {choice.reason}", fix=fix)
+    elif wheel != choice.wheel:
+        found = f"{wheel} is installed, {choice.wheel} fits this machine"
+        row = row._replace(mark="bad", found=found, fix=MXNET.rebuild)
+    return [nccl, row]
 
 
 def check_host() -> list[Row]:

@@ -46,8 +46,5 @@ def collect(gpus: int) -> list[Row]:
     build = check_build(gpus)
     if build.mark == "bad":
         return [build]
-    return [
-        build,
-        TORCH.check_packages("its packages", "psutil, torch.utils.tensorboard", "tensorboard"),
-        check_two_processes(),
-    ]
+    packages = TORCH.check_packages("its packages", "psutil, torch.utils.tensorboard", "tensorboard")
+    return [build, packages, check_two_processes()]

@@ -17,48 +17,28 @@ from typing import NamedTuple
 
 
 class Wheel(NamedTuple):
-    """A CUDA build of MXNet 1.9.1.
+    """A CUDA build of MXNet 1.9.1."""
 
-    Attributes:
-        name: Name of the package.
-        toolkit: Release of the CUDA toolkit that it was built with.
-        driver: Lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2).
-        lowest, highest: Compute capabilities that it runs on; it has no PTX, so newer architectures cannot run it.
-        libraries: The NEEDED entries of its libmxnet.so.
-    """
-
-    name: str
-    toolkit: str
-    driver: int
-    lowest: tuple[int, int]
+    name: str  # of the package
+    toolkit: str  # release of the CUDA toolkit that it was built with
+    driver: int  # lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2)
+    lowest: tuple[int, int]  # compute capabilities that it runs on; it has no PTX, so newer architectures cannot run it
     highest: tuple[int, int]
-    libraries: tuple[str, ...]
+    libraries: list[str]  # the NEEDED entries of its libmxnet.so
 
 
+CU112 = (
+    "libcudart.so.11.0 libcublas.so.11 libcufft.so.10 libcusolver.so.11 libcurand.so.10 libnvrtc.so.11.2 "
+    "libnvToolsExt.so.1 libcudnn.so.8 libnccl.so.2"
+)
+CU101 = (
+    "libcudart.so.10.1 libcublas.so.10 libcufft.so.10 libcusolver.so.10 libcurand.so.10 libnvrtc.so.10.1 "
+    "libnvToolsExt.so.1 libcudnn.so.7 libnccl.so.2"
+)
 # cu112 has code up to sm_86, which 8.9 (40xx) runs too.
 WHEELS = (
-    Wheel(
-        "mxnet-cu112",
-        "11.2",
-        11020,
-        (5, 0),
-        (8, 9),
-        (
-            *("libcudart.so.11.0", "libcublas.so.11", "libcufft.so.10", "libcusolver.so.11", "libcurand.so.10"),
-            *("libnvrtc.so.11.2", "libnvToolsExt.so.1", "libcudnn.so.8", "libnccl.so.2"),
-        ),
-    ),
-    Wheel(
-        "mxnet-cu101",
-        "10.1",
-        10010,
-        (3, 0),
-        (7, 5),
-        (
-            *("libcudart.so.10.1", "libcublas.so.10", "libcufft.so.10", "libcusolver.so.10", "libcurand.so.10"),
-            *("libnvrtc.so.10.1", "libnvToolsExt.so.1", "libcudnn.so.7", "libnccl.so.2"),
-        ),
-    ),
+    Wheel("mxnet-cu112", "11.2", 11020, (5, 0), (8, 9), CU112.split()),
+    Wheel("mxnet-cu101", "10.1", 10010, (3, 0), (7, 5), CU101.split()),
 )
 CPU_WHEEL = "mxnet"
 
@@ -110,8 +90,13 @@ def probe_gpus() -> tuple[list[tuple[int, int]], list[str], int]:
 def library_folders() -> dict[str, str]:
     """File name -> folder of the CUDA libraries: from LD_LIBRARY_PATH, the linker's cache, then the usual folders."""
     found: dict[str, str] = {}
+
+    def collect(folder: str) -> None:
+        for path in glob.glob(os.path.join(glob.escape(folder), "*.so.*")) if folder else ():
+            found.setdefault(os.path.basename(path), folder)
+
     for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        collect(folder, found)
+        collect(folder)
     ldconfig = shutil.which("ldconfig", path="/sbin:/usr/sbin:" + os.environ.get("PATH", ""))
     if ldconfig:
         cache = subprocess.run([ldconfig, "-p"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
@@ -119,16 +104,8 @@ def library_folders() -> dict[str, str]:
             found.setdefault(name, os.path.dirname(path))
     for home in cuda_homes():
         for sub in ("lib64", "targets/x86_64-linux/lib"):
-            collect(os.path.join(home, sub), found)
+            collect(os.path.join(home, sub))
     return found
-
-
-def collect(folder: str, found: dict[str, str]) -> None:
-    """Add the shared libraries of a folder."""
-    if folder and os.path.isdir(folder):
-        for name in os.listdir(folder):
-            if ".so." in name:
-                found.setdefault(name, folder)
 
 
 def cuda_homes() -> list[str]:

@@ -12,15 +12,10 @@ CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Environment(NamedTuple):
-    """A virtual environment of the clone.
+    """A virtual environment of the clone."""
 
-    Attributes:
-        name: Its folder in the clone.
-        install: The command that makes it.
-    """
-
-    name: str
-    install: str
+    name: str  # its folder in the clone
+    install: str  # the command that makes it
 
     @property
     def path(self) -> str:
@@ -49,13 +44,7 @@ class Environment(NamedTuple):
         return run(self.interpreter, "-c", code)
 
     def check_packages(self, title: str, imports: str, writer: str) -> Row:
-        """Whether the packages can be imported.
-
-        Args:
-            title: Of the row.
-            imports: Modules that only this trainer has.
-            writer: Package that writes its events for TensorBoard.
-        """
+        """Whether modules and packages can be imported that only this trainer has; ``writer`` is for TensorBoard."""
         code, text = self.python(
             f"import cv2, easydict, matplotlib, numpy, onnx, onnxruntime, tqdm, {imports};"
             "from importlib.metadata import version as v;"

@@ -1,6 +1,5 @@
 # Sourced by run.sh: selects the hosts and the networks between them.
 # choose_hosts sets:  hosts     arguments of mpirun
-#                     transport arguments of mpirun; on one machine, those that keep the ranks from listening to others
 #                     networks  interfaces or subnets, separated by commas; empty if mpirun may use any
 #                     NP        number of ranks, unless the user has set it
 # shellcheck shell=bash
@@ -22,7 +21,7 @@ check_hosts() {
 
 # Exits with 2 if a host has errors.
 choose_hosts() {
-    networks=${INTERFACE:-} transport=()
+    networks=${INTERFACE:-}
     if [ -n "$networks" ]; then
         local error
         if ! error=$(cd "$PFC_ROOT" && "$VIRTUAL_ENV/bin/python" -m partial_fc.distributed.interfaces "$networks" 2>&1); then
@@ -33,7 +32,7 @@ choose_hosts() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ]; then
         hosts=(-hostfile "$PFC_ROOT/hosts/localhost")
         NP=${NP:-$(ranks_of_this_host)}
-        use_one_machine
+        networks=${INTERFACE:-127.0.0.0/8}    # also that of NCCL
         return
     fi
     if [ -n "${HOSTS:-}" ]; then
@@ -53,18 +52,6 @@ choose_hosts() {
         exit 2
     fi
     all_hosts=("${hosts[@]}") all_ranks=$NP
-}
-
-# Open MPI's TCP listens on all interfaces whatever btl_tcp_if_include is, so one machine uses shared memory alone, if
-# there is enough for all ranks. mpirun's own port (oob) cannot be restricted: docs/security.md.
-use_one_machine() {
-    if [ -n "${INTERFACE:-}" ]; then return 0; fi
-    networks=127.0.0.0/8
-    local free
-    free=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $4 }')
-    if [ "${OMPI_MCA_btl:-}" = ^openib ] && [ "${free:-0}" -ge $((16384 * NP)) ]; then
-        transport=(-mca btl "^openib,tcp")
-    fi
 }
 
 # Before a restart: the same hosts, or the remaining ones if MIN_HOSTS allows it. Waits for hosts that reboot.

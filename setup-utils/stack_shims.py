@@ -13,19 +13,14 @@ from __future__ import annotations
 import sys
 
 
-def shim_numpy1(numpy) -> None:
-    """numpy 1.26 (Python 3.12): `mxnet/numpy/utils.py` uses np.bool at import."""
-    if "bool" not in vars(numpy):  # hasattr would print a warning of numpy
-        numpy.bool = bool
-
-
 def shim_numpy2(numpy) -> None:
     """numpy 2 (Python 3.13): names that mxnet/numpy/fallback.py and mxboard use."""
     renamed = {
         **{"PZERO": 0.0, "NZERO": -0.0, "PINF": numpy.inf, "NINF": -numpy.inf},
         **{"NAN": numpy.nan, "NaN": numpy.nan, "Inf": numpy.inf},
         **{"alltrue": numpy.all, "sometrue": numpy.any, "round_": numpy.round, "product": numpy.prod},
-        **{"msort": _msort, "in1d": numpy.isin, "trapz": getattr(numpy, "trapezoid", None)},
+        **{"msort": lambda array: numpy.sort(array, axis=0), "in1d": numpy.isin},
+        "trapz": getattr(numpy, "trapezoid", None),
     }
     # Financial functions, removed in numpy 1.20: fallback.py lists them, nothing calls them.
     renamed.update((name, _removed(name)) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate"))
@@ -34,12 +29,6 @@ def shim_numpy2(numpy) -> None:
             setattr(numpy, name, value)
     # numpy 2 prints a shape as (np.int64(3),), and MXNet sends shapes to its C++ side as their printed text.
     numpy.set_printoptions(legacy="1.25")
-
-
-def _msort(array):
-    import numpy
-
-    return numpy.sort(array, axis=0)
 
 
 def _removed(name: str):
@@ -55,8 +44,8 @@ def shim_mxnet() -> None:
 
     if int(numpy.__version__.split(".")[0]) >= 2:
         shim_numpy2(numpy)
-    else:
-        shim_numpy1(numpy)
+    elif "bool" not in vars(numpy):  # hasattr would print a warning of numpy
+        numpy.bool = bool  # numpy 1.26 (Python 3.12): `mxnet/numpy/utils.py` uses it at import
 
 
 class ShimFinder:

@@ -1,4 +1,4 @@
-"""Small ONNX face models, whole or with something wrong, and what they must give, computed slowly.
+"""Small ONNX face models, whole or with something wrong, and what they must give, computed by NumPy.
 
 The model: pixels normalised, means of 8x8 blocks, a matrix and a bias. Eight nodes.
 """
@@ -41,9 +41,7 @@ class TinyModel:
                 helper.make_node("Identity", ["same"], ["pixels"], "second"),
             ]
         self.nodes = starts + [
-            helper.make_node(
-                "AveragePool", ["pixels"], ["blocks"], "pool", kernel_shape=[BLOCK] * 2, strides=[BLOCK] * 2
-            ),
+            helper.make_node("AveragePool", ["pixels"], ["blocks"], "pool", kernel_shape=[8, 8], strides=[8, 8]),
             helper.make_node("Flatten", ["blocks"], ["flat"], "flat"),
             helper.make_node("MatMul", ["flat", "weight"], ["product"], "matrix"),
             helper.make_node("Add", ["product", "bias"], ["sum"], "bias"),
@@ -69,14 +67,11 @@ class TinyModel:
         return str(path)
 
     def slow(self, image):
-        """(E,) float64 of an image (H, W, 3) uint8 RGB, as the model gives it, block by block."""
-        means = []
-        for channel in range(3):
-            for top in range(0, image.shape[0], BLOCK):
-                for left in range(0, image.shape[1], BLOCK):
-                    block = image[top : top + BLOCK, left : left + BLOCK, channel].astype(np.float64)
-                    means.append((block.mean() - 127.5) / 127.5)
-        return 2 * (np.array(means) @ self.weight.astype(np.float64) + self.bias)
+        """(E,) float64 of an image (H, W, 3) uint8 RGB, as the model gives it."""
+        height, width = (side // BLOCK for side in image.shape[:2])
+        blocks = image.reshape(height, BLOCK, width, BLOCK, 3).mean(axis=(1, 3), dtype=np.float64)
+        means = (blocks.transpose(2, 0, 1).ravel() - 127.5) / 127.5
+        return 2 * (means @ self.weight.astype(np.float64) + self.bias)
 
     def slow_unit(self, image, mirrored=True):
         """(E,) float64 of length 1: the sum with the mirror image's, or without."""

@@ -11,8 +11,7 @@ from pathlib import Path
 from partial_fc.utils.cli import add_workers, run_module, start, whole_number
 
 from .dataset import DATA, Size, glyph_set, write_files
-from .fetch import packages
-from .library import read_library
+from .library import packages, read_library
 
 EXAMPLE = "--classes 1000 --unseen 100"
 NUMBERS = {

@@ -28,8 +28,7 @@ from partial_fc.data.synthetic.writer import SyntheticSet, draw_all
 from partial_fc.data.tools.pairs_draw import draw_pairs
 
 from .drawing import SIZE, Drawing, draw
-from .fetch import Package
-from .library import Library
+from .library import Library, Package
 from .typefaces import CHARACTERS
 
 VERSION = 2  # increase it with every change of pixels
@@ -51,15 +50,11 @@ class Size(NamedTuple):
     pairs: int = 6000
 
 
-class Split(NamedTuple):
-    """Columns of a Library: the characters of training, and the others."""
+def split_characters(library: Library, size: Size) -> tuple[np.ndarray, np.ndarray]:
+    """Chooses the characters that most typefaces of training draw.
 
-    classes: np.ndarray
-    unseen: np.ndarray
-
-
-def split_characters(library: Library, size: Size) -> Split:
-    """Chooses the characters that most typefaces of training draw, and which of them are not trained on.
+    Returns:
+        The columns of the library to train on, and those not to.
 
     Raises:
         ValueError: Too few characters are drawn by enough typefaces.
@@ -75,7 +70,7 @@ def split_characters(library: Library, size: Size) -> Split:
         )
     columns = np.sort(np.argsort(np.where(usable, -trained, 1), kind="stable")[:total])
     order = random_stream(size.seed, SPLIT).random(total).argsort(kind="stable")
-    return Split(np.sort(columns[order[size.unseen :]]), np.sort(columns[order[: size.unseen]]))
+    return np.sort(columns[order[size.unseen :]]), np.sort(columns[order[: size.unseen]])
 
 
 def choose_typefaces(library: Library, rows: np.ndarray, column: int, count: int, seed: int) -> list[int]:
@@ -90,22 +85,22 @@ def choose_typefaces(library: Library, rows: np.ndarray, column: int, count: int
     return list(islice(in_turn, count))
 
 
-def plan_training(library: Library, split: Split, size: Size) -> Iterator[Drawing]:
+def plan_training(library: Library, columns: np.ndarray, size: Size) -> Iterator[Drawing]:
     """Yields the drawings of the training images, class by class."""
     rows = np.flatnonzero([not typeface.is_new for typeface in library.typefaces])
-    for column in split.classes.tolist():
+    for column in columns.tolist():
         chosen = choose_typefaces(library, rows, column, size.images, size.seed)
         for number, row in enumerate(chosen):
             yield Drawing(CHARACTERS[column], library.typefaces[row], number)
 
 
-def plan_unseen(library: Library, split: Split, size: Size) -> list[list[tuple[str, Drawing]]]:
+def plan_unseen(library: Library, columns: np.ndarray, size: Size) -> list[list[tuple[str, Drawing]]]:
     """Returns the (kind, drawing) of the images of each unseen character: first that of the gallery."""
     is_new = np.array([typeface.is_new for typeface in library.typefaces])
     reference = library.typefaces[_reference(library)]
     trained = np.setdiff1d(np.flatnonzero(~is_new), [_reference(library)])  # the gallery shows this one
     plan = []
-    for column in split.unseen.tolist():
+    for column in columns.tolist():
         images = [(GALLERY, Drawing(CHARACTERS[column], reference, -1))]
         for kind, rows in ((TRAINED, trained), (NEW, np.flatnonzero(is_new))):
             for row in choose_typefaces(library, rows, column, size.unseen_images, size.seed):
@@ -128,16 +123,16 @@ def write_files(library: Library, size: Size, workers: int, folder: Path) -> Non
         ValueError: There are too few characters or pairs.
         OSError: A file cannot be written.
     """
-    split = split_characters(library, size)
-    unseen = plan_unseen(library, split, size)
-    pictures = draw_all(partial(draw, size.seed), list(plan_training(library, split, size)), workers)
-    write_face_set(folder, (islice(pictures, size.images) for _ in split.classes), (SIZE, SIZE))
+    classes, others = split_characters(library, size)
+    unseen = plan_unseen(library, others, size)
+    pictures = draw_all(partial(draw, size.seed), list(plan_training(library, classes, size)), workers)
+    write_face_set(folder, (islice(pictures, size.images) for _ in classes), (SIZE, SIZE))
     drawn = draw_all(partial(draw, size.seed), [drawing for images in unseen for _, drawing in images], workers)
     by_character = [list(islice(drawn, len(images))) for images in unseen]
     write_face_set(folder / "unseen", by_character, (SIZE, SIZE))
     for kind, name in PAIR_SETS.items():
         _write_pairs(folder / name, kind, unseen, by_character, size)
-    _write_lists(folder, library, split, unseen)
+    _write_lists(folder, library, classes, unseen)
 
 
 def _reference(library: Library) -> int:
@@ -153,16 +148,15 @@ def _write_pairs(path: Path, kind: str, plan: list, pictures: Sequence[Sequence[
     write_pairs(path, [chosen[identity][image] for identity, image in chain(*drawn)], issame)
 
 
-def _write_lists(folder: Path, library: Library, split: Split, unseen: list) -> None:
-    characters = "".join(f"{chr(CHARACTERS[column])}\n" for column in split.classes.tolist())
+def _write_lists(folder: Path, library: Library, classes: np.ndarray, unseen: list) -> None:
+    characters = "".join(f"{chr(CHARACTERS[column])}\n" for column in classes.tolist())
     (folder / "characters.txt").write_text(characters, encoding="utf-8")
     lines = [f"{t.name}\t{t.package}\t{NEW if t.is_new else TRAINED}\n" for t in library.typefaces]
     (folder / "typefaces.tsv").write_text("name\tpackage\tuse\n" + "".join(lines), encoding="utf-8")
-    rows = [
+    lines = [
         f"{label}\t{chr(drawing.code)}\t{kind}\t{drawing.typeface.name}\n"
         for label, images in enumerate(unseen)
         for kind, drawing in images
     ]
-    (folder / "unseen" / "images.tsv").write_text(
-        "label\tcharacter\tkind\ttypeface\n" + "".join(rows), encoding="utf-8"
-    )
+    heading = "label\tcharacter\tkind\ttypeface\n"
+    (folder / "unseen" / "images.tsv").write_text(heading + "".join(lines), encoding="utf-8")

@@ -26,28 +26,13 @@ class Drawing(NamedTuple):
     number: int
 
 
-class Variation(NamedTuple):
-    """What differs between two images of one outline: a map of the plane, gray levels, and what a camera adds."""
-
-    linear: np.ndarray
-    shift: np.ndarray
-    ink: float
-    paper: float
-    blur: float
-    noise: float
-    quality: int
-
-
-PLAIN = Variation(np.eye(2), np.zeros(2), 0, 255, 0, 0, 95)
-
-
-def draw_variation(random: np.random.Generator) -> Variation:
-    """Draws a variation."""
+def draw_variation(random: np.random.Generator) -> tuple:
+    """Returns what differs between two images of one outline, see `draw`."""
     scale, turn, slant = np.array([0.85, -0.1, -0.12]) + random.random(3) * [0.23, 0.2, 0.24]
     linear = scale * np.array([[np.cos(turn), slant - np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     shift = 6 * random.random(2) - 3
-    ink, paper, blur, noise, quality = np.array([0, 160, 0.2, 0, 60]) + random.random(5) * [90, 95, 0.8, 15, 36]
-    return Variation(linear, shift, ink, paper, blur, noise, int(quality))
+    ink, paper, blur, strength, quality = np.array([0, 160, 0.2, 0, 60]) + random.random(5) * [90, 95, 0.8, 15, 36]
+    return linear, shift, ink, paper, blur, strength, int(quality)
 
 
 def draw(seed: int, drawing: Drawing) -> bytes:
@@ -57,21 +42,23 @@ def draw(seed: int, drawing: Drawing) -> bytes:
         ValueError: The typeface draws nothing.
     """
     random = random_stream(seed, drawing.code, drawing.number + 1)
-    variation = PLAIN if drawing.number < 0 else draw_variation(random)
+    variation = draw_variation(random) if drawing.number >= 0 else (np.eye(2), np.zeros(2), 0, 255, 0, 0, 95)
+    # A map of the plane, gray levels, and what a camera adds.
+    linear, shift, dark, paper, blur, strength, quality = variation
     mask = _mask(drawing.typeface, chr(drawing.code))
     # The middle of the ink comes to the middle of the image.
     middle = (np.array(mask.shape[::-1]) - 1) / 2
-    target = (SIZE - 1) / 2 + variation.shift
-    matrix = np.column_stack([variation.linear, target - variation.linear @ middle])
+    target = (SIZE - 1) / 2 + shift
+    matrix = np.column_stack([linear, target - linear @ middle])
     drawn = cv2.warpAffine(mask, matrix, (SIZE, SIZE), flags=cv2.INTER_LINEAR)
     ink: np.ndarray = drawn.astype(np.float64) / 255
-    if variation.blur:
-        ink = cv2.GaussianBlur(ink, (0, 0), variation.blur)
-    noise = variation.noise * (2 * random.random(ink.shape) - 1)
-    image = variation.paper + (variation.ink - variation.paper) * ink + noise
+    if blur:
+        ink = cv2.GaussianBlur(ink, (0, 0), blur)
+    noise = strength * (2 * random.random(ink.shape) - 1)
+    image = paper + (dark - paper) * ink + noise
     gray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    options = [cv2.IMWRITE_JPEG_QUALITY, variation.quality]
-    return cv2.imencode(".jpg", cv2.cvtColor(gray, cv2.COLOR_GRAY2BGR), options)[1].tobytes()
+    image = cv2.cvtColor(gray, cv2.COLOR_GRAY2BGR)
+    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
 
 
 def can_draw(typeface: Typeface, outlines: np.ndarray) -> bool:

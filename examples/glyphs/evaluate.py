@@ -48,18 +48,12 @@ class Figure(NamedTuple):
     margin: float
 
 
-class Evaluation(NamedTuple):
-    """Figures by kind of typefaces ("trained", "new") and name ("accuracy", "tar", "rank1").
-
-    ``hits``: for tar and rank1, (Q,) bool for each probe, and as "labels" the rows (Q,) of their characters.
-    """
-
-    figures: dict[str, dict[str, Figure]]
-    hits: dict[str, dict[str, np.ndarray]]
-
-
-def evaluate(model_path: Path, root: Path) -> Evaluation:
+def evaluate(model_path: Path, root: Path) -> tuple[dict[str, dict[str, Figure]], dict[str, dict[str, np.ndarray]]]:
     """Evaluates a model.
+
+    Returns:
+        Figures by kind of typefaces ("trained", "new") and name ("accuracy", "tar", "rank1"). For each kind, tar and
+        rank1, (Q,) bool for each probe, and as "labels" the rows (Q,) of their characters.
 
     Raises:
         OSError, ValueError: The model or the set cannot be read.
@@ -81,7 +75,7 @@ def evaluate(model_path: Path, root: Path) -> Evaluation:
         found = search_hits(embeddings[kinds == kind], gallery, own)
         figures[kind] = {"accuracy": accuracy, **{name: with_margin(own, values) for name, values in found.items()}}
         hits[kind] = {"labels": own, **found}
-    return Evaluation(figures, hits)
+    return figures, hits
 
 
 def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
@@ -99,11 +93,11 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
 def search_hits(probes: np.ndarray, gallery: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     """Returns rank1 and tar, (Q,) bool, of probes (Q, E) with rows (Q,) of their characters in the gallery (M, E)."""
     with progress(len(probes), "probe", "searching") as bar:
-        result = search(probes, gallery, labels, bar)
+        mate, _, rank = search(probes, gallery, labels, bar)
     scores = probes @ gallery.T
     same = np.arange(len(gallery)) == labels[:, None]
     threshold = Roc(scores.ravel(), same.ravel()).highest_refused(max_accepted(FAR, int(np.sum(~same))))
-    return {"rank1": result.rank == 1, "tar": result.mate > threshold}
+    return {"rank1": rank == 1, "tar": mate > threshold}
 
 
 def with_margin(labels: np.ndarray, values: np.ndarray) -> Figure:
@@ -114,13 +108,6 @@ def with_margin(labels: np.ndarray, values: np.ndarray) -> Figure:
     shares = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     low, high = np.percentile(shares, [2.5, 97.5])
     return Figure(float(values.mean()), float(high - low) / 2)
-
-
-def table(figures: dict[str, dict[str, Figure]]) -> list[str]:
-    """Returns the lines of a table of the figures, in percent."""
-    names = ("accuracy", "tar", "rank1")
-    rows = [[kind, *(percent(found[name]) for name in names)] for kind, found in figures.items()]
-    return markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], rows)
 
 
 def percent(figure: Figure) -> str:
@@ -138,7 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     figures, hits = evaluate(args.model, args.root)
-    print("\n".join(table(figures)))
+    rows = [[kind, *(percent(found[name]) for name in ("accuracy", "tar", "rank1"))] for kind, found in figures.items()]
+    print("\n".join(markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], rows)))
     if args.out:
         arrays = {f"{kind}_{name}": array for kind, found in hits.items() for name, array in found.items()}
         np.savez_compressed(f"{args.out}.npz", **arrays)

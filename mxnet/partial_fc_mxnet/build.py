@@ -29,14 +29,14 @@ from .memory_module import SampleDistributeModule
 from .memory_scheduler import RateScheduler
 from .memory_softmax import MarginLoss
 from .onnx_export import OnnxExport
-from .ops.device import rank_context
+from .ops.memory import rank_context
 from .optimizer import MemoryBankSGDOptimizer
 from .saving import CallBackCenterSave, CallBackModelSave
 from .symbol import get_symbol
 
 
 class MXNetFramework:
-    """MXNet and Horovod, see partial_fc.training.engine.Framework; Horovod is initialized."""
+    """MXNet and Horovod, see partial_fc.training.engine.Framework for the methods; Horovod is initialized."""
 
     collectives = default_collectives
     command = "bash run.sh"
@@ -48,15 +48,17 @@ class MXNetFramework:
     }
 
     def versions(self) -> dict[str, str]:
-        """Returns the versions of MXNet and Horovod."""
         return {"mxnet": mx.__version__, "horovod": horovod.__version__}
 
-    def require_device(self, settings) -> None:
-        """Checks, before anything is read or written, that the device of this rank can run the training.
+<<<<<<< HEAD
+=======
+    def open_writer(self, folder: str):
+        from mxboard import SummaryWriter  # only rank 0 needs it
 
-        Raises:
-            ValueError: This rank has no device, or fp16 is set and the device has no float16 convolutions.
-        """
+        return SummaryWriter(logdir=folder, verbose=False)
+
+>>>>>>> 05e49ab4bd09182965e7340cf9d510ed59401613
+    def require_device(self, settings) -> None:
         context = rank_context(self.collectives.local_rank)
         if settings.fp16 and context.device_type == "cpu":
             raise ValueError(
@@ -64,17 +66,10 @@ class MXNetFramework:
             )
 
     def free_gpu_bytes(self) -> int | None:
-        """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
         gpu = self.collectives.local_rank
         return mx.context.gpu_memory_info(gpu)[0] if rank_context(gpu).device_type == "gpu" else None
 
     def build_data(self, settings) -> FaceImageIter | DummyIter:
-        """Builds the training iterator of this rank: FaceImageIter, or DummyIter if ``debug`` is set.
-
-        Raises:
-            OSError: The set is missing or cannot be read.
-            ValueError: The set is damaged or does not fit the settings.
-        """
         if settings.debug:
             return self.build_dummies(settings)
         data = FaceImageIter(
@@ -97,7 +92,6 @@ class MXNetFramework:
         return data
 
     def build_dummies(self, settings) -> DummyIter:
-        """Builds an iterator over dummy batches of the same shapes as the training data."""
         sizes = settings.batch_size, _shape(settings), DUMMY_BATCHES, settings.num_classes
         return DummyIter(*sizes, settings.seed, self.collectives.rank)
 
@@ -107,13 +101,10 @@ class MXNetFramework:
     def build_engine(
         self, settings, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> SampleDistributeModule:
-        """Builds the module, with the same initial parameters on every rank; its bank saves to ``folder``.
+        """See Framework.build_engine.
 
         Collectives: all-gathers ``status.memory_bank`` and ``status.module``, those of SampleDistributeModule.bind,
         all-gather ``status.init_params``, those of SampleDistributeModule.prepare_training.
-
-        Raises:
-            JobError: On every rank, if one fails.
         """
         run_on_all_ranks = self.collectives.run_on_all_ranks
         bank = run_on_all_ranks("memory_bank", lambda: self.build_bank(settings, folder))
@@ -187,10 +178,7 @@ class MXNetFramework:
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
     ) -> tuple[CallBackModelSave, CallBackCenterSave]:
-        """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
-
-        Collectives: all-gather ``status.export``.
-        """
+        """See Framework.build_savers. Collectives: all-gather ``status.export``."""
         symbol, prefix = build_symbol(settings, False, engine.model_format), os.path.join(folder, "model")
         export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
         model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)

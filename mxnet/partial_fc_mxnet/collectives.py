@@ -13,8 +13,6 @@ import mxnet as mx
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.run_rank import run_rank
 
-from .errors import error_message
-
 # Horovod's messages on the remaining ranks after one has exited.
 CONNECTION_ERRORS = (
     "Horovod has been shut down",
@@ -24,6 +22,7 @@ CONNECTION_ERRORS = (
 )
 
 
+<<<<<<< HEAD
 def delay_abort(seconds: int) -> None:
     """Lets Open MPI wait before it ends this process: without its launcher it does so at once, and nothing is saved.
 
@@ -31,37 +30,43 @@ def delay_abort(seconds: int) -> None:
     """
     with suppress(OSError, ValueError):  # another MPI, or none
         ctypes.c_int.in_dll(ctypes.CDLL("libopen-pal.so.40"), "opal_abort_delay").value = seconds
+=======
+MXNET_ERROR = "MXNetError: "
+
+
+def error_message(error: BaseException) -> str:
+    """Returns the message of an error, without the stack trace or the arguments that MXNet puts before it."""
+    if isinstance(error, OSError) and error.strerror and not error.filename:
+        return error.strerror  # raised with a message beside its number
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    messages = [line.split(MXNET_ERROR, 1)[1] for line in lines if MXNET_ERROR in line]
+    return (messages or lines or [repr(error)])[0]
+>>>>>>> 05e49ab4bd09182965e7340cf9d510ed59401613
 
 
 class HorovodBackend:
-    """Collectives of MXNet arrays through Horovod, see partial_fc.distributed.collectives.Backend."""
+    """Collectives of MXNet arrays through Horovod, see partial_fc.distributed.collectives.Backend for the methods."""
 
     error_message = staticmethod(error_message)
 
     @property
     def rank(self) -> int:
-        """The rank of this process in the job."""
         return hvd.rank()
 
     @property
     def size(self) -> int:
-        """The number of ranks of the job."""
         return hvd.size()
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
-        """Returns the values of all ranks, by rank."""
         return hvd.allgather_object(value, name=name)
 
     def max(self, name: str, value: float) -> float:
-        """Returns the largest value of all ranks, as float32."""
         return float(hvd.allreduce(mx.nd.array([value]), op=hvd.Max, name=name).asscalar())
 
     def barrier(self, name: str) -> None:
-        """Returns when all ranks have called it."""
         hvd.allgather(mx.nd.zeros((1,)), name=name)
 
     def abort(self, code: int) -> None:
-        """Ends all ranks with this exit code under MPI; returns under Gloo."""
         if hvd.size() > 1 and hvd.mpi_enabled():
             from mpi4py import MPI  # importing it would start MPI in a job that runs over Gloo
 
@@ -69,7 +74,6 @@ class HorovodBackend:
             MPI.COMM_WORLD.Abort(code)
 
     def is_connection_error(self, error: BaseException) -> bool:
-        """Returns whether a collective failed because another rank left it."""
         return isinstance(error, RuntimeError) and any(text in str(error) for text in CONNECTION_ERRORS)
 
 

@@ -17,12 +17,10 @@ from partial_fc.layer.loss_scale import LossScale
 
 from .collectives import default_collectives
 from .engine import EngineMethods
-from .layer.clipped_updater import ClippedUpdater
-from .layer.scaled_updater import ScaledUpdater
 from .ops import module_arrays
-from .ops.buffers import Buffers
-from .ops.device import rank_context
+from .ops.memory import Buffers, rank_context
 from .optimizer import DistributedOptimizer, GradientSumSGD
+from .updaters import ClippedUpdater, ScaledUpdater
 
 
 class DataParallelModule(EngineMethods):
@@ -69,16 +67,10 @@ class DataParallelModule(EngineMethods):
     def prepare_training(
         self, train_data, optimizer_params, initializer=None, arg_params=None, aux_params=None
     ) -> None:
-        """Binds, initializes, and copies the parameters of rank 0 to all ranks.
+        """Binds, initializes, and copies the parameters of rank 0 to all ranks; the arguments are those of ``fit``.
 
         Skips what is done already. Restore a checkpoint after this method, because each rank restores its own running
         statistics.
-
-        Args:
-            train_data: Iterator with ``provide_data``.
-            optimizer_params: See init_optimizer.
-            initializer: Initializes the parameters that arg_params and aux_params do not contain.
-            arg_params, aux_params: Initial parameters and running statistics by name, or None.
         """
         if not self._module.binded:
             self.bind(train_data.provide_data, for_training=True)
@@ -92,14 +84,7 @@ class DataParallelModule(EngineMethods):
         self._module.set_params(arg_params, aux_params)
 
     def bind(self, data_shapes, label_shapes=None, for_training: bool = True, **module_arguments) -> None:
-        """Binds the backbone.
-
-        Args:
-            data_shapes: As in Module.
-            label_shapes: Ignored, as labels do not pass through the symbol.
-            for_training: As in Module.
-            **module_arguments: As in Module.
-        """
+        """Binds the backbone as Module does; label_shapes is ignored, as labels do not pass through the symbol."""
         self._module.bind(data_shapes=data_shapes, label_shapes=None, for_training=for_training, **module_arguments)
         dtypes = {array.dtype for array in module_arrays.parameters(self).values()}
         if np.float16 in dtypes:
@@ -148,11 +133,6 @@ class DataParallelModule(EngineMethods):
         elif self.max_grad_norm:
             self._module._updater = ClippedUpdater(optimizer, self.max_grad_norm)
 
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the backbone in its last update."""
-        return self._module._optimizer.learning_rate
-
     def get_outputs(self, merge_multi_context: bool = True) -> list[mx.nd.NDArray]:
         """Returns the outputs of the last forward, a list of one (B, E)."""
         return self._module.get_outputs(merge_multi_context=merge_multi_context)
@@ -166,14 +146,9 @@ class DataParallelModule(EngineMethods):
         self._module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
 
     def allgather(self, tensor: mx.nd.NDArray, name: str, shape, dtype, context) -> mx.nd.NDArray:
-        """Concatenates ``tensor`` of all ranks along the first axis.
+        """Concatenates ``tensor``, of the same shape on every rank, along the first axis, in the all-gather ``name``.
 
-        Args:
-            tensor: Part of this rank, of the same shape on every rank.
-            name: Name of the collective.
-            shape: Shape of the result.
-            dtype: Type of the result.
-            context: Device of the result.
+        The result has this shape, dtype and context.
 
         Raises:
             ValueError: The result has another shape, because a rank sent a part of another size.
@@ -226,10 +201,7 @@ class DataParallelModule(EngineMethods):
         self._module._params_dirty = True
 
     def wait_for_update(self) -> None:
-        """Waits until the last update is complete.
-
-        Its all-reduces may still run. A rank that exits now would shut down Horovod while they do.
-        """
+        """Waits until the last update is complete: a rank that exits would shut down Horovod under its all-reduces."""
         with self.collectives.waiting("gradients"):
             for arrays in (module_arrays.parameters(self), module_arrays.statistics(self)):
                 for array in arrays.values():

@@ -26,14 +26,7 @@ RANDOM_OPERATORS = {"Dropout", "RReLU"}
 
 
 class EngineMethods:
-    """Methods of Engine for a class that wraps an ``mx.mod.Module``, see ops/module_arrays.backbone.
-
-    Attributes:
-        symbol: the backbone.
-        network: its name, see DataParallelModule.
-        context: device of this rank.
-        draws_random_numbers: whether the backbone has an operator that draws random numbers in training.
-    """
+    """Methods of Engine for DataParallelModule."""
 
     symbol: mx.sym.Symbol
     network: str
@@ -41,36 +34,27 @@ class EngineMethods:
 
     @property
     def device(self) -> mx.Context:
-        """Device of this rank."""
         return self.context
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
         return self.context.device_type == "gpu"
 
     @property
     def draws_random_numbers(self) -> bool:
-        """Whether the backbone has an operator that draws random numbers in training, such as Dropout."""
         operators = [node["op"] for node in json.loads(self.symbol.tojson())["nodes"]]
         return any(name in RANDOM_OPERATORS or name.startswith(("_random", "_sample")) for name in operators)
 
     def seed_generators(self, seed: int) -> None:
-        """Seeds MXNet's generators, from which the next step draws."""
         mx.random.seed(seed)
 
     def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
-        """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed.
-
-        With fewer than B images ``batch_statistics`` are those of a batch that zeros fill up.
-        """
+        """See Engine.embed. With fewer than B images ``batch_statistics`` are those of a batch that zeros fill up."""
         module = module_arrays.backbone(self)
         batch = np.zeros(module.data_shapes[0].shape, np.float32)
         batch[: len(pixels)] = pixels.transpose(0, 3, 1, 2)
-        saved = {}
-        if batch_statistics:
-            running = module_arrays.statistics(self)
-            saved = {name: array.copy() for name, array in running.items()}
+        running = module_arrays.statistics(self) if batch_statistics else {}
+        saved = {name: array.copy() for name, array in running.items()}
         module.forward(mx.io.DataBatch([mx.nd.array(batch, ctx=self.context)]), is_train=batch_statistics)
         embeddings: np.ndarray = module.get_outputs()[0].asnumpy()
         for name, array in saved.items():  # cuDNN's batch norm updates them in a forward pass
@@ -78,14 +62,12 @@ class EngineMethods:
         return embeddings[: len(pixels)]
 
     def nonfinite_parameter(self) -> str | None:
-        """Returns the name of a parameter that is infinite or NaN; None if there is none."""
         parameters = module_arrays.parameters(self)
         if module_arrays.all_finite(list(parameters.values())):
             return None
         return next(name for name, array in parameters.items() if not module_arrays.all_finite([array]))
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and optimizer states on the host; they are the same on every rank."""
         arg_params, _ = module_arrays.export(self)
         arrays = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
         states = module_arrays.backbone(self)._updater.states
@@ -95,16 +77,10 @@ class EngineMethods:
         return arrays
 
     def statistics(self) -> Arrays:
-        """Returns copies of the running statistics on the host; every rank has those of its own images."""
         _, aux_params = module_arrays.export(self)
         return {f"aux:{name}": array.asnumpy() for name, array in aux_params.items()}
 
     def set_weights(self, arrays: Arrays) -> None:
-        """Sets all parameters and running statistics to those in ``arrays``, see Engine.set_weights.
-
-        Raises:
-            ValueError: One is missing or has another shape.
-        """
         backbone = module_arrays.backbone(self)
         arg_params, aux_params = backbone.get_params()
         arrays = self._named(arrays)
@@ -115,11 +91,6 @@ class EngineMethods:
         backbone.set_params(*[_select(arrays, kind, own) for kind, own in (("arg", arg_params), ("aux", aux_params))])
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, running statistics and states of the optimizer to those in ``arrays``, see Engine.restore.
-
-        Raises:
-            ValueError: One is missing or has another shape, or the states are those of another optimizer.
-        """
         self.set_weights(arrays)
         backbone, arrays = module_arrays.backbone(self), self._named(arrays)
         optimizer, updater = backbone._optimizer, backbone._updater

@@ -10,7 +10,7 @@ import numpy as np
 from partial_fc.export.mxnet_symbol import EMBEDDING
 from partial_fc.export.onnx import find_checkpoint
 
-from .errors import error_message
+from .collectives import error_message
 from .onnx_export import OnnxExport
 
 
@@ -32,10 +32,7 @@ def export(model: str, image_size: int, faces: np.ndarray) -> bytes:
 
 
 def load_backbone(symbol_path: str, params_path: str):
-    """Loads a backbone.
-
-    Returns:
-        (symbol that ends at the embedding, its parameters, its running statistics), the arrays float32 by name.
+    """Loads (symbol that ends at the embedding, its parameters, its running statistics), arrays float32 by name.
 
     Raises:
         ValueError: MXNet cannot read a file, or parameters are missing; names the file.
@@ -44,19 +41,14 @@ def load_backbone(symbol_path: str, params_path: str):
     if f"{EMBEDDING}_output" in symbol.get_internals().list_outputs():
         symbol = symbol.get_internals()[f"{EMBEDDING}_output"]
     loaded = _load(mx.nd.load, params_path)
-    missing = [
-        key
-        for kind, names in (("arg", symbol.list_arguments()), ("aux", symbol.list_auxiliary_states()))
-        for key in (f"{kind}:{name}" for name in names if name != "data")
-        if key not in loaded
-    ]
+    names = {"arg": [name for name in symbol.list_arguments() if name != "data"], "aux": symbol.list_auxiliary_states()}
+    missing = [f"{kind}:{name}" for kind in names for name in names[kind] if f"{kind}:{name}" not in loaded]
     if missing:
         raise ValueError(
             f"{params_path} has no {missing[0]}, which {symbol_path} needs: give files of the same training"
         )
-    arg_params = {name: loaded[f"arg:{name}"].astype(np.float32) for name in symbol.list_arguments() if name != "data"}
-    aux_params = {name: loaded[f"aux:{name}"].astype(np.float32) for name in symbol.list_auxiliary_states()}
-    return symbol, arg_params, aux_params
+    params = [{name: loaded[f"{kind}:{name}"].astype(np.float32) for name in names[kind]} for kind in names]
+    return symbol, *params
 
 
 def _load(read, path: str):

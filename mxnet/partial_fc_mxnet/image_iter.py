@@ -19,7 +19,7 @@ from partial_fc.data.training_data import DataLoader, DummyData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 
-from .ops.host_memory import host_array
+from .ops.memory import host_array
 
 Arrays = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
@@ -101,18 +101,15 @@ class FaceImageIter(DataLoader[Arrays], mx.io.DataIter):
         """
         arrays = super().next()
         self._handed_out.append(arrays)
-        return data_batch(*arrays)
+        return mx.io.DataBatch([arrays[0]], [arrays[1]], 0)
 
 
 def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, position: Position) -> Arrays:
-    """Reads the batch at a position; runs in the iterator's threads.
+    """Reads images (B, 3, H, W) float32 and labels (B,) int64 at a position; runs in the iterator's threads.
 
     Releases all but the last two batches that the iterator has handed out. The training thread must not do that: it
     gives up the interpreter lock when it frees an array, and on busy cores it takes milliseconds to get the lock back
     (5 % of a step of 50 ms, now 0.3 %).
-
-    Returns:
-        (images (B, 3, H, W) float32, labels (B,) int64).
     """
     with suppress(IndexError):  # another thread was faster
         while len(handed_out) > 2:
@@ -129,23 +126,14 @@ class DummyIter(DummyData[mx.io.DataBatch], mx.io.DataIter):
     Args:
         batch_size: B.
         data_shape: (3, H, W).
-        batches: Number of batches in an epoch.
-        num_classes: C.
-        seed: Seed of images and labels.
-        rank: Rank of this process.
+        batches, num_classes, seed, rank: See DummyData.
 
     Raises:
         ValueError: An argument is out of range.
     """
 
     def __init__(
-        self,
-        batch_size: int,
-        data_shape: tuple,
-        batches: int,
-        num_classes: int = 10000,
-        seed: int = 0,
-        rank: int = 0,
+        self, batch_size: int, data_shape: tuple, batches: int, num_classes: int = 10000, seed: int = 0, rank: int = 0
     ):
         check_shape(data_shape)
         mx.io.DataIter.__init__(self, batch_size)
@@ -154,26 +142,17 @@ class DummyIter(DummyData[mx.io.DataBatch], mx.io.DataIter):
         self._data = mx.nd.array(self.pixels, dtype="float32")
 
     def _batch(self, labels: np.ndarray) -> mx.io.DataBatch:
-        return data_batch(self._data, host_array(labels))
+        return mx.io.DataBatch([self._data], [host_array(labels)], 0)
 
 
 def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:
-    """Returns (provide_data, provide_label): data (B, 3, H, W) float32 and label (B,) int64."""
+    """Returns (provide_data, provide_label): data (B, 3, H, W) float32, and label (B,) int64, exact above 2^24."""
     data = mx.io.DataDesc("data", (batch_size, *data_shape), np.float32)
     return [data], [mx.io.DataDesc("softmax_label", (batch_size,), np.int64)]
 
 
-def data_batch(data: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.io.DataBatch:
-    """Returns a DataBatch with integer labels, as float32 cannot represent 16,777,217."""
-    return mx.io.DataBatch([data], [labels], 0)
-
-
 def check_shape(data_shape: tuple) -> tuple[int, int]:
-    """Returns (H, W) of a data_shape (3, H, W).
-
-    Raises:
-        ValueError: It has another form.
-    """
+    """Returns (H, W) of a data_shape; raises ValueError unless it is (3, H, W)."""
     if len(data_shape) != 3 or data_shape[0] != 3 or min(data_shape) <= 0:
         raise ValueError(f"data_shape must be (3, height, width), got {tuple(data_shape)}")
     return data_shape[1], data_shape[2]

@@ -6,8 +6,7 @@ Shapes: L classes of this rank, S sampled classes of this rank, E embedding, G g
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TypeAlias
 
@@ -22,8 +21,7 @@ from partial_fc.layer.sampling import WeightIndexSampler
 
 from .collectives import default_collectives
 from .layer.center_storage import CenterStorage, Piece, empty_arrays
-from .ops.device import rank_context
-from .ops.host_memory import host_view
+from .ops.memory import host_view, rank_context
 
 Index: TypeAlias = np.ndarray | mx.nd.NDArray
 
@@ -103,11 +101,8 @@ class MemoryBank:
         The sample must contain every positive, unless ``requires_positives`` is set to False: rows without theirs then
         have no loss and no gradient, and still count in the mean over the G rows.
 
-        Args:
-            global_label: (G,) integers.
-
         Returns:
-            (sorted local index (S,) int64, sorted unique labels of the global batch).
+            (sorted local index (S,) int64, sorted unique labels of the global batch (G,)).
         """
         labels = global_label.asnumpy() if isinstance(global_label, mx.nd.NDArray) else global_label
         return self.sampler(labels)
@@ -128,12 +123,7 @@ class MemoryBank:
         return self.centers.gather(index, "weight"), self.centers.gather(index, "weight_mom")
 
     def set(self, index: Index, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
-        """Writes weight and momentum of the rows ``index``.
-
-        Args:
-            index: (S,) sorted local indices.
-            weight, weight_mom: (S, E) float32, in any context.
-        """
+        """Writes weight and momentum (S, E) float32, in any context, of the rows ``index`` (S,), sorted."""
         piece = self.centers.pieces[0]
         if weight is not piece.weight or weight_mom is not piece.weight_mom:
             self.centers.scatter(_host_index(index), weight, weight_mom)
@@ -145,18 +135,10 @@ class MemoryBank:
 
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context in which all rows are read from the first to the last."""
-        return self.centers.sequential_access()
+        return self.centers.files.sequential_access() if self.centers.files else nullcontext()
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
-        """Returns the rows of ``field``, "weight" or "weight_mom", on the host.
-
-        Args:
-            field: See above.
-            copied: Whether the arrays must stay the same when training continues.
-
-        Returns:
-            An array (rows, E) float32 for each piece.
-        """
+        """Returns "weight" or "weight_mom" on the host, (rows, E) for each piece; see CenterBank.host_rows."""
         read = mx.nd.NDArray.asnumpy if copied else host_view
         with empty_arrays(self.num_local):
             return [read(getattr(piece, field)) for piece in self.centers.pieces]
@@ -164,8 +146,7 @@ class MemoryBank:
     def save(self, with_momentum: bool = True) -> None:
         """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` in the format of the original trainer.
 
-        Args:
-            with_momentum: False writes the first only, for a momentum that sums gradients, which the second does not.
+        ``with_momentum=False`` writes the first only: the momentum of the second sums steps, not gradients.
 
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.
@@ -187,19 +168,11 @@ class MemoryBank:
         loaded = [_load(path, shapes) for path in self._files()]
         for field, arrays in zip(Piece._fields, loaded):
             for number, rows in enumerate(arrays):
-                self.centers.copy_rows(number, field, _blocks(rows))
+                blocks = ((row, rows[row : row + ROWS]) for row in range(0, len(rows), ROWS))
+                self.centers.copy_rows(number, field, blocks)
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Loads centers and momentum from a checkpoint that any number of ranks wrote.
-
-        Args:
-            saved: rows of the checkpoint by class.
-            class_map: (C,) int64, the class in the checkpoint of every class of this training, or -1 for a new class,
-                which keeps its initial center. None if the classes are the same.
-
-        Raises:
-            ValueError: the checkpoint has different classes or a different embedding size.
-        """
+        """Loads centers and momentum from a checkpoint of any number of ranks; see CenterBank.load_classes."""
         saved.require_embedding_size(self.embedding_size)
         for number, piece in enumerate(self.centers.pieces):
             start = self.class_start + number * self.centers.piece_rows
@@ -252,7 +225,3 @@ def _load(path: str, shapes: list[tuple[int, int]]) -> list[np.ndarray]:
 
 def _copied(rows: mx.nd.NDArray, part: slice) -> np.ndarray:
     return rows[part].asnumpy()
-
-
-def _blocks(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    return ((row, rows[row : row + ROWS]) for row in range(0, len(rows), ROWS))

@@ -27,7 +27,7 @@ from partial_fc.training.loop import BatchEndParam, LoopState, updates
 from .data_parallel import DataParallelModule
 from .layer.class_layer import ClassLayer
 from .memory_bank import MemoryBank
-from .ops.host_memory import host_array
+from .ops.memory import host_array
 from .optimizer import MemoryBankSGDOptimizer
 
 Labels: TypeAlias = np.ndarray | mx.nd.NDArray

@@ -12,12 +12,7 @@ from partial_fc.training.schedule import rate_factor
 
 
 class RateScheduler(LRScheduler):
-    """Multiplies an initial learning rate by the factor of the update, and logs when the rate drops.
-
-    Args:
-        base_lr: initial learning rate.
-        factor: number of an update, starting at 1 -> factor, see partial_fc.training.schedule.RateFactor.
-    """
+    """Multiplies an initial learning rate by the factor of the update, see RateFactor, and logs when the rate drops."""
 
     def __init__(self, base_lr: float, factor: Callable[[int], float]):
         super().__init__(base_lr)

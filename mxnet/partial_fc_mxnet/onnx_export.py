@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import mxnet as mx
 import numpy as np
 
-from .errors import error_message
+from .collectives import error_message
 
 Params = Mapping[str, mx.nd.NDArray]
 
@@ -52,13 +52,10 @@ class OnnxExport:
         return content
 
     def validate_export(self, arg_params: Params, aux_params: Params) -> None:
-        """Checks that onnxruntime loads the exported file of a network that is not trained yet.
+        """Checks that onnxruntime loads the exported file of an untrained network. Raises ValueError.
 
         Embeddings are not compared: some deep networks are chaotic before training, so that MXNet's own embeddings
         change when a pixel changes by a ten-thousandth.
-
-        Raises:
-            ValueError: An operator has no counterpart in ONNX.
         """
         from partial_fc.inference.parity import check_form
 
@@ -79,9 +76,8 @@ class OnnxExport:
         arguments = {name: array.as_in_context(self.context) for name, array in arg_params.items()}
         statistics = {name: array.as_in_context(self.context) for name, array in aux_params.items()}
         try:
-            executor = self.symbol.bind(
-                self.context, {**arguments, "data": data}, aux_states=statistics, grad_req="null"
-            )
+            arguments["data"] = data
+            executor = self.symbol.bind(self.context, arguments, aux_states=statistics, grad_req="null")
             embeddings: np.ndarray = executor.forward(is_train=False)[0].asnumpy()
         except mx.MXNetError as error:
             side = self.image_size

@@ -11,7 +11,7 @@ import numpy as np
 
 from partial_fc.layer.sgd import SGDParams, sgd_momentum
 
-from .ops.host_memory import memory_of
+from .ops.memory import memory_of
 
 
 class MemoryBankSGDOptimizer:
@@ -70,12 +70,9 @@ class MemoryBankSGDOptimizer:
 
 
 def sum_gradients_update(weight, grad, mom, out, lr: float, **factors) -> None:
-    """mom = momentum * mom + rescale_grad * grad + wd * weight; out = weight - lr * mom, see SGDParams.
+    """mom = momentum * mom + rescale_grad * grad + wd * weight; out = weight - lr * mom, on any device.
 
-    Args:
-        weight, grad, mom, out: arrays of one shape, on any device; ``out`` may be ``weight``.
-        lr: learning rate.
-        factors: momentum, wd, rescale_grad and others of ``sgd_mom_update``.
+    The factors are those of ``sgd_mom_update``; ``out`` may be ``weight``. See SGDParams.
     """
     # With the learning rate -1 the momentum sums gradients; the weights that this gives are not used.
     mx.nd.sgd_mom_update(weight, grad, mom, out=mx.nd.empty(weight.shape, weight.context), lr=-1.0, **factors)
@@ -173,12 +170,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def sum_gradients(self, index, grad) -> None:
-        """Starts to sum gradients over the ranks in place, and returns without waiting.
-
-        Args:
-            index: index of a parameter, or a list of them.
-            grad: its gradient, or the list of their gradients.
-        """
+        """Starts to sum the gradient of a parameter, or those of a list, over the ranks in place, without waiting."""
         if hvd.size() == 1:
             return
         many = isinstance(index, (tuple, list))

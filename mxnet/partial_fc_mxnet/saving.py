@@ -25,7 +25,7 @@ class CallBackModelSave(SaveCallback):
         symbol: the backbone in float32, whatever dtype the module trains it in: the parameters are saved as float32.
         module: SampleDistributeModule.
         prefix: folder and start of the file names, such as ``<folder>/model``.
-        rank: of this process; all ranks take part, because the running statistics are averaged first.
+        rank: of this process.
         frequent: updates between saves.
         export: makes the ONNX file in the same folder; None writes no ONNX file.
     """
@@ -47,21 +47,17 @@ class CallBackModelSave(SaveCallback):
         self.export = export
 
     def validate_export(self) -> None:
-        """Checks that the untrained backbone can be exported (all-gather ``status.export``).
-
-        Raises:
-            JobError: On every rank, if it cannot.
-        """
+        """Raises JobError, on every rank, if the backbone cannot be exported (all-gather ``status.export``)."""
         if self.export is not None:
             export = self.export
             default_collectives.on_rank_zero("export", lambda: export.validate_export(*self.module.get_export_params()))
 
     def _save(self, num_update: int) -> None:
         self.module.average_statistics()
-        arg_params, aux_params = self.module.get_export_params()
-        default_collectives.on_rank_zero("save_model", self._write, num_update, arg_params, aux_params)
+        default_collectives.on_rank_zero("save_model", self._write, num_update)
 
-    def _write(self, num_update: int, arg_params, aux_params) -> None:
+    def _write(self, num_update: int) -> None:
+        arg_params, aux_params = self.module.get_export_params()
         params = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
         params.update({f"aux:{name}": array.asnumpy() for name, array in aux_params.items()})
         replace_file(f"{self.prefix}-symbol.json", [self.symbol.tojson().encode()])
@@ -73,13 +69,7 @@ class CallBackModelSave(SaveCallback):
 
 
 class CallBackCenterSave(CenterSave):
-    """Saves the class centers of every rank, see CenterSave.
-
-    Args:
-        memory_bank: MemoryBank of this rank.
-        frequent: updates between saves.
-        with_momentum: see MemoryBank.save.
-    """
+    """Saves the class centers of every rank, see CenterSave and MemoryBank.save."""
 
     def __init__(self, memory_bank, frequent: int = 10000, with_momentum: bool = True):
         write = partial(memory_bank.save, with_momentum)

@@ -4,7 +4,7 @@ from partial_fc.utils.atomic_io import Entry, replace_file, write_file
 
 from .arrays import array_chunks, npz_chunks, open_rows, read_arrays
 from .class_centers import SavedClasses
-from .class_map import map_names, read_class_map
+from .class_map import read_class_map
 from .manager import CheckpointFolder
 from .manifest import Manifest, read_manifest, write_manifest
 from .model_format import ModelFormat
@@ -17,7 +17,6 @@ __all__ = [
     "Manifest",
     "SavedClasses",
     "array_chunks",
-    "map_names",
     "npz_chunks",
     "open_rows",
     "read_arrays",

@@ -13,8 +13,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 import numpy as np
@@ -44,7 +43,7 @@ def array_chunks(arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
     yield _header((rows, *arrays[0].shape[1:]), arrays[0].dtype)
     first = 0
     for array in arrays:
-        yield from _finite_blocks(array, partial(_row, first, rows))
+        yield from _finite_blocks(array, first=first, total=rows)
         first += len(array)
 
 
@@ -60,10 +59,10 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
             array = np.asarray(array, order="C")
             with archive.open(zipfile.ZipInfo(name + ".npy", _EPOCH), "w", force_zip64=True) as member:
                 member.write(_header(array.shape, array.dtype))
-                for block in _finite_blocks(array.reshape(-1), partial(_array_name, name)):
+                for block in _finite_blocks(array.reshape(-1), name):
                     member.write(block)
-                    yield stream.take()
-    yield stream.take()
+                    yield from stream.take()
+    yield from stream.take()
 
 
 def open_array(path: str) -> np.ndarray:
@@ -75,10 +74,7 @@ def open_array(path: str) -> np.ndarray:
     """
     size = os.path.getsize(path)
     with open(path, "rb") as file:
-        try:
-            shape, dtype = _read_header(file)
-        except ValueError as error:
-            raise ValueError(f"{path} {error}") from None
+        shape, dtype = _read_header(file, path)
         start = file.tell()
     needed = start + math.prod(shape) * dtype.itemsize
     if size != needed:
@@ -134,10 +130,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
         raise ValueError(f"{name} is not an uncompressed .npy file")
     with archive.open(info) as file:
-        try:
-            shape, dtype = _read_header(file)
-        except ValueError as error:
-            raise ValueError(f"{name} {error}") from None
+        shape, dtype = _read_header(file, name)
         size = info.file_size - file.tell()
         if math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"{name} has the shape {shape}, but {size} bytes")
@@ -151,50 +144,41 @@ def _header(shape: tuple, dtype: np.dtype) -> bytes:
     return file.getvalue()
 
 
-def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+def _read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]:
     start = file.read(len(MAGIC) + 2)
     header = _HEADER.fullmatch(file.read(int.from_bytes(start[len(MAGIC) :], "little")))
     if not start.startswith(MAGIC) or header is None:
-        raise ValueError("has no header of an array of numbers in C order, in version 1.0 of NumPy's format")
+        raise ValueError(f"{name} has no header of an array of numbers in C order, in version 1.0 of NumPy's format")
     return tuple(map(int, header[2].replace(b",", b" ").split())), np.dtype(header[1].decode())
 
 
-def _row(first: int, rows: int, row: int) -> str:
-    return f"row {first + row} of {rows}"
+def _finite_blocks(array: np.ndarray, name: str = "", first: int = 0, total: int = 0) -> Iterable[memoryview]:
+    """Yields the bytes of an array (rows, ...) in blocks, each checked for numbers that are not finite.
 
-
-def _array_name(name: str, _: int) -> str:
-    return name
-
-
-def _finite_blocks(array: np.ndarray, place: Callable[[int], str]) -> Iterable[memoryview]:
-    """Yields the bytes of an array (rows, ...) in blocks, each checked for numbers that are not finite."""
+    An error has its name or, without one, the row: row 0 of the array is row ``first`` of ``total``.
+    """
     rows = max(1, BLOCK // max(1, array[:1].nbytes))
     for row in range(0, len(array), rows):
         block = array[row : row + rows]
         if block.dtype.kind == "f" and not np.isfinite(block).all():
-            wrong = row + int(np.argwhere(~np.isfinite(block))[0][0])
-            raise FloatingPointError(f"{place(wrong)} holds a number that is not finite")
+            wrong = first + row + int(np.argwhere(~np.isfinite(block))[0][0])
+            raise FloatingPointError(f"{name or f'row {wrong} of {total}'} holds a number that is not finite")
         if block.nbytes:
             yield block.data.cast("B")
 
 
 class _Stream(io.RawIOBase):
-    """A write-only stream for zipfile that returns what was written since the last call; it cannot seek."""
+    """What zipfile writes; it cannot seek."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        """Returns True."""
-        return True
 
     def write(self, data) -> int:
         """Keeps the bytes and returns their number."""
         self._parts.append(bytes(data))
         return len(data)
 
-    def take(self) -> bytes:
+    def take(self) -> list[bytes]:
         """Returns what was written since the last call."""
         parts, self._parts = self._parts, []
-        return b"".join(parts)
+        return parts

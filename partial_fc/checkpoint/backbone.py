@@ -12,18 +12,10 @@ from .manifest import Manifest
 
 
 def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[str, np.ndarray]:
-    """Reads parameters, optimizer states and running statistics by name.
+    """Reads a checkpoint's ``arg:<name>`` parameters, ``aux:<name>`` statistics and ``state:<name>:<place>`` by name.
 
     Each rank has running statistics of its own images. A training of the same number of ranks reads those that this
     rank saved, any other training their mean over all ranks, which is also what is verified and exported.
-
-    Args:
-        path: of the checkpoint.
-        manifest: of the checkpoint.
-        rank, size: number of this rank, and R of the training that reads.
-
-    Returns:
-        ``arg:<name>``, ``aux:<name>`` and ``state:<name>:<place>`` -> array.
 
     Raises:
         OSError, ValueError: A file cannot be read; the message names it.

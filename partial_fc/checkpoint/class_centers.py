@@ -42,11 +42,7 @@ class SavedClasses:
 
     @classmethod
     def of_checkpoint(cls, path: str, manifest: Manifest) -> SavedClasses:
-        """Opens the centers of a checkpoint in the folder ``path``.
-
-        Raises:
-            OSError, ValueError: A file cannot be read, or has another shape than in the manifest.
-        """
+        """Opens the centers of a checkpoint in the folder ``path``; errors name the file."""
         kinds = [
             [
                 open_rows(os.path.join(path, file_of(rank)), stop - start, manifest.embedding_size)
@@ -111,17 +107,11 @@ class SavedClasses:
             )
 
     def rows(self, field: str, classes: np.ndarray) -> np.ndarray:
-        """Returns the rows of some classes.
+        """Returns the rows (n, E) float32 of some classes.
 
         Args:
             field: "weight" or "weight_mom".
-            classes: (n,) int64, each in 0..C-1, in any order.
-
-        Returns:
-            (n, E) float32.
-
-        Raises:
-            ValueError: A class is not in 0..C-1.
+            classes: (n,) int64, each in 0..C-1, in any order; others are a ValueError.
         """
         if len(classes) and not 0 <= classes.min() <= classes.max() < self.num_classes:
             raise ValueError(

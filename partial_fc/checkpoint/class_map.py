@@ -9,7 +9,6 @@ Shapes: C classes of the training.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -19,15 +18,12 @@ NEW = -1
 
 
 def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
-    """Reads a class map.
+    """Reads a class map: (C,) int64, -1 for a new class.
 
     Args:
         path: of the file.
         num_classes: C.
         num_saved: number of classes in the checkpoint.
-
-    Returns:
-        (C,) int64; -1 for a new class.
 
     Raises:
         OSError: The file cannot be read.
@@ -51,18 +47,6 @@ def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
         raise ValueError(
             f"{path}, lines {first} and {second}: class {class_map[first - 1]} can be mapped to one class only"
         )
-    return class_map
-
-
-def map_names(old: Mapping[str, int], new: Mapping[str, int]) -> np.ndarray:
-    """Returns the class map between two sets of named identities: (C,) int64.
-
-    Args:
-        old, new: name -> class; the classes are 0..len - 1.
-    """
-    class_map = np.full(len(new), NEW, np.int64)
-    for name, number in new.items():
-        class_map[number] = old.get(name, NEW)
     return class_map
 
 

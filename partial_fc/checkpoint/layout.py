@@ -19,6 +19,11 @@ MANIFEST = "manifest.json"
 BACKBONE = "backbone.npz"
 WRITING, OLD, LEFT = ".writing", ".old", ".left"
 
+# Functions from a rank to the names of its files.
+statistics_file = "rank-{:05}.npz".format
+centers_file = "centers-{:05}.npy".format
+momentum_file = "momentum-{:05}.npy".format
+
 _STEP = re.compile(r"step-(\d{10,18})")
 _FILE = re.compile(r"backbone\.npz|rank-\d{5,9}\.npz|(centers|momentum)-\d{5,9}\.npy")
 
@@ -37,21 +42,6 @@ def step_number(name: str) -> int | None:
 def is_file_name(name: str) -> bool:
     """Returns whether this is a file name of checkpoints, which cannot lead out of the checkpoint's folder."""
     return _FILE.fullmatch(name) is not None
-
-
-def statistics_file(rank: int) -> str:
-    """Returns the name of the file with the running statistics of a rank."""
-    return f"rank-{rank:05}.npz"
-
-
-def centers_file(rank: int) -> str:
-    """Returns the name of the file with the centers of a rank."""
-    return f"centers-{rank:05}.npy"
-
-
-def momentum_file(rank: int) -> str:
-    """Returns the name of the file with the momentum of a rank's centers."""
-    return f"momentum-{rank:05}.npy"
 
 
 def files_of(ranks: int) -> set[str]:

@@ -32,11 +32,7 @@ class CheckpointFolder:
         return sorted(complete, reverse=True)
 
     def begin(self, num_update: int) -> str:
-        """Creates the folder to which the files of a checkpoint are written and returns its path; on any rank.
-
-        Raises:
-            OSError: The folder cannot be created.
-        """
+        """Creates the folder to which the files of a checkpoint are written and returns its path; on any rank."""
         path = self._path(num_update) + WRITING
         try:
             os.makedirs(path, exist_ok=True)
@@ -116,6 +112,20 @@ class CheckpointFolder:
                     shutil.rmtree(path)
                 except OSError as error:
                     logging.warning("cannot remove %s (%s): remove it by hand to free the space", path, error.strerror)
+
+
+def steps_at(path: str) -> list[str]:
+    """Returns the folders of the complete checkpoints in a folder, newest first; or the path, if it is a checkpoint.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    if os.path.exists(os.path.join(path, MANIFEST)):
+        return [path]
+    steps = [step for _, step in CheckpointFolder(path, kept=1).complete()]
+    if not steps:
+        raise FileNotFoundError(f"no complete checkpoint in {path}: give the folder checkpoints of a training")
+    return steps
 
 
 def _unused(path: str) -> str:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
-from typing import NoReturn
 
 from partial_fc.utils.atomic_io import Entry, replace_file
 
@@ -43,11 +42,7 @@ class Manifest:
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Writes ``manifest.json`` atomically.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Writes ``manifest.json`` atomically, or raises OSError."""
     content = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     content["files"] = {name: {"bytes": e.bytes, "sha256": e.sha256} for name, e in sorted(manifest.files.items())}
     content = json.loads(json.dumps(content, allow_nan=False))  # as it will be read: numeric keys become strings
@@ -69,12 +64,12 @@ def read_manifest(path: str) -> Manifest:
     try:
         content = _load(path)
         if content.get("format") != FORMAT or content.get("version") != VERSION:
-            _refuse(
+            raise ValueError(
                 f"its format is {content.get('format')!r} version {content.get('version')!r}, "
                 f"expected {FORMAT!r} version {VERSION}"
             )
         if content.pop("sha256", None) != _digest(content):
-            _refuse("its SHA-256 differs from the recorded one")
+            raise ValueError("its SHA-256 differs from the recorded one")
         return _checked(content)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}; use another checkpoint") from None
@@ -82,23 +77,16 @@ def read_manifest(path: str) -> Manifest:
 
 def _load(path: str) -> dict:
     if os.path.getsize(path) > LARGEST:
-        _refuse(f"it has {os.path.getsize(path)} bytes, expected {LARGEST} at most")
+        raise ValueError(f"it has {os.path.getsize(path)} bytes, expected {LARGEST} at most")
     with open(path, encoding="utf-8") as file:
-        content = json.load(file, object_pairs_hook=_unique_keys, parse_constant=_refuse)
+        content = json.load(file)
     if not isinstance(content, dict):
-        _refuse("it is not a JSON object")
+        raise ValueError("it is not a JSON object")
     return content
 
 
 def _digest(content: dict) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _unique_keys(pairs: list) -> dict:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        _refuse(f"an object has a duplicate key, among {sorted(set(names))[:5]}")
-    return dict(pairs)
 
 
 def _checked(content: dict) -> Manifest:
@@ -108,15 +96,12 @@ def _checked(content: dict) -> Manifest:
     manifest = Manifest(**{**fields, "files": files, "shards": [(start, stop) for start, stop in content["shards"]]})
     ranks = manifest.ranks
     if not len(manifest.shards) == len(manifest.rank_states) == ranks or ranks < 1:
-        _refuse(f"it has {len(manifest.shards)} shards and {len(manifest.rank_states)} rank_states of {ranks} ranks")
+        states = len(manifest.rank_states)
+        raise ValueError(f"it has {len(manifest.shards)} shards and {states} rank_states of {ranks} ranks")
     starts, stops = zip(*manifest.shards)
     if (0, *stops) != (*starts, manifest.num_classes) or any(start > stop for start, stop in manifest.shards):
-        _refuse(f"its shards do not hold each of {manifest.num_classes} classes once, in order")
+        raise ValueError(f"its shards do not hold each of {manifest.num_classes} classes once, in order")
     if set(files) != files_of(ranks):
         name = sorted(set(files) ^ files_of(ranks))[0]
-        _refuse(f"the file {name[:80]!r} is {'surplus' if name in files else 'missing'} for {ranks} ranks")
+        raise ValueError(f"the file {name[:80]!r} is {'surplus' if name in files else 'missing'} for {ranks} ranks")
     return manifest
-
-
-def _refuse(why: str) -> NoReturn:
-    raise ValueError(why)

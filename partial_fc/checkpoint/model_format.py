@@ -25,15 +25,7 @@ class ModelFormat(NamedTuple):
 
     @classmethod
     def of(cls, path: str, manifest: Manifest) -> ModelFormat:
-        """Returns that of a checkpoint.
-
-        Args:
-            path: of the checkpoint, for the message.
-            manifest: of the checkpoint.
-
-        Raises:
-            ValueError: The manifest has none that is known.
-        """
+        """Returns that of the checkpoint at ``path``, or raises ValueError if its manifest has none that is known."""
         saved = manifest.state.get("conventions")
         if saved is None:  # a checkpoint of an earlier version
             return TORCH if "version of torch" in manifest.origin else MXNET

@@ -28,23 +28,12 @@ TRUNCATED = "the file is truncated"
 
 
 def saved_arrays(path: str | os.PathLike) -> list[np.ndarray]:
-    """Maps all arrays of a file into memory, float32, read-only.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is truncated, or is not a file of float32 arrays.
-    """
-    arrays, _ = _read(path, (FLOAT32,))
-    return arrays
+    """Maps all arrays of a file into memory, float32, read-only; other files are a ValueError."""
+    return _read(path, (FLOAT32,))[0]
 
 
 def named_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Maps the named arrays of a file into memory, float32 or float16, read-only.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is truncated, has other dtypes, or its arrays have no unique names.
-    """
+    """Maps the named arrays of a file into memory, float32 or float16, read-only; other files are a ValueError."""
     arrays, names = _read(path, (FLOAT32, FLOAT16))
     if not len(set(names)) == len(names) == len(arrays):
         raise ValueError(f"{len(arrays)} arrays have {len(names)} names, {len(set(names))} of them unique")
@@ -52,11 +41,7 @@ def named_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def array_file_chunks(arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
-    """Yields a file of C-contiguous arrays in pieces; a mapping gives the arrays names.
-
-    Raises:
-        ValueError: An array is neither float32 nor float16.
-    """
+    """Yields a file of C-contiguous float32 or float16 arrays in pieces; a mapping gives the arrays names."""
     names = [name.encode() for name in arrays] if isinstance(arrays, Mapping) else []
     values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
     kinds = {np.dtype(name): kind for kind, name in TYPES.items()}

@@ -8,21 +8,12 @@ from collections.abc import Iterable
 
 
 def files_of_ranks(folder: str, name: str) -> list[str]:
-    """Returns the paths of the files of ranks 0, 1, ... up to the last one that has a file.
-
-    Args:
-        folder: that contains them; a file in between may be missing.
-        name: of the files, with {} for the rank.
-    """
+    """Returns the paths of ranks 0, 1, ... up to the last one that has a file; ``name`` has {} for the rank."""
     return [os.path.join(folder, name.format(rank)) for rank in range(max(_ranks(folder, name), default=-1) + 1)]
 
 
 def remove_files_of_other_ranks(folder: str, names: Iterable[str], size: int) -> None:
-    """Removes the files of ranks that a job of ``size`` ranks does not have.
-
-    Raises:
-        OSError: A file cannot be removed.
-    """
+    """Removes the files of ranks that a job of ``size`` ranks does not have."""
     for name in names:
         for rank in _ranks(folder, name):
             if rank >= size:

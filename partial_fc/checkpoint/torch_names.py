@@ -26,11 +26,7 @@ SCALE, OFFSET = "arg:fc1_gamma", "arg:fc1_beta"
 
 
 def torch_names(network: str) -> dict[str, str]:
-    """Returns MXNet's ``arg:<name>`` or ``aux:<name>`` -> key of the state_dict, in the order of the layers.
-
-    Raises:
-        ValueError: The network is not one of both trainers.
-    """
+    """Returns MXNet's ``arg:<name>`` or ``aux:<name>`` -> key of the state_dict, in the order of the layers."""
     return {
         mxnet.format(layer.mxnet): torch.format(layer.torch)
         for layer in layers(network)
@@ -92,11 +88,7 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def require_same_names(expected: Collection[str], names: Collection[str]) -> None:
-    """Checks that weights have the expected names.
-
-    Raises:
-        ValueError: They have not; the message has the first names of those missing and of the unexpected ones.
-    """
+    """Raises ValueError, with the first missing and unexpected names, if weights do not have the expected ones."""
     missing = [name for name in expected if name not in names]
     unexpected = [name for name in names if name not in expected]
     problems = [f"lacks {some(missing)}"] if missing else []

@@ -37,12 +37,7 @@ def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> 
 
 
 def check_layout(path: str, manifest: Manifest) -> None:
-    """Checks that a checkpoint's folder contains the files of its manifest and no others of such names.
-
-    Raises:
-        OSError: A file is missing.
-        ValueError: A file is not in the manifest.
-    """
+    """Checks that a checkpoint's folder contains the files of its manifest and no others of such names."""
     names = set(os.listdir(path))
     missing = sorted(set(manifest.files) - names)
     if missing:
@@ -53,17 +48,7 @@ def check_layout(path: str, manifest: Manifest) -> None:
 
 
 def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -> None:
-    """Reads a file of a checkpoint's folder to the end and compares size and SHA-256.
-
-    Args:
-        path: of the folder.
-        name, entry: of the file, from the manifest.
-        alive: called every few MB.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: Its bytes are not those that were written.
-    """
+    """Reads a file of a checkpoint's folder to the end and compares size and SHA-256."""
     path = os.path.join(path, name)
     size = os.path.getsize(path)
     if size != entry.bytes:

@@ -6,21 +6,20 @@ Shapes: N images in use, B local batch, R ranks, G = B*R global batch, H, W imag
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
+from operator import add
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from partial_fc.utils.text import plural
-
-from .bad_images import BadImages
 from .face_records import FaceRecords
 from .label_runs import KeptImages
 from .order import check_batch, epoch_entries, rank_indices, uniform_draws
-from .transforms import DRAWS, Augmentation, augment, color_channels, decode_rgb
+from .transforms import DRAWS, Augmentation, augment, decode_color
 
 
 class ReadCounters(NamedTuple):
@@ -38,22 +37,6 @@ class ReadCounters(NamedTuple):
     read_seconds: float = 0.0
     busy_seconds: float = 0.0
 
-    def plus(self, cost: ReadStats, busy_seconds: float) -> ReadCounters:
-        """Returns the totals including one more batch."""
-        return ReadCounters(
-            self.images + cost.images,
-            self.bytes + cost.bytes,
-            self.read_seconds + cost.seconds,
-            self.busy_seconds + busy_seconds,
-        )
-
-
-class ReadStats:
-    """The cost of reading a batch: `images`, `bytes`, and `seconds` of reading the file."""
-
-    def __init__(self) -> None:
-        self.images, self.bytes, self.seconds = 0, 0, 0.0
-
 
 class FaceBatches:
     """The batches of one rank. A batch does not depend on what was read before it. Thread-safe.
@@ -65,13 +48,16 @@ class FaceBatches:
         shuffle: shuffle the images in every epoch.
         augmentation: its effect on an image depends on (seed, epoch, image) only.
         min_images_per_class: leave out identities with fewer images; class labels do not change.
-        skip_bad_images: number of bad images to replace by the following image before one is an error.
+        skip_bad_images: number of different bad images to replace by the following image before one is an error. They
+            are counted when they are read, which is ahead of the training and in several threads: if more are close
+            together, the error may name any of them.
         rank, size: this rank, and R.
         seed: seed of the order and of the augmentation.
 
     Attributes:
         num_images: N.
         counters: ReadCounters so far.
+        bad_images: positions of the images that were skipped.
 
     Raises:
         OSError, ValueError: the set cannot be read, or an argument is out of range.
@@ -92,7 +78,10 @@ class FaceBatches:
     ):
         check_numbers(image_size, rank, size, seed)
         augmentation.check()
-        self.bad_images = BadImages(skip_bad_images)
+        if skip_bad_images < 0:
+            raise ValueError(f"skip_bad_images must be at least 0, got {skip_bad_images}")
+        self.skip_bad_images = skip_bad_images
+        self.bad_images: set[int] = set()
         self.records = FaceRecords(rec_path)
         check_image_size(self.records, image_size)
         self._kept = images_to_read(self.records, min_images_per_class)
@@ -121,13 +110,15 @@ class FaceBatches:
         images = np.empty((self.batch_size, 3, *self.image_size), np.uint8)
         labels = self.records.labels(positions)
         draws = uniform_draws(self.seed, epoch, positions, DRAWS).tolist()
-        stats = ReadStats()
+        num_bytes, read_seconds = 0, 0.0
         for row, (position, label) in enumerate(zip(positions.tolist(), labels.tolist())):
-            image, labels[row] = self._load(position, label, stats)
+            image, labels[row], length, seconds = self._load(position, label)
+            num_bytes, read_seconds = num_bytes + length, read_seconds + seconds
             # Takes a fifth of the time of NumPy's transpose.
             cv2.split(augment(image, draws[row], self.augmentation), tuple(images[row]))
         with self._lock:
-            self.counters = self.counters.plus(stats, time.perf_counter() - start)
+            read = (self.batch_size, num_bytes, read_seconds, time.perf_counter() - start)
+            self.counters = ReadCounters._make(map(add, self.counters, read))
         return images, labels
 
     def sample(self, count: int) -> np.ndarray:
@@ -138,30 +129,44 @@ class FaceBatches:
                 faces.append(self._decode(position, self.records.read_image(position)[0])[None])
         return np.concatenate(faces)
 
-    def _load(self, position: int, label: int, cost: ReadStats) -> tuple[np.ndarray, int]:
-        """Returns (image, label) at `position`, or of the next good image if bad ones may be skipped."""
+    def _load(self, position: int, label: int) -> tuple[np.ndarray, int, int, float]:
+        """Returns the image at `position`, or the next good one if bad ones may be skipped.
+
+        Returns:
+            The image, its label, the bytes of the encoded image, and the seconds that reading it took.
+        """
         first = position
         while True:
             start = time.perf_counter()
             try:
                 encoded = self.records.read_encoded(position, label)
-                cost.seconds += time.perf_counter() - start
-                cost.bytes += len(encoded)
-                cost.images += 1
-                return self._decode(position, encoded), label
+                seconds = time.perf_counter() - start
+                return self._decode(position, encoded), label, len(encoded), seconds
             except ValueError as error:
-                self.bad_images.skip(position, error)
+                self._skip(position, error)
                 position = self._kept.after(position)
                 if position == first:
                     raise ValueError(f"{error}; no other image can be used either") from None
                 label = int(self.records.labels(position))
 
+    def _skip(self, position: int, error: ValueError) -> None:
+        """Counts and logs a bad image, once. Raises `error` if no more are allowed."""
+        with self._lock:
+            if position in self.bad_images:
+                return
+            count, allowed = len(self.bad_images), self.skip_bad_images
+            if count < allowed:
+                self.bad_images.add(position)
+                logging.warning("skipped, bad image %d of at most %d: %s", count + 1, allowed, error)
+                return
+        advice = "; or skip it with skip_bad_images=1 or more (partial-fc sets check lists them all)"
+        if allowed:
+            advice = f" (skip_bad_images={allowed}, {allowed} were skipped before)"
+        raise ValueError(f"{error}{advice}") from None
+
     def _decode(self, position: int, encoded: bytes) -> np.ndarray:
         try:
-            channels = color_channels(encoded)
-            if channels is not None and channels != 3:
-                raise ValueError(f"has {plural(channels, 'channel')} instead of 3")
-            return decode_rgb(encoded, self.image_size)
+            return decode_color(encoded, self.image_size)
         except ValueError as error:
             raise ValueError(f"{self.records.describe(position)} {error}; write or download the set again") from None
 

@@ -16,7 +16,9 @@ from .jpeg_header import UPRIGHT, read_jpeg_header
 from .transforms import JPEG_END, JPEG_START, decode, decode_rgb
 
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
-OTHER_STARTS = (
+FORMATS = (
+    (JPEG_START, ".jpg"),
+    (PNG_START, ".png"),
     (b"BM", ".bmp"),
     (b"II*\0", ".tif"),
     (b"MM\0*", ".tif"),
@@ -89,7 +91,7 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
     size = (options.size, options.size)
     if data.startswith(JPEG_START):
         header = read_jpeg_header(data)
-        return header is not None and header == (*size, 3, UPRIGHT)
+        return header == (*size, 3, UPRIGHT)
     if data.startswith(PNG_START) and options.format == "png":
         is_size = data[16:24] == size[1].to_bytes(4, "big") + size[0].to_bytes(4, "big")
         return is_size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
@@ -116,10 +118,6 @@ def encode(image: np.ndarray, options: ImageOptions) -> bytes:
 
 def extension(encoded: bytes) -> str:
     """Returns the file name extension of the format; "" for an unknown format."""
-    if encoded.startswith(JPEG_START):
-        return ".jpg"
-    if encoded.startswith(PNG_START):
-        return ".png"
     if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP":
         return ".webp"
-    return next((ending for start, ending in OTHER_STARTS if encoded.startswith(start)), "")
+    return next((ending for start, ending in FORMATS if encoded.startswith(start)), "")

@@ -26,13 +26,13 @@ from .identity_ranges import (
     check_limits,
     check_ranges,
     exact_ranges,
+    holds_integers,
     identity_keys,
     recover_ranges,
     runs_of_ranges,
 )
 from .label_runs import LabelRuns
-from .recordio.format import RecordHeader, RecordWriter, pack, unpack
-from .recordio.headers import first_labels, holds_range, read_headers
+from .recordio.format import RecordHeader, RecordWriter, first_labels, holds_range, pack, unpack
 from .recordio.reader import RecordReader
 
 
@@ -63,18 +63,13 @@ def write_face_set(
             if key == ends[-1]:
                 raise ValueError(f"{root}: identity {label} has no images; leave it out")
             ends.append(key)
-        write_ranges(writer, ends)
+        first = ends[-1]
+        for label, (start, end) in enumerate(zip(ends[:-1], ends[1:])):
+            writer.write(first + label, pack_range(start, end))
+        writer.write(0, pack_range(first, first + len(ends) - 1))
     with open(os.path.join(root, "property"), "w", encoding="ascii") as file:
         file.write(f"{len(ends) - 1},{image_shape[0]},{image_shape[1]}\n")
     return ends[-1] - 1, len(ends) - 1
-
-
-def write_ranges(writer: RecordWriter, ends: list) -> None:
-    """Writes record 0 and the C identity records; identity i has the image keys [ends[i], ends[i + 1])."""
-    first = ends[-1]
-    for label, (start, end) in enumerate(zip(ends[:-1], ends[1:])):
-        writer.write(first + label, pack_range(start, end))
-    writer.write(0, pack_range(first, first + len(ends) - 1))
 
 
 def pack_range(start: int, end: int) -> bytes:
@@ -114,6 +109,7 @@ class FaceRecords:
     Attributes:
         num_images, num_identities: N and C.
         runs: LabelRuns of the images.
+        ranges: "integers" if all identity records store them, "float32" if some do not, "none" without these records.
         image_size: (H, W) from `property`, None without that file.
 
     Raises:
@@ -135,14 +131,16 @@ class FaceRecords:
         self.num_images = self.runs.num_images
 
     def _open_layout(self) -> None:
-        head = read_headers(self._reader, self._index.keys_at([0]))
-        self.has_identities = bool(self._index.keys_at(0) == 0 and holds_range(head)[0])
-        self._first_row = int(self.has_identities)
-        if self.has_identities:
+        head = self._reader.read_heads(self._index.keys_at([0]))
+        if self._index.keys_at(0) == 0 and holds_range(head)[0]:
+            self._first_row = 1
             first, last = identity_keys(self._reader, head)
-            self.runs, self.num_identities = self._runs_of_ranges(first, last), last - first
+            heads = self._reader.read_heads(np.arange(first, last))
+            self.ranges = "integers" if holds_integers(np.append(head, heads)).all() else "float32"
+            self.runs, self.num_identities = self._runs_of_ranges(first, heads), last - first
         else:
-            if holds_range(read_headers(self._reader, self._index.keys_at([len(self._index) - 1])))[0]:
+            self._first_row, self.ranges = 0, "none"
+            if holds_range(self._reader.read_heads(self._index.keys_at([len(self._index) - 1])))[0]:
                 raise ValueError(
                     f"{self.describe(0)} should be the range of the identity records, but is damaged or missing; copy "
                     "the .rec and its .idx again"
@@ -150,16 +148,15 @@ class FaceRecords:
             self.runs = LabelRuns.of_labels(self._labels_of_headers())
             self.num_identities = int(self.runs.labels.max()) + 1
 
-    def _runs_of_ranges(self, first: int, last: int) -> LabelRuns:
-        """Returns the labels according to the identity records `first` .. `last` - 1."""
-        heads = read_headers(self._reader, np.arange(first, last))
+    def _runs_of_ranges(self, first: int, heads: np.ndarray) -> LabelRuns:
+        """Returns the labels according to the identity records HEAD (C,), whose first key is `first`."""
         if not holds_range(heads).all():
             key = first + int(holds_range(heads).argmin())
             raise ValueError(
                 f"{self.rec_path}: key {key} should be an identity record, but has no range of images; copy the .rec "
                 "and its .idx again"
             )
-        check_limits(self._reader, np.arange(first, last), heads)
+        check_limits(self._reader, first + np.arange(len(heads)), heads)
         ranges, exact = exact_ranges(heads)
         if not exact.all():
             ranges = recover_ranges(self._reader, heads, first)
@@ -169,7 +166,7 @@ class FaceRecords:
     def _labels_of_headers(self) -> np.ndarray:
         """Returns labels (N,) int64 from the headers of images. Raises ValueError for labels that are not exact."""
         keys = self._index.keys_at(np.arange(len(self._index)))
-        floats = first_labels(read_headers(self._reader, keys))
+        floats = first_labels(self._reader.read_heads(keys))
         wrong = ~((floats >= 0) & (floats < FLOAT32_EXACT) & (floats == np.floor(floats)))
         if wrong.any():
             position = int(wrong.argmax())

@@ -91,10 +91,8 @@ def encode_file(options: ImageOptions, path: str, messages: DecoderMessages) -> 
             image, how = encode_for_set(file.read(), options)
         damage = messages.damage()
         return Encoded(image, how, False) if damage is None else Encoded(None, f"is damaged: {damage}", False)
-    except WrongSizeError as error:
-        return Encoded(None, str(error), True)
     except ValueError as error:
-        return Encoded(None, str(error), False)
+        return Encoded(None, str(error), isinstance(error, WrongSizeError))
     except OSError as error:
         return Encoded(None, f"cannot be read ({error.strerror})", False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .label_runs import LabelRuns
-from .recordio.headers import first_labels, holds_range, read_headers
+from .recordio.format import first_labels, holds_range
 from .recordio.reader import RecordReader
 
 LARGEST_KEY = 2.0**53  # larger integers are not exact in float64
@@ -22,7 +22,7 @@ def check_limits(reader: RecordReader, keys: np.ndarray, heads: np.ndarray) -> N
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"{reader.rec_path}: key {keys[row]} at offset {reader.index.offsets[reader.row(int(keys[row]))]} should "
+            f"{reader.rec_path}: key {keys[row]} at offset {reader.index.offsets[reader.rows(keys)[row]]} should "
             f"contain a range of keys, but contains {start[row]:g} to {end[row]:g}; copy the .rec and its .idx again"
         )
 
@@ -33,16 +33,15 @@ def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The integers in id and id2 are used only if they round to the float labels: other writers store other values there
     (insightface the key, and 0, which no range ends with).
     """
-    floats = heads["labels"]
+    floats, is_stored = heads["labels"], holds_integers(heads)
     stored = np.stack([heads["id"], heads["id2"]], axis=1)
-    is_stored = (stored.astype(np.float32) == floats).all(axis=1)
     ranges = np.where(is_stored[:, None], stored.astype(np.int64), floats.astype(np.int64))
     return ranges, is_stored | (floats < FLOAT32_EXACT).all(axis=1)
 
 
-def rounding_reach(value: float) -> int:
-    """Largest distance of an integer that rounds to a float32: half the gap to the next float32."""
-    return max(int(np.spacing(np.float32(value))) // 2, 1)
+def holds_integers(heads: np.ndarray) -> np.ndarray:
+    """Returns (n,) bool: the range record stores its range in id and id2, too."""
+    return (np.stack([heads["id"], heads["id2"]], axis=1).astype(np.float32) == heads["labels"]).all(axis=1)
 
 
 def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
@@ -65,10 +64,8 @@ def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
 
 def recover_identity_keys(reader: RecordReader, rounded: int) -> int:
     """Returns the first key of an identity record (a header without an image) among those that round to `rounded`."""
-    reach = rounding_reach(rounded)
-    near = keys_between(reader, rounded - reach, rounded + reach + 1)
-    heads = read_headers(reader, near)
-    is_range = holds_range(heads)
+    near, _ = keys_near(reader, rounded)
+    is_range = holds_range(reader.read_heads(near))
     return int(near[is_range.argmax()]) if is_range.any() else 0
 
 
@@ -76,12 +73,7 @@ def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.nd
     """Returns ranges (C, 2) int64 of identity records HEAD (C,) whose floats are rounded.
 
     Each identity starts where the one before ends, and the label of an image is its identity: so a start is the first
-    key, among those that round to the float, whose image has that label.
-
-    Args:
-        reader: the records.
-        heads: HEAD (C,).
-        first: the key of the first identity record.
+    key, among those that round to the float, whose image has that label. `first` is the first identity record's key.
 
     Raises:
         ValueError: the images' labels do not match the ranges.
@@ -105,19 +97,20 @@ def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.nd
 
 def recover_start(reader: RecordReader, rounded: int, label: int, first: int) -> int:
     """Returns the first image key, among those that round to `rounded`, with at least `label` as label; -1 if none."""
-    reach = rounding_reach(rounded)
-    near = keys_between(reader, rounded - reach, min(rounded + reach + 1, first))
-    labels = first_labels(read_headers(reader, near))
-    reached = labels >= label
+    near, largest = keys_near(reader, rounded)
+    near = near[near < first]
+    reached = first_labels(reader.read_heads(near)) >= label
     if reached.any():
         return int(near[reached.argmax()])
     # A last identity without images starts where the images end.
-    return first if first <= rounded + reach else -1
+    return first if first <= largest else -1
 
 
-def keys_between(reader: RecordReader, first: int, last: int) -> np.ndarray:
-    """Returns the keys of the index in [first, last), int64."""
-    return reader.index.keys_at(np.arange(*reader.index.search((first, last))))
+def keys_near(reader: RecordReader, rounded: int) -> tuple[np.ndarray, int]:
+    """Returns the keys of the index that round to a float32, int64, and the largest integer that may."""
+    reach = max(int(np.spacing(np.float32(rounded))) // 2, 1)  # half the gap to the next float32
+    rows = reader.index.search((rounded - reach, rounded + reach + 1))
+    return reader.index.keys_at(np.arange(*rows)), rounded + reach
 
 
 def check_ranges(reader: RecordReader, ranges: np.ndarray, rows: tuple[int, int]) -> None:

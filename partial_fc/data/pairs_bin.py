@@ -85,11 +85,6 @@ def byte_string(data: Any, dtype: Any) -> bytes:
     return bytes(data)
 
 
-def reconstruct(_array_class: Any, _shape: Any, _type_code: Any) -> ByteArray:
-    """numpy.core.multiarray._reconstruct: an empty array that __setstate__ fills."""
-    return ByteArray()
-
-
 def from_buffer(data: Any, dtype: Any, _shape: Any, _order: Any) -> ByteArray:
     """numpy.core.numeric._frombuffer, how protocol 5 writes arrays."""
     return ByteArray(byte_string(data, dtype))
@@ -100,18 +95,13 @@ def scalar(dtype: Any, data: Any) -> bool:
     return byte_string(data, dtype) != b"\0"
 
 
-def empty_bytes() -> bytes:
-    """bytes(), how Python 3 writes b"" in the protocols of Python 2."""
-    return b""
-
-
 ALLOWED = {
     ("numpy", "ndarray"): ByteArray,
     ("numpy", "dtype"): ByteType,
-    ("__builtin__", "bytes"): empty_bytes,
+    ("__builtin__", "bytes"): lambda: b"",  # how Python 3 writes b"" in the protocols of Python 2
 }
 for package in ("numpy.core", "numpy._core"):
-    ALLOWED[package + ".multiarray", "_reconstruct"] = reconstruct
+    ALLOWED[package + ".multiarray", "_reconstruct"] = lambda *_: ByteArray()  # empty, __setstate__ fills it
     ALLOWED[package + ".multiarray", "scalar"] = scalar
     ALLOWED[package + ".numeric", "_frombuffer"] = from_buffer
 

@@ -23,10 +23,25 @@ AHEAD = 2  # decoded batches that wait, beyond one per thread in progress
 
 
 class BatchIterator(Generic[Batch]):
-    """An iterator with the method ``next``, as MXNet's have it."""
+    """An iterator with the method ``next``, as MXNet's have it.
+
+    Attributes:
+        cursor: position in the data, of the batches handed out.
+    """
+
+    cursor: Cursor
 
     def next(self) -> Batch:
-        """Returns the next batch."""
+        """Returns the next batch.
+
+        Raises:
+            StopIteration: at the end of the epoch, on all ranks after the same number of batches.
+        """
+        batch = self._batch_at(self.cursor.current())
+        self.cursor.advance()
+        return batch
+
+    def _batch_at(self, position: Position) -> Batch:
         raise NotImplementedError
 
     def __iter__(self):
@@ -34,6 +49,33 @@ class BatchIterator(Generic[Batch]):
 
     def __next__(self) -> Batch:
         return self.next()
+
+    def reset(self) -> None:
+        """Starts the next epoch; before the first batch of an epoch it does nothing."""
+        self.cursor.reset()
+
+    def state(self) -> dict:
+        """Returns the position in the data, as JSON.
+
+        ``epoch``, and ``images``: how many images of its order were handed out to all ranks together, without those
+        read in advance. All other keys identify the order. The training loop takes one batch more than it has trained
+        on, so save the ``data_state`` of its LoopState instead.
+        """
+        return {**self.cursor.state(), **self._order()}
+
+    def restore(self, state: dict) -> None:
+        """Continues at a position that `state` returned, at any number of ranks and any batch size.
+
+        Raises:
+            ValueError: the order was another one: another set, seed, shuffle or min_images_per_class.
+        """
+        self.cursor.restore(state, self._order())
+
+    def _order(self) -> dict:
+        return {}
+
+    def close(self) -> None:
+        """Ends the reading; a second call does nothing."""
 
 
 class DataLoader(BatchIterator[Batch]):
@@ -48,7 +90,6 @@ class DataLoader(BatchIterator[Batch]):
         num_images: N.
         num_classes: number of identities in the set.
         threads: as above.
-        cursor: position in the data, of the batches handed out.
         check_labels: ``check_labels(C)`` raises ValueError naming the first record whose label is not below C.
 
     Raises, in ``next``:
@@ -82,36 +123,8 @@ class DataLoader(BatchIterator[Batch]):
         """Returns the first images, not augmented, as (count, H, W, 3) uint8 RGB; fewer if some are bad."""
         return self._faces.sample(count)
 
-    def next(self) -> Batch:
-        """Returns the next batch.
-
-        Raises:
-            StopIteration: at the end of the epoch, on all ranks after the same number of batches.
-        """
-        batch = self._prefetcher.get(self.cursor.current())
-        self.cursor.advance()
-        return batch
-
-    def reset(self) -> None:
-        """Starts the next epoch; before the first batch of an epoch it does nothing."""
-        self.cursor.reset()
-
-    def state(self) -> dict:
-        """Returns the position in the data, as JSON.
-
-        ``epoch``, and ``images``: how many images of its order were handed out to all ranks together, without those
-        read in advance. All other keys identify the order. The training loop takes one batch more than it has trained
-        on, so save the ``data_state`` of its LoopState instead.
-        """
-        return {**self.cursor.state(), **self._order()}
-
-    def restore(self, state: dict) -> None:
-        """Continues at a position that `state` returned, at any number of ranks and any batch size.
-
-        Raises:
-            ValueError: the order was another one: another set, seed, shuffle or min_images_per_class.
-        """
-        self.cursor.restore(state, self._order())
+    def _batch_at(self, position: Position) -> Batch:
+        return self._prefetcher.get(position)
 
     def _order(self) -> dict:
         faces = self._faces
@@ -145,7 +158,7 @@ class DummyData(BatchIterator[Batch]):
 
     Attributes:
         pixels: (B, 3, H, W) uint8, the images of every batch.
-        cursor: position in the data, in batches: it holds for any number of ranks and any batch size.
+        cursor: as above, but in batches instead of images: it holds for any number of ranks and any batch size.
 
     Raises:
         ValueError: an argument is out of range.
@@ -175,29 +188,7 @@ class DummyData(BatchIterator[Batch]):
         """Returns an empty array (0, H, W, 3) uint8, as there are no faces."""
         return np.empty((0, *self.pixels.shape[2:], 3), np.uint8)
 
-    def next(self) -> Batch:
-        """Returns the next batch.
-
-        Raises:
-            StopIteration: at the end of the epoch.
-        """
-        number = self.cursor.current()[1]
-        self.cursor.advance()
+    def _batch_at(self, position: Position) -> Batch:
         # The constant separates this stream from that of the negative classes, which is seeded by (seed, rank) too.
-        labels = np.random.default_rng((*self._key, 0xD0, number)).integers(0, self.num_classes, (self.batch_size,))
-        return self._make_batch(labels)
-
-    def reset(self) -> None:
-        """Starts again with the first batch."""
-        self.cursor.reset()
-
-    def state(self) -> dict:
-        """Returns the epoch and, as ``images``, the number of batches handed out."""
-        return self.cursor.state()
-
-    def restore(self, state: dict) -> None:
-        """Continues at a position that `state` returned."""
-        self.cursor.restore(state, {})
-
-    def close(self) -> None:
-        """Does nothing."""
+        random = np.random.default_rng((*self._key, 0xD0, position[1]))
+        return self._make_batch(random.integers(0, self.num_classes, (self.batch_size,)))

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from partial_fc.utils.text import plural
+
 from .jpeg_header import channels_of_jpeg
 
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
@@ -52,6 +54,14 @@ def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
     if image.shape[:2] != tuple(image_size):
         raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {image_size[0]}x{image_size[1]}")
     return image
+
+
+def decode_color(encoded: bytes, image_size: tuple) -> np.ndarray:
+    """As decode_rgb, but refuses a JPEG or PNG that is gray or has alpha, too."""
+    channels = color_channels(encoded)
+    if channels is not None and channels != 3:
+        raise ValueError(f"has {plural(channels, 'channel')} instead of 3")
+    return decode_rgb(encoded, image_size)
 
 
 def decode_any_size(encoded: bytes) -> np.ndarray:

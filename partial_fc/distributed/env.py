@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from partial_fc.utils.process_pool import usable_cores
 
 MAX_DECODE_THREADS = 8  # of an automatic choice: some 40,000 images/s, more than one GPU consumes
+SHARED_BYTES = 16 << 20  # of /dev/shm that Open MPI uses for a rank, at most
 
 
 class RankInfo(NamedTuple):
@@ -64,6 +67,22 @@ def cores_of_rank(local_size: int) -> int:
     except OSError:
         launcher = own
     return max(1, min(own, launcher // local_size))
+
+
+def use_shared_memory(environment: MutableMapping[str, str]) -> None:
+    """Lets the ranks of one host talk through shared memory alone, if there is enough. Call it before MPI starts.
+
+    Open MPI's TCP listens on all interfaces, whatever btl_tcp_if_include is, and asks nobody for a password. A
+    transport that the user has chosen stays.
+    """
+    ranks = rank_info(environment)
+    default, needed = "^openib", SHARED_BYTES * ranks.local_size  # the former is that of setup-utils/env.sh
+    if ranks.size == ranks.local_size and environment.get("OMPI_MCA_btl", default) == default:
+        with suppress(OSError):
+            if shutil.disk_usage("/dev/shm").free >= needed:
+                environment["OMPI_MCA_btl"] = f"{default},tcp"
+    if ranks.size == 1:  # else MPI would start a daemon, to start more ranks later
+        environment.setdefault("OMPI_MCA_ess_singleton_isolated", "1")
 
 
 def deterministic_allreduce(environment: MutableMapping[str, str]) -> None:

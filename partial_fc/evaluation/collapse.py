@@ -12,11 +12,9 @@ MIN_AGREEMENT = 0.7
 
 
 def find_problems(point: VerificationPoint, raw_pixels: float | None = None) -> list[str]:
-    """Returns the problems that a verification shows; an empty list if training succeeds.
+    """Returns the problems that a verification after some training shows; an empty list if it succeeds.
 
-    Args:
-        point: Verification of a network after some training.
-        raw_pixels: Accuracy of the raw pixels on the same pairs, if known.
+    ``raw_pixels`` is the accuracy of the raw pixels on the same pairs, if known.
     """
     problems = []
     # The comparisons are negated so that NaN counts as a problem.

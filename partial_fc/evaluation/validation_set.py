@@ -1,4 +1,4 @@
-"""The shard of a validation set that one rank embeds.
+"""The images of a validation set: the shard that one rank embeds, and raw pixels as embeddings.
 
 Shapes: P pairs of the set; images 2p and 2p + 1 form pair p; H, W image size.
 """
@@ -6,14 +6,17 @@ Shapes: P pairs of the set; images 2p and 2p + 1 form pair p; H, W image size.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.transforms import decode_rgb
+from partial_fc.inference.distances import squared_distances
 from partial_fc.layer.sharding import shard_of
+
+CHUNK = 256  # images; 38 MB as float32
 
 
 class PairsOfRank(NamedTuple):
@@ -44,25 +47,15 @@ class PairsOfRank(NamedTuple):
         return cls(issame, images[2 * shard.start : 2 * (shard.start + shard.size)], 2 * shard.start, name)
 
     def decode(self, start: int, stop: int, image_size: int) -> np.ndarray:
-        """Decodes ``images[start:stop]``: (stop - start, H, W, 3) uint8 RGB.
-
-        Raises:
-            ValueError: An image is damaged or has another size. The message names it.
-        """
+        """Decodes ``images[start:stop]``, see `decode_faces`."""
         return decode_faces(self.images[start:stop], image_size, self.name, self.first_image + start)
 
 
 def decode_faces(images: Sequence[bytes], image_size: int, name: str, first: int = 0) -> np.ndarray:
-    """Decodes N images: (N, H, W, 3) uint8 RGB.
-
-    Args:
-        images: N encoded images.
-        image_size: Expected width and height in pixels.
-        name: Name of the set for error messages.
-        first: Index of the first image in the set, for error messages.
+    """Decodes N images of a set, whose index begins at ``first``: (N, image_size, image_size, 3) uint8 RGB.
 
     Raises:
-        ValueError: An image is damaged or has another size. The message names it.
+        ValueError: An image is damaged or has another size. The message names it and the set.
     """
     pixels = np.empty((len(images), image_size, image_size, 3), np.uint8)
     for row, image in enumerate(images):
@@ -71,3 +64,21 @@ def decode_faces(images: Sequence[bytes], image_size: int, name: str, first: int
         except ValueError as error:
             raise ValueError(f"image {first + row} of the validation set {name} {error}") from None
     return pixels
+
+
+def raw_pixel_distances(images: Sequence[bytes], image_size: int, name: str) -> np.ndarray:
+    """Returns (P,) float64: squared distances of the pixels of each pair after subtraction of the mean image.
+
+    A network must be better than this. Without the subtraction all cosines would be close to 1. ``images`` are 2P
+    encoded images; the errors are those of `decode_faces`.
+    """
+    mean = sum(part.sum(axis=0, dtype=np.float64) for part in _chunks(images, image_size, name)) / len(images)
+    centered = (part.astype(np.float32) - mean.astype(np.float32) for part in _chunks(images, image_size, name))
+    rows = (part.reshape(len(part), -1) for part in centered)
+    return np.concatenate([squared_distances(part[0::2], part[1::2]) for part in rows])
+
+
+def _chunks(images: Sequence[bytes], image_size: int, name: str) -> Iterator[np.ndarray]:
+    return (
+        decode_faces(images[start : start + CHUNK], image_size, name, start) for start in range(0, len(images), CHUNK)
+    )

@@ -45,11 +45,7 @@ class VerificationPoint(NamedTuple):
 
     Attributes:
         num_update: Number of updates before the verification.
-        accuracy: See `Verification`.
-        std: See `Verification`.
-        threshold: See `Verification`.
-        tar_at_far: See `Verification`.
-        far: See `Verification`.
+        accuracy, std, threshold, tar_at_far, far: See `Verification`.
         xnorm: Mean length of the embeddings before normalization.
         dimensions: See `effective_dimensions`.
         agreement: Mean cosine between the embeddings of the same images in evaluation and in training mode.
@@ -75,7 +71,7 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
         embeddings: (2P, E). The caller adds the embeddings of mirror images, if any.
         issame: (P,) bool.
         folds: F.
-        far: False accept rate of ``tar_at_far``.
+        far: Of ``tar_at_far``.
 
     Raises:
         ValueError: The sizes do not match, there are fewer pairs than folds or pairs of one kind only, or values are
@@ -83,7 +79,7 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
     """
     if len(embeddings) != 2 * len(issame):
         raise ValueError(f"{len(issame)} pairs need {2 * len(issame)} embeddings, got {len(embeddings)}")
-    return verify_distances(squared_distances(embeddings), issame, folds, far)
+    return verify_distances(squared_distances(embeddings[0::2], embeddings[1::2]), issame, folds, far)
 
 
 def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
@@ -125,46 +121,30 @@ def effective_dimensions(distance: np.ndarray, issame: np.ndarray) -> float:
     """Returns the effective number of dimensions of the embeddings of different people.
 
     This is 1 / mean cos^2 over the pairs of different people: E for uniformly distributed directions in E dimensions, 1
-    if all embeddings are on one line through the origin.
-
-    Args:
-        distance: (P,) squared distances.
-        issame: (P,) bool.
+    if all embeddings are on one line through the origin. ``distance``: (P,) squared; ``issame``: (P,) bool.
     """
     cosine = 1 - distance[~np.asarray(issame, dtype=bool)] / 2
     return float(1 / max(np.mean(np.square(cosine)), np.finfo(np.float64).tiny))
 
 
-class FoldCounts(NamedTuple):
-    """Counts per fold.
+def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, thresholds: np.ndarray) -> list[np.ndarray]:
+    """Counts the pairs below each threshold with one sort per fold instead of one pass per threshold.
 
-    Attributes:
-        same: (F, T) same pairs below each threshold.
-        different: (F, T) different pairs below each threshold.
-        same_pairs: (F, 1) same pairs.
-        different_pairs: (F, 1) different pairs.
+    Returns:
+        Same and different pairs below each threshold, each (F, T); all same and different pairs, each (F, 1).
     """
-
-    same: np.ndarray
-    different: np.ndarray
-    same_pairs: np.ndarray
-    different_pairs: np.ndarray
-
-
-def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, thresholds: np.ndarray) -> FoldCounts:
-    """Counts the pairs below each threshold with one sort per fold instead of one pass per threshold."""
     parts = np.array_split(np.arange(len(distance)), folds)
     both = [[distance[part][issame[part] == kind] for part in parts] for kind in (True, False)]
     counts = [np.stack([np.searchsorted(np.sort(d), thresholds, side="left") for d in kind]) for kind in both]
-    return FoldCounts(*counts, *(np.array([[len(d)] for d in kind]) for kind in both))
+    return [*counts, *(np.array([[len(d)] for d in kind]) for kind in both)]
 
 
 def accuracy_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns accuracies (F,) and their thresholds (F,): the best ones of the other folds."""
-    count = count_by_fold(distance, issame, folds, THRESHOLDS)
-    correct = count.same + count.different_pairs - count.different
+    same, different, same_pairs, different_pairs = count_by_fold(distance, issame, folds, THRESHOLDS)
+    correct = same + different_pairs - different
     best = (correct.sum(axis=0) - correct).argmax(axis=1)  # of equal thresholds the first, as in insightface
-    sizes = (count.same_pairs + count.different_pairs)[:, 0]
+    sizes = (same_pairs + different_pairs)[:, 0]
     return correct[np.arange(folds), best] / sizes, THRESHOLDS[best]
 
 
@@ -174,9 +154,8 @@ def tar_at_far(distance: np.ndarray, issame: np.ndarray, folds: int, far: float)
     The threshold of a fold is where the FAR of the other folds reaches ``far``, interpolated linearly between two
     thresholds of the fine grid; 0 if it never does.
     """
-    count = count_by_fold(distance, issame, folds, FINE_THRESHOLDS)
-    others = np.maximum(count.different_pairs.sum() - count.different_pairs, 1)
-    rates = (count.different.sum(axis=0) - count.different) / others
+    _, different, _, pairs = count_by_fold(distance, issame, folds, FINE_THRESHOLDS)
+    rates = (different.sum(axis=0) - different) / np.maximum(pairs.sum() - pairs, 1)
     parts = np.array_split(np.arange(len(distance)), folds)
     shares = []
     for part, rate in zip(parts, rates):
@@ -192,8 +171,5 @@ def threshold_at(rates: np.ndarray, far: float) -> float:
     Among thresholds of equal rate the one next to the increase is used. For distinct rates this equals the ``interp1d``
     of the original, which fails on equal rates in current SciPy.
     """
-    above = int(np.searchsorted(rates, far, side="left"))
-    if above == len(rates):
-        return 0.0
-    low, high = FINE_THRESHOLDS[above - 1], FINE_THRESHOLDS[above]
-    return float(low + (high - low) * (far - rates[above - 1]) / (rates[above] - rates[above - 1]))
+    # np.interp takes the last of equal rates; in descending order of thresholds that is the lowest one.
+    return float(np.interp(-far, -rates[::-1], FINE_THRESHOLDS[::-1], left=0.0))

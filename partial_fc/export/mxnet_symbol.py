@@ -37,9 +37,7 @@ class Node(NamedTuple):
 def read_symbol(content: str | bytes, name: str) -> list[Node]:
     """Returns the nodes that the embedding depends on, in topological order; the embedding is the last one.
 
-    Args:
-        content: Content of the file.
-        name: Name of the file for error messages.
+    ``name`` is that of the file, for error messages.
 
     Raises:
         ValueError: The file is not a network description, or it has several outputs and none is named ``fc1``.

@@ -40,7 +40,7 @@ def to_onnx(
         nodes: Network as returned by `read_symbol`.
         parameters: Name -> array, including running statistics; float16 is converted to float32.
         image_size: (H, W).
-        metadata: Metadata properties of the ONNX file.
+        metadata: Properties of the ONNX file.
 
     Raises:
         ValueError: An operator cannot be exported or a parameter is missing. The message names it.
@@ -102,26 +102,24 @@ def find_checkpoint(path: str | os.PathLike) -> tuple[str, str]:
     path = os.fspath(path)
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    symbols = [name for name in names if name.endswith(SYMBOL_ENDING)]
+    prefixes = [name[: -len(SYMBOL_ENDING)] for name in names if name.endswith(SYMBOL_ENDING)]
     if not os.path.isdir(path):
-        file_name = os.path.basename(path)
-        symbols = [
-            name for name in symbols if file_name == name or _epoch(name[: -len(SYMBOL_ENDING)], file_name) is not None
-        ]
-    if not symbols:
+        file = os.path.basename(path)
+        prefixes = [prefix for prefix in prefixes if file == prefix + SYMBOL_ENDING or _epoch(prefix, file) is not None]
+    if not prefixes:
         raise FileNotFoundError(f"no *{SYMBOL_ENDING} at {path}: give the path of a model saved by MXNet")
-    if len(symbols) > 1:
-        raise ValueError(f"{folder} holds {', '.join(symbols)}: give the path of one of them")
-    prefix = symbols[0][: -len(SYMBOL_ENDING)]
+    if len(prefixes) > 1:
+        symbols = ", ".join(prefix + SYMBOL_ENDING for prefix in prefixes)
+        raise ValueError(f"{folder} holds {symbols}: give the path of one of them")
+    prefix = prefixes[0]
+    symbol = os.path.join(folder, prefix + SYMBOL_ENDING)
     params = [name for name in names if _epoch(prefix, name) is not None]
     if path.endswith(".params"):
         params = [name for name in params if name == os.path.basename(path)]
     if not params:
-        raise FileNotFoundError(
-            f"no parameters {prefix}-<epoch>.params next to {os.path.join(folder, symbols[0])}: copy them there"
-        )
+        raise FileNotFoundError(f"no parameters {prefix}-<epoch>.params next to {symbol}: copy them there")
     last = max(params, key=lambda name: _epoch(prefix, name) or 0)
-    return os.path.join(folder, symbols[0]), os.path.join(folder, last)
+    return symbol, os.path.join(folder, last)
 
 
 def _epoch(prefix: str, name: str) -> int | None:

@@ -27,11 +27,7 @@ class Graph:
     """An ONNX graph under construction.
 
     Args:
-        parameters: Name -> array; those in use are stored as float32.
-
-    Attributes:
-        nodes: Nodes of the ONNX graph.
-        initializers: Weights of the ONNX graph.
+        parameters: Name -> array; those in use are stored as float32 among the initializers.
     """
 
     def __init__(self, parameters: dict[str, np.ndarray]):
@@ -56,16 +52,16 @@ class Graph:
             steps.append(helper.make_node(op, [source, value], [f"{op}_raw"], name=f"{op}_raw"))
         self.nodes[:0] = steps
 
-    def parameter(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
-        """Returns a parameter as float32, reshaped if ``shape`` is given.
+    def weight(self, name: str, shape: tuple[int, ...] | None = None) -> str:
+        """Stores a parameter as float32, reshaped if ``shape`` is given; returns its name."""
+        array = self.parameter(name)
+        return self.store(name, array if shape is None else array.reshape(shape))
 
-        Raises:
-            ValueError: The parameter is missing or has another size.
-        """
+    def parameter(self, name: str) -> np.ndarray:
+        """Returns a parameter as float32. Raises ValueError if it is missing."""
         if name not in self._parameters:
             raise ValueError(f"the parameters lack {name}: they do not belong to this network")
-        array = np.ascontiguousarray(self._parameters[name], np.float32)
-        return array if shape is None else array.reshape(shape)
+        return np.ascontiguousarray(self._parameters[name], np.float32)
 
     def store(self, name: str, array: np.ndarray) -> str:
         """Adds an initializer unless it exists; returns its name."""
@@ -88,28 +84,18 @@ def convert(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
         raise ValueError(
             f"{node.name}: operator {node.op} cannot be exported; supported operators: {', '.join(OPERATORS)}"
         )
-    if not any(isinstance(value, Tensor) for value in inputs[: 2 if node.op in BINARY_OPERATORS else 1]):
+    if not any(isinstance(value, Tensor) for value in inputs[: 2 if node.op in ARITHMETIC else 1]):
         raise ValueError(f"{node.name} depends on the parameter {inputs[0]} but not on images: it cannot be exported")
     return OPERATORS[node.op](graph, node, inputs)
 
 
-def _scalar(op: str) -> Callable[[Graph, Node, Inputs], Tensor]:
-    def add(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-        value = graph.store(f"{node.name}_scalar", np.array(node.get("scalar", 0.0), np.float32))
-        return inputs[0]._replace(name=graph.add(op, node, [inputs[0].name, value]))
-
-    return add
-
-
-def _binary(op: str) -> Callable[[Graph, Node, Inputs], Tensor]:
-    def add(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-        names = [
-            value.name if isinstance(value, Tensor) else graph.store(value, graph.parameter(value)) for value in inputs
-        ]
-        tensor = next(value for value in inputs if isinstance(value, Tensor))
-        return tensor._replace(name=graph.add(op, node, names))
-
-    return add
+def _arithmetic(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
+    """Adds an operation on two arrays, either of which may be a parameter, or on an array and a number."""
+    operands = [value.name if isinstance(value, Tensor) else graph.weight(value) for value in inputs]
+    if len(operands) == 1:
+        operands.append(graph.store(f"{node.name}_scalar", np.array(node.get("scalar", 0.0), np.float32)))
+    tensor = next(value for value in inputs if isinstance(value, Tensor))
+    return tensor._replace(name=graph.add(ARITHMETIC[node.op], node, operands))
 
 
 def _identity(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
@@ -121,11 +107,10 @@ def _convolution(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     kernel, pads = node.get("kernel", ()), node.get("pad", (0, 0))
     if len(kernel) != 2 or node.get("layout", "NCHW") not in ("NCHW", "None", None):
         raise ValueError(f"{node.name}: only 2-D convolutions of (N, C, H, W) can be exported, got kernel {kernel}")
-    weights = [graph.store(name, graph.parameter(name)) for name in inputs[1:]]
     output = graph.add(
         "Conv",
         node,
-        [inputs[0].name, *weights],
+        [inputs[0].name, *map(graph.weight, inputs[1:])],
         kernel_shape=kernel,
         strides=node.get("stride", (1, 1)),
         dilations=node.get("dilate", (1, 1)),
@@ -152,14 +137,14 @@ def _leaky_relu(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     if kind == "prelu":
         # (C, 1, 1) for maps: ONNX broadcasts from the last axis, so (C,) would be one slope per column.
         shape = (-1,) + (1,) * (data.dimensions - 2)
-        slope = graph.store(inputs[1], graph.parameter(inputs[1], shape))
-        return data._replace(name=graph.add("PRelu", node, [data.name, slope]))
+        return data._replace(name=graph.add("PRelu", node, [data.name, graph.weight(inputs[1], shape)]))
     onnx_name = {"leaky": "LeakyRelu", "elu": "Elu"}.get(kind)
     if onnx_name is None:
         raise ValueError(f"{node.name}: LeakyReLU with act_type={kind} cannot be exported")
     return data._replace(name=graph.add(onnx_name, node, [data.name], alpha=float(node.get("slope", 0.25))))
 
 
+POOLS = {"avg": "AveragePool", "max": "MaxPool"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign"}
 
 
@@ -168,9 +153,6 @@ def _activation(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     if kind not in ACTIVATIONS:
         raise ValueError(f"{node.name}: activation {kind} cannot be exported")
     return inputs[0]._replace(name=graph.add(ACTIVATIONS[kind], node, [inputs[0].name]))
-
-
-POOLS = {"avg": "AveragePool", "max": "MaxPool"}
 
 
 def _pooling(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
@@ -200,8 +182,7 @@ def _fully_connected(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
         if not node.get("flatten", True):
             raise ValueError(f"{node.name}: a fully connected layer with flatten=False cannot be exported")
         flat = graph.add("Flatten", node, [flat], "_flatten", axis=1)
-    weights = [graph.store(name, graph.parameter(name)) for name in names]
-    return Tensor(graph.add("Gemm", node, [flat, *weights], transB=1), 2, node.get("num_hidden", 0))
+    return Tensor(graph.add("Gemm", node, [flat, *map(graph.weight, names)], transB=1), 2, node.get("num_hidden", 0))
 
 
 OPERATORS: dict[str, Callable[[Graph, Node, Inputs], Tensor]] = {
@@ -216,16 +197,16 @@ OPERATORS: dict[str, Callable[[Graph, Node, Inputs], Tensor]] = {
     "Cast": _identity,
     "identity": _identity,
     "_copy": _identity,
-    "_minus_scalar": _scalar("Sub"),
-    "_plus_scalar": _scalar("Add"),
-    "_mul_scalar": _scalar("Mul"),
-    "_div_scalar": _scalar("Div"),
 }
-BINARY_OPERATORS = {
+ARITHMETIC = {
+    "_minus_scalar": "Sub",
+    "_plus_scalar": "Add",
+    "_mul_scalar": "Mul",
+    "_div_scalar": "Div",
     "elemwise_add": "Add",
     "broadcast_add": "Add",
     "_Plus": "Add",
     "elemwise_mul": "Mul",
     "broadcast_mul": "Mul",
 }
-OPERATORS.update({name: _binary(op) for name, op in BINARY_OPERATORS.items()})
+OPERATORS.update(dict.fromkeys(ARITHMETIC, _arithmetic))

@@ -10,7 +10,7 @@ rand_mirror=False. The exit code does not depend on the verdict.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import number_above_0
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from .model import FaceModel
 
 THRESHOLD, SET = "verification_threshold", "verification_set"  # metadata keys of ONNX models
-
-
-class Threshold(NamedTuple):
-    """Two images show the same person if their squared distance is below ``value``; ``origin`` says who set it."""
-
-    value: float
-    origin: str
 
 
 squared_distance = number_above_0("a squared distance", 4)  # of unit vectors
@@ -47,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def threshold_of(model: FaceModel) -> Threshold | None:
-    """Returns the threshold in the model's metadata, or None.
+def threshold_of(model: FaceModel) -> tuple[float, str] | None:
+    """Returns the threshold in the model's metadata and who has set it, or None.
 
     Raises:
         ValueError: The metadata value is not a squared distance.
@@ -60,7 +53,7 @@ def threshold_of(model: FaceModel) -> Threshold | None:
         value = squared_distance(metadata[THRESHOLD])
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"{model.name}: metadata key {THRESHOLD} {error}: give --threshold") from None
-    return Threshold(value, f"the model's, measured on {metadata.get(SET) or 'an unnamed set'}")
+    return value, f"the model's, measured on {metadata.get(SET) or 'an unnamed set'}"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,15 +66,15 @@ def run(args: argparse.Namespace) -> int:
     from .model import FaceModel
 
     model = FaceModel.open(args.model)
-    threshold = threshold_of(model) if args.threshold is None else Threshold(args.threshold, "from --threshold")
+    threshold = threshold_of(model) if args.threshold is None else (args.threshold, "from --threshold")
     paths = [args.first, args.second]
     faces = np.stack([read_face(path, model.input.image_size, args.resize) for path in paths])
-    distance = float(squared_distances(embed_faces(model, faces, paths, recipe_of(args, model)))[0])
+    left, right = embed_faces(model, faces, paths, recipe_of(args, model))
+    distance = float(squared_distances(left[None], right[None])[0])
     print(f"similarity        {1 - distance / 2:.4f}")
     print(f"squared distance  {distance:.4f}")
     if threshold is not None:
-        verdict, relation = (
-            ("same person", "below") if distance < threshold.value else ("different persons", "not below")
-        )
-        print(f"verdict           {verdict}: the distance is {relation} {threshold.value:g} ({threshold.origin})")
+        value, origin = threshold
+        verdict, relation = ("same person", "below") if distance < value else ("different persons", "not below")
+        print(f"verdict           {verdict}: the distance is {relation} {value:g} ({origin})")
     return 0

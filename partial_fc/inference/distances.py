@@ -8,12 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 
-def squared_distances(embeddings: np.ndarray) -> np.ndarray:
-    """Returns (P,) float64: the squared distances of rows 2i and 2i + 1 of (2P, E), each normalized to length 1.
+def squared_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Returns (P,) float64: the squared distances of the rows of two arrays (P, E), each normalized to length 1.
 
     A zero embedding stays zero: its squared distance to a unit vector is 1. Values that are not finite give NaN.
     """
-    left, right = embeddings[0::2], embeddings[1::2]
 
     def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.einsum("pe,pe->p", a, b, dtype=np.float64)

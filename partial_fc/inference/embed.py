@@ -9,6 +9,7 @@ rand_mirror=False. Unusable images are reported and skipped; the exit code is th
 from __future__ import annotations
 
 import argparse
+import os
 
 from partial_fc.utils.cli import add_force, whole_number
 
@@ -29,30 +30,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from partial_fc.utils.progress import progress
+    from partial_fc.utils.staging import staged_files
     from partial_fc.utils.text import plural
 
     from .image_folder import face_names
-    from .index import Index, embed_files, index_paths, write_index
+    from .index import embed_files, index_paths, write_index
     from .model import FaceModel
 
-    skipped: list[str] = []
-    flip = ""
-
-    def compute() -> Index:
-        nonlocal flip
+    array, text = index_paths(args.out)
+    files = [os.path.basename(array), os.path.basename(text)]
+    with staged_files(os.path.dirname(array), files, args.force) as stage:
         names = face_names(args.images)
         model = FaceModel.open(args.model)
         recipe = recipe_of(args, model)
-        flip = "with" if recipe.mirrored else "without"
         with progress(len(names), "image", "embedding") as bar:
-            index, unusable = embed_files(model, args.images, names, recipe, bar.update)
-        skipped.extend(unusable)
-        return index
-
-    embeddings, _ = write_index(args.out, compute, args.force)
-    array, text = index_paths(args.out)
+            index, skipped = embed_files(model, args.images, names, recipe, bar.update)
+        write_index(os.path.join(stage, files[0]), index)
+    count, dimension = index.embeddings.shape
+    flip = "with" if recipe.mirrored else "without"
     print(
-        f"{array}: {plural(len(embeddings), 'embedding')} of dimension {embeddings.shape[1]} and length 1, {flip} "
-        f"mirror images; {text}: names of the images"
+        f"{array}: {plural(count, 'embedding')} of dimension {dimension} and length 1, {flip} mirror images; "
+        f"{text}: names of the images"
     )
     return report_skipped(skipped)

@@ -7,27 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.data.encoding import check_whole, decode_bgr, resize
 from partial_fc.data.folder import list_folder
 from partial_fc.utils.decoder_messages import DecoderMessages
-
-
-class Faces(NamedTuple):
-    """Faces of some files.
-
-    Attributes:
-        names: Names of the N usable files.
-        images: (N, H, W, 3) uint8 RGB.
-        skipped: Message for each of the other files.
-    """
-
-    names: list[str]
-    images: np.ndarray
-    skipped: list[str]
 
 
 def face_names(root: str | os.PathLike) -> list[str]:
@@ -52,12 +37,8 @@ def face_names(root: str | os.PathLike) -> list[str]:
 def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarray:
     """Reads one image file: (H, W, 3) uint8 RGB.
 
-    The EXIF orientation is applied, gray is expanded to three channels and alpha is dropped.
-
-    Args:
-        path: A JPEG, PNG, WebP or other format of OpenCV.
-        size: (H, W) of the model's input.
-        scale: Scale images of another size instead of refusing them.
+    The EXIF orientation is applied, gray is expanded to three channels and alpha is dropped. Images of another size
+    than (H, W) are scaled with ``scale``, otherwise refused.
 
     Raises:
         OSError: The file cannot be read.
@@ -67,8 +48,14 @@ def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarr
         return _decode(path, size, scale, messages)
 
 
-def read_faces(root: str | os.PathLike, names: Sequence[str], size: tuple[int, int], scale: bool = False) -> Faces:
-    """Reads the files ``names`` below ``root``; skips those that `read_face` would refuse."""
+def read_faces(
+    root: str | os.PathLike, names: Sequence[str], size: tuple[int, int], scale: bool = False
+) -> tuple[list[str], np.ndarray, list[str]]:
+    """Reads the files ``names`` below ``root``; skips those that `read_face` would refuse.
+
+    Returns:
+        Names of the N usable files, their images (N, H, W, 3) uint8 RGB, and a message for each of the other files.
+    """
     images, kept, skipped = [], [], []
     with DecoderMessages() as messages:
         for name in names:
@@ -80,7 +67,7 @@ def read_faces(root: str | os.PathLike, names: Sequence[str], size: tuple[int, i
                 skipped.append(f"{os.path.join(root, name)} cannot be read ({error.strerror})")
             except ValueError as error:
                 skipped.append(str(error))
-    return Faces(kept, np.stack(images) if images else np.empty((0, *size, 3), np.uint8), skipped)
+    return kept, np.array(images, np.uint8).reshape(-1, *size, 3), skipped
 
 
 def _names_below(root: str, folder: str, above: list[str]) -> Iterator[str]:

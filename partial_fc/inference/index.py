@@ -14,7 +14,6 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import plural
 
 from .image_folder import read_faces
@@ -24,13 +23,7 @@ LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is 
 
 
 class Recipe(NamedTuple):
-    """How embeddings are computed.
-
-    Attributes:
-        mirrored: Add the embedding of the mirror image.
-        scale: Scale images of another size, see `read_face`.
-        batch_size: Images per batch.
-    """
+    """How embeddings are computed: with those of mirror images, of images that are scaled, and in which batches."""
 
     mirrored: bool = True
     scale: bool = False
@@ -67,12 +60,7 @@ def embed_files(
 ) -> tuple[Index, list[str]]:
     """Computes the embeddings of the files ``names`` below ``root``.
 
-    Args:
-        model: The model.
-        root: Folder of the images.
-        names: File names relative to ``root``.
-        recipe: How embeddings are computed.
-        advance: Called with the number of files of each finished batch.
+    ``advance`` is called with the number of files of each finished batch.
 
     Returns:
         The index, and a message for each skipped file.
@@ -86,14 +74,14 @@ def embed_files(
     embeddings = np.empty((0, 0), np.float32)
     for start in range(0, len(names), size):
         part = names[start : start + size]
-        faces = read_faces(root, part, model.input.image_size, recipe.scale)
-        if faces.names:
-            rows = embed_faces(model, faces.images, faces.names, recipe)
+        usable, images, unusable = read_faces(root, part, model.input.image_size, recipe.scale)
+        if usable:
+            rows = embed_faces(model, images, usable, recipe)
             if not kept:  # allocated once: joining a list of batches would need twice the memory
                 embeddings = np.empty((len(names), rows.shape[1]), np.float32)
             embeddings[len(kept) : len(kept) + len(rows)] = rows
-        kept += faces.names
-        skipped += faces.skipped
+        kept += usable
+        skipped += unusable
         advance(len(part))
     if not kept:
         raise ValueError(f"no usable image among {plural(len(names), 'image')} in {os.fspath(root)}: {skipped[0]}")
@@ -101,31 +89,19 @@ def embed_files(
 
 
 def index_paths(path: str) -> tuple[str, str]:
-    """Returns the paths of the two files of an index, given with or without ``.npy``.
-
-    Raises:
-        ValueError: The path names a folder.
-    """
+    """Returns the paths of the two files of an index, given with or without ``.npy``; ValueError for a folder."""
     if not os.path.basename(path):
         raise ValueError(f"{path or repr(path)} is a folder: give the path of the files in it, without extension")
     stem = path[: -len(".npy")] if path.endswith(".npy") else path
     return stem + ".npy", stem + ".txt"
 
 
-def write_index(path: str, compute: Callable[[], Index], force: bool) -> Index:
-    """Writes the index that ``compute`` returns. ``compute`` is called only if the files may be written.
-
-    Raises:
-        OSError: The files exist and ``force`` is not set, or they cannot be written.
-    """
+def write_index(path: str, index: Index) -> None:
+    """Writes the two files of an index. Raises OSError."""
     array, text = index_paths(path)
-    folder = os.path.dirname(array)
-    with staged_files(folder, [os.path.basename(array), os.path.basename(text)], force) as stage:
-        index = compute()
-        np.save(os.path.join(stage, os.path.basename(array)), index.embeddings)
-        with _open_names(os.path.join(stage, os.path.basename(text)), "w") as file:
-            file.writelines(name + "\n" for name in index.names)
-    return index
+    np.save(array, index.embeddings)
+    with _open_names(text, "w") as file:
+        file.writelines(name + "\n" for name in index.names)
 
 
 def read_index(path: str) -> Index:

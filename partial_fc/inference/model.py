@@ -18,14 +18,7 @@ from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
 
 
 class Input(NamedTuple):
-    """Input of a model.
-
-    Attributes:
-        name: Name of the input.
-        batch: Fixed batch size; None if it is dynamic.
-        image_size: (H, W).
-        normalizes: Whether the model takes pixels 0..255 and normalizes them itself.
-    """
+    """Name; fixed batch size, None if it is dynamic; (H, W); whether the model normalizes pixels 0..255 itself."""
 
     name: str
     batch: int | None
@@ -39,7 +32,6 @@ class FaceModel:
     Args:
         source: Content of the ONNX file, or its path, which is required if the weights are in further files.
         name: Name for error messages.
-        threads: Threads of onnxruntime; 0: the number of cores, or OMP_NUM_THREADS.
 
     Attributes:
         name: As given.
@@ -52,29 +44,22 @@ class FaceModel:
         ValueError: The file is not an ONNX model, or the model does not take such images.
     """
 
-    def __init__(self, source: bytes | str, name: str, threads: int = 0):
+    def __init__(self, source: bytes | str, name: str):
         self.name = name
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or share_cores(dict(os.environ))
-        options.log_severity_level = 3
         try:
-            graph = _graph_of(source)
-            self.session = onnxruntime.InferenceSession(source, options, providers=best_providers())
-        except OSError:
-            raise
-        except Exception as error:  # errors of onnxruntime and protobuf have no common base class
-            raise ValueError(
-                f"{name}: onnxruntime {onnxruntime.__version__} cannot load this as an ONNX model: {first_line(error)}"
-            ) from None
-        self.input = _input_of(self.session, graph, name)
+            self.session = open_session(source)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        if isinstance(source, bytes):
+            model = onnx.load_model_from_string(source)
+        else:
+            model = onnx.load(source, load_external_data=False)
+        self.input = _input_of(self.session, model.graph, name)
         self.mirrored = self.session.get_modelmeta().custom_metadata_map.get("rand_mirror") != "False"
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> FaceModel:
-        """Opens a model.
-
-        Args:
-            path: An ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see `read_checkpoint`.
+        """Opens an ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see `read_checkpoint`.
 
         Raises:
             OSError: There is no model at the path.
@@ -122,8 +107,7 @@ class FaceModel:
 def find_model(path: str | os.PathLike) -> str:
     """Returns the path of an ONNX file: ``path``, or the last by name in that folder, as in the masked-face challenge.
 
-    Raises:
-        FileNotFoundError: There is no such file.
+    Raises FileNotFoundError if there is no such file.
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
@@ -141,16 +125,25 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def best_providers() -> list[str]:
-    """Returns the execution providers to use: CUDA if available, then the CPU."""
+def open_session(source: bytes | str) -> onnxruntime.InferenceSession:
+    """Opens an ONNX file, its content or path, on a GPU if onnxruntime has CUDA, else on all cores or OMP_NUM_THREADS.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: onnxruntime cannot load it.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = share_cores(dict(os.environ))
+    options.log_severity_level = 3
     available = onnxruntime.get_available_providers()
-    return [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
-
-
-def _graph_of(source: bytes | str) -> onnx.GraphProto:
-    if isinstance(source, bytes):
-        return onnx.load_model_from_string(source).graph
-    return onnx.load(source, load_external_data=False).graph
+    providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=providers)
+    except OSError:
+        raise
+    except Exception as error:  # errors of onnxruntime have no common base class
+        version = f"onnxruntime {onnxruntime.__version__}"
+        raise ValueError(f"{version} cannot load this as an ONNX model: {first_line(error)}") from None
 
 
 def _is_mxnet_checkpoint(path: str) -> bool:

@@ -78,22 +78,12 @@ class BankFiles:
 
 
 def rate_limited(
-    blocks: Blocks,
-    field: str,
-    num_local: int,
-    flush: Callable[[], None],
-    progress: Callable[[], None],
-    start: int = 0,
+    blocks: Blocks, field: str, num_local: int, flush: Callable[[], None], progress: Callable[[], None], start: int = 0
 ) -> Blocks:
     """Yields blocks that the caller writes, not faster than the disk, and logs the progress every LOG_SECONDS.
 
-    Args:
-        blocks: See Blocks.
-        field: "weight" or "weight_mom".
-        num_local: L.
-        flush: waits until what the caller has written is on the disk.
-        progress: reports that this rank is alive.
-        start: the row of the rank that row 0 of the blocks is.
+    ``flush`` waits until what the caller has written is on the disk; ``progress`` reports that this rank is alive. Row
+    0 of the blocks is the row ``start`` of the rank.
     """
     unflushed, logged = 0, time.monotonic()
     for row, values in blocks:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from .arrays import Array
+from . import Array
 
 # A label is sent as two digits in this base. float32 represents both exactly.
 BASE = 2**24
@@ -34,28 +34,18 @@ def check_labels(labels: np.ndarray, num_classes: int) -> None:
 
 
 def encode_labels(labels: Array, flags: int = 0, xp: ModuleType = np) -> Array:
-    """Packs the labels of this rank's batch together with its flags.
+    """Packs the labels (B,) int64 of this rank's batch and its RankFlags into (B, 2) int64, exact in float32.
 
-    Args:
-        labels: (B,) int64.
-        flags: RankFlags of this rank. They need no collective and no bytes of their own.
-        xp: numpy or torch, whose array the labels are.
-
-    Returns:
-        (B, 2) int64, which float32 represents exactly: upper digit plus flags, lower digit.
+    The columns are the upper digit plus flags, and the lower digit: the flags need no collective and no bytes of their
+    own.
     """
     return xp.stack([labels // BASE + int(flags) * FLAGS_UNIT, labels % BASE], 1)
 
 
 def decode_labels(digits: Array, ranks: int) -> tuple[Array, Array]:
-    """Unpacks the gathered labels and flags of all ranks.
+    """Unpacks digits (G, 2) int64, the results of encode_labels in rank order: (labels (G,), flags (R,)), both int64.
 
-    Args:
-        digits: (G, 2) int64, the results of encode_labels in rank order.
-        ranks: R.
-
-    Returns:
-        (labels (G,) int64, flags (R,) int64). Compare the flags bitwise with RankFlags.
+    Compare the flags bitwise with RankFlags.
     """
     upper, lower = digits.T
     labels = upper % FLAGS_UNIT * BASE + lower

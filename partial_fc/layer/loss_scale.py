@@ -58,9 +58,7 @@ class LossScale:
     def overflowed(self, num_update: int, log: Callable[..., object] | None = None) -> None:
         """Records an update that was skipped because a gradient was not finite, and halves the scale.
 
-        Args:
-            num_update: number of the update, from 1, for the messages.
-            log: called with a message, as logging.info; None on a rank that does not log.
+        ``log`` is called with a message, as logging.info; None on a rank that does not log.
 
         Raises:
             FloatingPointError: GIVE_UP_AFTER consecutive updates were skipped.

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import numpy as np
 
-from .arrays import Array
+from . import Array
 
 # Lower bound of sin(theta) in the denominator of the derivative. float32 does not resolve smaller values, because a
 # cosine near 1 changes in steps of 2^-24, and their root is 2^-12. The bound keeps the derivative finite where feature

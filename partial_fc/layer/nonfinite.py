@@ -17,7 +17,7 @@ def nonfinite_source(features: np.ndarray, statistics: np.ndarray, ranks: int) -
         ranks: R.
 
     Returns:
-        For example "non-finite features on rank 1". Centers are named only if all features are finite.
+        Such as "non-finite features on rank 1". Centers are named only if all features are finite.
     """
     kind, invalid = "features", ~np.isfinite(features)
     if not invalid.any():

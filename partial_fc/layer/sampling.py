@@ -10,22 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from .arrays import Array
-
-
-def local_positives(unique_labels: np.ndarray, class_start: int, num_local: int) -> np.ndarray:
-    """Returns the local indices of the labels whose centers this rank holds.
-
-    Args:
-        unique_labels: (U,) integers, sorted and unique, global class ids.
-        class_start: first class of this rank.
-        num_local: L.
-
-    Returns:
-        (P,) int64, sorted, each in 0 .. L-1.
-    """
-    low, high = np.searchsorted(unique_labels, [class_start, class_start + num_local])
-    return unique_labels[low:high].astype(np.int64) - class_start
+from . import Array
 
 
 def _sorted_draws(pool: int, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -63,15 +48,7 @@ def draw_classes(num_local: int, count: int, rng: np.random.Generator) -> np.nda
     """Draws ``count`` of the L classes of a rank, uniformly, without replacement.
 
     If count is more than half of the classes, it draws the classes to leave out. Time and memory are O(count),
-    independent of L.
-
-    Args:
-        num_local: L.
-        count: at most L.
-        rng: random generator.
-
-    Returns:
-        (count,) int64, sorted.
+    independent of L. The result is (count,) int64, sorted.
     """
     if 2 * count <= num_local:
         return _draw_subset(num_local, count, rng)
@@ -93,7 +70,7 @@ def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, x
         order: (min(G, S),) int64, different places in ``drawn`` in random order.
         local: (G,) int64, the labels minus the first class of this rank; those outside 0 .. L-1 are of other ranks.
         num_local: L.
-        xp: numpy or torch, whose arrays the arguments are.
+        xp: numpy or torch.
 
     Returns:
         ``drawn``, (S,) int64, all positives and S - P negatives, in any order.
@@ -121,10 +98,7 @@ def label_columns(labels: Array, local_index: Array, class_start: int, xp: Modul
         labels: (G,) int64, global class ids.
         local_index: (S,) int64, sorted local indices, S at least 1.
         class_start: first class of this rank.
-        xp: numpy or torch, whose arrays the arguments are.
-
-    Returns:
-        (G,) int64, each in -1 .. S-1.
+        xp: numpy or torch.
     """
     local = labels - class_start
     column = xp.clip(xp.searchsorted(local_index, local), 0, len(local_index) - 1)
@@ -178,10 +152,9 @@ class WeightIndexSampler:
         self._ahead = None
 
     def prefetch(self) -> np.ndarray:
-        """Draws the classes of the next step, unless this is done.
+        """Draws the classes of the next step, unless this is done: (S,) int64, sorted.
 
-        Returns:
-            (S,) int64, sorted. The labels of the step put its positives into the places of some of them.
+        The labels of the step put its positives into the places of some of them.
         """
         if self._ahead is None:
             self._state = self._rng.bit_generator.state
@@ -189,29 +162,19 @@ class WeightIndexSampler:
         return self._ahead.copy()
 
     def draw(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draws what a step needs besides its labels: ``drawn`` and ``order`` of insert_positives, S below L.
-
-        Args:
-            batch: G.
-        """
+        """Draws what a step of G labels needs besides them: ``drawn`` and ``order`` of insert_positives, S below L."""
         drawn = self.prefetch()
         self._ahead = None
         return drawn, self._rng.choice(self.num_sample, min(batch, self.num_sample), replace=False)
 
     def __call__(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Samples for the labels of one global batch.
-
-        Args:
-            global_label: (G,) integers.
-
-        Returns:
-            (local index (S,) int64 sorted, unique labels of the global batch (U,) sorted).
-        """
+        """Samples for labels (G,): (local index (S,) int64 sorted, unique labels of the global batch (U,) sorted)."""
         labels = global_label.astype(np.int64, copy=False)
         unique = np.unique(labels)
         if self.num_sample >= self.num_local:
             return np.arange(self.num_local, dtype=np.int64), unique
-        positive = local_positives(unique, self.class_start, self.num_local)
+        low, high = np.searchsorted(unique, [self.class_start, self.class_start + self.num_local])
+        positive = unique[low:high] - self.class_start
         if len(positive) >= self.num_sample:
             return positive, unique
         drawn, order = self.draw(len(labels))

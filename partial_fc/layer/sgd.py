@@ -15,21 +15,14 @@ BLOCK_ROWS = 128
 
 @dataclass(frozen=True)
 class SGDParams:
-    """The hyperparameters of an update, named as those of MXNet's ``sgd_mom_update``.
-
-    Attributes:
-        learning_rate: of this update.
-        momentum: factor of the momentum.
-        wd: weight decay.
-        rescale_grad: factor of the gradient.
-        momentum_convention: "steps" is MXNet's, a momentum that sums steps; "gradients" that of torch.optim.SGD, a
-            momentum that sums gradients. The updates are the same as long as the learning rate is.
-    """
+    """The hyperparameters of an update, named as those of MXNet's ``sgd_mom_update``."""
 
     learning_rate: float
     momentum: float
     wd: float
     rescale_grad: float
+    # "steps" is MXNet's, a momentum that sums steps; "gradients" that of torch.optim.SGD, a momentum that sums
+    # gradients. The updates are the same as long as the learning rate is.
     momentum_convention: str = "steps"
 
     @property

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 
 class Shard(NamedTuple):
     """A half-open range of classes, ``start <= class < stop``."""
@@ -22,48 +20,28 @@ class Shard(NamedTuple):
         return self.stop - self.start
 
 
-def shard_sizes(num_classes: int, size: int) -> np.ndarray:
-    """Returns the number of classes of every rank: C // R, plus one on the first C % R ranks.
-
-    Args:
-        num_classes: C, at least 1.
-        size: R, at least 1.
-
-    Returns:
-        (R,) int64. The sum is exactly C: the softmax contains no padded classes.
-
-    Raises:
-        ValueError: C or R is below 1.
-    """
-    if num_classes < 1 or size < 1:
-        raise ValueError(f"cannot split {num_classes} classes over {size} ranks: both must be at least 1")
-    sizes = np.full(size, num_classes // size, dtype=np.int64)
-    sizes[: num_classes % size] += 1
-    return sizes
-
-
 def shard_of(num_classes: int, rank: int, size: int) -> Shard:
-    """Returns the classes that ``rank`` of ``size`` ranks holds.
+    """Returns the classes that ``rank`` of ``size`` ranks holds: C // R, and one more on the first C % R ranks.
+
+    The shards of all ranks together are exactly the C classes: the softmax contains no padded classes.
 
     Raises:
         ValueError: the rank is not in 0 .. R-1, or C or R is below 1.
     """
-    sizes = shard_sizes(num_classes, size)
+    if num_classes < 1 or size < 1:
+        raise ValueError(f"cannot split {num_classes} classes over {size} ranks: both must be at least 1")
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} is not one of the {size} ranks 0..{size - 1}")
-    start = int(sizes[:rank].sum())
-    return Shard(start, start + int(sizes[rank]))
+    count, longer = divmod(num_classes, size)
+    start = rank * count + min(rank, longer)
+    return Shard(start, start + count + (rank < longer))
 
 
 def num_sampled(num_local: int, sample_ratio: float) -> int:
-    """Returns the number of centers that a rank samples per step: S = max(1, floor(L * r)), or 0 if L = 0.
-
-    Args:
-        num_local: L.
-        sample_ratio: r, in (0, 1].
+    """Returns the number of centers that a rank with L classes samples per step: max(1, floor(L * r)), or 0 if L = 0.
 
     Raises:
-        ValueError: r outside (0, 1].
+        ValueError: The sample ratio r is outside (0, 1].
     """
     if not 0.0 < sample_ratio <= 1.0:
         raise ValueError(f"sample_ratio must be above 0 and at most 1, not {sample_ratio}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arrays import Array
+from . import Array
 
 
 class MissingPositiveError(ValueError):
@@ -21,29 +21,16 @@ class MissingPositiveError(ValueError):
 
 
 class GlobalSoftmax(NamedTuple):
-    """The global statistics that every rank needs to compute its probabilities.
+    """The global statistics that every rank needs to compute its probabilities."""
 
-    Attributes:
-        log_sum_exp: (G,) float64, log of the sum of exp(logit) over the columns of all ranks; infinite in a row that is
-            left out, so that its probabilities and gradients are 0.
-        loss: mean of log_sum_exp - target logit over the global batch, 0 in a row that is left out.
-    """
-
+    # (G,) float64, log of the sum of exp(logit) over the columns of all ranks; infinite in a row that is left out, so
+    # that its probabilities and gradients are 0.
     log_sum_exp: np.ndarray
-    loss: float
+    loss: float  # mean of log_sum_exp - target logit over the global batch, 0 in a row that is left out
 
 
 def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Array, Array]:
-    """Combines the statistics of several tiles of columns.
-
-    Args:
-        maxima: (tiles, G) float64, row maxima of the logits.
-        sums: (tiles, G) float64, sums of exp(logit - maximum).
-        xp: numpy or torch, whose arrays the arguments are.
-
-    Returns:
-        (row maximum, sum of exp(logit - row maximum)) over all tiles, both (G,) float64.
-    """
+    """Combines row maxima of the logits and sums of exp(logit - maximum), both (tiles, G) float64: each (G,)."""
     maximum = xp.amax(maxima, 0)
     return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
 

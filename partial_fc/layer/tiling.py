@@ -18,18 +18,12 @@ LOGITS_CACHE_MB = 256
 
 
 class Tile(NamedTuple):
-    """The centers ``start`` .. ``stop``-1 of a step, all in the same piece of the bank.
+    """The centers ``start`` .. ``stop``-1 of a step, all in the same piece of the bank."""
 
-    Attributes:
-        start, stop: columns among the S.
-        piece: number of the piece.
-        rows: rows of the piece; a slice if the step has all centers, otherwise (T,) int64.
-    """
-
-    start: int
+    start: int  # column among the S
     stop: int
-    piece: int
-    rows: slice | np.ndarray
+    piece: int  # number of the piece
+    rows: slice | np.ndarray  # of the piece; a slice if the step has all centers, otherwise (T,) int64
 
     @property
     def gathered(self) -> bool:
@@ -43,13 +37,7 @@ class Tile(NamedTuple):
 
 
 def tile_classes(batch: int, embedding_size: int, device: str) -> int:
-    """Returns the number of classes of a tile that suits a device, a multiple of 64.
-
-    Args:
-        batch: G.
-        embedding_size: E.
-        device: "cpu" or "gpu".
-    """
+    """Returns the number of classes of a tile for a global batch G that suits "cpu" or "gpu", a multiple of 64."""
     bytes_of_class = 4 * (2 * embedding_size + batch)
     return max(64, TILE_BYTES[device] // bytes_of_class // 64 * 64)
 
@@ -76,14 +64,11 @@ def tiles_of(local_index: np.ndarray, every: bool, piece_rows: int, size: int) -
 
 
 def targets_by_tile(column: np.ndarray, tiles: list[Tile]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns the positions of the targets of a batch in each tile.
+    """Returns, for each tile, the (rows of the batch, columns of the tile) of the targets in it, both int64.
 
     Args:
         column: (G,) column of each row's target among the S, -1 if it is not among them.
         tiles: from `tiles_of`.
-
-    Returns:
-        For each tile (rows of the batch, columns of the tile), both int64.
     """
     order = np.argsort(column, kind="stable")
     borders = np.searchsorted(column[order], [tile.start for tile in tiles] + [tile.stop for tile in tiles[-1:]])

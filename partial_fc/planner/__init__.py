@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .case import Case, Layer, lay_out
+from .case import Case, Layer, Part, lay_out, layer_part
 from .mxnet_memory import mxnet_parts
-from .part import Part, bank_parts
 from .torch_memory import torch_parts
 from .traffic import Transfer, moved_bytes
 
@@ -22,14 +21,7 @@ __all__ = ["Case", "Layer", "Part", "Plan", "Transfer", "plan"]
 
 
 class Plan(NamedTuple):
-    """Memory and traffic of a case.
-
-    Attributes:
-        case: the training.
-        layer: the sizes of its classification layer.
-        parts: the parts of a rank's memory.
-        traffic: the transfers of a step.
-    """
+    """The sizes of a case's classification layer, the parts of a rank's memory, and the transfers of a step."""
 
     case: Case
     layer: Layer
@@ -49,5 +41,7 @@ def plan(case: Case) -> Plan:
     """
     layer = lay_out(case)
     of_trainer = torch_parts if case.trainer == "torch" else mxnet_parts
-    parts = [part for part in (*bank_parts(case, layer), *of_trainer(case, layer)) if part.nbytes]
+    rows = case.embedding * layer.classes
+    bank = [layer_part(name, layer.bank, rows) for name in ("class centers", "their momentum")]
+    parts = [part for part in (*bank, *of_trainer(case, layer)) if part.nbytes]
     return Plan(case, layer, parts, moved_bytes(case, layer))

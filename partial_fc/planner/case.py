@@ -1,4 +1,4 @@
-"""A training to be planned, and the sizes of its classification layer.
+"""A training to be planned, the sizes of its classification layer, and a part of its memory.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes of a rank, S of them in a step,
 T classes of a tile.
@@ -14,6 +14,7 @@ from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 from .backbones import BACKBONES, TORCH_SAVED
 
 FLOAT = 4  # bytes of a float32
+MIB = 1 << 20
 TRAINERS = ("mxnet", "torch")
 DEVICES = ("gpu", "cpu")
 BANKS = ("gpu", "host", "file")
@@ -79,13 +80,30 @@ class Layer(NamedTuple):
     keeps: bool
 
 
+class Part(NamedTuple):
+    """A part of the memory of a rank; group: layer, backbone or process; place: device, host or file."""
+
+    group: str
+    name: str
+    place: str
+    nbytes: int
+
+
+def layer_part(name: str, place: str, numbers: int) -> Part:
+    """Returns a part of the layer with this many float32 numbers."""
+    return Part("layer", name, place, FLOAT * numbers)
+
+
 def lay_out(case: Case) -> Layer:
     """Computes the sizes of the layer.
 
     Raises:
         ValueError: the trainer cannot train this case, or r is not in (0, 1].
     """
-    _check(case)
+    if case.fp16 and case.device == "cpu":
+        raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
+    if case.trainer == "torch" and case.network and case.network not in TORCH_SAVED:
+        raise ValueError(f"the torch trainer has no {case.network}: choose one of {', '.join(TORCH_SAVED)}")
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
     sampled = num_sampled(classes, case.ratio)
     tile = min(sampled, case.tile_classes or tile_classes(batch, case.embedding, case.device))
@@ -96,13 +114,6 @@ def lay_out(case: Case) -> Layer:
     numbers_of_class = batch + (case.embedding if copied else 0)
     keeps = FLOAT * numbers_of_class * sampled <= case.logits_cache_mb << 20
     return Layer(batch, classes, sampled, tile, -(-sampled // tile), computes, bank, elsewhere, gathered, keeps)
-
-
-def _check(case: Case) -> None:
-    if case.fp16 and case.device == "cpu":
-        raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
-    if case.trainer == "torch" and case.network and case.network not in TORCH_SAVED:
-        raise ValueError(f"the torch trainer has no {case.network}: choose one of {', '.join(TORCH_SAVED)}")
 
 
 def gradient_bytes(case: Case) -> int:

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from partial_fc.utils.text import plural
 
 from .backbones import BACKBONES, IMAGE_NUMBERS
-from .case import FLOAT, Case, Layer, gradient_bytes
-from .part import MIB, Part, layer_part
+from .case import FLOAT, MIB, Case, Layer, Part, gradient_bytes, layer_part
 
 # Assumptions. The first two add up to what the four published figures of Partial FC on 2080 Ti leave beside weights,
 # activations and logits, about 1.6 GiB (tests/unit/planner/test_planner.py).

@@ -9,7 +9,7 @@ from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from . import Plan
-from .part import MIB
+from .case import MIB
 from .roofline import Time
 from .verdict import Verdict
 
@@ -26,15 +26,8 @@ _COLUMNS = {
 
 def format_plan(planned: Plan, verdict: Verdict | None, times: list[Time]) -> str:
     """Returns the plan as text, memory in MiB and time in milliseconds."""
-    lines = [
-        *_heading(planned),
-        "",
-        *_memory_table(planned),
-        "",
-        *_traffic_tables(planned),
-        *_times_table(planned, times),
-    ]
-    return "\n".join([*lines, *([] if verdict is None else [_verdict_text(verdict)])])
+    tables = [*_memory_table(planned), "", *_traffic_tables(planned), *_times_table(planned, times)]
+    return "\n".join([*_heading(planned), "", *tables, *([] if verdict is None else [_verdict_text(verdict)])])
 
 
 def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[str, Any]:
@@ -109,18 +102,14 @@ def _verdict_text(verdict: Verdict) -> str:
     close = "; the difference is below the error of this estimate: try it" if is_close else ""
     if verdict.fits:
         return f"It fits: {needed:.2f} of {given:.2f} GiB of a GPU, {1 - needed / given:.0%} free{close}."
-    options = ", or ".join(_option(name, value) for name, value in verdict.remedies.items())
+    values = {name.replace("_", "-"): "" if value is True else f" {value}" for name, value in verdict.remedies.items()}
+    options = ", or ".join(f"--{name}{value}" for name, value in values.items())
     hint = f"It would fit with {options}." if options else "No single change makes it fit."
     largest = f"{verdict.largest.group}: {verdict.largest.name} ({verdict.largest.nbytes / 2**30:.2f} GiB)"
     return (
         f"It does not fit: it needs {needed:.2f} of {given:.2f} GiB of a GPU{close}. The largest part is {largest}. "
         f"{hint}"
     )
-
-
-def _option(name: str, value: Any) -> str:
-    option = f"--{name.replace('_', '-')}"
-    return option if value is True else f"{option} {value}"
 
 
 def _mib(nbytes: int) -> str:

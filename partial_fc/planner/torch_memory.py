@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .backbones import BACKBONES, IMAGE_NUMBERS, TORCH_SAVED
-from .case import FLOAT, Case, Layer
-from .part import MIB, Part, layer_part
+from .case import FLOAT, MIB, Case, Layer, Part, layer_part
 
 CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the driver's own memory
 # Measured after the first step: Python 3.11 and the CPU build of PyTorch 2.13. CUDA's builds take more.
@@ -30,7 +29,9 @@ def torch_parts(case: Case, layer: Layer) -> Iterator[Part]:
     """Yields all parts but the bank."""
     yield from _layer_parts(case, layer)
     yield from _backbone_parts(case, layer)
-    yield from _process_parts(layer)
+    if layer.computes == "device":
+        yield Part("process", "CUDA context (assumed)", "device", CUDA_CONTEXT)
+    yield Part("process", "Python and PyTorch", "host", PROCESS)
 
 
 def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
@@ -81,9 +82,3 @@ def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
         ("images of the next batch", "host", case.batch * IMAGE_NUMBERS),
     ):
         yield Part("backbone", name, place, nbytes)
-
-
-def _process_parts(layer: Layer) -> Iterator[Part]:
-    if layer.computes == "device":
-        yield Part("process", "CUDA context (assumed)", "device", CUDA_CONTEXT)
-    yield Part("process", "Python and PyTorch", "host", PROCESS)

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import Plan, plan
-from .case import Case
-from .part import Part
+from .case import Case, Part
 
 MOST_RANKS = 4096
 
@@ -16,7 +15,6 @@ class Verdict(NamedTuple):
     """Whether a training fits.
 
     Attributes:
-        fits: whether it fits.
         needed, given: bytes of a GPU that are needed and available.
         largest: the largest part on the GPU.
         remedies: changes of the case, by field, each of which alone makes it fit; empty if it fits.
@@ -30,15 +28,7 @@ class Verdict(NamedTuple):
 
 
 def judge(planned: Plan, given: int) -> Verdict:
-    """Compares a plan with the memory of a GPU.
-
-    Args:
-        planned: a plan with GPUs.
-        given: bytes of each GPU.
-
-    Raises:
-        ValueError: the case has no GPUs.
-    """
+    """Compares a plan with the bytes of a GPU. Raises ValueError if the case has no GPUs."""
     case = planned.case
     if case.device != "gpu":
         raise ValueError("device cpu has no GPU memory: leave out --gpu-memory, or use --device gpu")
@@ -48,13 +38,11 @@ def judge(planned: Plan, given: int) -> Verdict:
 
 
 def _remedies(case: Case, given: int) -> dict[str, Any]:
-    remedies = {}
-    for name, values in _changes(case):
-        for value in values:
-            if plan(case._replace(**{name: value})).memory("device") <= given:
-                remedies[name] = value
-                break
-    return remedies
+    def fits(name: str, value: Any) -> bool:
+        return plan(case._replace(**{name: value})).memory("device") <= given
+
+    fitting = {name: next((value for value in values if fits(name, value)), None) for name, values in _changes(case)}
+    return {name: value for name, value in fitting.items() if value is not None}
 
 
 def _changes(case: Case) -> list[tuple[str, Iterable[Any]]]:

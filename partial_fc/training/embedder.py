@@ -115,7 +115,7 @@ class Embedder:
             return np.empty(0)
         batch = np.resize(pixels, (self.batch_size, *pixels.shape[1:]))  # repeats the first images if there are fewer
         evaluated, trained = self.engine.embed(batch), self.engine.embed(batch, batch_statistics=True)
-        return 1 - squared_distances(np.stack([evaluated, trained], axis=1).reshape(-1, evaluated.shape[1])) / 2
+        return 1 - squared_distances(evaluated, trained) / 2
 
     def _step(self) -> int:
         """Returns the number of images per step: whole pairs, also with a batch of one image."""
@@ -129,7 +129,8 @@ class Embedder:
         views = [pixels, pixels[:, :, ::-1]] if self.mirrored else [pixels]
         embeddings = np.stack([self._embed(view) for view in views])
         lengths = np.linalg.norm(embeddings, axis=2).mean(axis=0)
-        return np.stack([squared_distances(embeddings.sum(axis=0)), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
+        total = embeddings.sum(axis=0)
+        return np.stack([squared_distances(total[0::2], total[1::2]), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
 
     def _embed(self, pixels: np.ndarray) -> np.ndarray:
         """Returns (N, E) float64 for pixels (N, H, W, 3)."""

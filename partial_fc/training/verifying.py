@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.evaluation.pixel_baseline import raw_pixel_distances
+from partial_fc.evaluation.validation_set import raw_pixel_distances
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 
 from .embedder import Embedder

@@ -36,15 +36,23 @@ class FileWriter:
 
     def write(self, data: Chunk) -> int:
         """Writes all of ``data``, C-contiguous and of any size; returns its number of bytes."""
-        before = self._size
-        for part in _parts(data):
+        view = memoryview(data)
+        view = view.cast("B") if view.nbytes else view
+        for start in range(0, view.nbytes, PART):
+            part = view[start : start + PART]
             self._alive()
             self._digest.update(part)
-            _write_part(self._descriptor, part)
             self._size, self._unsynced = self._size + len(part), self._unsynced + len(part)
+            while len(part):  # a full disk takes the first bytes, and reports an error at the next call
+                part = part[os.write(self._descriptor, part) :]
             if self._unsynced >= SYNC_INTERVAL:
                 self._sync()
-        return self._size - before
+        return view.nbytes
+
+    def writelines(self, chunks: Iterable[Chunk]) -> None:
+        """Writes all chunks."""
+        for chunk in chunks:
+            self.write(chunk)
 
     def flush(self) -> None:
         """Does nothing: there is no buffer."""
@@ -60,29 +68,22 @@ class FileWriter:
 
 
 def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """Writes a file and waits until it is on the disk.
+    """Writes a file and waits until it is on the disk; returns size and SHA-256 of what was written.
 
     Args:
         path: is overwritten; after an error the incomplete file stays.
         chunks: the content, C-contiguous buffers of any size.
         alive: see FileWriter.
 
-    Returns:
-        Size and SHA-256 of what was written.
-
     Raises:
         OSError: the file could not be written completely; names the path and the reason.
     """
-    return _write(path, _writes(chunks), alive)
+    return _write(path, lambda file: file.writelines(chunks), alive)
 
 
 def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """As write_file, but the file appears at `path` only when it is complete and on the disk.
-
-    Raises:
-        OSError: as write_file; an older file at `path` is unchanged.
-    """
-    return replace_file_by(path, _writes(chunks), alive)
+    """As write_file, but an older file at `path` stays until the new one is complete and on the disk."""
+    return replace_file_by(path, lambda file: file.writelines(chunks), alive)
 
 
 def replace_file_by(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
@@ -106,14 +107,6 @@ def _write(path: str, write: Callable[[FileWriter], object], alive: Callable[[],
         raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
 
 
-def _writes(chunks: Iterable[Chunk]) -> Callable[[FileWriter], None]:
-    def write(file: FileWriter) -> None:
-        for chunk in chunks:
-            file.write(chunk)
-
-    return write
-
-
 @contextmanager
 def replacing(path: str) -> Iterator[str]:
     """Yields a temporary path to write to. The file is renamed to `path` at the end, or removed after an exception."""
@@ -134,16 +127,3 @@ def sync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _parts(chunk: Chunk) -> Iterator[memoryview]:
-    view = memoryview(chunk)
-    if view.nbytes:
-        view = view.cast("B")
-    for start in range(0, view.nbytes, PART):
-        yield view[start : start + PART]
-
-
-def _write_part(descriptor: int, part: memoryview) -> None:
-    while len(part):  # a full disk takes the first bytes, and reports an error at the next call
-        part = part[os.write(descriptor, part) :]

@@ -14,8 +14,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from .process_pool import usable_cores
 from .text import printable
@@ -23,6 +24,8 @@ from .text import printable
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
 TORCH = ("torch", "partial_fc_torch")
+
+Number = TypeVar("Number", int, float)
 
 
 class Command(NamedTuple):
@@ -89,11 +92,7 @@ def _how_to_install(name: str) -> str:
 
 
 def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:
-    """Runs the command that the first words name; returns its exit code. Imports only that command's module.
-
-    Raises:
-        SystemExit: Help was asked for, or the words name no command.
-    """
+    """Runs the command that the first words name; returns its exit code. Imports only that command's module."""
     command = tree.commands.get(words[0]) if words else None
     if isinstance(command, Group):
         return run_tree(command, f"{program} {words[0]}", words[1:])
@@ -114,9 +113,6 @@ def run_module(name: str, program: str, words: Sequence[str] | None = None) -> i
         name: Dotted name of the module.
         program: How the user calls the command, for its help.
         words: Its arguments; None for those of the process.
-
-    Raises:
-        SystemExit: Help was asked for, or the arguments are invalid.
     """
     module = importlib.import_module(name)
     examples = "\n".join(f"  {program} {line}" for line in module.EXAMPLE.splitlines())
@@ -168,34 +164,24 @@ def error_text(error: Exception) -> str:
     return str(error)
 
 
-def number_above_0(name: str, highest: float = math.inf):
+def number_above_0(name: str, highest: float = math.inf) -> Callable[[str], float]:
     """Returns an argparse type for numbers above 0 and at most `highest`; `name` says in errors what they are."""
-
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = 0.0
-        if not 0 < number <= highest:
-            bounds = "above 0" if highest == math.inf else f"above 0 and at most {highest:g}"
-            raise argparse.ArgumentTypeError(f"must be {name} {bounds}, got {text!r}")
-        return number
-
-    return parse
+    bounds = "above 0" if highest == math.inf else f"above 0 and at most {highest:g}"
+    return _argument_type(float, lambda number: 0 < number <= highest, f"{name} {bounds}")
 
 
-def whole_number(lowest: int, highest: int | None = None):
+def whole_number(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
     """Returns an argparse type for integers from `lowest` to `highest`, both included."""
+    bounds = f"{lowest} or more" if highest == math.inf else f"from {lowest} to {highest}"
+    return _argument_type(int, lambda number: lowest <= number <= highest, f"a whole number {bounds}")
 
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = lowest - 1
-        if number < lowest or (highest is not None and number > highest):
-            bounds = f"{lowest} or more" if highest is None else f"from {lowest} to {highest}"
-            raise argparse.ArgumentTypeError(f"must be a whole number {bounds}, got {text!r}")
-        return number
+
+def _argument_type(kind: Callable[[str], Number], is_allowed: Callable[[Number], bool], expected: str):
+    def parse(text: str) -> Number:
+        with suppress(ValueError):
+            if is_allowed(number := kind(text)):
+                return number
+        raise argparse.ArgumentTypeError(f"must be {expected}, got {text!r}")
 
     return parse
 
@@ -203,11 +189,7 @@ def whole_number(lowest: int, highest: int | None = None):
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Adds the option --workers, the number of processes."""
     parser.add_argument(
-        "--workers",
-        type=whole_number(1),
-        default=usable_cores(),
-        metavar="N",
-        help="processes (default: one per core)",
+        "--workers", type=whole_number(1), default=usable_cores(), metavar="N", help="processes (default: one per core)"
     )
 
 

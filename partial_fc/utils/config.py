@@ -180,20 +180,16 @@ class Schema:
     def _read_all(self, values: Mapping[str, Any], trainer: str) -> dict[str, Any]:
         read: dict[str, Any] = {}
         for given, value in values.items():
-            name, checked = self._read_one(given, value, trainer)
+            setting = self._find(given)
+            name, checked = setting.name, setting.check(value)
+            if setting.trainer and trainer not in ("", setting.trainer) and checked != setting.default:
+                raise SettingsError(
+                    f"{given} is {checked!r}, but only the {setting.trainer} trainer has this setting: remove it"
+                )
             if read.setdefault(name, checked) != checked:
-                alias = self.settings[name].alias
-                raise SettingsError(f"{name} and {alias} are one setting, given as {read[name]} and {checked}: set one")
+                both = f"given as {read[name]} and {checked}"
+                raise SettingsError(f"{name} and {setting.alias} are one setting, {both}: set one")
         return read
-
-    def _read_one(self, name: str, value: Any, trainer: str) -> tuple[str, Any]:
-        setting = self._find(name)
-        value = setting.check(value)
-        if setting.trainer and trainer not in ("", setting.trainer) and value != setting.default:
-            raise SettingsError(
-                f"{name} is {value!r}, but only the {setting.trainer} trainer has this setting: remove it"
-            )
-        return setting.name, value
 
     def _reset(self, values: dict[str, Any]) -> dict[str, Any]:
         for group in self._alternatives:
@@ -212,27 +208,20 @@ class Schema:
         choose("setting", name, self.settings)
         return self.settings[name]
 
-    def describe(self, changes: Mapping[str, Any], column: int = 30, width: int = 120) -> str:
+    def describe(self, changes: Mapping[str, Any]) -> str:
         """The text of ``--help``: every setting with its default, type and bounds; ``changes`` are other defaults."""
         lines, defaults = [], {**self.defaults(), **changes}
         for row in self.rows:
             if isinstance(row, str):
                 lines += ["", f"{row}:"]
                 continue
-            start = f"  {row.name}={defaults[row.name]} ".ljust(column)
-            lines += textwrap.wrap(row.describe(), width, initial_indent=start, subsequent_indent=" " * column)
+            start = f"  {row.name}={defaults[row.name]} ".ljust(30)
+            lines += textwrap.wrap(row.describe(), 120, initial_indent=start, subsequent_indent=" " * 30)
         return "\n".join(lines[1:])
 
 
 def choose(kind: str, name: str, known: Collection[str]) -> None:
-    """Refuses a name that is not among the known ones.
-
-    Args:
-        kind: What the name stands for, for the message: "dataset", "network", "loss", "setting".
-
-    Raises:
-        SettingsError: The name is unknown; the message has the nearest known name.
-    """
+    """Raises SettingsError, with the nearest known name, for an unknown one of this kind, such as "network"."""
     if name in known:
         return
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
@@ -241,11 +230,7 @@ def choose(kind: str, name: str, known: Collection[str]) -> None:
 
 
 def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
-    """Reads ``name=value`` arguments: Python literals; anything else is text.
-
-    Raises:
-        SettingsError: An argument has no ``=``.
-    """
+    """Reads ``name=value`` arguments: Python literals; anything else is text. Without ``=``, a SettingsError."""
     changes = {}
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -271,20 +256,12 @@ def to_json(settings: Mapping[str, Any]) -> str:
 
 
 def write_settings(path: str, settings: Mapping[str, Any]) -> None:
-    """Writes ``settings.json`` atomically.
-
-    Raises:
-        OSError: It could not be written.
-    """
+    """Writes ``settings.json`` atomically."""
     replace_file(path, [to_json(settings).encode()])
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Reads a ``settings.json``; `Schema.read` checks what is in it.
-
-    Raises:
-        SettingsError: The file cannot be read, or is not a JSON object.
-    """
+    """Reads the JSON object in a ``settings.json``; `Schema.read` checks what is in it."""
     try:
         with open(path, encoding="utf-8") as file:
             settings = json.load(file)

@@ -29,13 +29,7 @@ def free_memory(root: str | Path = "/") -> int:
 
 
 def require_memory(needed: int, free: int, place: str, hint: str) -> None:
-    """Raises ValueError if class centers and momentum do not fit, before they are allocated.
-
-    Args:
-        needed, free: bytes.
-        place: where they are allocated, for the message: "on GPU 0".
-        hint: how to make them fit, for the message.
-    """
+    """Raises ValueError if class centers and momentum do not fit; ``place``, such as "on GPU 0", is for the message."""
     if needed > free:
         raise ValueError(
             f"class centers and momentum need {needed / 2**30:.1f} GiB {place}, {free / 2**30:.1f} GiB are free: {hint}"

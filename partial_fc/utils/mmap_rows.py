@@ -138,14 +138,11 @@ def _require(folder: str, needed: int) -> None:
 
 
 def page_runs(index: np.ndarray, row_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the runs of consecutive pages that contain some rows of a file.
+    """Returns (starts, stops) in bytes, int64, of the longest runs of pages that contain some rows of a file.
 
     Args:
         index: (S,) int64, sorted.
         row_bytes: bytes of a row.
-
-    Returns:
-        (starts, stops) of the longest possible runs, in bytes, both int64.
     """
     first = index * row_bytes // mmap.PAGESIZE
     stop = -(-(index + 1) * row_bytes // mmap.PAGESIZE)

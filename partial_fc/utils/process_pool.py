@@ -60,9 +60,10 @@ def ordered_map(
             with no_interrupt(), safe_path():
                 waiting.append((task, executor.submit(function, task)))
             if len(waiting) >= AHEAD * workers:
-                yield next_result(waiting)
-        while waiting:
-            yield next_result(waiting)
+                task, future = waiting.popleft()
+                yield task, future.result()
+        for task, future in waiting:
+            yield task, future.result()
     except BrokenProcessPool:
         raise OSError(
             "a worker process exited without reporting an error (killed or out of memory?): use fewer --workers"
@@ -93,12 +94,6 @@ if sys.version_info < (3, 11):
     _flags = multiprocessing.util._args_from_interpreter_flags  # type: ignore[attr-defined]
     # The worker gets this process's sys.path from multiprocessing, so that -I hides nothing from it.
     multiprocessing.util._args_from_interpreter_flags = lambda: ["-I", *_flags()]  # type: ignore[attr-defined]
-
-
-def next_result(waiting: deque[tuple[Task, Future]]) -> tuple[Task, Result]:
-    """Waits for the oldest task; returns (task, result)."""
-    task, future = waiting.popleft()
-    return task, future.result()
 
 
 def start_worker() -> None:
@@ -141,8 +136,5 @@ def no_interrupt() -> Iterator[None]:
 def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yields lists of `size` items; the last one may be shorter."""
     items = iter(items)
-    while True:
-        chunk = list(islice(items, size))
-        if not chunk:
-            return
+    while chunk := list(islice(items, size)):
         yield chunk

@@ -13,9 +13,6 @@ def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequen
         rows: Cells by row, the heading first; every row has the same number of cells.
         gap: Spaces between two columns.
         min_widths: Minimum widths of the columns, for several tables that are printed below each other.
-
-    Returns:
-        The lines of the table, without trailing spaces.
     """
     needed = [max(map(len, column)) for column in zip(*rows)]
     widths = [max(pair) for pair in zip_longest(needed, min_widths, fillvalue=0)]

@@ -18,15 +18,7 @@ from .partial_fc import PartialFC
 
 
 class TorchBank:
-    """The centers of a layer as partial_fc.training.engine.CenterBank.
-
-    Args:
-        layer: PartialFC.
-
-    Attributes:
-        in_files: whether the centers are in files instead of memory.
-        Others: see CenterBank.
-    """
+    """The centers of a layer as partial_fc.training.engine.CenterBank."""
 
     def __init__(self, layer: PartialFC):
         self._layer = layer
@@ -46,7 +38,7 @@ class TorchBank:
         return [rows.to("cpu", copy=copied).numpy()]
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Loads centers and momentum, see CenterBank.take."""
+        """Loads centers and momentum, see CenterBank.load_classes."""
         saved.require_embedding_size(self.embedding_size)
         classes = np.arange(self.class_start, self.class_start + self.num_local)
         saved_classes = classes if class_map is None else class_map[classes]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,24 +16,24 @@ from torch import nn
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch_loader import FaceBatches
-from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader
+from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader, DummyData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 from partial_fc.training.inputs import record_path
-from partial_fc.training.saving import CenterSave
+from partial_fc.training.saving import CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model
 from .collectives import default_collectives, uses_gpu
-from .engine import TorchEngine
-from .image_data import DummyImages, ImageBatch, face_data
+from .engine import TorchEngine, data_parallel
+from .image_data import ImageBatch, dummy_images, face_data
 from .layer.center_files import CENTER_FILES
 from .layer.margin_losses import CombinedMarginLoss
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
-from .saving import TorchModelSave
+from .saving import save_model
 
 
 class TorchFramework:
@@ -81,27 +82,20 @@ class TorchFramework:
         return {"torch": torch.__version__}
 
     def require_device(self, settings) -> None:
-        """Checks, before anything is read or written, that the device of this rank can run the training.
-
-        Raises:
-            ValueError: The device cannot compute in this precision.
-        """
-        if settings.fp16 and self.device.type == "cpu":
+        """Raises ValueError if the device of this rank cannot compute in the precision of the training."""
+        if self._uses_gpu:
+            return
+        if settings.fp16:
             raise ValueError("float16 is for GPUs: set fp16=False, or bf16=True for bfloat16, which CPUs have")
-        if settings.layer_dtype == "float16" and self.device.type == "cpu":
+        if settings.layer_dtype == "float16":
             raise ValueError("layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16, which CPUs have")
 
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
         return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
 
-    def build_data(self, settings) -> DataLoader[ImageBatch] | DummyImages:
-        """Builds the training data of this rank, dummy images if ``debug`` is set.
-
-        Raises:
-            OSError: The set is missing or cannot be read.
-            ValueError: The set is damaged or does not fit the settings.
-        """
+    def build_data(self, settings) -> DataLoader[ImageBatch] | DummyData[ImageBatch]:
+        """Builds the training data of this rank, dummy images if ``debug`` is set; see Framework.build_data."""
         if settings.debug:
             return self.build_dummies(settings)
         augmentation = Augmentation(
@@ -123,22 +117,19 @@ class TorchFramework:
         threads = settings.decode_threads or decode_threads(self.collectives.local_size)
         return face_data(faces, threads, pinned=self.device.type == "cuda")
 
-    def build_dummies(self, settings) -> DummyImages:
+    def build_dummies(self, settings) -> DummyData[ImageBatch]:
         """Builds dummy batches of the same shapes as the training data."""
         shape = (settings.batch_size, 3, settings.image_size, settings.image_size)
         rank, pinned = self.collectives.rank, self.device.type == "cuda"
-        return DummyImages(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, pinned)
+        return dummy_images(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, pinned)
 
     def build_engine(
         self, settings, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> TorchEngine:
-        """Builds the engine, with the same initial parameters on every rank; its centers are saved to ``folder``.
+        """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
         Collectives: all-gathers ``status.memory_bank`` and ``status.module``; the broadcasts of
         DistributedDataParallel.
-
-        Raises:
-            JobError: On every rank, if one fails.
         """
         job = self.collectives
         layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
@@ -150,7 +141,7 @@ class TorchFramework:
             return backbone_lr * factor, center_lr * factor
 
         return TorchEngine(
-            backbone,
+            data_parallel(backbone, layer),
             layer,
             rates,
             settings.network,
@@ -212,13 +203,13 @@ class TorchFramework:
         folder: str,
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
-    ) -> tuple[TorchModelSave, CenterSave]:
+    ) -> tuple[SaveCallback, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
         Collectives: all-gather ``status.export``.
         """
         export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
-        model_save = TorchModelSave(engine, folder, settings.save_every, export)
-        model_save.validate_export()
+        engine.collectives.on_rank_zero("export", export.validate_export)
+        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, export))
         write = engine.layer.save_params
         return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, CENTER_FILES)

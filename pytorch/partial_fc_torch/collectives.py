@@ -35,12 +35,12 @@ class TorchBackend:
     @property
     def rank(self) -> int:
         """The rank of this process in the job."""
-        return dist.get_rank() if has_group() else 0
+        return dist.get_rank() if dist.is_initialized() else 0
 
     @property
     def size(self) -> int:
         """The number of ranks of the job."""
-        return dist.get_world_size() if has_group() else 1
+        return dist.get_world_size() if dist.is_initialized() else 1
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
         """Returns the values of all ranks, by rank.
@@ -129,11 +129,6 @@ def average_gradients_one_by_one(_, bucket):
     # DistributedDataParallel refuses annotations that are strings.
     reduced = [dist.all_reduce(gradient, async_op=True).get_future() for gradient in bucket.gradients()]
     return torch.futures.collect_all(reduced).then(lambda _: bucket.buffer().div_(dist.get_world_size()))
-
-
-def has_group() -> bool:
-    """Returns whether this process has a process group."""
-    return dist.is_available() and dist.is_initialized()
 
 
 def _group_of(tensor: torch.Tensor):

@@ -9,6 +9,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
-from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.utils.text import some
 
@@ -39,6 +39,29 @@ _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
 
 
+def _of_layer(name: str) -> Any:
+    """An attribute of the engine that its layer keeps."""
+    return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
+
+
+def data_parallel(backbone: nn.Module, layer: PartialFC) -> nn.Module:
+    """Returns the backbone as a step calls it; with several ranks in DistributedDataParallel, which broadcasts weights.
+
+    Args:
+        backbone: any module from normalized images (B, 3, H, W) to embeddings (B, E), on its device.
+        layer: PartialFC on the same device.
+    """
+    ranks = layer.collectives.size
+    if ranks == 1:
+        return backbone
+    parallel = DistributedDataParallel(backbone, gradient_as_bucket_view=True, **OWN_BUFFERS)
+    # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
+    # other buckets than the following ones. Summed one by one, a resumed training is equal bit for bit.
+    if ranks > 2 and layer.device.type == "cpu":
+        parallel.register_comm_hook(None, average_gradients_one_by_one)
+    return parallel
+
+
 class TorchEngine:
     """Trains a backbone with DistributedDataParallel and PartialFC.
 
@@ -46,7 +69,7 @@ class TorchEngine:
     with the backward pass.
 
     Args:
-        backbone: any module from normalized images (B, 3, H, W) to embeddings (B, E), on its device.
+        model: what `data_parallel` makes of the backbone.
         layer: PartialFC on the same device.
         rates: number of an update, from 1 -> learning rates of (backbone, centers).
         network: name of the backbone, which determines the names of MXNet's arrays.
@@ -55,7 +78,7 @@ class TorchEngine:
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
 
     Attributes:
-        backbone: as above.
+        backbone: as `data_parallel` got it.
         memory_bank: see TorchBank.
         loss_scale: of float16, else None. Its overflows follow from the all-reduced gradients, so that all ranks skip
             the same updates. The centers keep their update, which is computed from finite features in float32.
@@ -63,10 +86,13 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # of a user's own backbone nobody knows
+    num_update = _of_layer("num_update")
+    rank_flags = _of_layer("rank_flags")
+    all_rank_flags = _of_layer("all_rank_flags")
 
     def __init__(
         self,
-        backbone: nn.Module,
+        model: nn.Module,
         layer: PartialFC,
         rates: Callable[[int], Rates],
         network: str = "",
@@ -76,27 +102,22 @@ class TorchEngine:
         max_grad_norm: float = 0.0,
         autocast: torch.dtype | None = None,
     ):
-        self.backbone, self.layer, self.rates, self.network = backbone, layer, rates, network
+        self._parallel = model
+        self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
+        self.layer, self.rates, self.network = layer, rates, network
         self.collectives = layer.collectives
+        if self.collectives.size > 1 and self.backbone is model:
+            raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
         self.max_grad_norm, self.autocast, self._weight_decay = max_grad_norm, autocast, weight_decay
         self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
         self.device = layer.device
-        self._trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+        self._trained = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
         self._optimizer = torch.optim.SGD(self._trained, lr=0.0, momentum=momentum, weight_decay=weight_decay)
         if momentum:  # from the beginning, as a checkpoint has it also where float16 has skipped all updates so far
             for parameter in self._trained:
                 self._optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        self._parallel = self._data_parallel() if self.collectives.size > 1 else backbone
-
-    def _data_parallel(self) -> DistributedDataParallel:
-        parallel = DistributedDataParallel(self.backbone, gradient_as_bucket_view=True, **OWN_BUFFERS)
-        # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
-        # other buckets than the following ones. Summed one by one, a resumed training is equal bit for bit.
-        if self.collectives.size > 2 and not self.on_gpu:
-            parallel.register_comm_hook(None, average_gradients_one_by_one)
-        return parallel
 
     @property
     def model_format(self) -> ModelFormat:
@@ -114,33 +135,6 @@ class TorchEngine:
     def on_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"
-
-    @property
-    def num_update(self) -> int:
-        """Number of updates done."""
-        return self.layer.num_update
-
-    @num_update.setter
-    def num_update(self, number: int) -> None:
-        self.layer.num_update = number
-
-    @property
-    def rank_flags(self) -> RankFlags:
-        """Of this rank, sent to all ranks with the labels of the next step."""
-        return self.layer.rank_flags
-
-    @rank_flags.setter
-    def rank_flags(self, flags: RankFlags) -> None:
-        self.layer.rank_flags = flags
-
-    @property
-    def all_rank_flags(self) -> np.ndarray:
-        """(R,) int64, the RankFlags of all ranks in the last step."""
-        return self.layer.all_rank_flags
-
-    @all_rank_flags.setter
-    def all_rank_flags(self, flags: np.ndarray) -> None:
-        self.layer.all_rank_flags = flags
 
     def step(self, batch: ImageBatch) -> torch.Tensor:
         """Trains on one batch; returns the mean loss over the global batch before the device is done.
@@ -252,18 +246,13 @@ class TorchEngine:
         weights.set_weights(self.backbone, arrays, self.network)
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, running statistics and momentum to those in ``arrays``, see Engine.restore.
-
-        Raises:
-            ValueError: One is missing or has another shape, or the momentum is that of another optimizer.
-        """
+        """Sets parameters, running statistics and momentum to those in ``arrays``, see Engine.restore."""
         self.set_weights(arrays)
         named, own = with_torch_names(self.network, arrays), self._momentum()
+        trained = {STATE.format(name): value.requires_grad for name, value in self.backbone.named_parameters()}
         # MXNet has momentum, all zeros, for parameters that are not trained.
-        frozen = {STATE.format(name) for name, value in self.backbone.named_parameters() if not value.requires_grad}
-        saved = {name: array for name, array in named.items() if name.startswith("state:") and name not in frozen}
-        names = {STATE.format(name) for name, _ in self.backbone.named_parameters()}
-        unknown = sorted(saved.keys() - names)
+        saved = {name: named[name] for name in named if name.startswith("state:") and trained.get(name, True)}
+        unknown = sorted(saved.keys() - trained.keys())
         if unknown:
             raise ValueError(
                 f"it holds {some(unknown)} of an optimizer that this training does not have: to take the weights "

@@ -41,11 +41,7 @@ def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
 
 
 def network_of(keys: Collection[str], path: str) -> str:
-    """Returns the network, a key of NETWORKS, that has these keys in its state_dict.
-
-    Raises:
-        ValueError: No network has them; names ``path``.
-    """
+    """Returns the network, a key of NETWORKS, that has these keys in its state_dict; ``path`` is for the error."""
     found = {key.rpartition(".")[0] for key in keys}
     for network in NETWORKS:
         if {layer.torch for layer in layers(network)} == found:

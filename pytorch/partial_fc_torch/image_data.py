@@ -28,12 +28,9 @@ class ImageBatch(NamedTuple):
 
 
 def face_data(faces: FaceBatches, threads: int, pinned: bool) -> DataLoader[ImageBatch]:
-    """Returns the share of one rank in a face set as ImageBatches, see DataLoader.
+    """Returns the share of one rank in a face set as ImageBatches, decoded by so many threads, see DataLoader.
 
-    Args:
-        faces: the set, and which share of it.
-        threads: number of decoding threads.
-        pinned: whether the images are put into pinned memory, from where a GPU copies them asynchronously.
+    With ``pinned`` the images are put into pinned memory, from where a GPU copies them asynchronously.
     """
 
     def load(position: Position) -> ImageBatch:
@@ -44,30 +41,11 @@ def face_data(faces: FaceBatches, threads: int, pinned: bool) -> DataLoader[Imag
     return DataLoader(faces, threads, load)
 
 
-class DummyImages(DummyData[ImageBatch]):
-    """Dummy batches, see DummyData.
-
-    Args:
-        shape: (B, 3, H, W).
-        batches: number of batches in an epoch.
-        num_classes: C.
-        seed: of images and labels.
-        rank: rank of this process.
-        pinned: see face_data.
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, int, int, int],
-        batches: int,
-        num_classes: int,
-        seed: int,
-        rank: int,
-        pinned: bool,
-    ):
-        super().__init__(shape, batches, num_classes, seed, rank, self._batch)
-        images = torch.from_numpy(self.pixels)
-        self._images = images.pin_memory() if pinned else images
-
-    def _batch(self, labels: np.ndarray) -> ImageBatch:
-        return ImageBatch(self._images, labels)
+def dummy_images(
+    shape: tuple[int, int, int, int], batches: int, num_classes: int, seed: int, rank: int, pinned: bool
+) -> DummyData[ImageBatch]:
+    """Returns dummy batches, see DummyData; ``pinned`` as of face_data."""
+    data = DummyData(shape, batches, num_classes, seed, rank, lambda labels: ImageBatch(images, labels))
+    images = torch.from_numpy(data.pixels)
+    images = images.pin_memory() if pinned else images
+    return data

@@ -63,11 +63,7 @@ class OnnxExport:
         return content
 
     def validate_export(self) -> None:
-        """Checks that onnxruntime loads the exported file; embeddings of an untrained network may be chaotic.
-
-        Raises:
-            ValueError: An operator has no counterpart in ONNX.
-        """
+        """Checks that onnxruntime loads the file, else ValueError. An untrained network may be chaotic."""
         from partial_fc.inference.parity import check_form
 
         check_form(self._content(inference_copy(self.model), 0), raw_pixels=False)

@@ -182,12 +182,7 @@ class PartialFC(ShardedCenters):
                 save_rows(path, rows, self.collectives.report_progress)
 
     def load_params(self) -> None:
-        """Reads the files that `save_params` wrote on this rank with the same number of ranks.
-
-        Raises:
-            OSError: a file is missing or cannot be read.
-            ValueError: a file holds no tensor (L, E).
-        """
+        """Reads the files that `save_params` wrote on this rank with the same number of ranks, see load_rows."""
         self._forget_copies()
         loaded = [(rows, load_rows(path, rows.shape)) for path, rows in self._files().items()]
         for rows, saved in loaded:

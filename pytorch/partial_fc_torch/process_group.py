@@ -21,7 +21,7 @@ from partial_fc.distributed.env import rank_info
 from partial_fc.distributed.processes import has_ended, process_state
 from partial_fc.distributed.watchdog import start_limit
 
-from .collectives import gloo_beside, has_group, uses_gpu
+from .collectives import gloo_beside, uses_gpu
 from .errors import error_message
 
 POLL = 0.2  # seconds between two looks at what rank 0 has written
@@ -97,20 +97,17 @@ def collective_limit(timeout: float, environment: Mapping[str, str]) -> float:
 
 def end_process_group() -> None:
     """Ends the process group, if there is one."""
-    if has_group():
+    if dist.is_initialized():
         dist.destroy_process_group()
         gloo_beside.cache_clear()  # a group that is still referenced is not ended
 
 
 def _store_of_attempt(store: dist.Store, rank: int, size: int, seconds: float) -> dist.Store:
-    """Returns a part of the store that only the processes of this attempt use.
+    """Returns a part of the store that only the processes of this attempt use, or raises DistError after ``seconds``.
 
     torchrun may keep its store when it starts the processes again, with the addresses of processes that have ended,
     where Gloo would wait. Its numbers of restarts differ between the hosts of an elastic job. So rank 0 draws a name,
     and a rank accepts the name once rank 0 has answered it.
-
-    Raises:
-        DistError: Not all ranks have come within these seconds.
     """
     own = secrets.token_hex(8)
     if rank == 0:

@@ -1,4 +1,4 @@
-"""Saving the backbone and the class centers during training; called on every rank, like all callbacks."""
+"""Saving the backbone during training; called on every rank."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import io
 import os
 
 import torch
+from torch import nn
 
-from partial_fc.training.saving import ONNX_NAME, SaveCallback
+from partial_fc.training.saving import ONNX_NAME
 from partial_fc.utils.atomic_io import replace_file
 
 from .engine import TorchEngine
@@ -15,40 +16,19 @@ from .onnx_export import OnnxExport
 from .published_files import STATE_DICTS
 from .weights import published_state
 
-BACKBONE = STATE_DICTS[0]
 
-
-class TorchModelSave(SaveCallback):
+def save_model(engine: TorchEngine, folder: str, export: OnnxExport, num_update: int) -> None:
     """Saves the backbone as ``backbone.pth``, a state_dict on the CPU, and ``backbone.onnx``, written by rank 0.
 
-    Collectives of a save: all-reduce ``statistics``, all-gather ``status.save_model``.
-
-    Args:
-        engine: in training.
-        folder: of the files.
-        frequent: updates between saves.
-        export: makes the ONNX file.
+    Collectives: all-reduce ``statistics``, all-gather ``status.save_model``.
     """
+    engine.average_statistics()
+    engine.collectives.on_rank_zero("save_model", _write, engine.backbone, folder, export, num_update)
 
-    def __init__(self, engine: TorchEngine, folder: str, frequent: int, export: OnnxExport):
-        super().__init__(frequent, self._save)
-        self.engine, self.folder, self.export = engine, folder, export
 
-    def validate_export(self) -> None:
-        """Checks that the untrained backbone can be exported (all-gather ``status.export``).
-
-        Raises:
-            JobError: On every rank, if it cannot.
-        """
-        self.engine.collectives.on_rank_zero("export", self.export.validate_export)
-
-    def _save(self, num_update: int) -> None:
-        self.engine.average_statistics()
-        self.engine.collectives.on_rank_zero("save_model", self._write, num_update)
-
-    def _write(self, num_update: int) -> None:
-        content = io.BytesIO()
-        torch.save(published_state(self.engine.backbone), content)
-        replace_file(os.path.join(self.folder, BACKBONE), [content.getbuffer()])
-        # Last: if the export fails, the state_dict is written and the previous ONNX file stays.
-        replace_file(os.path.join(self.folder, ONNX_NAME), [self.export(num_update)])
+def _write(backbone: nn.Module, folder: str, export: OnnxExport, num_update: int) -> None:
+    content = io.BytesIO()
+    torch.save(published_state(backbone), content)
+    replace_file(os.path.join(folder, STATE_DICTS[0]), [content.getbuffer()])
+    # Last: if the export fails, the state_dict is written and the previous ONNX file stays.
+    replace_file(os.path.join(folder, ONNX_NAME), [export(num_update)])

@@ -21,9 +21,21 @@ NO_HOSTS = unavailable()
 needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
 
 
+# Files of slow tests, from the longest.
+LONG = "oldest_pytorch glyphs_experiment walkthroughs demo_collapse between_trainers torch_hosts resume hosts"
+LONG = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
+
+
+@pytest.hookimpl(trylast=True)  # after those that are not slow have been left out
 def pytest_collection_modifyitems(items):
-    """Starts the longest test first, which mostly fetches packages, beside all others."""
-    items.sort(key=lambda item: item.path.name != "test_oldest_pytorch.py")
+    """Each process of xdist begins with long tests: one that came last would run alone."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = sorted((item for item in items if item.path.name in LONG), key=lambda item: LONG[item.path.name])
+    rest = [item for item in items if item.path.name not in LONG]
+    size = -(-len(rest) // processes)
+    items[:] = []
+    for number in range(processes):
+        items += [*long[number::processes], *rest[number * size : (number + 1) * size]]
 
 
 @pytest.fixture(scope="session")
@@ -53,11 +65,13 @@ def settings(faces, tmp_path):
 
 @pytest.fixture
 def run():
-    """Runs a command in the clone; returns what it was and gave. Nothing takes longer than the timeout."""
+    """Runs a command in the clone with one thread; returns what it was and gave. Nothing takes longer than the timeout.
+
+    Two threads of each of several tests wait for each other, and use the cores while they do.
+    """
 
     def run_command(*command, timeout=90, **environment):
-        env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
-        env.update(environment)
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
         return subprocess.run(
             [str(word) for word in command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout
         )
@@ -89,4 +103,5 @@ LAUNCHERS = {
     # As in docs/mxnet.md: horovodrun takes --network for an abbreviation of its own options.
     "horovodrun over Gloo": horovodrun("--gloo", "--loss=arcface", "network=small"),
     "python": (1, [sys.executable, "train_memory.py"], {}),
+    "torchrun": (2, [TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "train.py"], {}),
 }

@@ -25,6 +25,8 @@ LAUNCH = {
 }
 # Settings of a training that would take hours.
 ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000", "baselines=False"]
+# What a login shell has, without the environment of this clone.
+SHELL = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
 SILENCE = 4  # seconds of host_timeout
 LEAVE = 5  # seconds for the ranks to end after their launcher, on a busy machine
 LIMIT = 60  # seconds after which a group that has not ended is killed, and its test fails
@@ -74,6 +76,22 @@ def started(command, shell=None, **environment):
             for pid in processes_with(folder):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+def started_on(hosts, host, command, **environment):
+    """Starts a group in the clone on a virtual host."""
+    return started(hosts.command(host, command, ROOT), SHELL, **environment)
+
+
+def read_until(group, text, times=1):
+    """Returns the lines of output up to the next one with this text, or that many of them."""
+    lines = []
+    for line in group.stdout:
+        lines.append(line)
+        times -= text in line
+        if not times:
+            return lines
+    raise AssertionError("".join(lines))
 
 
 def processes_with(text):

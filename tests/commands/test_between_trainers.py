@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import needs_torch
+from conftest import TORCH, needs_torch
 from groups import LAUNCH, checkpoint_contents
 
 from partial_fc.checkpoint import CheckpointFolder, read_arrays
@@ -12,9 +12,10 @@ from partial_fc.checkpoint.layout import statistics_file
 
 pytestmark = [pytest.mark.slow, needs_torch]
 
+# By number of ranks.
 COMMANDS = {
-    "mxnet": [*LAUNCH["mpi"], "bash", "config.sh"],
-    "torch": [*LAUNCH["torchrun"], "train.py"],
+    "mxnet": {1: ["bash", "config.sh"], 2: [*LAUNCH["mpi"], "bash", "config.sh"]},
+    "torch": {1: [TORCH / "python", "train.py"], 2: [*LAUNCH["torchrun"], "train.py"]},
 }
 LOSS = re.compile(r"Loss (\d+\.\d{4})   Epoch: \d+   Global Step: (\d+) ")
 SAVED = 4  # updates of the checkpoint that goes on in the other trainer
@@ -22,11 +23,11 @@ SAVED = 4  # updates of the checkpoint that goes on in the other trainer
 
 @pytest.fixture
 def train(run, settings, tmp_path):
-    def train_until(update, trainer, name, *more):
+    def train_until(update, trainer, ranks, name, *more):
         """Returns the oldest checkpoint of a training, and the loss of each update."""
         own = ["sample_ratio=0.5", "frequent=1", f"output={tmp_path / name}", f"max_update={update}", "save_every=100"]
         own += [f"checkpoint_every={SAVED}", "checkpoints_kept=2", "baselines=False"]
-        result = run(*COMMANDS[trainer], *settings, *own, *more, timeout=120, OMP_NUM_THREADS="1")
+        result = run(*COMMANDS[trainer][ranks], *settings, *own, *more, timeout=120)
         assert result.returncode == 0, result.stdout + result.stderr
         (*_, (_, path)) = CheckpointFolder(str(tmp_path / name / "checkpoints"), 2).complete()
         log = (tmp_path / name / "training.log").read_text()
@@ -44,15 +45,15 @@ def contents(path):
     return arrays, manifest
 
 
-@pytest.mark.parametrize("first, second", [("mxnet", "torch"), ("torch", "mxnet")])
-def test_a_training_goes_on_in_the_other_trainer(first, second, train, tmp_path):
-    saved, expected = train(SAVED + 3, first, "first")
+@pytest.mark.parametrize("first, second, ranks", [("mxnet", "torch", 2), ("torch", "mxnet", 1)])
+def test_a_training_goes_on_in_the_other_trainer(first, second, ranks, train, tmp_path):
+    saved, expected = train(SAVED + 3, first, ranks, "first")
     arrays, manifest = contents(saved)
     assert arrays["weight_mom"].any()
 
     # There and back without a step.
-    there, _ = train(SAVED, second, "there", "--resume", saved)
-    back, _ = train(SAVED, first, "back", "--resume", there)
+    there, _ = train(SAVED, second, ranks, "there", "--resume", saved)
+    back, _ = train(SAVED, first, ranks, "back", "--resume", there)
     found, returned = contents(back)
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -67,7 +68,7 @@ def test_a_training_goes_on_in_the_other_trainer(first, second, train, tmp_path)
     assert any(list((tmp_path / "back").glob(pattern)) for pattern in momentum)
 
     # The learning rate changes after update 5, which shows in momentum of the wrong convention.
-    _, losses = train(SAVED + 3, second, "second", "--resume", there)
+    _, losses = train(SAVED + 3, second, ranks, "second", "--resume", there)
     assert losses.keys() == {5, 6, 7}
     for step, bound in ((5, 1e-4), (6, 1e-3), (7, 1e-3)):
         assert abs(losses[step] - expected[step]) < bound + 5e-5, (step, losses, expected)

@@ -232,9 +232,7 @@ def test_arguments_of_mpirun_apply_to_ssh(hosts, check, arguments):
 
 
 def test_invalid_arguments(check, tmp_path):
-    (tmp_path / "hosts").write_text("hosta slots=2\nhostb slot=2\n")
     for options, arguments, message in (
-        (("--hostfile", tmp_path / "hosts"), (), "line 2: cannot parse 'hostb slot=2'"),
         (("--hostfile", tmp_path / "none"), (), "none: No such file or directory"),
         (("--hosts", "hosta:2"), ("--dataset", "emor"), "unknown dataset 'emor': did you mean 'emore'?"),
         (("--hosst", "hosta:2"), (), "usage: bash setup-utils/check.sh"),

@@ -44,10 +44,8 @@ CASES = [
     slow("gloo", 1, "3", "last seen at update 3", []),
     slow("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
     # tests/unit/checkpoint/test_checkpoint_manager.py has the other moments of a save.
-    slow("mpi", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
     slow("torchrun", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
     slow("horovodrun over MPI", 0, "save.write", "last seen at update", [4]),
-    slow("torchrun", 0, "save.commit", "last seen at update", [4]),
     slow("mpi", 0, "results", "last seen at update 12", [12]),
 ]
 

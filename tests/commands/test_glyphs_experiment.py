@@ -35,14 +35,14 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
         ["-m", "partial_fc", "sets", "check", data],
     ]
     for command in commands:
-        done = run(TORCH / "python", *command)
+        done = run(TORCH / "python", *command, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
     program = [TORCH / "python", "benchmarks/experiment.py", "--quick"]
     experiment = [*program, "--data", data, "--folder", tmp_path / "experiment"]
-    cases = ["--trainer", "random", "mxnet", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4"]
+    cases = ["--trainer", "random", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4"]
     done = run(*experiment, *cases, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("| flip | 0.1 | 0.4 | 1 |") == 4  # two trainers, two kinds of typefaces
+    assert done.stdout.count("| flip | 0.1 | 0.4 | 1 |") == 2  # kinds of typefaces
     done = run(*experiment, "--ratios", "0.1", "1", "--chart", tmp_path / "experiment.png", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "experiment.png").stat().st_size > 10000

@@ -7,9 +7,7 @@ import time
 import groups
 import pytest
 from conftest import needs_hosts
-from groups import SILENCE, checkpoints_in, digests, endless, processes_with, ranks_with, wait_until
-
-from paths import ROOT
+from groups import SHELL, SILENCE, checkpoints_in, digests, endless, processes_with, ranks_with, read_until, wait_until
 
 pytestmark = [pytest.mark.slow, needs_hosts]
 
@@ -22,14 +20,15 @@ HOROVOD_GLOO = [*ACTIVE, "horovodrun", "--gloo", "-np", "2"]
 
 
 def started(hosts, command, arguments, **environment):
-    """Starts a command on hosta, from a shell without the environment of this clone."""
-    line = hosts.command("hosta", [*command, *arguments], ROOT) if hosts else [*command, *arguments]
-    shell = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
-    return groups.started(line, shell, **environment)
+    """Starts a command on hosta, or on this machine."""
+    line = [*command, *arguments]
+    if not hosts:
+        return groups.started(line, SHELL, **environment)
+    return groups.started_on(hosts, "hosta", line, **environment)
 
 
 def run(hosts, command, arguments, **environment):
-    """Returns the exit code and the output of a command on hosta."""
+    """Returns the exit code and the output of a command."""
     with started(hosts, command, arguments, **environment) as group:
         output, _ = group.communicate(timeout=LIMIT)
         return group.returncode, output
@@ -37,6 +36,7 @@ def run(hosts, command, arguments, **environment):
 
 @pytest.mark.parametrize("launcher, ranks", [("MPI", 3), ("Gloo", 2)])
 def test_two_hosts_save_what_one_machine_saves(hosts, launcher, ranks, settings, tmp_path):
+    settings = [*settings, "val_targets=[]", "baselines=False"]
     hostfile = tmp_path / "two_hosts"
     hostfile.write_text("hosta slots=2\nhostb slots=1  # the other\n")
     one = [argument for argument in settings if not argument.startswith("models_root=")]
@@ -230,13 +230,3 @@ def _runs(pid, name):
     with open(f"/proc/{pid}/cmdline") as file:
         arguments = file.read().split("\0")
     return arguments[0].endswith("bash") and arguments[1] == name
-
-
-def read_until(group, text):
-    """Returns the lines of output up to the next one with this text."""
-    lines = []
-    for line in group.stdout:
-        lines.append(line)
-        if text in line:
-            return lines
-    raise AssertionError("".join(lines))

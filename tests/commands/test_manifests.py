@@ -1,7 +1,5 @@
 """The commands of the Kubernetes manifests, with what the operators give them, on virtual hosts in place of Pods."""
 
-import os
-
 import groups
 import pytest
 import yaml
@@ -12,7 +10,6 @@ from paths import ROOT
 pytestmark = [pytest.mark.slow, needs_hosts]
 
 LIMIT = 120  # seconds
-SHELL = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
 
 
 def container(name, kind):
@@ -36,10 +33,9 @@ def test_workers_of_the_pytorch_job_train_together(hosts, settings, tmp_path):
     one_cpu = ["--nproc-per-node=1" if word == "--nproc-per-node=gpu" else word for word in worker["command"]]
     assert one_cpu != worker["command"] and worker["command"][0] == ".venv-torch/bin/torchrun"
     command = [TORCH / "torchrun", *one_cpu[1:], *settings]
-    lines = [hosts.command(host, command, ROOT) for host in ("hosta", "hostb")]
     with (
-        groups.started(lines[0], SHELL, **environment) as first,
-        groups.started(lines[1], SHELL, **environment) as second,
+        groups.started_on(hosts, "hosta", command, **environment) as first,
+        groups.started_on(hosts, "hostb", command, **environment) as second,
     ):
         outputs = [group.communicate(timeout=LIMIT)[0] for group in (first, second)]
         assert (first.returncode, second.returncode) == (0, 0), outputs
@@ -59,8 +55,7 @@ def test_the_launcher_of_the_mpi_job_trains_on_the_workers(hosts, settings, tmp_
         OMPI_MCA_orte_default_hostfile=str(hostfile),
         OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10",
     )
-    line = hosts.command("hosta", [*launcher["command"][3:], *settings], ROOT)
-    with groups.started(line, SHELL, **environment) as group:
+    with groups.started_on(hosts, "hosta", [*launcher["command"][3:], *settings], **environment) as group:
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0, output
     assert "2 ranks" in output and "-mca btl_tcp_if_include net0" in output

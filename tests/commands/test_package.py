@@ -75,8 +75,9 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     (tmp_path / "model").mkdir()
     TinyModel().write(tmp_path / "model" / "backbone.onnx")
     environment = tmp_path / "environment"
-    subprocess.run([python, "-m", "venv", environment], check=True, timeout=120)
-    installed = [environment / "bin" / "pip", "install", "--quiet", wheel]
+    subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
+    pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python"]
+    installed = [*pip, "install", "--quiet", "--no-compile", wheel]
     subprocess.run(installed, check=True, timeout=400, stderr=subprocess.DEVNULL)
 
     def run(*words, program="partial-fc", code=0):

@@ -9,18 +9,8 @@ from conftest import TORCH, needs_torch
 pytestmark = pytest.mark.slow
 
 
-CASES = [
-    {"classes": 40_000, "ratio": ratio, "logits_cache_mb": logits_cache_mb}
-    for ratio in (1.0, 0.5)
-    for logits_cache_mb in (256, 0)
-]
-
-
-TORCH_CASES = [
-    {"classes": 200_000},
-    {"classes": 200_000, "ratio": 0.5},
-    {"classes": 2000, "network": "r18", "batch": 4},
-]
+CASES = [{"classes": 40_000}, {"classes": 40_000, "ratio": 0.5, "logits_cache_mb": 0}]
+TORCH_CASES = [{"classes": 100_000, "ratio": 0.5}, {"classes": 2000, "network": "r18", "batch": 2}]
 
 
 def compared(text):
@@ -30,24 +20,19 @@ def compared(text):
 
 
 def assert_memory_is_within_10_percent(text, cases):
+    """And each step stands beside its limit; those figures depend on what else runs on the machine."""
     memory = [one for one in compared(text) if one[0] in ("class centers and momentum", "beyond them")]
     assert len(memory) == 2 * len(cases)
     assert all(kilobytes > 10e3 or name != "beyond them" for name, kilobytes, _ in memory), text
     assert all(abs(percent) <= 10 for *_, percent in memory), text
-
-
-def assert_each_step_stands_beside_its_limit(text, cases):
-    """The figures themselves depend on what else runs on the machine."""
     assert [name for name, *_ in compared(text)].count("least and fastest step, ms") == len(cases), text
 
 
 def test_memory_and_collectives_are_within_10_percent_of_a_run(run):
-    result = run(
-        "mpirun", "-q", "-np", "2", "python", "benchmarks/planner_check.py", *map(json.dumps, CASES), timeout=300
-    )
+    command = "mpirun -q -np 2 python benchmarks/planner_check.py".split()
+    result = run(*command, *map(json.dumps, CASES), timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_memory_is_within_10_percent(result.stdout, CASES)
-    assert_each_step_stands_beside_its_limit(result.stdout, CASES)
     collectives = [one for one in compared(result.stdout) if one[0].startswith(("all-gather", "reduce-scatter"))]
     assert len(collectives) == 3 * len(CASES)
     assert not any(percent for *_, percent in collectives), result.stdout
@@ -56,7 +41,6 @@ def test_memory_and_collectives_are_within_10_percent_of_a_run(run):
 @needs_torch
 def test_memory_of_the_pytorch_trainer_is_within_10_percent_of_a_run(run):
     command = [TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "benchmarks/planner_check.py"]
-    result = run(*command, *map(json.dumps, TORCH_CASES), OMP_NUM_THREADS="1", timeout=300)
+    result = run(*command, *map(json.dumps, TORCH_CASES), timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_memory_is_within_10_percent(result.stdout, TORCH_CASES)
-    assert_each_step_stands_beside_its_limit(result.stdout, TORCH_CASES)

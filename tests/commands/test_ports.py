@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+import sys
 
 import psutil
 import pytest
@@ -19,6 +20,8 @@ LAUNCHERS = {
     ),
     "torchrun": ([*LAUNCH["torchrun"], "train.py"], {"torch.distributed.run"}),
     "run.sh": (["bash", "run.sh"], {"mpirun"}),
+    "horovodrun over MPI": (horovodrun("--mpi")[1], {"mpirun"}),
+    "python": ([sys.executable, "train_memory.py"], set()),
     "horovodrun over Gloo": (horovodrun("--gloo")[1], {"horovodrun"}),
 }
 
@@ -34,7 +37,11 @@ def listening(group):
     return found
 
 
-CASES = [pytest.param(name, marks=[needs_torch] if "torch" in name else []) for name in LAUNCHERS]
+QUICK = ("pytorch/run.sh", "run.sh")
+CASES = [
+    pytest.param(name, marks=[*[needs_torch][: "torch" in name], *[pytest.mark.slow][: name not in QUICK]])
+    for name in LAUNCHERS
+]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -54,5 +61,5 @@ def test_one_host_listens_on_the_loopback_alone(name, settings):
     assert {address for address, _ in outside} <= EVERYWHERE
     unexpected = [line for _, line in outside if not any(program in line for program in exceptions)]
     assert not unexpected, sorted(outside)
-    if name != "run.sh":  # whose ranks use shared memory
+    if "torch" in name or "Gloo" in name:  # ranks of MPI use shared memory
         assert any("train" in line for _, line in found), found

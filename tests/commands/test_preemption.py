@@ -1,13 +1,14 @@
-"""A training that is asked to stop saves a checkpoint, ends with exit code 75, and resumes from it."""
+"""A training that is asked to stop saves, ends with exit code 75, and resumes; one that is paused goes on."""
 
 import json
+import os
 import signal
 import time
 
 import psutil
 import pytest
-from conftest import LAUNCHERS, needs_torch, slow
-from groups import ENDLESS, checkpoints_in, processes_with, started
+from conftest import LAUNCHERS, TORCH, needs_torch, slow
+from groups import ENDLESS, checkpoints_in, processes_with, ranks_with, read_until, run_with_fault, started
 
 PREEMPTED = 75
 STOPPED = "stopped after update {}, checkpoint saved: continue with --resume auto"
@@ -22,11 +23,7 @@ def arguments(settings):
 
 def stop(group, *signals):
     """Sends the signals after some updates; returns the output of the group and its exit code."""
-    lines = []
-    for line in group.stdout:
-        lines.append(line)
-        if "Global Step: 4 " in line:
-            break
+    lines = read_until(group, "Global Step: 4 ")
     for number in signals:
         group.send_signal(number)
         time.sleep(0.05)
@@ -49,6 +46,7 @@ def wait_for_end(models):
         # The exit codes of horovodrun itself.
         ("horovodrun over Gloo", [signal.SIGTERM], 1),
         slow("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
+        pytest.param("torchrun", [signal.SIGTERM], 1, marks=[pytest.mark.slow, needs_torch]),
     ],
 )
 def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, arguments, tmp_path):
@@ -78,19 +76,12 @@ def test_a_stopped_training_resumes(arguments, run, tmp_path):
 
 @pytest.mark.slow
 @needs_torch
-def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, run):
+def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, run, tmp_path):
     """With one trainer: verification_cases.py has the rest with both."""
-    command = ["bash", "pytorch/run.sh"]
-    # r18 needs many seconds for the 40 pairs.
-    arguments = [*settings, "--network", "r18", "batch_size=2", "baselines=False", "verify_every=2", "max_update=2"]
-    with started([*command, *arguments], NP="2") as group:
-        for line in group.stdout:
-            if "Global Step: 2 " in line:
-                break
-        group.send_signal(signal.SIGTERM)
-        output, _ = group.communicate(timeout=LIMIT)
-    assert group.returncode == PREEMPTED and output.count(STOPPED.format(2)) == 1 and "[demo_val][2]" not in output
-    result = run(*command, *arguments, "--resume", "auto", NP="2", OMP_NUM_THREADS="1", timeout=300)
+    arguments = [*settings, "baselines=False", "verify_every=2", "max_update=2"]
+    outcome = run_with_fault("torchrun", "ask_to_stop", 1, "evaluation", arguments, tmp_path / "mark")
+    assert outcome.output.count(STOPPED.format(2)) == 1 and "[demo_val][2]" not in outcome.output, outcome.output
+    result = run(TORCH / "python", "train.py", *arguments, "--resume", "auto")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
@@ -134,3 +125,27 @@ def test_an_interrupt_of_run_sh_ends_all(arguments, tmp_path):
         output, code = stop(group, signal.SIGINT)
         assert not processes_with(tmp_path / "models")
     assert code == 130, output
+
+
+def pause(pids):
+    for number, seconds in ((signal.SIGSTOP, 1.0), (signal.SIGCONT, 0.3)):
+        for pid in pids:
+            os.kill(pid, number)
+        time.sleep(seconds)
+
+
+@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
+def test_a_paused_training_goes_on(script, arguments, tmp_path):
+    """As by docker pause, a debugger or a frozen virtual machine."""
+    models, logged = tmp_path / "models", "Global Step: "
+    with started(["bash", script, *arguments], NP="2") as group:
+        lines = read_until(group, logged, 2)
+        ranks = ranks_with(models)
+        for pids in (ranks[:1], ranks, processes_with(models)):  # one rank, all, and their launcher too
+            pause(pids)
+            lines += read_until(group, logged, 2)
+        lines += read_until(group, logged, 5)
+        group.send_signal(signal.SIGTERM)
+        rest, _ = group.communicate(timeout=LIMIT)
+    output = "".join(lines) + rest
+    assert len(ranks) == 2 and group.returncode == PREEMPTED and "error: " not in output, output

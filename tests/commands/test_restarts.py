@@ -4,9 +4,10 @@ import json
 import os
 import re
 import signal
+import sys
 
 import pytest
-from conftest import needs_torch
+from conftest import CLASSES, needs_torch
 from groups import checkpoints_in, ranks_with, started, wait_until
 
 LIMIT = 60  # seconds
@@ -24,7 +25,7 @@ def arguments(settings):
 def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
     models, command = tmp_path / "models", ["bash", script, *arguments]
     # The checkpoints of an earlier training; the next one must not continue from them.
-    with started([*command, "max_update=6", "checkpoint_every=3", "--loss", "arcface"], NP="2") as group:
+    with started([*command, "max_update=6", "checkpoint_every=3", "--loss", "arcface"], NP="1") as group:
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0 and checkpoints_in(models) == [3, 6], output
     with started(command, MAX_RESTARTS="2", NP="2") as group:
@@ -46,3 +47,13 @@ def test_a_refused_training_is_not_retried(arguments, run, tmp_path):
     result = run("bash", "run.sh", *arguments, f"rec={tmp_path}/none", MAX_RESTARTS="2")
     assert result.returncode == 2 and "restart" not in result.stderr, result.stderr
     assert f"{tmp_path}/none/train.rec" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_short_soak_ends_with_the_bytes_of_an_undisturbed_training(run, faces):
+    data = ["dataset=demo", f"rec={faces}", f"num_classes={CLASSES}"]
+    arguments = [*data, "batch_size=8", "max_update=60", "checkpoint_every=4"]
+    soak = [sys.executable, "benchmarks/soak.py", "--minutes", "0", "--longest", "3", "--kills", "1"]
+    result = run(*soak, *arguments, timeout=170, NP="2")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "every byte the same" in result.stdout and " with 0 kills" not in result.stdout

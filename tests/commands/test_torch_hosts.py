@@ -11,7 +11,6 @@ from conftest import TORCH, needs_hosts, needs_torch
 from groups import SILENCE, checkpoints_in, digests, endless, ranks_with, wait_until
 
 from partial_fc.checkpoint import CheckpointFolder, read_manifest
-from paths import ROOT
 
 pytestmark = [pytest.mark.slow, needs_torch, needs_hosts]
 
@@ -26,12 +25,11 @@ def launch(host, *options):
 
 
 def started(hosts, host, command, arguments, **environment):
-    line = hosts.command(host, [*command, *arguments], ROOT)
-    shell = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "OMP_NUM_THREADS": "1"}
-    return groups.started(line, shell, **environment)
+    return groups.started_on(hosts, host, [*command, *arguments], OMP_NUM_THREADS="1", **environment)
 
 
 def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts, settings, run, tmp_path):
+    settings = [*settings, "val_targets=[]", "baselines=False"]
     # As Debian's installer writes it: each host knows its own name as an address of the loopback interface.
     (tmp_path / "etc_hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 hostb\n{hosts.address['hosta']} hosta\n")
     hosts.run("hostb", ["mount", "--bind", tmp_path / "etc_hosts", "/etc/hosts"])
@@ -41,7 +39,7 @@ def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts,
             output, _ = group.communicate(timeout=LIMIT)
             assert group.returncode == 0, output
     alone = [word for word in settings if not word.startswith("models_root=")] + [f"models_root={tmp_path / 'one'}"]
-    result = run(*groups.LAUNCH["torchrun"], "train.py", *alone, timeout=LIMIT, OMP_NUM_THREADS="1")
+    result = run(*groups.LAUNCH["torchrun"], "train.py", *alone, timeout=LIMIT)
     assert result.returncode == 0, result.stdout + result.stderr
     patterns = ["rank_*.pt", "checkpoints/step-*/backbone.npz"]
     expected, found = (digests(tmp_path / name, *patterns) for name in ("one", "models"))

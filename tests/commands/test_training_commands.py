@@ -72,16 +72,6 @@ def test_the_first_losses_are_the_golden_ones(run, settings):
     assert losses == pytest.approx(json.loads(GOLDEN.read_text()), rel=2e-3), result.stdout + result.stderr
 
 
-def test_a_preset_trains_on_its_files_under_data_root(run, faces, tmp_path):
-    (tmp_path / "webface").symlink_to(faces.parent)
-    arguments = ["--dataset", "webface", "--network", "small", f"data_root={tmp_path}", f"models_root={tmp_path}"]
-    words = ["batch_size=8", "max_update=2", "embedding_size=32", "sample_ratio=0.1", "baselines=False"]
-    result = run(sys.executable, "train_memory.py", *arguments, *words)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "num_classes 10575" in result.stdout
-    assert json.loads((tmp_path / "small-arcface-webface" / "summary.json").read_text())["updates"] == 2
-
-
 def test_a_terminal_shows_a_progress_bar(settings):
     leader, follower = pty.openpty()
     command = ["bash", "run.sh", *settings, "baselines=False"]

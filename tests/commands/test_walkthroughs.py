@@ -58,9 +58,15 @@ def test_the_quick_start(faces, tmp_path):
 @pytest.mark.timeout(530)
 def test_the_tutorial(tmp_path):
     (tmp_path / "data").mkdir()
-    # One training is long enough to learn something; the other one is compared with it.
-    shorter = (r"num_epoch=30 'lr_epochs=\[20\]'(.*mine-cosface)", r"num_epoch=2 'lr_epochs=[2]'\1")
-    output = run_blocks("tutorial.md", tmp_path, shorter)
+    output = run_blocks(
+        "tutorial.md",
+        tmp_path,
+        (r"(images-per-identity 10)", r"\1 --pairs 20"),  # of the drawn set's own verification
+        ("num-pairs 600", "num-pairs 200"),
+        # One training is long enough to learn something; the other one is compared with it.
+        (r"num_epoch=30 'lr_epochs=\[20\]'(.*mine-cosface)", r"num_epoch=2 'lr_epochs=[2]'\1"),
+        (r"num_epoch=30 'lr_epochs=\[20\]'", "num_epoch=12 'lr_epochs=[8]'"),
+    )
     accuracies = [float(value) for value in re.findall(r"Accuracy-Highest: ([\d.]+)", output)]
     assert max(accuracies) > 0.6, output  # 10 images of 70 people are few
     assert "verdict" in output and "rank  similarity  name" in output

@@ -26,6 +26,11 @@ def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def ask_to_stop():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.5)  # a thread receives it
+
+
 def hang():
     while True:
         time.sleep(1)
@@ -153,7 +158,6 @@ def install(name, place, fault):
 
 def function_at(place):
     """The owner and the name of the function at a place."""
-    from partial_fc.checkpoint import CheckpointFolder
     from partial_fc.data.prefetch import Prefetcher
     from partial_fc.training import checkpointing, trainer
     from partial_fc.training.embedder import Embedder
@@ -164,7 +168,6 @@ def function_at(place):
         "results": (trainer.Trainer, "_write_results"),
         "save.copy": (checkpointing, "_files"),
         "save.write": (checkpointing, "write_file"),
-        "save.commit": (CheckpointFolder, "commit"),
     }[place]
 
 

@@ -1,7 +1,7 @@
 import mxnet as mx
 import pytest
 
-from partial_fc_mxnet.ops.device import rank_context
+from partial_fc_mxnet.ops.memory import rank_context
 
 
 def test_context_is_gpu_of_local_rank_or_cpu(monkeypatch):

@@ -3,7 +3,7 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from test_onnx_parity import random_parameters
+from symbol_arrays import embed, random_parameters
 
 from command_line import exit_code
 from partial_fc.data.pairs_bin import write_pairs
@@ -18,7 +18,7 @@ from partial_fc_mxnet.symbol import get_symbol
 def saved(tmp_path):
     """Files of the original trainer, which saves the whole training network with its softmax."""
     embedding = get_symbol("small", 16)
-    params = random_parameters(embedding, 112)
+    params = random_parameters(embedding)
     whole = mx.sym.Group([embedding, mx.sym.BlockGrad(mx.sym.Variable("softmax_label"))])
     mx.model.save_checkpoint(str(tmp_path / "model"), 0, whole, *params)
     return tmp_path
@@ -35,10 +35,9 @@ def test_the_file_gives_mxnets_embeddings(saved, capsys):
     write_pairs(saved / "few.bin", [encode_face(0, person, 0) for person in range(4)], [False, False])
     code, output, _ = run(capsys, saved, "--pairs", saved / "few.bin")
     assert code == 0 and output.startswith(f"{saved}/backbone.onnx: ")
-    symbol, arg_params, aux_params = export.load_backbone(f"{saved}/model-symbol.json", f"{saved}/model-0000.params")
     faces = random_faces((112, 112), 2)
-    data = mx.nd.array(faces.transpose(0, 3, 1, 2))
-    expected = symbol.bind(mx.cpu(), {**arg_params, "data": data}, aux_states=aux_params).forward()[0].asnumpy()
+    backbone = export.load_backbone(f"{saved}/model-symbol.json", f"{saved}/model-0000.params")
+    expected = embed(*backbone, faces)
     np.testing.assert_allclose(FaceModel.open(saved).embed(faces), expected, rtol=1e-3, atol=1e-4)
 
 

@@ -6,8 +6,7 @@ import pytest
 from mxnet import recordio
 
 from partial_fc.data.face_records import write_face_set
-from partial_fc.data.recordio.format import MAGIC_BYTES, RecordWriter, unpack
-from partial_fc.data.recordio.reader import RecordReader
+from partial_fc.data.recordio.format import MAGIC_BYTES, RecordWriter
 from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
 
 SHAPE = (3, 16, 12)
@@ -32,18 +31,6 @@ def rec(tmp_path):
 
     write_face_set(str(tmp_path), [[encoded(label)] * 3 for label in range(7)], SHAPE[1:])
     return str(tmp_path / "train.rec")
-
-
-def test_recordreader_reads_files_of_mxnet(tmp_path):
-    paths = str(tmp_path / "a.rec"), str(tmp_path / "a.idx")
-    writer = recordio.MXIndexedRecordIO(paths[1], paths[0], "w")
-    for key, payload in PAYLOADS.items():
-        writer.write_idx(key, recordio.pack(recordio.IRHeader(0, float(key), key, 3), payload))
-    writer.close()
-    reader = RecordReader(*paths)
-    assert len(reader) == len(PAYLOADS)
-    for key, payload in PAYLOADS.items():
-        assert unpack(reader.read(key)) == ((0, float(key), key, 3), payload)
 
 
 def test_both_writers_write_the_same_bytes(tmp_path):

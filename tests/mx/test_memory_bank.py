@@ -12,49 +12,32 @@ def bank(folder, num_local=10, num_sample=4, **more):
     return MemoryBank(num_sample, num_local, 0, 0, 3, str(folder), class_start=0, **more)
 
 
-@pytest.mark.parametrize("as_array", [np.asarray, lambda index: mx.nd.array(index, dtype="int64")])
-def test_get_and_set_rows(as_array, tmp_path):
-    b = bank(tmp_path)
-    index = as_array([1, 4, 9])
-    weight, mom = b.get(index)
-    assert weight.shape == mom.shape == (3, 3)
-    before = b.weight.asnumpy()
-    b.set(index, weight + 1, mom + 2)
-    after = b.weight.asnumpy()
-    np.testing.assert_allclose(after[[1, 4, 9]], before[[1, 4, 9]] + 1)
-    others = [0, 2, 3, 5, 6, 7, 8]
-    np.testing.assert_array_equal(after[others], before[others])
-    assert b.weight_mom.asnumpy()[[1, 4, 9]].tolist() == [[2.0] * 3] * 3
-    assert not b.weight_mom.asnumpy()[others].any()
-
-
 def test_get_of_all_rows_does_not_copy(tmp_path):
     b = bank(tmp_path)
     assert b.get(np.arange(10))[0] is b.weight
 
 
-@pytest.fixture
-def small_pieces(monkeypatch):
-    """Reduces the size of a piece from 2^31 elements to four rows."""
-    monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 12)
-
-
-def test_get_and_set_rows_of_several_pieces(tmp_path, small_pieces):
-    b = bank(tmp_path)
-    assert [len(piece.weight) for piece in b.centers.pieces] == [4, 4, 2]
-    with pytest.raises(ValueError, match="10 centers of this rank are in 3 pieces, because an .* holds at most 4 of"):
-        _ = b.weight
-    initial, mom = b.get(np.arange(10))
-    assert not mom.asnumpy().any()
-    index = np.array([0, 3, 4, 9])
-    weight, mom = b.get(index)
-    np.testing.assert_array_equal(weight.asnumpy(), initial.asnumpy()[index])
-    b.set(index, weight + 1, mom + 2)
-    after, mom_after = (array.asnumpy() for array in b.get(np.arange(10)))
-    expected = initial.asnumpy()
-    expected[index] += 1
+@pytest.mark.parametrize("elements, pieces", [(2**31 - 1, [10]), (12, [4, 4, 2])])
+@pytest.mark.parametrize("as_array", [np.asarray, lambda index: mx.nd.array(index, dtype="int64")])
+def test_get_and_set_rows(elements, pieces, as_array, tmp_path, monkeypatch):
+    monkeypatch.setattr(center_storage, "MAX_ELEMENTS", elements)
+    b, rows = bank(tmp_path), [0, 3, 4, 9]
+    assert [len(piece.weight) for piece in b.centers.pieces] == pieces
+    expected, mom = (array.asnumpy() for array in b.get(np.arange(10)))
+    assert not mom.any()
+    weight, mom = b.get(as_array(rows))
+    np.testing.assert_array_equal(weight.asnumpy(), expected[rows])
+    b.set(as_array(rows), weight + 1, mom + 2)
+    expected[rows] += 1
+    after, mom = (array.asnumpy() for array in b.get(np.arange(10)))
     np.testing.assert_array_equal(after, expected)
-    assert mom_after.sum(axis=1).tolist() == [6.0 * (row in index) for row in range(10)]
+    assert mom.sum(axis=1).tolist() == [6.0 * (row in rows) for row in range(10)]
+
+
+def test_a_bank_of_several_pieces_has_no_single_array(tmp_path, monkeypatch):
+    monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 12)
+    with pytest.raises(ValueError, match="10 centers of this rank are in 3 pieces, because an .* holds at most 4 of"):
+        _ = bank(tmp_path).weight
 
 
 def test_several_pieces_are_initialized_saved_and_loaded_as_one_array(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
-"""Reads of the arrays of a Module while its last step is still running."""
+"""Reads of the arrays of a Module while its last step is still running, and the check for finite gradients."""
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 from partial_fc_mxnet.ops import module_arrays
@@ -27,3 +28,12 @@ def test_statistics_are_those_of_the_last_step(module, read):
         (statistic,) = (array.asnumpy() for name, array in read(module).items() if name == "bn_moving_mean")
         mean = batch.data[0].asnumpy().mean(axis=(0, 2, 3))
         assert abs(statistic - mean * (1 - 0.9**step)).max() < 1e-3, step
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("place", [None, 0, 199, 200, 401, 402, 449])
+def test_all_finite_detects_one_value_among_hundreds_of_arrays(place, bad):
+    arrays = [mx.nd.ones((3,), dtype="float16") for _ in range(402)] + [mx.nd.ones((2, 5)) for _ in range(48)]
+    if place is not None:
+        arrays[place][1] = bad
+    assert module_arrays.all_finite(arrays) == (place is None)

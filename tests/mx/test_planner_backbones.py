@@ -5,6 +5,7 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
+from symbol_arrays import shapes_of
 
 from partial_fc.planner.backbones import BACKBONES
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
@@ -12,45 +13,41 @@ from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 IN_PLACE = ("elemwise_add", "Activation")  # operators whose output takes the place of their input
 
 
+def sizes_of(symbol):
+    """Elements of (parameters, statistics) by name."""
+    return [{name: int(np.prod(shape)) for name, shape in some.items()} for some in shapes_of(symbol)]
+
+
 @pytest.mark.parametrize("network", sorted(NETWORKS))
 def test_backbones_are_those_of_the_symbols(network):
     embedding = 96
     symbol = get_symbol(network, embedding, fp16=True)
-    arguments, _, statistics = symbol.infer_shape(data=(1, 3, 112, 112))
+    sizes, statistics = sizes_of(symbol)
     types, _, _ = symbol.infer_type(data="float32")
-    sizes = {name: int(np.prod(shape)) for name, shape in zip(symbol.list_arguments(), arguments)}
     half = {name for name, kind in zip(symbol.list_arguments(), types) if kind == np.float16}
-    full = set(sizes) - half - {"data"}
+    full = set(sizes) - half
     backbone = BACKBONES[network]
     assert backbone.parameters(embedding) == tuple(sum(sizes[name] for name in names) for names in (half, full))
     assert backbone.prelu == (NETWORKS[network].net_act == "prelu")
-    assert backbone.statistics(embedding) == sum(int(np.prod(shape)) for shape in statistics)
+    assert backbone.statistics(embedding) == sum(statistics.values())
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_what_a_step_keeps_of_an_image(network):
+def test_what_a_step_keeps_and_computes_of_an_image(network):
     symbol = get_symbol(network)
-    operators = {node["name"]: node["op"] for node in json.loads(symbol.tojson())["nodes"]}
+    nodes = json.loads(symbol.tojson())["nodes"]
+    operators = {node["name"]: node["op"] for node in nodes}
     internals = symbol.get_internals()
     _, shapes, _ = internals.infer_shape(data=(1, 3, 112, 112))
     outputs = {name[: -len("_output")]: shape for name, shape in zip(internals.list_outputs(), shapes)}
     kept = [int(np.prod(shape)) for name, shape in outputs.items() if operators.get(name) not in (None, *IN_PLACE)]
     assert (BACKBONES[network].kept, BACKBONES[network].largest) == (sum(kept), max(kept))
-
-
-@pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_multiplications(network):
-    """Each weight of a convolution is used once for every pixel of its output, one of the head once."""
-    symbol, embedding = get_symbol(network, 96), 96
-    nodes = json.loads(symbol.tojson())["nodes"]
-    arguments, _, _ = symbol.infer_shape(data=(1, 3, 112, 112))
-    sizes = {name: int(np.prod(shape)) for name, shape in zip(symbol.list_arguments(), arguments)}
-    internals = symbol.get_internals()
-    _, shapes, _ = internals.infer_shape(data=(1, 3, 112, 112))
-    pixels = {name: int(np.prod(shape[2:])) for name, shape in zip(internals.list_outputs(), shapes)}
+    # Multiplications: each weight of a convolution is used once for every pixel of its output, one of the head once.
+    sizes, _ = sizes_of(symbol)
     products = [node for node in nodes if node["op"] in ("Convolution", "FullyConnected")]
-    counted = sum(sizes[nodes[node["inputs"][1][0]]["name"]] * pixels[node["name"] + "_output"] for node in products)
-    assert BACKBONES[network].multiplications(embedding) == counted
+    weights = {node["name"]: nodes[node["inputs"][1][0]]["name"] for node in products}
+    counted = sum(sizes[weight] * int(np.prod(outputs[name][2:])) for name, weight in weights.items())
+    assert BACKBONES[network].multiplications(512) == counted
 
 
 @pytest.mark.parametrize("network", ["r18", "r50", "rx50", "mbf"])

@@ -2,7 +2,6 @@
 
 import inspect
 
-import mxnet as mx
 import pytest
 
 import default
@@ -14,10 +13,6 @@ from partial_fc_mxnet.symbol.head import HEADS
 
 def test_network_presets_and_symbols_match():
     assert set(default.network) == set(NETWORKS)
-
-
-def test_every_public_name_exists():
-    assert all(hasattr(partial_fc_mxnet, name) for name in partial_fc_mxnet.__all__)
 
 
 def test_settings_of_the_backbone_have_the_choices_of_the_symbols():
@@ -66,14 +61,3 @@ def test_signatures_start_like_those_of_the_original(name):
     for part in name.split("."):
         function = getattr(function, part)
     assert list(inspect.signature(function).parameters)[: len(SIGNATURES[name])] == SIGNATURES[name]
-
-
-def test_init_optimizer_takes_the_keywords_of_module():
-    ours = inspect.signature(partial_fc_mxnet.SampleDistributeModule.init_optimizer).parameters
-    assert set(inspect.signature(mx.mod.Module.init_optimizer).parameters) == set(ours)
-
-
-def test_other_methods_exist():
-    names = "bind init_params init_optimizer get_outputs get_export_params prepare forward_backward update".split()
-    assert all(callable(getattr(partial_fc_mxnet.SampleDistributeModule, name)) for name in names)
-    assert all(callable(getattr(partial_fc_mxnet.MemoryBank, name)) for name in ("save", "load"))

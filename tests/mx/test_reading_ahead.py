@@ -12,7 +12,7 @@ import pytest
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
-from partial_fc_mxnet.ops.host_memory import host_array
+from partial_fc_mxnet.ops.memory import host_array
 
 SHAPE = (3, 16, 12)
 IDENTITIES, EACH = 10, 5  # 50 images
@@ -32,17 +32,19 @@ def rec(tmp_path):
     return str(tmp_path / "train.rec")
 
 
-def take(data, batches):
-    """Returns (images, labels) of the next batches, across the ends of epochs."""
-    arrays = []
+def following(data, batches):
+    """Yields the next batches, across the ends of epochs."""
     for _ in range(batches):
         try:
-            batch = data.next()
+            yield data.next()
         except StopIteration:
             data.reset()
-            batch = data.next()
-        arrays.append((batch.data[0].asnumpy(), batch.label[0].asnumpy()))
-    return arrays
+            yield data.next()
+
+
+def take(data, batches):
+    """Returns (images, labels) of the next batches."""
+    return [(batch.data[0].asnumpy(), batch.label[0].asnumpy()) for batch in following(data, batches)]
 
 
 def same(first, second):
@@ -55,10 +57,7 @@ def all_augmentations(**settings):
 
 @pytest.mark.parametrize("threads", [2, 7])
 def test_batches_do_not_depend_on_the_number_of_threads(rec, threads):
-    single, several = (
-        FaceImageIter(4, SHAPE, rec, threads=1, **all_augmentations()),
-        FaceImageIter(4, SHAPE, rec, threads=threads, **all_augmentations()),
-    )
+    single, several = (FaceImageIter(4, SHAPE, rec, **all_augmentations(threads=count)) for count in (1, threads))
     assert (single.threads, several.threads) == (1, threads)
     assert same(take(single, 30), take(several, 30))
 
@@ -149,12 +148,7 @@ def test_memory_of_a_batch_is_not_reused_while_a_slice_or_an_operator_needs_it(r
     reference = take(FaceImageIter(4, SHAPE, rec, threads=1, **all_augmentations()), 40)
     busy = mx.nd.random.uniform(shape=(500, 500))
     slices, sums = [], []
-    for _ in range(40):
-        try:
-            batch = data.next()
-        except StopIteration:
-            data.reset()
-            batch = data.next()
+    for batch in following(data, 40):
         slices.append(batch.data[0][1:3])
         sums.append(batch.data[0] + 0 * mx.nd.dot(busy, busy)[0, 0])  # the product delays the engine
     del batch

@@ -6,11 +6,10 @@ PARTIAL_FC_UPDATE_ASSETS=1 writes the asset.
 import json
 import os
 
-import mxnet as mx
 import numpy as np
 import pytest
+from symbol_arrays import embed, random_parameters, shapes_of
 
-from drawn_weights import draw_weights
 from partial_fc.checkpoint.backbone_layers import UNITS
 from partial_fc.checkpoint.torch_names import torch_names
 from partial_fc.inference.parity import random_faces
@@ -18,28 +17,21 @@ from partial_fc_mxnet.symbol import get_symbol
 from paths import ROOT
 
 ASSET = ROOT / "tests" / "assets" / "mxnet_embeddings.json"
-E, SIDE = 8, 112
+E = 8
 
 
 def embeddings(network):
     """(N, E) of length 1 by MXNet."""
     symbol = get_symbol(network, E)
-    data = random_faces((SIDE, SIDE), 2).transpose(0, 3, 1, 2)
-    shapes, _, aux_shapes = symbol.infer_shape(data=data.shape)
-    names = {**dict(zip(symbol.list_arguments(), shapes)), **dict(zip(symbol.list_auxiliary_states(), aux_shapes))}
-    del names["data"]
-    weights = {name: mx.nd.array(array) for name, array in draw_weights(names).items()}
-    arguments = {"data": mx.nd.array(data), **{name: weights[name] for name in symbol.list_arguments()[1:]}}
-    statistics = {name: weights[name] for name in symbol.list_auxiliary_states()}
-    found = symbol.bind(mx.cpu(), arguments, aux_states=statistics).forward()[0].asnumpy()
+    found = embed(symbol, *random_parameters(symbol), random_faces((112, 112), 2))
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("network", [*UNITS, "mbf", "small"])
 def test_the_table_has_every_name_of_the_symbol(network):
-    symbol = get_symbol(network)
-    names = [f"arg:{name}" for name in symbol.list_arguments() if name != "data"]
-    assert set(torch_names(network)) == {*names, *(f"aux:{name}" for name in symbol.list_auxiliary_states())}
+    parameters, statistics = shapes_of(get_symbol(network))
+    names = {*(f"arg:{name}" for name in parameters), *(f"aux:{name}" for name in statistics)}
+    assert set(torch_names(network)) == names
 
 
 @pytest.mark.parametrize("network", ["r18", "mbf", "small"])

@@ -34,17 +34,10 @@ def assert_same(first, second, steps=6, **tolerance):
     torch.testing.assert_close(first.weight_mom, second.weight_mom, **tolerance)
 
 
-@pytest.mark.parametrize("ratio", [0.2, 0.7])
-def test_training_equals_centers_on_the_device(ratio):
-    assert_same(build(False, ratio), build(True, ratio), **TOLERANCE)
-
-
-def test_without_sampling_every_bit_is_the_same():
-    assert_same(build(False, 1.0), build(True, 1.0), rtol=0, atol=0)
-
-
-def test_from_files(tmp_path):
-    assert_same(build(True), build(True, folder=str(tmp_path)), rtol=0, atol=0)
+@pytest.mark.parametrize("ratio, tolerance", [(0.2, TOLERANCE), (0.7, TOLERANCE), (1.0, {"rtol": 0, "atol": 0})])
+def test_training_equals_centers_on_the_device_and_in_files(ratio, tolerance, tmp_path):
+    assert_same(build(False, ratio), build(True, ratio), **tolerance)
+    assert_same(build(True, ratio), build(True, ratio, folder=str(tmp_path)), rtol=0, atol=0)
 
 
 def test_only_positives_that_were_not_drawn_are_fetched_in_a_step():

@@ -1,4 +1,4 @@
-"""Batches of tensors: the pixels and labels of the set, in its order, from any position; dummy batches."""
+"""Batches of tensors: the pixels and labels of the set, in its order; dummy batches."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.transforms import Augmentation
-from partial_fc_torch.image_data import DummyImages, face_data
+from partial_fc_torch.image_data import dummy_images, face_data
 
 SIZE, IDENTITIES, EACH, B = (8, 6), 7, 3, 4
 
@@ -47,24 +47,8 @@ def test_batches_are_those_of_the_set(rec, rank, size):
     data.close()
 
 
-def test_resuming_from_any_batch_continues_with_the_next_images(rec):
-    plain = data_of(rec)
-    states, followers = [], []
-    for _ in range(2):
-        for _ in range(plain.num_images // B):
-            states.append(plain.state())
-            followers.append(plain.next())
-        plain.reset()
-    for state, follower in zip(states, followers):
-        resumed = data_of(rec)
-        resumed.restore(state)
-        assert same(resumed.next(), follower)
-        resumed.close()
-    plain.close()
-
-
 def dummies(rank=0, seed=1, classes=10**8):
-    return DummyImages((64, 3, 4, 4), 50, classes, seed, rank, pinned=False)
+    return dummy_images((64, 3, 4, 4), 50, classes, seed, rank, pinned=False)
 
 
 def test_dummy_labels_spread_over_all_classes_and_differ_between_ranks():

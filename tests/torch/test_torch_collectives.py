@@ -1,4 +1,4 @@
-"""TorchBackend where the process group is special: a lost rank, a group without the CPU, no group at all."""
+"""TorchBackend where the process group is special: a lost rank, a group without the CPU; messages of errors."""
 
 import subprocess
 import sys
@@ -6,7 +6,6 @@ import textwrap
 
 import pytest
 
-from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.errors import error_message
 from paths import ROOT
 
@@ -55,14 +54,6 @@ def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp
         os._exit(0)
     """
     assert two_ranks(tmp_path, code).strip() == "[{'rank': 0}, {'rank': 1}] 1.0"
-
-
-def test_a_process_without_a_group_is_rank_0_of_1():
-    backend = default_collectives.backend
-    assert (backend.rank, backend.size) == (0, 1)
-    assert (default_collectives.local_rank, default_collectives.local_size) == (0, 1)
-    assert backend.gather_object("name", "value") == ["value"] and backend.max("name", 2.5) == 2.5
-    backend.barrier("name")
 
 
 @pytest.mark.parametrize(

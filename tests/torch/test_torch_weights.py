@@ -6,7 +6,6 @@ import torch
 from test_mxnet_weights import embed
 from torch import nn
 
-from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.training.pretrained import pretrained_from_files
 from partial_fc_torch.backbones import NETWORKS, get_model
@@ -45,15 +44,6 @@ def test_a_state_dict_of_pytorch(tmp_path, name, of_folder):
 def centers_of_ranks(*ranks):
     """Centers (L, 3) of as many ranks as there are L."""
     return [torch.randn(rows, 3) for rows in ranks]
-
-
-def test_centers_of_two_trainings_are_refused(tmp_path):
-    """Those of two ranks over those of four."""
-    torch.save(small().state_dict(), tmp_path / "backbone.pth")
-    for rank, rows in enumerate(centers_of_ranks(7, 6, 3, 3)):
-        torch.save(rows, tmp_path / f"rank_{rank}_softmax_weight.pt")
-    with pytest.raises(ValueError, match=rf"{tmp_path}: .*\[7, 6, 3, 3\] rows, so they are not all of one training"):
-        read_pretrained(str(tmp_path), True)
 
 
 @pytest.mark.parametrize("with_momentum", [False, True])
@@ -147,13 +137,9 @@ def test_arrays_of_a_checkpoint():
     [
         (
             lambda: get_model("mbf", num_features=8),
-            "it lacks conv1.weight, bn1.weight, bn1.bias and .* others and has the unexpected layers.0.layers.0."
-            ".*: these are weights of another network",
+            "it lacks conv1.weight, .* and has the unexpected layers.0.layers.0",
         ),
-        (
-            lambda: get_model("small", num_features=16),
-            r"fc.weight has the shape \(16, 2048\), expected \(8, 2048\) as in",
-        ),
+        (lambda: get_model("small", num_features=16), r"fc.weight has the shape \(16, 2048\), expected \(8, 2048\) as"),
         (lambda: nn.Sequential(small()), "lacks conv1.weight, .* and has the unexpected 0.conv1.weight, "),
     ],
 )
@@ -162,16 +148,6 @@ def test_weights_of_another_network_are_refused(other, message):
     with pytest.raises(ValueError, match=message):
         set_weights(model, parameter_arrays(other()) | statistic_arrays(other()), "small")
     assert same(model, unchanged)
-
-
-def test_weights_of_another_network_of_mxnet_are_refused():
-    arrays = mxnet_weights("small", small().state_dict())
-    with pytest.raises(
-        ValueError, match="it lacks arg:relu0_gamma, .* and 108 others: these are weights of another netw"
-    ):
-        set_weights(get_model("r18"), arrays, "r18")
-    with pytest.raises(ValueError, match="own is not a network of both trainers"):
-        set_weights(nn.Linear(3, 2), arrays, "own")
 
 
 class Pickled:

@@ -133,13 +133,6 @@ def test_no_source_is_left_out():
     assert not [str(path) for path in sources if is_left_out(path)]
 
 
-def test_files_that_the_page_names_exist():
-    page = (ROOT / "docs" / "containers.md").read_text()
-    named = set(re.findall(r"(?:docker|setup-utils)/[\w.-]*\w", page))
-    assert {str(path.relative_to(ROOT)) for path in RECIPES} | {"docker/start-sshd.sh"} < named
-    assert not [name for name in named if not (ROOT / name).exists()]
-
-
 @pytest.mark.parametrize("user, name", [("0:0", "root"), ("4321:4321", "trainer")])
 def test_containers_of_a_job_log_in_to_each_other_without_prompts(user, name):
     done = in_box(SSHD + "umask; ssh 127.0.0.1 'id -un; umask'; ssh 127.0.0.2 true && cat /tmp/log", user)

@@ -1,6 +1,7 @@
-"""What pyproject.toml, requirement.txt and CITATION.cff say of the package is the same."""
+"""What is said in two places is the same: of the package, and docs/configuration.md and default.py of the settings."""
 
 import pytest
+import settings_table
 import yaml
 from packaging.requirements import Requirement
 
@@ -26,3 +27,9 @@ def test_the_version_is_the_same_everywhere():
         if line.startswith("## [") and "Unreleased" not in line
     )
     assert newest.startswith(f"## [{__version__}]")
+
+
+def test_the_tables_of_the_settings_are_those_of_the_declarations():
+    text = settings_table.PAGE.read_text(encoding="utf-8")
+    assert settings_table.page(text) == text, "run: python docs/settings_table.py"
+    assert "`step_timeout`" in text and "`glint360k_16GPU`" in text

@@ -5,7 +5,7 @@ Shapes: G global batch, S sampled classes of this rank, E embedding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -13,37 +13,22 @@ import numpy as np
 from partial_fc_mxnet.memory_bank import MemoryBank
 
 
-@dataclass
-class _StepState:
-    """The state of a step between its forward and its backward pass.
+class _StepState(NamedTuple):
+    """The state of a step between its forward and its backward pass."""
 
-    Attributes:
-        local_index: (S,) sorted local indices of the centers.
-        weight, momentum: (S, E) rows of the bank.
-        recorded_features: (G, E) that autograd recorded.
-        recorded_weight: (S, E) that autograd recorded.
-        columns: (G,) int32 column of each row's target, -1 if this rank does not hold it.
-        logits: (G, S) that the loss returned.
-    """
-
-    local_index: np.ndarray
-    weight: mx.nd.NDArray
-    momentum: mx.nd.NDArray
-    recorded_features: mx.nd.NDArray
-    recorded_weight: mx.nd.NDArray
-    columns: mx.nd.NDArray
-    logits: mx.nd.NDArray
+    local_index: np.ndarray  # (S,) sorted local indices of the centers
+    weight: mx.nd.NDArray  # (S, E) rows of the bank
+    momentum: mx.nd.NDArray  # (S, E) rows of the bank
+    recorded_features: mx.nd.NDArray  # (G, E) that autograd recorded
+    recorded_weight: mx.nd.NDArray  # (S, E) that autograd recorded
+    columns: mx.nd.NDArray  # (G,) int32 column of each row's target, -1 if this rank does not hold it
+    logits: mx.nd.NDArray  # (G, S) that the loss returned
 
 
 class AutogradLoss:
     """Any object with ``forward(data, weight, mapping_label, depth)``, with the interface of TiledMarginSoftmax.
 
     Its logits (G, S) and centers (S, E) are not tiled, and each must fit into one MXNet array.
-
-    Args:
-        fc7_model: the object.
-        bank: the centers.
-        context: where the step computes.
     """
 
     def __init__(self, fc7_model, bank: MemoryBank, context: mx.Context):

@@ -6,7 +6,6 @@ Shapes: L classes of this rank, S some of them, T classes of a tile, E embedding
 from __future__ import annotations
 
 import contextlib
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import mxnet as mx
@@ -23,15 +22,10 @@ MAX_ELEMENTS = 2**31 - 1
 
 
 class Piece(NamedTuple):
-    """Consecutive classes, at most as many as fit into one array.
+    """Consecutive classes, at most as many as fit into one array."""
 
-    Attributes:
-        weight: (rows, E) float32 centers.
-        weight_mom: (rows, E) float32 momentum.
-    """
-
-    weight: mx.nd.NDArray
-    weight_mom: mx.nd.NDArray
+    weight: mx.nd.NDArray  # (rows, E) float32 centers
+    weight_mom: mx.nd.NDArray  # (rows, E) float32 momentum
 
 
 class CenterStorage:
@@ -68,7 +62,9 @@ class CenterStorage:
         else:
             rows = [min(num_local - row, self.piece_rows) for row in range(0, max(num_local, 1), self.piece_rows)]
             with empty_arrays(num_local):
-                self.pieces = [Piece(*(self._zeros(count) for _ in Piece._fields)) for count in rows]
+                self.pieces = [
+                    Piece(*(mx.nd.zeros((count, embedding_size), ctx=context) for _ in Piece._fields)) for count in rows
+                ]
 
     def initialize(self, class_start: int, seed: int) -> None:
         """Draws the centers from N(0, 0.01), see center_blocks; in blocks, because a second copy may not fit."""
@@ -77,13 +73,7 @@ class CenterStorage:
             self.copy_rows(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
 
     def copy_rows(self, number: int, field: str, blocks: Blocks) -> None:
-        """Writes consecutive rows of a piece, see rate_limited.
-
-        Args:
-            number: of the piece.
-            field: "weight" or "weight_mom".
-            blocks: (first row, (n, E) float32), in the order of the rows.
-        """
+        """Writes blocks of consecutive rows of the piece ``number``, "weight" or "weight_mom", see rate_limited."""
         array = getattr(self.pieces[number], field)
 
         def flush() -> None:
@@ -101,10 +91,6 @@ class CenterStorage:
         """Starts to read the rows of a sorted index (S,) from the files, see BankFiles.prefetch."""
         if self.files:
             self.files.prefetch(index)
-
-    def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
-        return self.files.sequential_access() if self.files else contextlib.nullcontext()
 
     def read(self, tile: Tile, out: mx.nd.NDArray, field: str = "weight") -> mx.nd.NDArray:
         """Returns weight or momentum (T, E) of a tile: a view if its rows are a slice, otherwise a copy in ``out``."""
@@ -140,9 +126,6 @@ class CenterStorage:
 
     def _by_piece(self, index: np.ndarray) -> list[Tile]:
         return tiles_of(index, False, self.piece_rows, MAX_ELEMENTS)
-
-    def _zeros(self, rows: int) -> mx.nd.NDArray:
-        return mx.nd.zeros((rows, self.embedding_size), ctx=self.context)
 
 
 def empty_arrays(rows: int):

@@ -6,7 +6,6 @@ Shapes: G global batch, R ranks, S sampled classes of this rank, E embedding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import mxnet as mx
 import numpy as np
@@ -18,16 +17,6 @@ from partial_fc_mxnet.memory_softmax import MarginLoss
 
 from .autograd_loss import AutogradLoss
 from .tiled_softmax import TiledMarginSoftmax
-
-
-class ClassLoss(Protocol):
-    """The loss over the centers of this rank: TiledMarginSoftmax or AutogradLoss."""
-
-    def forward(self, features: mx.nd.NDArray, columns: np.ndarray, local_index: np.ndarray) -> np.ndarray:
-        """As TiledMarginSoftmax.forward."""
-
-    def backward(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
-        """As TiledMarginSoftmax.backward."""
 
 
 class ClassLayer:
@@ -44,7 +33,7 @@ class ClassLayer:
     def __init__(self, fc7_model, bank: MemoryBank, context: mx.Context, tile_classes: int, logits_cache_mb: int):
         self.bank = bank
         self._empty = False
-        self._loss: ClassLoss
+        self._loss: TiledMarginSoftmax | AutogradLoss
         if isinstance(fc7_model, MarginLoss) and type(fc7_model).forward is MarginLoss.forward:
             self._loss = TiledMarginSoftmax(fc7_model, bank, context, tile_classes, logits_cache_mb << 20)
         else:

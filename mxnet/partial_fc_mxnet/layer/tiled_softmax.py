@@ -16,8 +16,8 @@ Shapes: G global batch, S centers of the step, T centers of a tile, E embedding.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -28,53 +28,34 @@ from partial_fc.layer.tiling import Tile, targets_by_tile, tile_classes, tiles_o
 from partial_fc_mxnet.memory_bank import MemoryBank
 from partial_fc_mxnet.memory_softmax import LOWEST, MarginLoss
 from partial_fc_mxnet.ops.arithmetic import Vector, arithmetic_on, product
-from partial_fc_mxnet.ops.buffers import Buffers
+from partial_fc_mxnet.ops.memory import Buffers
 from partial_fc_mxnet.optimizer import MemoryBankSGDOptimizer
 
 
-@dataclass
-class _TileLogits:
-    """The logits of one tile and the arrays they depend on.
+class _TileLogits(NamedTuple):
+    """The logits of one tile and the arrays they depend on."""
 
-    Attributes:
-        weight: (T, E) centers.
-        d_weight: (T, E) gradient array that ``logits.backward`` overwrites.
-        inverse_norm: (T,) 1 / |W| of the centers.
-        logits: (G, T). The passes overwrite them in place with exponentials, probabilities and gradients.
-    """
-
-    weight: mx.nd.NDArray
-    d_weight: mx.nd.NDArray
-    inverse_norm: Vector
-    logits: mx.nd.NDArray
+    weight: mx.nd.NDArray  # (T, E) centers
+    d_weight: mx.nd.NDArray  # (T, E) gradient array that ``logits.backward`` overwrites
+    inverse_norm: Vector  # (T,) 1 / |W| of the centers
+    logits: mx.nd.NDArray  # (G, T); the passes overwrite them with exponentials, probabilities and gradients
 
 
 @dataclass
 class _StepState:
-    """The state of a step between its forward and its backward pass.
-
-    Attributes:
-        tiles: the tiles of the step.
-        tile_targets: for each tile the rows of the batch whose targets it contains, and their columns in the tile.
-        unit: (G, E) unit rows x of the features.
-        inverse_norm: (G,) 1 / |X| of the features.
-        scaled: (G, E) s x.
-        d_scaled: (G, E) gradient of ``scaled``, summed over the tiles.
-        target_logits: (G,) float64, -inf where another rank holds the target.
-        target_slope: (G,) float64, derivative of target logit / s with respect to the cosine.
-        cached: the tiles' exponentiated logits; empty if the backward pass computes the logits again.
-        maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
-    """
+    """The state of a step between its forward and its backward pass."""
 
     tiles: list[Tile]
-    tile_targets: list[tuple[np.ndarray, np.ndarray]]
-    unit: mx.nd.NDArray
-    inverse_norm: Vector
-    scaled: mx.nd.NDArray
-    d_scaled: mx.nd.NDArray
-    target_logits: np.ndarray
-    target_slope: np.ndarray
+    tile_targets: list[tuple[np.ndarray, np.ndarray]]  # see targets_by_tile
+    unit: mx.nd.NDArray  # (G, E) unit rows x of the features
+    inverse_norm: Vector  # (G,) 1 / |X| of the features
+    scaled: mx.nd.NDArray  # (G, E) s x
+    d_scaled: mx.nd.NDArray  # (G, E) gradient of ``scaled``, summed over the tiles
+    target_logits: np.ndarray  # (G,) float64, -inf where another rank holds the target
+    target_slope: np.ndarray  # (G,) float64, derivative of target logit / s with respect to the cosine
+    # The tiles' exponentiated logits; empty if the backward pass computes the logits again.
     cached: deque[_TileLogits] = field(default_factory=deque)
+    # (tiles, G) float64, the row maxima that were subtracted from the cached logits.
     maxima: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
@@ -141,14 +122,17 @@ class TiledMarginSoftmax:
         with np.errstate(invalid="ignore"):  # -inf - -inf in the rows whose target another rank holds
             target_gradient = state.target_slope * np.expm1(state.target_logits - log_sum_exp)
         state.d_scaled[:] = 0
-        update = self._select_update(optimizer)
+        fused = self._is_fused(optimizer)
         for number, tile in enumerate(state.tiles):
             tile_logits = self._probabilities(state, number, log_sum_exp)
             rows, columns = state.tile_targets[number]
             self._arithmetic.scatter_entries(tile_logits.logits, rows, columns, target_gradient[rows])
             self._arithmetic.scale_columns(tile_logits.logits, tile_logits.inverse_norm)
             tile_logits.logits.backward(tile_logits.logits)
-            update(tile, tile_logits, optimizer, learning_rate)
+            if fused:
+                self._update_fused(tile, tile_logits, optimizer, learning_rate)
+            else:
+                self._update(tile, tile_logits, optimizer, learning_rate)
         return self._feature_gradient(state)
 
     def _prepare(self, features, columns, local_index) -> _StepState:
@@ -215,11 +199,11 @@ class TiledMarginSoftmax:
             self._arithmetic.exp_minus(tile_logits.logits, log_sum_exp)
         return tile_logits
 
-    def _select_update(self, optimizer) -> Callable:
-        """Selects how this backward pass updates the centers of a tile."""
-        if self.bank.centers.context != self.context:
-            return self._update_in_bank
-        return self._update_fused if _is_fused(optimizer, self.context) else self._update_in_place
+    def _is_fused(self, optimizer) -> bool:
+        """Whether ``optimizer.update`` takes inverse_norm and state_rows; a user's own optimizer need not."""
+        if self.context.device_type != "cpu" or self.bank.centers.context != self.context:
+            return False
+        return getattr(type(optimizer), "update", None) is MemoryBankSGDOptimizer.update
 
     def _update_fused(self, tile: Tile, tile_logits: _TileLogits, optimizer, learning_rate: float) -> None:
         """Projects the gradient and updates centers and momentum in one pass over the rows, see layer/sgd.py."""
@@ -233,21 +217,13 @@ class TiledMarginSoftmax:
         )
         centers.write(tile, tile_logits.weight)
 
-    def _update_in_place(self, tile: Tile, tile_logits: _TileLogits, optimizer, learning_rate: float) -> None:
-        """Updates centers that are in the context of the step."""
+    def _update(self, tile: Tile, tile_logits: _TileLogits, optimizer, learning_rate: float) -> None:
+        """Projects the gradient, and updates centers and momentum where the bank keeps them."""
         weight, d_weight = tile_logits.weight, tile_logits.d_weight
         self._arithmetic.remove_component(d_weight, weight, tile_logits.inverse_norm)
-        self._apply(tile, weight, d_weight, optimizer, learning_rate)
-
-    def _update_in_bank(self, tile: Tile, tile_logits: _TileLogits, optimizer, learning_rate: float) -> None:
-        """Updates centers that are in another context; only the gradient is copied there."""
-        d_weight = tile_logits.d_weight
-        self._arithmetic.remove_component(d_weight, tile_logits.weight, tile_logits.inverse_norm)
-        weight = self._read(tile, "bank_weight")
-        d_weight = d_weight.copyto(self._buffer(self.bank.centers.context, "bank_d_weight", len(weight)))
-        self._apply(tile, weight, d_weight, optimizer, learning_rate)
-
-    def _apply(self, tile: Tile, weight, d_weight, optimizer, learning_rate: float) -> None:
+        if self.bank.centers.context != self.context:  # only the gradient is copied there
+            weight = self._read(tile, "bank_weight")
+            d_weight = d_weight.copyto(self._buffer(self.bank.centers.context, "bank_d_weight", len(weight)))
         momentum = self._read(tile, "mom", "weight_mom")
         optimizer.update(weight=weight, grad=d_weight, state=momentum, learning_rate=learning_rate)
         self.bank.centers.write(tile, weight)
@@ -274,9 +250,3 @@ class TiledMarginSoftmax:
 
     def _buffer(self, context: mx.Context, name: str, rows: int) -> mx.nd.NDArray:
         return self._buffers.get_rows(context, name, rows, self.bank.embedding_size)
-
-
-def _is_fused(optimizer, context: mx.Context) -> bool:
-    """Whether ``optimizer.update`` takes inverse_norm and state_rows; a user's own optimizer need not."""
-    builtin = isinstance(optimizer, MemoryBankSGDOptimizer) and type(optimizer).update is MemoryBankSGDOptimizer.update
-    return builtin and context.device_type == "cpu"

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import mxnet as mx
 import numpy as np
 
-from .host_memory import memory_of, wait_to_write
+from .memory import memory_of, wait_to_write
 
 Vector: TypeAlias = np.ndarray | mx.nd.NDArray
 
@@ -25,17 +25,11 @@ NORM_EPSILON = 1e-10
 
 
 def product(data: mx.nd.NDArray, weight: mx.nd.NDArray, gradients=None) -> mx.nd.NDArray:
-    """data weight^T.
+    """data (G, E) times the transpose of weight (T, E): (G, T).
 
-    Args:
-        data: (G, E).
-        weight: (T, E).
-        gradients: arrays with the shapes of data and weight. If given, the product is recorded by autograd, and its
-            ``backward`` adds to the first and overwrites the second. FullyConnected's backward operator reads both
-            inputs without transposing them, and only autograd can call it.
-
-    Returns:
-        (G, T).
+    With ``gradients``, arrays with the shapes of data and weight, the product is recorded by autograd, and its
+    ``backward`` adds to the first and overwrites the second. FullyConnected's backward operator reads both inputs
+    without transposing them, and only autograd can call it.
     """
     if gradients is None:
         return mx.nd.FullyConnected(data, weight, no_bias=True, num_hidden=weight.shape[0], flatten=False)
@@ -92,11 +86,7 @@ class HostArithmetic:
         memory *= factors.astype(memory.dtype, copy=False)[:, None]
 
     def exponentiate(self, logits: mx.nd.NDArray) -> tuple[Vector, Vector]:
-        """Replaces logits (G, T) by exp(logits - row maximum).
-
-        Returns:
-            (row maxima (G,), row sums of the exponentials (G,)).
-        """
+        """Replaces logits (G, T) by exp(logits - row maximum); returns (row maxima (G,), row sums of them (G,))."""
         memory = memory_of(logits)
         maximum = memory.max(axis=1)
         with np.errstate(invalid="ignore"):  # inf - inf of infinite features; the check of the loss reports them

@@ -11,7 +11,8 @@ the slopes of PReLU at 0.25.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import mxnet as mx
 
@@ -27,33 +28,20 @@ __all__ = ["NETWORKS", "Network", "get_symbol"]
 
 
 class Network(NamedTuple):
-    """An entry of `NETWORKS`: the function of the body and the defaults of the network.
+    """An entry of `NETWORKS`: the function of the body and the defaults of the network."""
 
-    Attributes:
-        body: builds the body, called as `body(style, **arguments)`.
-        arguments: keyword arguments of `body`.
-        net_act: default activation, one of `ACTIVATIONS`.
-        net_output: default head, one of `HEADS`.
-        centered: see `head.embedding`.
-    """
-
-    body: Callable[..., FeatureMap]
-    arguments: dict[str, Any]
-    net_act: str = "prelu"
-    net_output: str = "FC"
-    centered: bool = False
-
-
-def _grouped(*units: int) -> Network:
-    return Network(resnet.grouped_body, {"units": units})
+    body: Callable[[Style], FeatureMap]
+    net_act: str = "prelu"  # one of `ACTIVATIONS`
+    net_output: str = "FC"  # one of `HEADS`
+    centered: bool = False  # see `head.embedding`
 
 
 NETWORKS: dict[str, Network] = {
-    **{name: Network(resnet.plain_body, {"units": units}) for name, units in UNITS.items()},
-    "rx50": _grouped(3, 4, 6, 3),
-    "rx101": _grouped(3, 4, 23, 3),
-    "mbf": Network(mobilefacenet.body, {}, net_output="GDC"),
-    "small": Network(small.body, {}, net_act="relu", centered=True),
+    **{name: Network(partial(resnet.plain_body, units=units)) for name, units in UNITS.items()},
+    "rx50": Network(partial(resnet.grouped_body, units=(3, 4, 6, 3))),
+    "rx101": Network(partial(resnet.grouped_body, units=(3, 4, 23, 3))),
+    "mbf": Network(mobilefacenet.body, net_output="GDC"),
+    "small": Network(small.body, net_act="relu", centered=True),
 }
 
 
@@ -102,4 +90,4 @@ def get_symbol(
     style = Style(net_se, net_act, bn_mom, fp16, eps, pixel_scale)
     # A new counter for unnamed nodes, so that the same call always produces the same model-symbol.json.
     with mx.name.NameManager():
-        return embedding(entry.body(style, **entry.arguments), net_output, embedding_size, style, entry.centered)
+        return embedding(entry.body(style), net_output, embedding_size, style, entry.centered)

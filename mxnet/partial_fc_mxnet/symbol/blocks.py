@@ -22,22 +22,15 @@ ACTIVATIONS = ("prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
 
 
 class Style(NamedTuple):
-    """The settings that all blocks of a network share.
+    """The settings that all blocks of a network share."""
 
-    Attributes:
-        net_se: squeeze-and-excitation after the last convolution of a block.
-        net_act: one of `ACTIVATIONS`.
-        bn_mom: weight of the old moving statistics in each step, in [0, 1).
-        fp16: float16 between the input and the head. Then the weights of convolutions and the slopes of PReLU are
-            float16 too; scales, offsets and statistics of batch norms stay float32.
-        eps, pixel_scale: see partial_fc.checkpoint.ModelFormat.
-    """
-
-    net_se: bool = False
-    net_act: str = "prelu"
-    bn_mom: float = BN_MOMENTUM
+    net_se: bool = False  # squeeze-and-excitation after the last convolution of a block
+    net_act: str = "prelu"  # one of `ACTIVATIONS`
+    bn_mom: float = BN_MOMENTUM  # weight of the old moving statistics in each step, in [0, 1)
+    # float16 between the input and the head. Then the weights of convolutions and the slopes of PReLU are float16 too;
+    # scales, offsets and statistics of batch norms stay float32.
     fp16: bool = False
-    eps: float = BN_EPS
+    eps: float = BN_EPS  # this and the following: see partial_fc.checkpoint.ModelFormat
     pixel_scale: float = MXNET.pixel_scale
 
 

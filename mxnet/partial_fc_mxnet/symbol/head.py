@@ -16,35 +16,24 @@ E_DROPOUT = 0.4
 
 
 class FeatureMap(NamedTuple):
-    """The output of a body.
+    """The output of a body."""
 
-    Attributes:
-        data: (B, C, H, W).
-        channels: C.
-        side: H = W for images of 112 x 112.
-    """
-
-    data: mx.sym.Symbol
-    channels: int
-    side: int = 7
+    data: mx.sym.Symbol  # (B, C, H, W)
+    channels: int  # C
+    side: int = 7  # H = W for images of 112 x 112
 
 
 def embedding(
     features: FeatureMap, net_output: str, embedding_size: int, style: Style, centered: bool
 ) -> mx.sym.Symbol:
-    """Adds a head to a feature map; the output `fc1_output` (B, E) is not normalized.
+    """Adds a head, one of `HEADS`, to a feature map; the output `fc1_output` (B, E) is not normalized.
 
     The head is always float32: it sums over tens of thousands of numbers, and the loss needs precise angles.
 
-    Args:
-        features: of a body.
-        net_output: one of `HEADS`.
-        embedding_size: E.
-        style: settings of the network.
-        centered: keeps the mean embedding of a batch at zero. With a learned offset, ArcFace first pulls all embeddings
-            into one cone before it separates identities, because the pull of the target exceeds the push of the other
-            centers if theta < (pi - m2) / 2. This takes the few minutes of the demo; in weeks of training it is
-            negligible.
+    With ``centered`` the mean embedding of a batch stays at zero. With a learned offset, ArcFace first pulls all
+    embeddings into one cone before it separates identities, because the pull of the target exceeds the push of the
+    other centers if theta < (pi - m2) / 2. This takes the few minutes of the demo; in weeks of training it is
+    negligible.
     """
     if style.fp16:
         features = features._replace(data=mx.sym.Cast(features.data, dtype="float32", name="features_fp32"))

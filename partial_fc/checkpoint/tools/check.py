@@ -7,9 +7,8 @@ import os
 
 from partial_fc.checkpoint.arrays import read_arrays
 from partial_fc.checkpoint.class_centers import SavedClasses
+from partial_fc.checkpoint.manager import steps_at
 from partial_fc.checkpoint.verify import verify_share
-
-from .steps import steps_at
 
 EXAMPLE = "models/small-arcface-demo/checkpoints"
 
@@ -21,20 +20,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    return 1 if check(args.path) else 0
+    return check(args.path)
 
 
 def check(path: str) -> int:
-    """Prints the state of each checkpoint and returns the number of damaged ones."""
-    damaged = 0
+    """Prints the state of each checkpoint; returns 1 if one is damaged, else 0."""
+    code = 0
     for step in steps_at(path):
         try:
             _check_step(step)
             print(f"{step}: undamaged, all files verified")
         except (OSError, ValueError) as error:
-            damaged += 1
+            code = 1
             print(f"{step}: {error}")
-    return damaged
+    return code
 
 
 def _check_step(step: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from partial_fc.checkpoint.manager import steps_at
 from partial_fc.checkpoint.manifest import read_manifest
-
-from .steps import steps_at
 
 EXAMPLE = "models/small-arcface-demo/checkpoints"
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-import numpy as np
-
-from partial_fc.checkpoint.class_map import map_names
+from partial_fc.checkpoint.class_map import NEW
 from partial_fc.data.tools.names import parse_names
 from partial_fc.utils.atomic_io import replace_file
 
@@ -25,20 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    old_names, new_names = _read_names(args.old), _read_names(args.new)
-    class_map = map_names(old_names, new_names)
-    replace_file(args.out, [("\n".join(map(str, class_map.tolist())) + "\n").encode()])
-    kept = int(np.count_nonzero(class_map >= 0))
-    print(f"{args.out}: classes: {kept} kept, {len(new_names) - kept} new, {len(old_names) - kept} dropped")
+    old = {name: number for number, name in enumerate(_read_names(args.old))}
+    class_map = [old.get(name, NEW) for name in _read_names(args.new)]
+    replace_file(args.out, ["".join(f"{number}\n" for number in class_map).encode()])
+    kept = len(class_map) - class_map.count(NEW)
+    print(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
     return 0
 
 
-def _read_names(path: str) -> dict[str, int]:
-    """Reads lines ``class<TAB>name`` as name -> class."""
-    in_order = parse_names(path)
-    if in_order is None:
+def _read_names(path: str) -> list[str]:
+    """Reads the names of lines ``class<TAB>name``."""
+    names = parse_names(path)
+    if names is None:
         raise ValueError(f"{path} must have lines 'class<TAB>name' in the order of the classes: give an identities.txt")
-    names = {name: number for number, name in enumerate(in_order)}
-    if len(names) != len(in_order):
+    if len(set(names)) != len(names):
         raise ValueError(f"{path} contains a name more than once, so classes cannot be mapped by name")
     return names

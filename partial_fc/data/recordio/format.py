@@ -8,7 +8,7 @@ flag 0 = complete record, 1 = first part, 2 = middle part, 3 = last part.
 The `.idx` file is text, one line `key<TAB>offset` per record. The payload of an image record starts with a 24-byte
 header (flag, label, id, id2) and, if flag > 0, `flag` float32 labels.
 
-Shapes: K records in the file.
+Shapes: n records.
 """
 
 from __future__ import annotations
@@ -26,8 +26,21 @@ MAGIC = 0xCED7230A
 MAGIC_BYTES = struct.pack("<I", MAGIC)
 LENGTH_BITS = 29
 MAX_PART = (1 << LENGTH_BITS) - 1
+WHOLE, FIRST, MIDDLE, LAST = range(4)  # the continue flags
 WORDS = struct.Struct("<II")  # magic, flag and length
 HEADER = struct.Struct("<IfQQ")  # flag, label, id, id2
+# First bytes of a record in the file: two words, the header, and up to two labels (image bytes if flag is 0).
+HEAD = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("word", "<u4"),
+        ("flag", "<u4"),
+        ("label", "<f4"),
+        ("id", "<u8"),
+        ("id2", "<u8"),
+        ("labels", "<f4", (2,)),
+    ]
+)
 
 
 class RecordHeader(NamedTuple):
@@ -68,14 +81,10 @@ def unpack(record: bytes) -> tuple[RecordHeader, bytes]:
 
 def split_at_magic(payload: bytes) -> list[bytes]:
     """Splits the payload at every magic word at a multiple of 4; returns one piece if there is none."""
-    pieces, start, place = [], 0, payload.find(MAGIC_BYTES)
-    while place >= 0:
-        if place % 4 == 0:
-            pieces.append(payload[start:place])
-            start = place + 4
-        place = payload.find(MAGIC_BYTES, place + 1)
-    pieces.append(payload[start:])
-    return pieces
+    if MAGIC_BYTES not in payload:
+        return [payload]
+    ends = 4 * np.flatnonzero(np.frombuffer(payload, "<u4", len(payload) // 4) == MAGIC)
+    return [payload[start:end] for start, end in zip([0, *(ends + 4)], [*ends, len(payload)])]
 
 
 class RecordWriter:
@@ -95,7 +104,8 @@ class RecordWriter:
         pieces = split_at_magic(payload)
         start = self._offset
         for number, piece in enumerate(pieces):
-            self._write_part(key, piece, continue_flag(number, len(pieces)))
+            flag = WHOLE if len(pieces) == 1 else FIRST + (number > 0) + (number == len(pieces) - 1)
+            self._write_part(key, piece, flag)
         self._idx.write(f"{int(key)}\t{start}\n")
 
     def _write_part(self, key: int, piece: bytes, flag: int) -> None:
@@ -114,15 +124,6 @@ class RecordWriter:
         self._files.__exit__(kind, value, traceback)
 
 
-def continue_flag(number: int, pieces: int) -> int:
-    """Returns dmlc's flag of part `number` of `pieces`: 0 complete, 1 first, 2 middle, 3 last."""
-    if pieces == 1:
-        return 0
-    if number == 0:
-        return 1
-    return 3 if number == pieces - 1 else 2
-
-
 def require_file(path: str, meaning: str) -> int:
     """Returns the bytes of the file. Raises FileNotFoundError if it is missing, ValueError if it is empty."""
     if not os.path.isfile(path):
@@ -131,3 +132,13 @@ def require_file(path: str, meaning: str) -> int:
     if size == 0:
         raise ValueError(f"{path} ({meaning}) is empty: copy or download it again")
     return size
+
+
+def holds_range(heads: np.ndarray) -> np.ndarray:
+    """Returns (n,) bool: the record has two labels and no image, as an identity record."""
+    return (heads["flag"] == 2) & (heads["word"] & np.uint32(MAX_PART) == HEADER.size + 8)
+
+
+def first_labels(heads: np.ndarray) -> np.ndarray:
+    """Returns float32 (n,): the label of the header, or the first one of several."""
+    return np.where(heads["flag"] > 0, heads["labels"][:, 0], heads["label"])

@@ -59,11 +59,6 @@ class RecordIndex:
             return np.searchsorted(self._keys, keys)
         return np.clip(np.asarray(keys, np.int64) - self.first, 0, len(self))
 
-    def row(self, key: int) -> int:
-        """Returns the row of a key, -1 if it is missing."""
-        row = int(self.search(key))
-        return row if row < len(self) and int(self.keys_at(row)) == key else -1
-
 
 def open_index(idx_path: str, rec_size: int) -> RecordIndex:
     """Opens the index of a `.rec` of `rec_size` bytes. Raises OSError, or ValueError naming file, key and fix."""
@@ -84,8 +79,7 @@ def open_index(idx_path: str, rec_size: int) -> RecordIndex:
 
 def parse_index(idx_path: str) -> RecordIndex:
     """Parses the text of an index. Raises ValueError for invalid lines and repeated keys."""
-    count = count_lines(idx_path)
-    return parse_dense(idx_path, count) or parse_sparse(idx_path, count)
+    return parse_dense(idx_path, count_lines(idx_path)) or parse_sparse(idx_path)
 
 
 def count_lines(idx_path: str) -> int:
@@ -100,7 +94,7 @@ def count_lines(idx_path: str) -> int:
 def parse_dense(idx_path: str, count: int) -> RecordIndex | None:
     """Parses an index with the keys 0 .. K-1 or 1 .. K in any order, in 8 bytes per record; None for other keys."""
     table = np.full(count + 1, -1, np.int64)
-    for keys, offsets in parse_chunks(idx_path):
+    for keys, offsets in (lines.T for lines in read_lines(idx_path)):
         if keys.max() > count:
             return None
         table[keys] = offsets
@@ -109,42 +103,37 @@ def parse_dense(idx_path: str, count: int) -> RecordIndex | None:
     return RecordIndex(table[:-1]) if table[:-1].min() >= 0 else None
 
 
-def parse_sparse(idx_path: str, count: int) -> RecordIndex:
+def parse_sparse(idx_path: str) -> RecordIndex:
     """Parses an index with any keys, in 16 bytes per record."""
-    table, filled = np.empty((2, count), np.int64), 0
-    for keys, offsets in parse_chunks(idx_path):
-        table[:, filled : filled + len(keys)] = keys, offsets
-        filled += len(keys)
-    keys, offsets = table
-    if np.any(keys[1:] <= keys[:-1]):
-        order = np.argsort(keys, kind="stable")
-        keys, offsets = keys[order], offsets[order]
-        repeated = np.flatnonzero(keys[1:] == keys[:-1])
-        if len(repeated):
-            raise ValueError(f"{idx_path}: key {keys[repeated[0]]} is repeated; write the index again")
+    keys, offsets = np.concatenate(list(read_lines(idx_path))).T
+    order = np.argsort(keys, kind="stable")
+    keys, offsets = keys[order], offsets[order]
+    repeated = np.flatnonzero(keys[1:] == keys[:-1])
+    if len(repeated):
+        raise ValueError(f"{idx_path}: key {keys[repeated[0]]} is repeated; write the index again")
     return RecordIndex(offsets, keys=keys)
 
 
-def parse_chunks(idx_path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields keys and offsets, int64, of some thousand lines at a time. Raises ValueError for an invalid line."""
-    bad: list[tuple[int, bytes]] = []
-    for table in read_lines(idx_path, bad):
-        if bad:
-            raise ValueError(
-                f"{idx_path} is not a RecordIO index: line {bad[0][0]} is not 'key<TAB>offset' in integers; copy it "
-                "again"
-            )
-        yield table[:, 0], table[:, 1]
+def read_lines(idx_path: str, bad: list[tuple[int, bytes]] | None = None) -> Iterator[np.ndarray]:
+    """Yields (lines, 2) int64, keys and offsets, of some thousand lines at a time.
 
-
-def read_lines(idx_path: str, bad: list[tuple[int, bytes]]) -> Iterator[np.ndarray]:
-    """Yields (lines, 2) int64, keys and offsets; adds (number from 1, text) of each invalid line to `bad`."""
+    Adds (number from 1, text) of each invalid line to `bad`; raises ValueError for the first one if that is None.
+    """
     first = 1
     with open(idx_path, "rb") as file:
         for text in iter(lambda: file.read(CHUNK), b""):
             text += file.readline()
             table = parse_plain(text)
-            yield parse_each(text, first, bad) if table is None else table
+            if table is None:
+                table, invalid = parse_each(text, first)
+                if bad is not None:
+                    bad += invalid
+                elif invalid:
+                    raise ValueError(
+                        f"{idx_path} is not a RecordIO index: line {invalid[0][0]} is not 'key<TAB>offset' in "
+                        "integers; copy it again"
+                    )
+            yield table
             first += text.count(b"\n")
 
 
@@ -160,16 +149,13 @@ def parse_plain(text: bytes) -> np.ndarray | None:
     return numbers.reshape(-1, 2) if len(numbers) == len(separators) else None
 
 
-def parse_each(text: bytes, first: int, bad: list[tuple[int, bytes]]) -> np.ndarray:
-    """Parses the valid lines to (lines, 2) int64; adds the others to `bad`. `first` is the number of the first line."""
-    good = []
-    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n"), start=first):
-        match = LINE.fullmatch(line)
-        if match:
-            good.append((int(match[1]), int(match[2])))
-        else:
-            bad.append((number, line))
-    return np.array(good, np.int64).reshape(-1, 2)
+def parse_each(text: bytes, first: int) -> tuple[np.ndarray, list[tuple[int, bytes]]]:
+    """Parses the valid lines to (lines, 2) int64; returns the others, too. `first` is the number of the first line."""
+    lines = enumerate(text.removesuffix(b"\n").split(b"\n"), start=first)
+    matches = [(number, line, LINE.fullmatch(line)) for number, line in lines]
+    good = [(int(match[1]), int(match[2])) for _, _, match in matches if match]
+    bad = [(number, line) for number, line, match in matches if not match]
+    return np.array(good, np.int64).reshape(-1, 2), bad
 
 
 # Consistency --------------------------------------------------------------------------------------
@@ -177,32 +163,23 @@ def parse_each(text: bytes, first: int, bad: list[tuple[int, bytes]]) -> np.ndar
 
 def check_offsets(idx_path: str, index: RecordIndex, rec_size: int) -> None:
     """Raises ValueError if an offset is beyond the file, is not a multiple of 4, or belongs to two keys."""
-    ascending = True
-    for begin in range(0, len(index), CHUNK // 8):
-        part = index.offsets[begin : begin + CHUNK // 8 + 1]  # one more, to compare with the next part
-        beyond = (part >= rec_size) | (part % 4 != 0)
-        if beyond.any():
-            row = begin + int(beyond.argmax())
-            raise ValueError(
-                f"{idx_path}: key {index.keys_at(row)} is at offset {index.offsets[row]}, where no record of a file of "
-                f"{rec_size} bytes can begin; the .rec is truncated or the .idx belongs to another one: copy both again"
-            )
-        # Record 0 is often written last.
-        ascending = ascending and bool((part[begin == 0 :][1:] > part[begin == 0 :][:-1]).all())
-    if not ascending or (index.offsets[1:] == index.offsets[0]).any():
-        check_distinct(idx_path, index)
-
-
-def check_distinct(idx_path: str, index: RecordIndex) -> None:
-    """Raises ValueError if two keys have the same offset. Sorts all offsets; needed only if they do not ascend."""
-    order = np.argsort(index.offsets, kind="stable")
-    same = index.offsets[order[1:]] == index.offsets[order[:-1]]
+    offsets = index.offsets
+    if offsets.max() >= rec_size or np.bitwise_or.reduce(offsets) % 4:  # without an array of all remainders
+        row = int(((offsets >= rec_size) | (offsets % 4 != 0)).argmax())
+        raise ValueError(
+            f"{idx_path}: key {index.keys_at(row)} is at offset {offsets[row]}, where no record of a file of "
+            f"{rec_size} bytes can begin; the .rec is truncated or the .idx belongs to another one: copy both again"
+        )
+    # Record 0 is often written last.
+    if (offsets[2:] > offsets[1:-1]).all() and (offsets[1:] != offsets[0]).all():
+        return
+    order = np.argsort(offsets, kind="stable")
+    same = offsets[order[1:]] == offsets[order[:-1]]
     if same.any():
         row = int(same.argmax())
         first, second = index.keys_at(order[row : row + 2])
         raise ValueError(
-            f"{idx_path}: keys {first} and {second} have the same offset {index.offsets[order[row]]}; write the index "
-            "again"
+            f"{idx_path}: keys {first} and {second} have the same offset {offsets[order[row]]}; write the index again"
         )
 
 

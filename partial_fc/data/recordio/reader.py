@@ -1,4 +1,7 @@
-"""Reads records by their key from a `.rec` with its `.idx`. See format.py for the layout."""
+"""Reads records by their key from a `.rec` with its `.idx`. See format.py for the layout.
+
+Shapes: n records.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import weakref
 
 import numpy as np
 
-from .format import MAGIC, WORDS, require_file
+from .format import FIRST, HEAD, HEADER, LENGTH_BITS, MAGIC, MAX_PART, WORDS, require_file
 from .index import open_index
 from .scanner import BrokenRecordError, Extent, locate_record, read_payload
 
 SAMPLES = 64  # records checked when a file is opened: less than a second on an uncached disk
-HEAD = 1 << 20  # bytes of the .rec that are part of its digest
+DIGESTED = 1 << 20  # bytes of the .rec that are part of its digest, and rows that are added to it at once
+CHUNK = 1 << 16  # headers read at once: 2.6 MB, and 21 MB of byte positions
 MAX_GUESS = 1 << 20  # bytes; a longer extent is not an image, and may be due to a wrong index
 
 
@@ -66,22 +70,48 @@ class RecordReader:
         """
         digest = hashlib.sha256(f"{self._size} {len(self.index)}".encode())
         rows = np.arange(len(self.index))
-        for part in np.array_split(rows, 1 + len(rows) // HEAD):
+        for part in np.array_split(rows, 1 + len(rows) // DIGESTED):
             digest.update(self.index.offsets[part].tobytes())
             digest.update(self.index.keys_at(part).tobytes())
-        digest.update(os.pread(self._fd, HEAD, 0))
+        digest.update(os.pread(self._fd, DIGESTED, 0))
         return digest.hexdigest()[:16]
 
-    def row(self, key: int) -> int:
-        """Returns the row of the record in the index. Raises KeyError if the key is missing."""
-        row = self.index.row(key)
-        if row < 0:
-            raise KeyError(f"{self.idx_path} has no key {key}")
-        return row
+    def rows(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the rows (n,) int64 of the records `keys` (n,) in the index. Raises KeyError if one is missing."""
+        rows = self.index.search(keys)
+        absent = (rows == len(self)) | (self.index.keys_at(np.minimum(rows, len(self) - 1)) != keys)
+        if absent.any():
+            raise KeyError(f"{self.idx_path} has no key {keys[absent.argmax()]}")
+        return rows
+
+    def read_heads(self, keys: np.ndarray) -> np.ndarray:
+        """Reads HEAD (n,) of the records `keys` (n,) int64 at once, without their images.
+
+        Raises:
+            KeyError, ValueError: a key is missing, or the first part of its record has no complete header.
+        """
+        offsets = self.index.offsets[self.rows(keys)]
+        data = np.memmap(self.rec_path, np.uint8, mode="r")
+        heads = np.empty(len(keys), HEAD)
+        for begin in range(0, len(keys), CHUNK):
+            where = offsets[begin : begin + CHUNK, None] + np.arange(HEAD.itemsize)
+            # The last record of a file may be shorter than HEAD; the extra bytes are not used.
+            np.minimum(where, len(data) - 1, out=where)
+            heads[begin : begin + CHUNK] = data[where].view(HEAD)[:, 0]
+        length = heads["word"] & np.uint32(MAX_PART)
+        wrong = (heads["magic"] != MAGIC) | (heads["word"] >> LENGTH_BITS > FIRST) | (length < HEADER.size)
+        wrong |= (heads["flag"] > 0) & (length < HEADER.size + 4)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"{self.rec_path}: key {keys[row]} at offset {offsets[row]} has no image header; copy the .rec and its "
+                ".idx again, they must belong together"
+            )
+        return heads
 
     def read(self, key: int) -> bytes:
         """Reads the payload of a record. Raises ValueError, naming file, key and offset, if the record is damaged."""
-        return self.read_row(self.row(key))
+        return self.read_row(int(self.rows(np.array([key]))[0]))
 
     def read_row(self, row: int) -> bytes:
         """Reads the payload of the record in a row of the index, otherwise as `read`."""

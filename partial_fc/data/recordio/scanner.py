@@ -9,10 +9,9 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .format import LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, WORDS
+from .format import FIRST, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, WORDS
 
 Piece = tuple[int, int]  # (offset, bytes) of a part's content
-WHOLE, FIRST, MIDDLE, LAST = range(4)  # dmlc's continue flags
 
 
 class BrokenRecordError(ValueError):
@@ -54,7 +53,14 @@ def locate_record(fd: int, offset: int, size: int) -> Extent:
     pieces: list[Piece] = []
     position, flag = offset, -1
     while flag not in (WHOLE, LAST):
-        flag, length = read_words(fd, offset, position)
+        words = os.pread(fd, WORDS.size, position)
+        if len(words) < WORDS.size:
+            raise BrokenRecordError(offset, "is truncated by the end of the file")
+        magic, word = WORDS.unpack(words)
+        if magic != MAGIC:
+            what = f"has a part at offset {position} that does" if position > offset else "does"
+            raise BrokenRecordError(offset, f"{what} not start with the magic word {MAGIC:#x}")
+        flag, length = word >> LENGTH_BITS, word & MAX_PART
         if flag not in ((MIDDLE, LAST) if pieces else (WHOLE, FIRST)):
             state = "has no last part" if pieces else "is inside a record, not at its start"
             raise BrokenRecordError(offset, state)
@@ -63,18 +69,6 @@ def locate_record(fd: int, offset: int, size: int) -> Extent:
         if position > size:
             raise BrokenRecordError(offset, f"extends to offset {position}, beyond the end at {size}: it is truncated")
     return Extent(offset, pieces, position)
-
-
-def read_words(fd: int, offset: int, position: int) -> tuple[int, int]:
-    """Reads (continue flag, bytes) of the part at `position` of the record at `offset`."""
-    words = os.pread(fd, WORDS.size, position)
-    if len(words) < WORDS.size:
-        raise BrokenRecordError(offset, "is truncated by the end of the file")
-    magic, word = WORDS.unpack(words)
-    if magic != MAGIC:
-        what = f"has a part at offset {position} that does" if position > offset else "does"
-        raise BrokenRecordError(offset, f"{what} not start with the magic word {MAGIC:#x}")
-    return word >> LENGTH_BITS, word & MAX_PART
 
 
 def read_payload(fd: int, extent: Extent) -> bytes:

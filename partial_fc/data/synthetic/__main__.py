@@ -10,12 +10,13 @@ from partial_fc.utils.cli import add_workers, run_module, start
 from .dataset import DEMO, ensure_demo
 
 EXAMPLE = "data/drawn --identities 100 --images-per-identity 10"
+SIZES = ("seed", "identities", "images_per_identity", "pairs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("root", type=Path, help="folder of the data set")
-    for name in ("seed", "identities", "images_per_identity"):
+    for name in SIZES:
         default = getattr(DEMO, name)
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default: {default}")
     add_workers(parser)
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the set."""
-    size = DEMO._replace(seed=args.seed, identities=args.identities, images_per_identity=args.images_per_identity)
+    size = DEMO._replace(**{name: getattr(args, name) for name in SIZES})
     print(ensure_demo(args.root, size, args.workers))
     return 0
 

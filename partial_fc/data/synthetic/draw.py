@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 
 from .camera import background, photograph
-from .curves import closed_curve, open_curve, oval, ribbon
-from .features import INK, Shape, features
+from .curves import SAMPLES, closed_curve, open_curve, oval, ribbon
+from .features import INK, Shape, features, mouth, nose
 from .head import beard, behind, face, hair_front
 from .identity import Identity, draw_identity
 from .nuisance import Nuisance, draw_nuisance
@@ -20,8 +20,8 @@ UNIT = 0.39  # one face unit, as a fraction of the image's side
 FRACTION_BITS = 4  # OpenCV gets outlines in sixteenths of a pixel: integers, which are equal on every machine
 DEPTH = 0.70  # depth of the head, face units
 
-# Fraction of the images with each covering; the others have none.
-COVERS = (("sunglasses", 0.03), ("glasses", 0.05), ("mask", 0.02), ("cap", 0.02), ("patch", 0.03))
+CORNERS = [0, 4 * SAMPLES]  # of the mouth: the first and fifth control points of its outline
+BALL = 2  # the tip of the nose among its shapes
 
 _identity = lru_cache(maxsize=64)(draw_identity)
 
@@ -40,16 +40,12 @@ def encode_face(seed: int, identity: int, image: int) -> bytes:
     """Draws the same image as a JPEG file, whose quality differs between images."""
     how = draw_nuisance(seed, identity, image)
     picture = _picture(_identity(seed, identity), how, SIZE)
-    done, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(how.jpeg)])
-    assert done
-    return data.tobytes()
+    return cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(how.jpeg)])[1].tobytes()
 
 
 def _picture(who: Identity, how: Nuisance, size: int) -> np.ndarray:
     scene = background(how, size)
-    shapes: list[Shape] = [*behind(who, how), *face(who), *beard(who), *features(who, how)]
-    shapes += hair_front(who, how)
-    shapes += cover(who, how)
+    shapes = [*behind(who, how), *face(who), *beard(who), *features(who, how), *hair_front(who, how), *cover(who, how)]
     colors = np.clip([shape.color for shape in shapes], 0, 255).tolist()
     for color, corners in zip(colors, project(shapes, who, how, size)):
         cv2.fillPoly(scene, [corners], color, cv2.LINE_AA, FRACTION_BITS)
@@ -77,12 +73,32 @@ def project(shapes: list[Shape], who: Identity, how: Nuisance, size: int) -> lis
     return np.split(fixed, np.cumsum(counts)[:-1])
 
 
+def face_landmarks(seed: int, identity: int, image: int, size: int = 112) -> np.ndarray:
+    """Returns (5, 2) float64, x and y in pixels of draw_face's image: eyes, tip of the nose, corners of the mouth.
+
+    Of a pair the one on the left of the image is the first. Exact to a sixteenth of a pixel, as the drawing.
+
+    Raises:
+        ValueError: seed, identity or image is negative or exceeds 32 bits.
+    """
+    who, how = draw_identity(seed, identity), draw_nuisance(seed, identity, image)
+    across = who.eye_spacing * who.face_width
+    ball = list(nose(who))[BALL]
+    lips = next(mouth(who, how))
+    shapes = [
+        Shape(np.array([(-across, who.eye_height), (across, who.eye_height)]), lips.color),
+        ball._replace(points=ball.points.mean(axis=0, keepdims=True)),
+        lips._replace(points=lips.points[CORNERS]),
+    ]
+    return np.concatenate(project(shapes, who, how, size)) / (1 << FRACTION_BITS)
+
+
 def cover(who: Identity, how: Nuisance) -> Iterator[Shape]:
     """Yields what covers a part of the face in some images."""
     chance = how.occlusion
-    for name, share in COVERS:
+    for draw, share in _COVERS:
         if chance < share:
-            yield from _COVERS[name](who, how)
+            yield from draw(who, how)
             return
         chance -= share
 
@@ -129,4 +145,5 @@ def _patch(who: Identity, how: Nuisance) -> Iterator[Shape]:
     )
 
 
-_COVERS = {"sunglasses": _sunglasses, "glasses": _glasses, "mask": _mask, "cap": _cap, "patch": _patch}
+# Fraction of the images with each covering; the others have none.
+_COVERS = ((_sunglasses, 0.03), (_glasses, 0.05), (_mask, 0.02), (_cap, 0.02), (_patch, 0.03))

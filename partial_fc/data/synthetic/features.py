@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,19 +24,24 @@ class Shape(NamedTuple):
     lift: float = 0.0  # distance from the surface towards the viewer, face units
 
 
+def at(x: float, y: float, angle: float, side: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function that moves an outline of the right half of the face to (x, y), turned, on either side."""
+    cosine, sine = np.cos(angle), np.sin(angle)
+    turn = np.array([[cosine, sine], [-sine, cosine]]) * (side, 1.0)
+    return lambda points: points @ turn + (side * x, y)
+
+
 def features(who: Identity, how: Nuisance) -> list[Shape]:
     """Everything between brows and chin, back to front."""
-    shapes = list(nose(who))
-    shapes += mouth(who, how)
+    shapes = [*nose(who), *mouth(who, how)]
     for side in (-1.0, 1.0):
-        shapes += eye(who, how, side)
-        shapes.append(brow(who, how, side))
+        shapes += [*eye(who, how, side), brow(who, how, side)]
     return shapes
 
 
 def eye(who: Identity, how: Nuisance, side: float) -> Iterator[Shape]:
     """One eye, back to front: bag, white, iris, pupil, crease and lash line."""
-    place = Placed(who.eye_spacing * who.face_width, who.eye_height, -who.eye_tilt, side)
+    place = at(who.eye_spacing * who.face_width, who.eye_height, -who.eye_tilt, side)
     open_part = 1.0 - min(max(how.eye_closure, 0.0), 0.85)
     half, upper, lower = who.eye_width, who.eye_upper * open_part, who.eye_lower * (0.4 + 0.6 * open_part)
     lid = [(-half, 0.25 * lower), (-0.55 * half, -0.8 * upper), (0.1 * half, -upper), (half, 0.0)]
@@ -60,7 +65,7 @@ def eye(who: Identity, how: Nuisance, side: float) -> Iterator[Shape]:
 def brow(who: Identity, how: Nuisance, side: float) -> Shape:
     """One eyebrow: a broad line, thickest in the middle."""
     height = who.eye_height - who.eye_upper - who.brow_gap - 0.05 * how.brow_raise
-    place = Placed(who.eye_spacing * who.face_width + who.brow_inset, height, -who.brow_tilt, side)
+    place = at(who.eye_spacing * who.face_width + who.brow_inset, height, -who.brow_tilt, side)
     half = who.brow_length
     line = open_curve([(-half, 0.02), (-0.3 * half, -0.6 * who.brow_arch), (0.4 * half, -who.brow_arch), (half, 0.03)])
     return Shape(place(ribbon(line, who.brow_width)), mix(who.skin, 0.75 * who.hair, who.brow_shade), lift=0.02)
@@ -135,16 +140,3 @@ def folds(who: Identity, half: float, corner: float) -> Iterator[Shape]:
     right = ribbon(line, 0.026)
     for points in (right, mirrored(right)):
         yield Shape(points, mix(who.skin, INK, 0.30 * who.fold))
-
-
-class Placed:
-    """Moves an outline of the right half of the face to (x, y), turned by `angle`, on either side."""
-
-    def __init__(self, x: float, y: float, angle: float, side: float):
-        cosine, sine = np.cos(angle), np.sin(angle)
-        self.turn = np.array([[cosine, sine], [-sine, cosine]]) * (side, 1.0)
-        self.move = np.array([side * x, y])
-
-    def __call__(self, points: np.ndarray) -> np.ndarray:
-        """Returns the points (n, 2) at their place in the face."""
-        return points @ self.turn + self.move

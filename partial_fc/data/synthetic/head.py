@@ -11,8 +11,6 @@ from .features import INK, Shape, mouth_height
 from .identity import Identity, mix
 from .nuisance import Nuisance
 
-Points = list[tuple[float, float]]
-
 
 def behind(who: Identity, how: Nuisance) -> Iterator[Shape]:
     """Yields what is behind the face: long hair, neck, shoulders and ears."""
@@ -30,21 +28,18 @@ def behind(who: Identity, how: Nuisance) -> Iterator[Shape]:
         yield Shape(mirrored(points), color, 0.0, -0.1)
 
 
-def outline(who: Identity) -> Points:
-    """Control points of the right edge of the face, from below the crown to above the chin."""
+def face(who: Identity) -> Iterator[Shape]:
+    """The skin, the flush of the cheeks, freckles and moles."""
     wide, jaw = who.face_width, who.face_width * who.jaw_width
-    return [
+    edge = [  # the right one, from the crown to the chin
+        (0.0, -who.crown),
         (0.60 * wide * who.forehead_width, -0.93 * who.crown),
         (0.96 * wide * who.forehead_width, -0.52),
         (wide, who.cheek_height),
         (jaw, who.jaw_height),
         (jaw * who.chin_width, 0.90 * who.chin_length),
+        (0.0, who.chin_length),
     ]
-
-
-def face(who: Identity) -> Iterator[Shape]:
-    """The skin, the flush of the cheeks, freckles and moles."""
-    edge = [(0.0, -who.crown), *outline(who), (0.0, who.chin_length)]
     yield Shape(closed_curve(edge + [(-x, y) for x, y in edge[-2:0:-1]]), who.skin, 0.0)
     flush = oval(0.62 * who.face_width, 0.24, 0.17, 0.13, 12)
     for points in (flush, mirrored(flush)):

@@ -6,7 +6,7 @@ the right, y downwards, and the head extends from about -1 (crown) to +1 (chin).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -97,22 +97,8 @@ HAIR = ((26, 22, 24), (58, 38, 28), (104, 66, 38), (150, 66, 32), (208, 170, 104
 IRIS = ((52, 32, 20), (106, 70, 34), (112, 118, 54), (74, 118, 148), (128, 146, 160))
 
 
-class Identity:
+class Identity(SimpleNamespace):
     """A person: a float attribute per name in RANGES, colors (3,), moles (M, 3) and freckle positions (F, 2)."""
-
-    def __init__(self, values: Mapping[str, float], moles: np.ndarray, freckle_spots: np.ndarray):
-        self.__dict__.update(values)
-        self.moles = moles
-        self.freckle_spots = freckle_spots
-        skin = between(SKIN, self.skin_tone) + np.array([8.0, -4.0, -6.0]) * self.skin_red
-        self.skin = np.clip(skin, 0, 255)
-        self.hair = np.clip(between(HAIR, self.hair_colour) * (1 + 0.25 * self.hair_light), 0, 255)
-        self.iris = between(IRIS, self.iris_colour)
-        self.lips = mix(self.skin, (176, 52, 62), self.lip_colour)
-
-    def __getattr__(self, name: str) -> float:
-        # Called for missing names only; declares the drawn values to type checkers.
-        raise AttributeError(f"a drawn face has no value named {name!r}")
 
 
 def between(palette: tuple[tuple[int, int, int], ...], position: float) -> np.ndarray:
@@ -141,6 +127,12 @@ def draw_identity(seed: int, identity: int) -> Identity:
     """Draws the person with this number."""
     random = random_stream(IDENTITY_STREAM, seed, identity).random
     parts = random(len(RANGES)).tolist()
-    values = {name: low + (high - low) * part for (name, (low, high)), part in zip(RANGES.items(), parts)}
+    who = Identity(**{name: low + (high - low) * part for (name, (low, high)), part in zip(RANGES.items(), parts)})
     low, high = np.array(MOLE_RANGES).T
-    return Identity(values, low + (high - low) * random((MOLES, 3)), random((FRECKLES, 2)))
+    who.moles, who.freckle_spots = low + (high - low) * random((MOLES, 3)), random((FRECKLES, 2))
+    skin = between(SKIN, who.skin_tone) + np.array([8.0, -4.0, -6.0]) * who.skin_red
+    who.skin = np.clip(skin, 0, 255)
+    who.hair = np.clip(between(HAIR, who.hair_colour) * (1 + 0.25 * who.hair_light), 0, 255)
+    who.iris = between(IRIS, who.iris_colour)
+    who.lips = mix(who.skin, (176, 52, 62), who.lip_colour)
+    return who

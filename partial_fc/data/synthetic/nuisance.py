@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from types import SimpleNamespace
 
 from .identity import random_stream
 
@@ -53,27 +53,19 @@ EVEN: dict[str, tuple[float, float]] = {
 COLORS = ("cloth", "wall", "cover")
 
 
-class Nuisance:
+class Nuisance(SimpleNamespace):
     """The conditions of an image: a float per name in BELLS and EVEN, a color (3,) per name in COLORS."""
-
-    cloth: np.ndarray
-    wall: np.ndarray
-    cover: np.ndarray
-
-    def __init__(self, random: np.random.Generator):
-        self.random = random
-        bells = random.random((len(BELLS), 3)).mean(axis=1).tolist()
-        for (name, (middle, spread)), part in zip(BELLS.items(), bells):
-            setattr(self, name, middle + spread * (2 * part - 1))
-        for (name, (low, high)), part in zip(EVEN.items(), random.random(len(EVEN)).tolist()):
-            setattr(self, name, low + (high - low) * part)
-        for name, color in zip(COLORS, random.random((len(COLORS), 3)) * 255):
-            setattr(self, name, color)
-
-    def __getattr__(self, name: str) -> float:  # see Identity
-        raise AttributeError(f"an image of a drawn face has no value named {name!r}")
 
 
 def draw_nuisance(seed: int, identity: int, image: int) -> Nuisance:
     """Draws the conditions of an image of a person."""
-    return Nuisance(random_stream(IMAGE_STREAM, seed, identity, image))
+    random = random_stream(IMAGE_STREAM, seed, identity, image)
+    how = Nuisance(random=random)
+    bells = random.random((len(BELLS), 3)).mean(axis=1).tolist()
+    for (name, (middle, spread)), part in zip(BELLS.items(), bells):
+        setattr(how, name, middle + spread * (2 * part - 1))
+    for (name, (low, high)), part in zip(EVEN.items(), random.random(len(EVEN)).tolist()):
+        setattr(how, name, low + (high - low) * part)
+    for name, color in zip(COLORS, random.random((len(COLORS), 3)) * 255):
+        setattr(how, name, color)
+    return how

@@ -20,14 +20,14 @@ from tqdm import tqdm
 
 from partial_fc.data.face_records import FaceRecords, index_path, read_property
 from partial_fc.data.recordio.format import require_file, unpack
-from partial_fc.data.recordio.scanner import BrokenRecordError, locate_record, read_payload
+from partial_fc.data.recordio.scanner import locate_record, read_payload
 from partial_fc.utils.cli import add_workers
 from partial_fc.utils.process_pool import ordered_map
 from partial_fc.utils.progress import progress
 from partial_fc.utils.text import plural
 
-from .check_index import FILE, IDENTITY, IMAGE, INDEX, IndexLines, Problem, at, index_problems, invalid
-from .check_records import CHUNK, UNKNOWN, Context, Task, describe_gap, read_chunk
+from .check_index import FILE, IDENTITY, IMAGE, INDEX, IndexLines, Problem, index_problems, invalid
+from .check_records import CHUNK, UNKNOWN, Chunk, gap_problem, read_chunk
 from .source import decoded_size, rec_path_of
 
 EXAMPLE = "/train_tmp/glint360k --workers 32"
@@ -90,7 +90,11 @@ class SetCheck:
         found = list(index_problems(lines, os.path.basename(self.idx_path), self.size))
         rows = np.flatnonzero(~invalid(lines, self.size))
         rows = rows[np.argsort(lines.offsets[rows], kind="stable")]
-        stated = self._property(found)
+        stated = None
+        try:
+            stated = read_property(self.rec_path)
+        except ValueError as refusal:
+            found.append(Problem(IDENTITY, str(refusal)))
         size = self._image_size(lines, rows, stated, found)
         yield from found
         labels, error = np.full(len(lines.keys), UNKNOWN), ""
@@ -108,14 +112,6 @@ class SetCheck:
         if self.set is not None and stated is not None and stated[0] != self.set.num_identities:
             yield Problem(IDENTITY, f"property has {stated[0]} identities, the records have {self.set.num_identities}")
 
-    def _property(self, found: list[Problem]) -> tuple | None:
-        """Returns (C, H, W) of the `property` file or None; adds its problems to `found`."""
-        try:
-            return read_property(self.rec_path)
-        except ValueError as error:
-            found.append(Problem(IDENTITY, str(error)))
-            return None
-
     def _image_size(self, lines: IndexLines, rows: np.ndarray, stated: tuple | None, found: list) -> tuple | None:
         """Returns (H, W) that images must have, the most frequent size of a sample; adds problems to `found`."""
         step = max(len(rows) // SIZE_SAMPLES, 1)
@@ -130,37 +126,29 @@ class SetCheck:
 
     def _size_at(self, offset: int) -> tuple | None:
         """Returns (H, W) of the image at the offset, None if there is none."""
-        fd = os.open(self.rec_path, os.O_RDONLY)
-        try:
-            _, image = unpack(read_payload(fd, locate_record(fd, offset, self.size)))
-        except (BrokenRecordError, ValueError, OSError):
-            return None
-        finally:
-            os.close(fd)
-        return decoded_size(image)
+        with open(self.rec_path, "rb") as file:
+            try:
+                extent = locate_record(file.fileno(), offset, self.size)
+                return decoded_size(unpack(read_payload(file.fileno(), extent))[1])
+            except (ValueError, OSError):
+                return None
 
     def _read_all(
         self, lines: IndexLines, rows: np.ndarray, labels: np.ndarray, size: tuple | None
     ) -> Iterator[Problem]:
         """Reads the records of the lines `rows`, in the order of the file; `labels` (K,) are those of all lines."""
         if len(rows) and lines.offsets[rows[0]] > 0:
-            yield self._gap(0, int(lines.offsets[rows[0]]))
+            with open(self.rec_path, "rb") as file:
+                yield gap_problem(file.fileno(), 0, int(lines.offsets[rows[0]]))
         # None: images are not decoded. (1, 1): no image of the sample could be decoded, so that any size is wrong.
-        context = Context(self.rec_path, None if self.fast else size or (1, 1))
+        read = partial(read_chunk, self.rec_path, None if self.fast else size or (1, 1))
         stops = np.append(lines.offsets[rows[CHUNK::CHUNK]], self.size).tolist()
         parts = (rows[begin : begin + CHUNK] for begin in range(0, len(rows), CHUNK))
-        tasks = (Task(lines.keys[part], lines.offsets[part], labels[part], stop) for part, stop in zip(parts, stops))
+        chunks = (Chunk(lines.keys[part], lines.offsets[part], labels[part], stop) for part, stop in zip(parts, stops))
         with progress(len(rows), "record", "checking") as bar:
-            for task, result in ordered_map(partial(read_chunk, context), tasks, self.workers):
-                for place, is_image, what in result.problems:
-                    text = at(int(task.keys[place]), int(task.offsets[place]), what)
-                    yield Problem(IMAGE if is_image else FILE, text)
-                for start, stop in result.gaps:
-                    yield self._gap(start, stop)
-                bar.update(len(task.keys))
-
-    def _gap(self, start: int, stop: int) -> Problem:
-        return Problem(INDEX, f"offset {start} to {stop}: {describe_gap(self.rec_path, start, stop)}")
+            for chunk, problems in ordered_map(read, chunks, self.workers):
+                yield from problems
+                bar.update(len(chunk.keys))
 
     def summary(self, parts: Counter) -> str:
         """Returns the last line: what was checked, the number of problems, and what to do."""

@@ -40,6 +40,10 @@ class IndexLines:
         self.keys = np.concatenate([table[:, 0] for table in tables])
         self.offsets = np.concatenate([table[:, 1] for table in tables])
 
+    def problem(self, part: str, row: int, what: str) -> Problem:
+        """Returns the problem of the line `row`."""
+        return Problem(part, at(self.keys[row], self.offsets[row], what))
+
 
 def at(key: int, offset: int, what: str) -> str:
     """Returns the message of a problem of a record."""
@@ -48,45 +52,24 @@ def at(key: int, offset: int, what: str) -> str:
 
 def index_problems(lines: IndexLines, name: str, rec_size: int) -> Iterator[Problem]:
     """Yields all problems of the index `name` of a `.rec` of `rec_size` bytes."""
-    yield from bad_lines(lines, name)
-    yield from invalid_offsets(lines, rec_size)
-    yield from repeated_keys(lines)
-    yield from repeated_offsets(lines)
-    yield from falling_offsets(lines, rec_size)
-
-
-def bad_lines(lines: IndexLines, name: str) -> Iterator[Problem]:
-    """Yields lines that are not 'key<TAB>offset'."""
     for number, text in lines.bad:
         yield Problem(INDEX, f"{name} line {number}: {text[:TEXT_SHOWN]!r} is not 'key<TAB>offset' in whole numbers")
+    for row in np.flatnonzero(invalid(lines, rec_size)).tolist():
+        if lines.offsets[row] % 4:
+            yield lines.problem(INDEX, row, "is not a multiple of 4, where no record can begin")
+        else:
+            yield lines.problem(FILE, row, f"the file ends at {rec_size}")
+    for row, first in repeats(lines.keys):
+        yield lines.problem(INDEX, row, f"the key is repeated, first at offset {lines.offsets[first]}")
+    for row, first in repeats(lines.offsets):
+        if lines.keys[row] != lines.keys[first]:
+            yield lines.problem(INDEX, row, f"the key {lines.keys[first]} has the same offset")
+    yield from falling_offsets(lines, rec_size)
 
 
 def invalid(lines: IndexLines, rec_size: int) -> np.ndarray:
     """Returns (K,) bool: no record can begin at that offset."""
     return (lines.offsets + WORDS.size > rec_size) | (lines.offsets % 4 != 0)
-
-
-def invalid_offsets(lines: IndexLines, rec_size: int) -> Iterator[Problem]:
-    """Yields offsets beyond the end, and offsets that are not a multiple of 4."""
-    for row in np.flatnonzero(invalid(lines, rec_size)).tolist():
-        key, offset = int(lines.keys[row]), int(lines.offsets[row])
-        what = "is not a multiple of 4, where no record can begin" if offset % 4 else f"the file ends at {rec_size}"
-        yield Problem(INDEX if offset % 4 else FILE, at(key, offset, what))
-
-
-def repeated_keys(lines: IndexLines) -> Iterator[Problem]:
-    """Yields repeated keys."""
-    for row, first in repeats(lines.keys):
-        key, offset = int(lines.keys[row]), int(lines.offsets[row])
-        yield Problem(INDEX, at(key, offset, f"the key is repeated, first at offset {lines.offsets[first]}"))
-
-
-def repeated_offsets(lines: IndexLines) -> Iterator[Problem]:
-    """Yields offsets of two different keys."""
-    for row, first in repeats(lines.offsets):
-        if lines.keys[row] != lines.keys[first]:
-            key, offset = int(lines.keys[row]), int(lines.offsets[row])
-            yield Problem(INDEX, at(key, offset, f"the key {lines.keys[first]} has the same offset"))
 
 
 def repeats(values: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -110,7 +93,6 @@ def falling_offsets(lines: IndexLines, rec_size: int) -> Iterator[Problem]:
     descents = np.flatnonzero(offsets[1:] < offsets[:-1]) + 1
     if len(descents) > max(2, FEW * len(rows)):
         return
-    for row in descents.tolist():
-        key, before = int(lines.keys[rows[row]]), rows[row - 1]
+    for row, before in zip(rows[descents], rows[descents - 1]):
         what = f"is listed after key {lines.keys[before]} at offset {lines.offsets[before]}: rows are swapped"
-        yield Problem(INDEX, at(key, int(offsets[row]), what))
+        yield lines.problem(INDEX, row, what)

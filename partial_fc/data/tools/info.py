@@ -9,15 +9,13 @@ import argparse
 import json
 import os
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from partial_fc.data.encoding import extension
-from partial_fc.data.face_records import FaceRecords, index_path
-from partial_fc.data.identity_ranges import identity_keys
-from partial_fc.data.recordio.headers import read_headers
-from partial_fc.data.recordio.reader import RecordReader
+from partial_fc.data.face_records import FaceRecords
 from partial_fc.utils.text import amount
 
 from .source import decoded_size, open_set
@@ -43,8 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def describe_set(path: str) -> dict[str, Any]:
     """Describes the set at `path`, for JSON. Raises OSError or ValueError naming the file and what to do."""
-    records = open_set(path)
-    try:
+    with closing(open_set(path)) as records:
         counts = records.runs.images_per_label(records.num_identities)
         return {
             "set": records.rec_path,
@@ -53,50 +50,28 @@ def describe_set(path: str) -> dict[str, Any]:
             "num_classes": records.num_identities,
             "image_size": records.image_size,
             "bytes": os.path.getsize(records.rec_path),
-            "images_per_identity": spread(counts),
+            "images_per_identity": {
+                "min": int(counts.min()),
+                "median": float(np.median(counts)),
+                "mean": float(counts.mean()),
+                "max": int(counts.max()),
+            },
             "histogram": histogram(counts),
-            "ranges": kind_of_ranges(records),
+            "ranges": records.ranges,
             "sample": describe_sample(records),
         }
-    finally:
-        records.close()
-
-
-def spread(counts: np.ndarray) -> dict[str, float]:
-    """Returns minimum, median, mean and maximum of the counts (C,)."""
-    return {
-        "min": int(counts.min()),
-        "median": float(np.median(counts)),
-        "mean": float(counts.mean()),
-        "max": int(counts.max()),
-    }
 
 
 def histogram(counts: np.ndarray) -> list[dict[str, int | None]]:
     """Counts identities with `first` to `last` images (None: no bound), without empty bars at the ends."""
-    edges = [0, *BINS]
-    numbers = np.bincount(np.digitize(counts, BINS), minlength=len(edges)).tolist()
-    ends: list[int | None] = [edge - 1 for edge in BINS]
+    numbers = np.bincount(np.digitize(counts, BINS), minlength=len(BINS) + 1)
+    lasts = [*(edge - 1 for edge in BINS), None]
     rows = [
         {"first": first, "last": last, "identities": number}
-        for first, last, number in zip(edges, [*ends, None], numbers)
+        for first, last, number in zip([0, *BINS], lasts, numbers.tolist())
     ]
-    used = [number > 0 for number in numbers]
-    return rows[used.index(True) : len(used) - used[::-1].index(True)]
-
-
-def kind_of_ranges(records: FaceRecords) -> str:
-    """Returns "integers" if all identity records have exact integers, "float32" if some do not, "none" without any."""
-    if not records.has_identities:
-        return "none"
-    reader = RecordReader(records.rec_path, index_path(records.rec_path))
-    try:
-        head = read_headers(reader, np.array([0]))
-        heads = np.append(head, read_headers(reader, np.arange(*identity_keys(reader, head))))
-    finally:
-        reader.close()
-    stored = np.stack([heads["id"], heads["id2"]], axis=1).astype(np.float32)
-    return "integers" if (stored == heads["labels"]).all() else "float32"
+    used = np.flatnonzero(numbers)
+    return rows[used[0] : used[-1] + 1]
 
 
 def describe_sample(records: FaceRecords) -> dict[str, Any]:

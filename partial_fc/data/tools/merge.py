@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
+
+import numpy as np
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.utils.cli import add_force
@@ -20,7 +22,7 @@ from partial_fc.utils.text import plural
 
 from .names import check_names, padded, read_names, write_names
 from .pack import FILES
-from .source import by_identity, image_size_of, open_set, set_name
+from .source import by_identity, image_size_of, open_set
 
 EXAMPLE = "/train_tmp/both /train_tmp/ms1mv3 /train_tmp/mine"
 
@@ -51,16 +53,13 @@ def merge_sets(out: str, paths: list[str], force: bool = False) -> tuple[int, in
         OSError, ValueError: a set cannot be read or written; names file and fix. Nothing is written then.
     """
     with ExitStack() as stack:
-        sets = [open_set(path) for path in paths]
-        for records in sets:
-            stack.callback(records.close)
+        sets = [stack.enter_context(closing(open_set(path))) for path in paths]
         check_output(out, sets)
         size = common_size(sets)
-        all_names = [names_of(records, prefix) for prefix, records in zip(distinct_names(sets), sets)]
+        names = [name for prefix, records in zip(distinct_names(sets), sets) for name in names_of(records, prefix)]
         stage = stack.enter_context(staged_files(out, FILES, force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
-        names: list[str] = []
-        images, identities = write_face_set(stage, merged(sets, all_names, names, bar), size)
+        images, identities = write_face_set(stage, merged(sets, bar), size)
         write_names(stage, names)
     return images, identities, sum(records.num_identities for records in sets) - identities
 
@@ -76,10 +75,10 @@ def check_output(out: str, sets: list[FaceRecords]) -> None:
 
 
 def names_of(records: FaceRecords, prefix: str) -> list[str]:
-    """Returns the names of a set's identities in the merged set. Raises ValueError for invalid names."""
+    """Returns names for a set's identities that have images. Raises ValueError for invalid names."""
     count = records.num_identities
     own = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
-    return check_names(f"{prefix}/{name}" for name in own)
+    return check_names(f"{prefix}/{own[label]}" for label in np.unique(records.runs.labels))
 
 
 def common_size(sets: list[FaceRecords]) -> tuple:
@@ -94,29 +93,23 @@ def common_size(sets: list[FaceRecords]) -> tuple:
     return sizes[0]
 
 
-def merged(
-    sets: list[FaceRecords], all_names: list[list[str]], names: list[str], bar: Any
-) -> Iterator[Iterator[bytes]]:
-    """Yields the images of each identity of each set, and appends its name, from `all_names`, to `names`."""
-    for own, records in zip(all_names, sets):
-        for label, positions in by_identity(records):
-            names.append(own[label])
-            yield read(records, positions, bar)
-
-
-def read(records: FaceRecords, positions: Iterator[int], bar: Any) -> Iterator[bytes]:
-    """Yields the encoded images at the positions and updates the bar."""
-    for position in positions:
-        yield records.read_image(position)[0]
-        bar.update()
+def merged(sets: list[FaceRecords], bar: Any) -> Iterator[Iterator[bytes]]:
+    """Yields the encoded images of each identity of each set, and updates the bar."""
+    for records in sets:
+        for _, positions in by_identity(records):
+            read = list(positions)
+            yield (records.read_image(position)[0] for position in read)
+            bar.update(len(read))
 
 
 def distinct_names(sets: list[FaceRecords]) -> list[str]:
-    """Returns a name of each set, with a number appended if two sets have the same name."""
+    """Returns a name of each set, of its folder or its .rec, with a number appended if two sets have the same name."""
     names: list[str] = []
     for records in sets:
-        name, number = set_name(records.rec_path), 1
-        base = name
+        base = os.path.splitext(os.path.basename(records.rec_path))[0]
+        if base == "train":
+            base = os.path.basename(os.path.dirname(os.path.abspath(records.rec_path))) or "set"
+        name, number = base, 1
         while name in names:
             number += 1
             name = f"{base}-{number}"

@@ -19,33 +19,15 @@ from typing import Any
 from partial_fc.data.encoding import ENCODED, RESIZED, ImageOptions
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder
-from partial_fc.utils.cli import add_force, add_workers
+from partial_fc.utils.cli import add_force, add_workers, whole_number
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import amount, plural
 
 from . import names as identity_names
-from .options import add_image_options, image_options
 
 EXAMPLE = "faces/aligned /train_tmp/mine --workers 16"
 FILES = ("train.rec", "train.idx", "property", identity_names.FILE)
-
-
-class PackReport:
-    """The result of packing.
-
-    Attributes:
-        images, identities: numbers of those written.
-        done: number of images by KEPT, ENCODED and RESIZED.
-        left_out: messages for files and identities that were left out.
-        empty: number of identities in `left_out`.
-        others: number of ignored files.
-    """
-
-    def __init__(self) -> None:
-        self.images = self.identities = self.others = self.empty = 0
-        self.done: Counter = Counter()
-        self.left_out: list[str] = []
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,62 +40,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_force(parser)
 
 
+def add_image_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of encoding image files."""
+    parser.add_argument("--size", type=whole_number(1), default=112, help="height and width in pixels (default: 112)")
+    parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
+    parser.add_argument(
+        "--quality", type=whole_number(1, 100), default=95, help="JPEG quality of encoded images (default: 95)"
+    )
+    parser.add_argument(
+        "--format", choices=("jpeg", "png"), default="jpeg", help="format of encoded images (default: jpeg)"
+    )
+
+
+def image_options(args: argparse.Namespace) -> ImageOptions:
+    """Returns the ImageOptions of parsed arguments."""
+    return ImageOptions(args.size, args.resize, args.quality, args.format)
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    report = pack_tree(args.folder, args.out, image_options(args), args.workers, args.skip_bad, args.force)
-    for line in report.left_out:
+    tree = pack_tree(args.folder, args.out, image_options(args), args.workers, args.skip_bad, args.force)
+    for line in tree.left_out:
         print(f"left out: {line}", file=sys.stderr)
     size = os.path.getsize(os.path.join(args.out, "train.rec"))
-    empty = f", {plural(report.empty, 'identity', 'identities')} left out as empty" if report.empty else ""
+    empty = f", {plural(tree.empty, 'identity', 'identities')} left out as empty" if tree.empty else ""
     print(
-        f"{args.out}: {plural(report.images, 'image')} of {plural(report.identities, 'identity', 'identities')}, "
-        f"{amount(size)}; {report.done[RESIZED]:,} resized, {report.done[ENCODED]:,} encoded, "
-        f"{len(report.left_out) - report.empty:,} left out as bad{empty}, {plural(report.others, 'other file')} ignored"
+        f"{args.out}: {plural(tree.images, 'image')} of {plural(len(tree.names), 'identity', 'identities')}, "
+        f"{amount(size)}; {tree.done[RESIZED]:,} resized, {tree.done[ENCODED]:,} encoded, "
+        f"{len(tree.left_out) - tree.empty:,} left out as bad{empty}, {plural(tree.others, 'other file')} ignored"
     )
     return 0
 
 
 def pack_tree(
     folder: str, out: str, options: ImageOptions, workers: int = 1, skip_bad: bool = False, force: bool = False
-) -> PackReport:
+) -> TreeReader:
     """Writes the set `out` from the tree `folder`. Raises OSError or ValueError naming the file and what to do."""
     tree = TreeReader(folder, options, workers, skip_bad)
-    with staged_files(out, FILES, force) as stage, progress(len(tree.folders), "identity", "packing") as bar:
-        tree.bar = bar
-        report = tree.report
-        report.images, report.identities = write_face_set(stage, tree.identities(), (options.size, options.size))
-        if report.images == 0:
+    with staged_files(out, FILES, force) as stage, progress(len(tree.folders), "identity", "packing") as tree.bar:
+        tree.images, _ = write_face_set(stage, tree.read(), (options.size, options.size))
+        if tree.images == 0:
             raise ValueError(f"{folder} contains no usable image")
         identity_names.write_names(stage, tree.names)
-    return report
+    return tree
 
 
 class TreeReader:
-    """Reads the images of a tree by identity; fills `names` and `report` meanwhile."""
+    """Reads the images of a tree by identity.
+
+    Attributes, after reading:
+        names: of the identities that have images.
+        images: number of images written.
+        done: number of images by KEPT, ENCODED and RESIZED.
+        left_out: messages for files and identities that were left out.
+        empty: number of identities in `left_out`.
+        others: number of ignored files.
+    """
 
     def __init__(self, root: str, options: ImageOptions, workers: int, skip_bad: bool):
         self.root, self.options, self.workers, self.skip_bad = root, options, workers, skip_bad
-        self.report = PackReport()
-        self.folders, self.report.others = identity_folders(root)
+        self.folders, self.others = identity_folders(root)
         identity_names.check_names(self.folders)
         self.names: list[str] = []
+        self.images = self.empty = 0
+        self.done: Counter = Counter()
+        self.left_out: list[str] = []
         self.bar: Any = None
 
-    def identities(self) -> Iterator[Iterator[bytes]]:
+    def read(self) -> Iterator[Iterator[bytes]]:
         """Yields the images of each identity that has any."""
         for name, images in groupby(self._images(), key=lambda named: named[0]):
             self.names.append(name)
             yield (image for _, image in images)
         # Known only now: all files of an identity may be bad.
         empty = sorted(set(self.folders) - set(self.names))
-        self.report.empty = len(empty)
-        self.report.left_out += [f"{os.path.join(self.root, name)} (no usable image)" for name in empty]
+        self.empty = len(empty)
+        self.left_out += [f"{os.path.join(self.root, name)} (no usable image)" for name in empty]
 
     def _images(self) -> Iterator[tuple[str, bytes]]:
         """Yields (identity, encoded image) of all usable files."""
         for path, result in encode_files(self._paths(), self.options, self.workers):
             if result.image is not None:
-                self.report.done[result.how] += 1
+                self.done[result.how] += 1
                 yield os.path.basename(os.path.dirname(path)), result.image
             elif result.resizable:
                 raise encoding_error(path, result)
@@ -124,7 +132,7 @@ class TreeReader:
         for name in self.folders:
             folder = os.path.join(self.root, name)
             content = list_folder(folder)
-            self.report.others += content.others
+            self.others += content.others
             for inner in content.folders:
                 self._bad(f"{os.path.join(folder, inner)} is a folder in an identity's folder", "move its images up")
             if not content.images and not self.skip_bad:
@@ -135,4 +143,4 @@ class TreeReader:
     def _bad(self, what: str, fix: str) -> None:
         if not self.skip_bad:
             raise ValueError(f"{what}: {fix}, or use --skip-bad")
-        self.report.left_out.append(what)
+        self.left_out.append(what)

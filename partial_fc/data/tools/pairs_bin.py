@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from collections.abc import Iterable
+from contextlib import closing
 
 from partial_fc.data.encoding import ImageOptions, check_whole
 from partial_fc.data.face_records import FaceRecords
@@ -26,8 +27,8 @@ from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import amount, plural
 
-from .options import add_image_options, image_options, label_range
-from .pairs_draw import draw_pairs
+from .pack import add_image_options, image_options
+from .pairs_draw import Item, draw_pairs
 from .pairs_list import read_pairs_list
 from .source import by_identity, image_size_of, open_set
 
@@ -64,6 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def label_range(text: str) -> tuple[int, int]:
+    """An argparse type: "A:B" -> (A, B), the labels from A to B - 1."""
+    first, colon, last = text.partition(":")
+    if not colon or not first.isdigit() or not last.isdigit() or int(first) >= int(last):
+        raise argparse.ArgumentTypeError(f"must be A:B, the labels from A to B - 1, got {text!r}")
+    return int(first), int(last)
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     fill_options(args)
@@ -97,49 +106,40 @@ def fill_options(args: argparse.Namespace) -> None:
 def bin_of_list(out: str, pairs_list: str, folder: str, options: ImageOptions, workers: int = 1) -> int:
     """Writes the pairs of a text list of files in `folder`; returns P. Raises OSError or ValueError."""
     pairs = read_pairs_list(pairs_list, folder)
-    images = encode_each([path for pair in pairs for path in pair.paths], options, workers)
-    write_pairs(out, images, [pair.same for pair in pairs])
+    images = encode_each([path for paths, _ in pairs for path in paths], options, workers)
+    write_pairs(out, images, [same for _, same in pairs])
     return len(pairs)
 
 
 def bin_of_set(out: str, path: str, labels: tuple | None, num_pairs: int, seed: int) -> int:
     """Writes random pairs of the labels [A, B) of a set; returns P. Raises OSError or ValueError."""
-    records = open_set(path)
-    try:
+    with closing(open_set(path)) as records:
         first, last = bounds(labels, records.num_identities, records.rec_path)
         images_of = [list(positions) for label, positions in by_identity(records) if first <= label < last]
-        pairs, same = draw_pairs([len(positions) for positions in images_of], num_pairs, seed)
-        wanted = [images_of[identity][number] for pair in pairs for identity, number in pair]
+        wanted, same = draw(images_of, num_pairs, seed)
         # One object for an image of several pairs, so that the pickle contains it once.
         images = valid_images(records, dict.fromkeys(wanted))
         write_pairs(out, [images[position] for position in wanted], same)
-        return len(pairs)
-    finally:
-        records.close()
+        return len(same)
 
 
-def valid_images(records: FaceRecords, positions: dict[int, Any]) -> dict[int, bytes]:
+def valid_images(records: FaceRecords, positions: Iterable[int]) -> dict[int, bytes]:
     """Reads the encoded images at some positions. Raises ValueError naming one that cannot be decoded."""
     size = image_size_of(records)
     images = {}
     with DecoderMessages() as messages:
         for position in positions:
-            image, _ = records.read_image(position)
+            images[position], _ = records.read_image(position)
             try:
-                check_whole(image)
-                decode_rgb(image, size)
+                check_whole(images[position])
+                decode_rgb(images[position], size)
+                damage = messages.damage()
+                if damage is not None:
+                    raise ValueError(f"is damaged: {damage}")
             except ValueError as error:
-                raise unusable(records, position, str(error)) from None
-            damage = messages.damage()
-            if damage is not None:
-                raise unusable(records, position, f"is damaged: {damage}")
-            images[position] = image
+                fix = "use other --identities, or another --seed"
+                raise ValueError(f"{records.describe(position)} {error}: {fix}") from None
     return images
-
-
-def unusable(records: FaceRecords, position: int, what: str) -> ValueError:
-    """Returns the error for a bad image of a set."""
-    return ValueError(f"{records.describe(position)} {what}: use other --identities, or another --seed")
 
 
 def bin_of_tree(
@@ -150,10 +150,15 @@ def bin_of_tree(
     first, last = bounds(labels, len(names), root)
     folders = [os.path.join(root, name) for name in names[first:last]]
     files_of = [[os.path.join(folder, file) for file in list_folder(folder).images] for folder in folders]
-    pairs, same = draw_pairs([len(files) for files in files_of], num_pairs, seed)
-    wanted = [files_of[identity][number] for pair in pairs for identity, number in pair]
+    wanted, same = draw(files_of, num_pairs, seed)
     write_pairs(out, encode_each(wanted, options, workers), same)
-    return len(pairs)
+    return len(same)
+
+
+def draw(images_of: list[list[Item]], num_pairs: int, seed: int) -> tuple[list[Item], list[bool]]:
+    """Draws pairs of the images of each identity: 2P images, and whether each pair is of one person."""
+    pairs, same = draw_pairs([len(images) for images in images_of], num_pairs, seed)
+    return [images_of[identity][number] for pair in pairs for identity, number in pair], same
 
 
 def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]:

@@ -10,9 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from math import isqrt
+from typing import TypeVar
 
 import numpy as np
 
+Item = TypeVar("Item")
 Image = tuple[int, int]
 Pair = tuple[Image, Image]
 FOLDS = 10
@@ -38,7 +41,10 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
             f"{2 * FOLDS}, got {num_pairs}"
         )
     random = np.random.Generator(np.random.PCG64(seed))
-    folds = assign_folds(counts, random)
+    # Folds of similar size: the identities with images, shuffled, those with many images first.
+    present = [identity for identity in shuffled(range(len(counts)), random) if counts[identity] > 0]
+    present.sort(key=lambda identity: -counts[identity])
+    folds = [present[fold::FOLDS] for fold in range(FOLDS)]
     each = num_pairs // (2 * FOLDS)
     check_capacity([[counts[identity] for identity in fold] for fold in folds], each)
     pairs: list[Pair] = []
@@ -48,13 +54,6 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
         pairs += different_pairs(fold, counts, each, random)
         same += [True] * each + [False] * each
     return pairs, same
-
-
-def assign_folds(counts: Sequence[int], random: np.random.Generator) -> list[list[int]]:
-    """Assigns the identities with images to FOLDS folds of similar size: shuffled, those with many images first."""
-    present = [identity for identity in permutation(len(counts), random) if counts[identity] > 0]
-    present.sort(key=lambda identity: -counts[identity])
-    return [present[fold::FOLDS] for fold in range(FOLDS)]
 
 
 def check_capacity(folds: list[list[int]], each: int) -> None:
@@ -109,33 +108,19 @@ def different_pairs(fold: list[int], counts: Sequence[int], number: int, random:
 
 def unordered(code: int) -> tuple[int, int]:
     """Returns the pair (a, b), a < b, with the number b (b - 1) / 2 + a."""
-    second = int((1 + (1 + 8 * code) ** 0.5) / 2)
-    while second * (second - 1) // 2 > code:
-        second -= 1
-    while second * (second + 1) // 2 <= code:
-        second += 1
+    second = (1 + isqrt(1 + 8 * code)) // 2
     return code - second * (second - 1) // 2, second
-
-
-def below(bound: int, random: np.random.Generator) -> int:
-    """Draws uniformly from 0 .. bound - 1."""
-    return int(random.random() * bound)
 
 
 def choose(bound: int, number: int, random: np.random.Generator) -> list[int]:
     """Draws `number` different values of 0 .. bound - 1 (R. Floyd's algorithm, without a list of all)."""
     chosen: dict[int, None] = {}
     for top in range(bound - number, bound):
-        drawn = below(top + 1, random)
+        drawn = int(random.random() * (top + 1))
         chosen[top if drawn in chosen else drawn] = None
     return list(chosen)
 
 
-def permutation(number: int, random: np.random.Generator) -> list[int]:
-    """Returns 0 .. number - 1 in random order."""
-    return np.argsort(random.random(number), kind="stable").tolist()
-
-
-def shuffled(items: list, random: np.random.Generator) -> list:
+def shuffled(items: Sequence[Item], random: np.random.Generator) -> list[Item]:
     """Returns the items in random order."""
-    return [items[place] for place in permutation(len(items), random)]
+    return [items[place] for place in np.argsort(random.random(len(items)), kind="stable")]

@@ -8,22 +8,13 @@ by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 LFW_ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
 SHOWN = 20  # bad lines in an error message
 
 
-class ListedPair(NamedTuple):
-    """A line of the list: its number, from 1, two paths, and whether they show the same person."""
-
-    line: int
-    paths: tuple
-    same: bool
-
-
-def read_pairs_list(path: str, folder: str) -> list[ListedPair]:
-    """Reads the pairs of the list at `path`, whose files are in `folder`.
+def read_pairs_list(path: str, folder: str) -> list[tuple[tuple[str, str], bool]]:
+    """Reads the pairs of the list at `path`, whose files are in `folder`: (two paths, whether of the same person).
 
     Raises:
         OSError: the list cannot be read.
@@ -32,11 +23,12 @@ def read_pairs_list(path: str, folder: str) -> list[ListedPair]:
     pairs, bad = [], []
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
         for number, line in enumerate(lines, start=1):
-            fields = split_line(line)
-            if not fields or (number == 1 and is_lfw_head(fields)):
+            fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
+            is_head = number == 1 and len(fields) <= 2 and all(field.isdigit() for field in fields)
+            if not fields or is_head:
                 continue
             try:
-                pairs.append(ListedPair(number, *parse_fields(fields, folder)))
+                pairs.append(parse_fields(fields, folder))
             except ValueError as error:
                 bad.append(f"line {number}: {error}")
     if bad:
@@ -48,18 +40,7 @@ def read_pairs_list(path: str, folder: str) -> list[ListedPair]:
     return pairs
 
 
-def split_line(line: str) -> list[str]:
-    """Returns the fields of a line."""
-    line = line.rstrip("\r\n")
-    return [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
-
-
-def is_lfw_head(fields: list[str]) -> bool:
-    """Whether this is LFW's first line: the number of pairs, or the numbers of folds and pairs."""
-    return len(fields) <= 2 and all(field.isdigit() for field in fields)
-
-
-def parse_fields(fields: list[str], folder: str) -> tuple[tuple, bool]:
+def parse_fields(fields: list[str], folder: str) -> tuple[tuple[str, str], bool]:
     """Returns (two paths, same) of a line. Raises ValueError, without the name of the list."""
     if len(fields) == 4 and fields[1].isdigit() and fields[3].isdigit():
         return (lfw_path(folder, fields[0], fields[1]), lfw_path(folder, fields[2], fields[3])), False

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 import cv2
 import numpy as np
@@ -73,16 +74,7 @@ def draw_sheet(
     seed: int = 0,
     force: bool = False,
 ) -> tuple[list[int], list[str]]:
-    """Writes a contact sheet.
-
-    Args:
-        path: the set.
-        out: path of the PNG.
-        identities: number of random identities, unless `labels` are given.
-        images: maximum number of images of an identity.
-        labels: the identities to show.
-        seed: of the random choice.
-        force: replace an existing file.
+    """Writes a contact sheet; see add_arguments.
 
     Returns:
         The labels of the rows, and a message for each image that is crossed out.
@@ -92,24 +84,24 @@ def draw_sheet(
     """
     if not out.lower().endswith(".png"):
         raise ValueError(f"{out}: the sheet is a PNG, expected a name that ends with .png")
-    records = open_set(path)
-    try:
+    unreadable: list[str] = []
+    with closing(open_set(path)) as records:
         rng = np.random.default_rng(seed)
         chosen = choose(records, identities, labels, rng)
         names = read_names(records.rec_path, records.num_identities)
         size = image_size_of(records)
         samples = [sample(records, label, images, rng) for label in chosen]
-        columns = max(map(len, samples))
-        check_size(len(samples), columns, size)
-        unreadable: list[str] = []
-        rows = []
-        for label, positions in zip(chosen, samples):
-            cells = [cell(records, position, size, unreadable) for position in positions]
-            rows.append(row_of(caption(label, names), cells, columns, size))
-        write_png(out, np.concatenate(rows), force)
-        return chosen, unreadable
-    finally:
-        records.close()
+        sheet = empty_sheet(len(samples), max(map(len, samples)), size)
+        for row, label, positions in zip(sheet, chosen, samples):
+            for number, line in enumerate(caption(label, names)):
+                cv2.putText(row, line, (4, 14 + 16 * number), FONT, 0.38, INK, 1, cv2.LINE_AA)
+            for number, position in enumerate(positions):
+                left = MARGIN + number * (size[1] + GAP)
+                row[: size[0], left : left + size[1]] = cell(records, position, size, unreadable)
+    folder, name = os.path.split(out)
+    with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
+        file.write(cv2.imencode(".png", sheet.reshape(-1, *sheet.shape[2:]))[1].tobytes())
+    return chosen, unreadable
 
 
 def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: np.random.Generator) -> list[int]:
@@ -135,23 +127,16 @@ def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generato
 
 def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]) -> np.ndarray:
     """Reads one image (H, W, 3) BGR; returns a cross if that fails, and adds a message to `unreadable`."""
+    where = ""  # read_image names the place itself
     try:
         encoded, _ = records.read_image(position)
-    except ValueError as error:
-        unreadable.append(str(error))
-        return crossed(size)
-    try:
+        where = f"{records.describe(position)} "
         with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
             return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
     except ValueError as error:
-        unreadable.append(f"{records.describe(position)} {error}")
-        return crossed(size)
-
-
-def crossed(size: tuple) -> np.ndarray:
-    """Returns the cell of an unreadable image."""
-    image = np.full((*size, 3), 200, np.uint8)
+        unreadable.append(f"{where}{error}")
     height, width = size
+    image = np.full((height, width, 3), 200, np.uint8)
     cv2.line(image, (0, 0), (width - 1, height - 1), CROSS, 2)
     cv2.line(image, (0, height - 1), (width - 1, 0), CROSS, 2)
     return image
@@ -165,35 +150,12 @@ def caption(label: int, names: list[str] | None) -> list[str]:
     return [str(label), name if len(name) <= LETTERS else name[: LETTERS - 2] + ".."]
 
 
-def row_size(columns: int, size: tuple) -> tuple[int, int]:
-    """Returns (height, width) of a row."""
-    return max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
-
-
-def check_size(rows: int, columns: int, size: tuple) -> None:
-    """Raises ValueError if the sheet would be too large for a PNG or for memory."""
-    height, width = row_size(columns, size)
+def empty_sheet(rows: int, columns: int, size: tuple) -> np.ndarray:
+    """Returns (S, row height, width, 3). Raises ValueError if that would be too large for a PNG or for memory."""
+    height, width = max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
     if max(rows * height, width) > MAX_SIDE or rows * height * width > MAX_PIXELS:
         raise ValueError(
             f"a sheet of {rows} rows and {columns} columns would have {rows * height}x{width} pixels, which is too "
             "large: use fewer --identities or --images"
         )
-
-
-def row_of(lines: list[str], cells: list[np.ndarray], columns: int, size: tuple) -> np.ndarray:
-    """Draws one row of the sheet, (row_size, 3)."""
-    height, width = size
-    row = np.full((*row_size(columns, size), 3), PAPER, np.uint8)
-    for number, line in enumerate(lines):
-        cv2.putText(row, line, (4, 14 + 16 * number), FONT, 0.38, INK, 1, cv2.LINE_AA)
-    for number, image in enumerate(cells):
-        left = MARGIN + number * (width + GAP)
-        row[:height, left : left + width] = image
-    return row
-
-
-def write_png(out: str, image: np.ndarray, force: bool) -> None:
-    """Writes the image atomically."""
-    folder, name = os.path.split(out)
-    with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
-        file.write(cv2.imencode(".png", image)[1].tobytes())
+    return np.full((rows, height, width, 3), PAPER, np.uint8)

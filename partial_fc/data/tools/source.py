@@ -1,17 +1,16 @@
-"""The face set that a command reads: its path, image size and identities.
-
-Shapes: N images, C identities, M runs of consecutive images with one label.
-"""
+"""The face set that a command reads: its path, image size and identities."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import chain, groupby
 
 import cv2
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.transforms import decode
 from partial_fc.utils.decoder_messages import DecoderMessages
 
 SIZE_SAMPLES = 16  # images to read for the image size, without a property file
@@ -31,14 +30,7 @@ def open_set(path: str) -> FaceRecords:
     try:
         return FaceRecords(rec_path)
     except (ValueError, KeyError) as error:
-        hint = f"partial-fc sets check {path} lists all problems"
-        raise ValueError(f"{error.args[0]} ({hint})") from None
-
-
-def set_name(rec_path: str) -> str:
-    """Returns the name of a set: that of its folder, or of its file if that is not train.rec."""
-    stem = os.path.splitext(os.path.basename(rec_path))[0]
-    return stem if stem != "train" else os.path.basename(os.path.dirname(os.path.abspath(rec_path))) or "set"
+        raise ValueError(f"{error.args[0]} (partial-fc sets check {path} lists all problems)") from None
 
 
 def image_size_of(records: FaceRecords) -> tuple:
@@ -56,23 +48,15 @@ def decoded_size(encoded: bytes) -> tuple | None:
     """Returns (H, W) of an encoded image, None if it cannot be decoded."""
     try:
         with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
-            image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR) if encoded else None
-    except cv2.error:  # the header has an impossible size
+            return decode(encoded, cv2.IMREAD_COLOR).shape[:2]
+    except ValueError:
         return None
-    return None if image is None else image.shape[:2]
 
 
 def by_identity(records: FaceRecords) -> Iterator[tuple[int, Iterator[int]]]:
     """Yields (label, positions) of each identity that has images, in the order of labels."""
-    starts, labels, lengths = records.runs.starts, records.runs.labels, records.runs.lengths()
+    starts, labels = records.runs.starts, records.runs.labels
+    ends = starts + records.runs.lengths()
     order = np.argsort(labels, kind="stable")  # im2rec may shuffle images
-    bounds = np.flatnonzero(np.append(True, labels[order][1:] != labels[order][:-1]))
-    for begin, end in zip(bounds, np.append(bounds[1:], len(order))):
-        runs = order[begin:end]
-        yield int(labels[runs[0]]), positions_of(starts[runs], lengths[runs])
-
-
-def positions_of(starts: np.ndarray, lengths: np.ndarray) -> Iterator[int]:
-    """Yields the positions of some runs."""
-    for start, length in zip(starts.tolist(), lengths.tolist()):
-        yield from range(start, start + length)
+    for label, runs in groupby(order, key=labels.__getitem__):
+        yield int(label), chain.from_iterable(range(starts[run], ends[run]) for run in runs)

@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import closing
 
 from partial_fc.data.encoding import extension
 from partial_fc.data.face_records import FaceRecords
@@ -22,14 +22,6 @@ from .names import folder_names, read_names
 from .source import by_identity, open_set
 
 EXAMPLE = "/train_tmp/mine faces/again"
-
-
-class Unpacked(NamedTuple):
-    """The numbers of images and folders written, and a message for every image that was left out."""
-
-    images: int
-    identities: int
-    left_out: list[str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,60 +41,46 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def unpack_set(path: str, folder: str, skip_bad: bool = False) -> Unpacked:
-    """Writes the images of the set at `path` into `folder`, without decoding them.
+def unpack_set(path: str, folder: str, skip_bad: bool = False) -> tuple[int, int, list[str]]:
+    """Writes the images of the set at `path` into the new `folder`, without decoding them.
 
-    Args:
-        path: the set.
-        folder: the new folder.
-        skip_bad: leave out unreadable images.
+    Returns:
+        The numbers of images and folders written, and a message for every image that `skip_bad` left out.
 
     Raises:
         OSError, ValueError: names the file and what to do. Nothing is written then.
     """
-    records = open_set(path)
-    try:
+    left_out: list[str] = []
+    images = identities = 0
+    with closing(open_set(path)) as records:
         names = folder_names(read_names(records.rec_path, records.num_identities), records.num_identities)
         width = len(str(records.keys([records.num_images - 1])[0]))
-        left_out: list[str] = []
-        images = identities = 0
         with staged_folder(folder) as stage, progress(records.num_images, "image", "unpacking") as bar:
             for label, positions in by_identity(records):
                 inner, written = os.path.join(stage, names[label]), 0
                 os.mkdir(inner)
                 for position, image in readable(records, positions, left_out if skip_bad else None):
-                    write_image(image, os.path.join(inner, str(records.keys([position])[0]).zfill(width)))
+                    name = str(records.keys([position])[0]).zfill(width) + extension(image)
+                    with open(os.path.join(inner, name), "wb") as file:
+                        file.write(image)
                     written += 1
                     bar.update()
                 if not written:  # `pack` would refuse an empty folder
                     os.rmdir(inner)
                 images, identities = images + written, identities + bool(written)
-        return Unpacked(images, identities, left_out)
-    finally:
-        records.close()
+    return images, identities, left_out
 
 
 def readable(records: FaceRecords, positions: Iterator[int], left_out: list[str] | None) -> Iterator[tuple[int, bytes]]:
     """Yields (position, encoded image); adds messages of bad images to `left_out`, or raises them if it is None."""
     for position in positions:
         try:
-            yield position, read_known(records, position)
+            image, _ = records.read_image(position)
+            if not extension(image):  # `pack` would ignore a file without extension
+                raise ValueError(f"{records.describe(position)} has an unknown format (it starts with {image[:8]!r})")
+            yield position, image
         except (ValueError, OSError) as error:
             if left_out is None:
                 kind = OSError if isinstance(error, OSError) else ValueError
                 raise kind(f"{error}; or leave it out with --skip-bad") from None
             left_out.append(str(error))
-
-
-def read_known(records: FaceRecords, position: int) -> bytes:
-    """Reads an image of a known format: `pack` would ignore a file without extension."""
-    image, _ = records.read_image(position)
-    if not extension(image):
-        raise ValueError(f"{records.describe(position)} has an unknown format (it starts with {image[:8]!r})")
-    return image
-
-
-def write_image(image: bytes, stem: str) -> None:
-    """Writes one file, with the extension of its format."""
-    with open(stem + extension(image), "wb") as file:
-        file.write(image)

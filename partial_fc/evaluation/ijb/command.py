@@ -11,15 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from partial_fc.distributed.env import decode_threads
 from partial_fc.utils.cli import whole_number
 
 from .protocol import GALLERIES
-
-if TYPE_CHECKING:
-    from .embedding import EmbeddingOptions
 
 EXAMPLE = "--model-root models/r50 --image-path /train_tmp/IJB_release/IJBC --result-dir results"
 
@@ -45,27 +41,22 @@ def run(args: argparse.Namespace) -> int:
 
     from partial_fc.inference.model import FaceModel
 
-    from .embedding import check_size
-    from .evaluate import evaluate
+    from .alignment import SIZE
+    from .evaluate import EmbeddingOptions, evaluate
     from .protocol import read_protocol
     from .report import result_files, write_results
 
     cv2.setNumThreads(1)  # OpenCV's threads would compete with the workers for cores
     model = FaceModel.open(args.model_root)
-    check_size(model.input.image_size, model.name)
+    if model.input.image_size != (SIZE, SIZE):
+        height, width = model.input.image_size
+        raise ValueError(f"{model.name} takes faces of {height}x{width} pixels, IJB faces are aligned to {SIZE}x{SIZE}")
     os.makedirs(args.result_dir, exist_ok=True)  # fail before hours of embedding, not after
     ijb = read_protocol(args.image_path, args.target)
     if ijb.absent:
         print(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", file=sys.stderr)
-    options = embedding_options(args)
+    options = EmbeddingOptions(args.flip, args.detector_score, args.norm_score, args.batch_size, args.workers)
     results = evaluate(model, ijb, options)
     print(write_results(args.result_dir, model.name, ijb, options, results), end="")
     print(f"\n{args.result_dir}: {', '.join(result_files(ijb.target))}")
     return 0
-
-
-def embedding_options(args: argparse.Namespace) -> EmbeddingOptions:
-    """Returns the options of parsed arguments."""
-    from .embedding import EmbeddingOptions
-
-    return EmbeddingOptions(args.flip, args.detector_score, args.norm_score, args.batch_size, args.workers)

@@ -48,22 +48,20 @@ class Identification(NamedTuple):
         return self.hits[number] / self.mated
 
 
-class SearchScores(NamedTuple):
-    """Scores of the probes.
-
-    Attributes:
-        mate: (Q,) float32 score of the mate, -inf without one.
-        other: (Q,) float32 best score of the other templates.
-        rank: (Q,) int64 rank of the mate, from 1.
-    """
-
-    mate: np.ndarray
-    other: np.ndarray
-    rank: np.ndarray
-
-
 def identify(probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: Any) -> Identification:
-    """Searches probes in a gallery.
+    """Searches probes in a gallery, see `search`. Raises ValueError if no probe has a mate."""
+    mated = mates >= 0
+    if not mated.any():
+        raise ValueError("no probe has its subject in the gallery")
+    mate, other, ranks = search(probes, gallery, mates, bar)
+    hits = {rank: int(np.sum(ranks[mated] <= rank)) for rank in RANKS}
+    return Identification(int(mated.sum()), int(np.sum(~mated)), hits, tpirs(mate, other, mated))
+
+
+def search(
+    probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compares every probe with every gallery template, CHUNK probes at a time.
 
     Args:
         probes: (Q, E) float32 of length 1.
@@ -71,19 +69,10 @@ def identify(probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: An
         mates: (Q,) gallery row of each probe's mate, -1 without one.
         bar: Progress bar, updated by the number of finished probes.
 
-    Raises:
-        ValueError: No probe has a mate.
+    Returns:
+        (Q,) float32 score of the mate, -inf without one; (Q,) float32 best score of the other templates; (Q,) int64
+        rank of the mate, from 1.
     """
-    mated = mates >= 0
-    if not mated.any():
-        raise ValueError("no probe has its subject in the gallery")
-    scores = search(probes, gallery, mates, bar)
-    hits = {rank: int(np.sum(scores.rank[mated] <= rank)) for rank in RANKS}
-    return Identification(int(mated.sum()), int(np.sum(~mated)), hits, tpirs(scores, mated))
-
-
-def search(probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: Any) -> SearchScores:
-    """Compares every probe with every gallery template, CHUNK probes at a time."""
     mate, other = np.full((2, len(probes)), -np.inf, np.float32)
     rank = np.zeros(len(probes), np.int64)
     for start in range(0, len(probes), CHUNK):
@@ -96,17 +85,17 @@ def search(probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: Any)
         other[part] = scores.max(axis=1)
         rank[part] = 1 + np.sum(scores >= mate[part][:, None], axis=1)
         bar.update(len(scores))
-    return SearchScores(mate, other, rank)
+    return mate, other, rank
 
 
-def tpirs(scores: SearchScores, mated: np.ndarray) -> dict[float, float] | None:
-    """Returns TPIR by FPIR; None if every probe has a mate."""
-    best = np.sort(scores.other[~mated])
+def tpirs(mate: np.ndarray, other: np.ndarray, mated: np.ndarray) -> dict[float, float] | None:
+    """Returns TPIR by FPIR from the scores of `search`; None if every probe has a mate."""
+    best = np.sort(other[~mated])
     if not len(best):
         return None
-    first = scores.mate[mated] > scores.other[mated]
+    first = mate[mated] > other[mated]
     thresholds = {fpir: best[len(best) - 1 - max_accepted(fpir, len(best))] for fpir in FPIRS}
-    return {fpir: float(np.mean(first & (scores.mate[mated] > value))) for fpir, value in thresholds.items()}
+    return {fpir: float(np.mean(first & (mate[mated] > value))) for fpir, value in thresholds.items()}
 
 
 def mates_of(probe_subjects: np.ndarray, gallery_subjects: np.ndarray) -> np.ndarray:

@@ -6,8 +6,6 @@ ROOT/meta/ijbc_face_tid_mid.txt         image, template, media; the same images 
 ROOT/meta/ijbc_template_pair_label.txt  1:1: template, template, 1 for the same person or 0
 ROOT/meta/ijbc_1N_gallery_G1.csv, ijbc_1N_gallery_G2.csv, ijbc_1N_probe_mixed.csv    1:N: template, subject
 IJB-B: ijbb instead of ijbc, and galleries S1 and S2.
-
-Shapes: M templates of a list, T templates of the protocol.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .image_list import ImageList, check_files, read_images
-from .pairs import Pairs, read_pairs
-from .text_files import bad_line, is_id, rows_of
+from partial_fc.utils.text import plural
+
+from .lists import ImageList, Pairs, SubjectList, read_images, read_pairs, read_subjects
 
 GALLERIES = {"IJBB": ("S1", "S2"), "IJBC": ("G1", "G2")}
 
@@ -35,18 +33,6 @@ class Files(NamedTuple):
     probes: str
 
 
-class SubjectList(NamedTuple):
-    """Templates of a gallery or of the probes, each once, and their subjects.
-
-    Attributes:
-        templates: (M,) int32 rows of the protocol's templates.
-        subjects: (M,) int32 subject ids.
-    """
-
-    templates: np.ndarray
-    subjects: np.ndarray
-
-
 class Search(NamedTuple):
     """Lists for 1:N: the galleries by name, and the probes searched for in each of them."""
 
@@ -59,11 +45,9 @@ class IjbSet(NamedTuple):
 
     Attributes:
         target: IJBB or IJBC.
-        folder: Folder of the images.
-        images: Images and their templates.
-        pairs: Pairs of templates for 1:1.
-        search: Lists for 1:N; None if a file is missing.
-        absent: Paths of the missing 1:N files.
+        folder: Of the images.
+        images, pairs: The lists for 1:1.
+        search: The lists for 1:N; None if files are missing, whose paths are in ``absent``.
     """
 
     target: str
@@ -89,12 +73,7 @@ def files_of(root: str | os.PathLike, target: str) -> Files:
 
 
 def find_target(root: str | os.PathLike) -> str:
-    """Returns the protocol in a folder, IJBB or IJBC.
-
-    Raises:
-        FileNotFoundError: The folder holds neither.
-        ValueError: The folder holds both.
-    """
+    """Returns the protocol in a folder, IJBB or IJBC. Raises FileNotFoundError for neither, ValueError for both."""
     targets = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
     if not targets:
         raise FileNotFoundError(
@@ -109,9 +88,7 @@ def find_target(root: str | os.PathLike) -> str:
 def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
     """Reads all files of a protocol except the images.
 
-    Args:
-        root: Folder of the protocol.
-        target: IJBB or IJBC; None for the one in the folder.
+    ``target`` is IJBB or IJBC; None for the one in the folder.
 
     Raises:
         OSError: A file is missing. Includes images.
@@ -127,11 +104,7 @@ def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
 
 
 def read_search(files: Files, images: ImageList) -> Search:
-    """Reads the lists for 1:N.
-
-    Raises:
-        ValueError: A line is invalid, or a gallery contains no subject of the probes.
-    """
+    """Reads the lists for 1:N. Raises ValueError also if a gallery contains no subject of the probes."""
     galleries = {name: read_subjects(path, images.template_ids, True) for name, path in files.galleries.items()}
     probes = read_subjects(files.probes, images.template_ids, False)
     for name, gallery in galleries.items():
@@ -140,42 +113,13 @@ def read_search(files: Files, images: ImageList) -> Search:
     return Search(galleries, probes)
 
 
-def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bool) -> SubjectList:
-    """Reads a list of templates and subjects: a header, then lines that begin with template,subject.
-
-    The official lists have a line per image, so templates repeat; they count once.
-
-    Args:
-        path: The file.
-        template_ids: (T,) ids of the protocol's templates, ascending.
-        gallery: Whether each subject must have a single template, as in insightface's IJB_1N.
-
-    Raises:
-        ValueError: A line has no two numbers, an unknown template, a template with two subjects or, in a gallery, a
-            second template of a subject; or the list is empty. The message names file and line.
-        OSError: The file cannot be read.
-    """
-    known = set(template_ids.tolist())
-    subject_of: dict[int, int] = {}
-    template_of: dict[int, int] = {}
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        for number, line in enumerate(file, start=1):
-            values = [value.strip() for value in line.split(",", 2)[:2]]
-            if number == 1 or not line.strip():
-                continue
-            if len(values) != 2 or not all(map(is_id, values)):
-                raise bad_line(path, number, "a line must begin with the numbers template,subject", line)
-            template, subject = map(int, values)
-            if template not in known:
-                raise bad_line(path, number, f"unknown template {template}: it has no faces", line)
-            if subject_of.setdefault(template, subject) != subject:
-                problem = f"template {template} has subject {subject_of[template]} in an earlier line"
-                raise bad_line(path, number, problem, line)
-            if template_of.setdefault(subject, template) != template and gallery:
-                problem = f"subject {subject} of a gallery has a second template, the first is {template_of[subject]}"
-                raise bad_line(path, number, problem, line)
-    if not subject_of:
-        raise ValueError(f"{os.fspath(path)} lists no templates")
-    templates = np.fromiter(subject_of, np.int32, len(subject_of))
-    subjects = np.fromiter(subject_of.values(), np.int32, len(subject_of))
-    return SubjectList(rows_of(templates, template_ids), subjects)
+def check_files(folder: str, names: list[str]) -> None:
+    """Raises FileNotFoundError if ``folder`` lacks images: before hours of embedding, not after."""
+    listed = set(os.listdir(folder))
+    # Names in subfolders are not in the listing; isfile finds them.
+    missing = [name for name in names if name not in listed and not os.path.isfile(os.path.join(folder, name))]
+    if missing:
+        raise FileNotFoundError(
+            f"{os.path.join(folder, missing[0])} does not exist; {len(missing):,} of "
+            f"{plural(len(names), 'image')} are missing"
+        )

@@ -13,9 +13,8 @@ from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import markdown_table
 from partial_fc.utils.text import plural
 
-from .embedding import EmbeddingOptions
-from .evaluate import Results
-from .identification import FPIRS, RANKS, Identification
+from .evaluate import EmbeddingOptions, Results
+from .identification import FPIRS, RANKS
 from .protocol import IjbSet
 from .verification import FARS
 
@@ -28,39 +27,18 @@ def result_files(target: str) -> list[str]:
 
 
 def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOptions, results: Results) -> str:
-    """Writes all result files, replacing earlier ones together.
-
-    Args:
-        folder: Folder of the results.
-        model: Path of the model.
-        ijb: The protocol.
-        options: Options of the embeddings.
-        results: What was measured.
-
-    Returns:
-        The Markdown text.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Writes all result files, replacing earlier ones together; returns the Markdown text. Raises OSError."""
     title = f"{ijb.target}: {os.path.basename(model)}"
-    counts = {
-        "images": len(ijb.images.names),
-        "templates": len(ijb.images.template_ids),
-        "pairs": len(ijb.pairs.left),
-    }
+    images, pairs = ijb.images, ijb.pairs
+    counts = {"images": len(images.names), "templates": len(images.template_ids), "pairs": len(pairs.left)}
     text = markdown(title, results) + "\n" + footer(counts, options)
     names = result_files(ijb.target)
     with staged_files(folder, names, force=True) as stage:
         json_path, md_path, csv_path, npy_path, *pictures = (os.path.join(stage, name) for name in names)
         np.save(npy_path, results.scores)
-        draw_roc(*results.curve, title, pictures)
-        contents = {
-            md_path: text,
-            csv_path: csv_text(results),
-            json_path: json_text(ijb.target, model, counts, options, results),
-        }
-        for path, content in contents.items():
+        draw_roc(*results.roc.curve(), title, pictures)
+        facts = json_text(ijb.target, model, counts, options, results)
+        for path, content in ((md_path, text), (csv_path, csv_text(results)), (json_path, facts)):
             with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(content)
     return text
@@ -80,20 +58,15 @@ def far_text(far: float) -> str:
 
 def pair_rows(results: Results) -> dict[str, list[float]]:
     """Returns the rows of 1:1: a TAR for each of FARS."""
-    return {
-        AT_MOST: [results.at_most[far] for far in FARS],
-        NEAREST: [results.nearest[far] for far in FARS],
-    }
+    return {AT_MOST: list(map(results.roc.at_most, FARS)), NEAREST: list(map(results.roc.nearest, FARS))}
 
 
 def search_rows(results: Results) -> dict[str, list[float | None]]:
     """Returns the rows of 1:N: a rate for each of RANKS, then a TPIR for each of FPIRS, None if undefined."""
-    return {f"1:N {name}": search_row(search) for name, search in results.searches.items()}
-
-
-def search_row(search: Identification) -> list[float | None]:
-    """Returns the row of one gallery."""
-    return [*map(search.rank, RANKS), *(None if search.tpir is None else search.tpir[fpir] for fpir in FPIRS)]
+    return {
+        f"1:N {name}": [*map(search.rank, RANKS), *(search.tpir or dict.fromkeys(FPIRS)).values()]
+        for name, search in results.searches.items()
+    }
 
 
 def markdown(title: str, results: Results) -> str:
@@ -112,10 +85,11 @@ def markdown(title: str, results: Results) -> str:
 
 def notes(results: Results) -> list[str]:
     """Returns the notes below the 1:1 table."""
-    pairs = f"{plural(results.genuine, 'genuine pair')}, {plural(results.impostor, 'impostor pair')}."
+    genuine, impostor = len(results.roc.genuine), len(results.roc.impostor)
+    pairs = f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}."
     lines = [f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
-    if results.impostor * FARS[0] < 1:
-        few = next((far for far in FARS[::-1] if results.impostor * far < 1), FARS[0])
+    if impostor * FARS[0] < 1:
+        few = next((far for far in FARS[::-1] if impostor * far < 1), FARS[0])
         lines.append(f"At FAR {far_text(few)} and below no impostor pair may be accepted: there are too few of them.")
     return lines
 
@@ -157,13 +131,13 @@ def json_text(target: str, model: str, counts: dict[str, int], options: Embeddin
         "target": target,
         "model": model,
         **counts,
-        "genuine_pairs": results.genuine,
-        "impostor_pairs": results.impostor,
+        "genuine_pairs": len(results.roc.genuine),
+        "impostor_pairs": len(results.roc.impostor),
         "flip": options.flip,
         "detector_score": options.detector_score,
         "norm_score": options.norm_score,
-        "tar_at_far": {far_text(far): tar for far, tar in results.at_most.items()},
-        "tar_at_nearest_far": {far_text(far): tar for far, tar in results.nearest.items()},
+        "tar_at_far": {far_text(far): results.roc.at_most(far) for far in FARS},
+        "tar_at_nearest_far": {far_text(far): results.roc.nearest(far) for far in FARS},
         "identification": searches,
         "seconds": {part: round(seconds, 3) for part, seconds in results.seconds.items()},
     }
@@ -171,17 +145,7 @@ def json_text(target: str, model: str, counts: dict[str, int], options: Embeddin
 
 
 def draw_roc(far: np.ndarray, tar: np.ndarray, title: str, paths: list[str]) -> None:
-    """Draws the ROC curve.
-
-    Args:
-        far: (points,) false accept rates, ascending.
-        tar: (points,) true accept rates.
-        title: Title of the plot.
-        paths: Files to write, each in the format of its extension.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Draws the ROC curve, FAR (ascending) and TAR (points,), into files of the formats that their endings name."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.8))  # not pyplot, which keeps global state and may need a display

@@ -12,9 +12,8 @@ Shapes: N images.
 from __future__ import annotations
 
 import argparse
-import csv
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -22,8 +21,7 @@ import cv2
 import numpy as np
 
 from partial_fc.data.synthetic.dataset import HELD_OUT_START
-from partial_fc.data.synthetic.draw import draw_face
-from partial_fc.data.synthetic.landmarks import face_landmarks
+from partial_fc.data.synthetic.draw import draw_face, face_landmarks
 from partial_fc.data.synthetic.nuisance import draw_nuisance
 from partial_fc.data.synthetic.writer import draw_all
 from partial_fc.utils.cli import add_seed, add_workers, run_module, start, whole_number
@@ -43,16 +41,9 @@ MAX_ROTATION, SCALES, MAX_SHIFT = 0.6, (0.65, 0.95), 12.0  # radians; factors; p
 
 
 class Image(NamedTuple):
-    """An image of the protocol.
+    """An image; ``number`` is its place among those of the subject, ``transform`` (2, 3) is applied to the face."""
 
-    Attributes:
-        subject: Number of the person.
-        number: Number among the images of the subject.
-        template: Template id.
-        media: Media id.
-        transform: (2, 3) float64, applied to the drawn face.
-    """
-
+    name: str
     subject: int
     number: int
     template: int
@@ -85,7 +76,8 @@ def draw_plan(subjects: int, seed: int) -> Plan:
                 media += 1
                 frames = rng.integers(FRAMES[0], FRAMES[1] + 1) if rng.random() < VIDEOS else 1
                 for _ in range(frames):
-                    plan.images.append(Image(subject, number, template, media, draw_transform(rng)))
+                    name = f"{len(plan.images) + 1}.jpg"
+                    plan.images.append(Image(name, subject, number, template, media, draw_transform(rng)))
                     number += 1
     return plan
 
@@ -103,10 +95,7 @@ def draw_image(seed: int, framing: str, image: Image) -> tuple[bytes, np.ndarray
     """Returns a JPEG, its landmarks (5, 2) in pixels and its detector score, which is lower for a blurred image."""
     person = HELD_OUT_START + image.subject
     picture = draw_face(seed, person, image.number, SIDE)
-    if framing == "face":
-        points = face_landmarks(seed, person, image.number, SIDE)
-    else:
-        points = ARCFACE * (SIDE / SIZE)
+    points = ARCFACE * (SIDE / SIZE) if framing == "demo" else face_landmarks(seed, person, image.number, SIDE)
     transformed = cv2.warpAffine(picture, image.transform, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT)
     nuisance = draw_nuisance(seed, person, image.number)
     success, encoded = cv2.imencode(".jpg", transformed[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(nuisance.jpeg)])
@@ -118,14 +107,6 @@ def draw_image(seed: int, framing: str, image: Image) -> tuple[bytes, np.ndarray
 def write_protocol(root: str, subjects: int, seed: int, target: str, framing: str, workers: int) -> Plan:
     """Writes a protocol into the folder ``root``, which appears only when it is complete.
 
-    Args:
-        root: Folder to create.
-        subjects: Number of persons.
-        seed: Seed of the random choices.
-        target: IJBB or IJBC.
-        framing: One of FRAMINGS.
-        workers: Number of processes.
-
     Raises:
         OSError: The folder exists and is not empty, or cannot be written.
     """
@@ -135,41 +116,27 @@ def write_protocol(root: str, subjects: int, seed: int, target: str, framing: st
         os.makedirs(files.images)
         os.makedirs(os.path.dirname(files.pairs))
         write_images(files.images, files.landmarks, plan, seed, framing, workers)
-        write_lines(files.media, (f"{name} {image.template} {image.media}" for name, image in named_images(plan)))
+        write_lines(files.media, (f"{image.name} {image.template} {image.media}" for image in plan.images))
         gallery_templates = sorted(plan.galleries[0] + plan.galleries[1])
         pairs = ((left, right) for left in gallery_templates for right in sorted(plan.probes))
         write_lines(files.pairs, (f"{left[0]} {right[0]} {int(left[1] == right[1])}" for left, right in pairs))
-        for path, gallery in zip(files.galleries.values(), plan.galleries):
-            write_subjects(path, plan, gallery)
-        write_subjects(files.probes, plan, plan.probes)
+        # Like the official ones: a header, and a line per image.
+        for path, members in zip((*files.galleries.values(), files.probes), (*plan.galleries, plan.probes)):
+            ids = {template for template, _ in members}
+            rows = [f"{image.template},{image.subject},{image.name}" for image in plan.images if image.template in ids]
+            write_lines(path, ["TEMPLATE_ID,SUBJECT_ID,FILENAME", *rows])
     return plan
-
-
-def named_images(plan: Plan) -> Iterator[tuple[str, Image]]:
-    """Yields every image with its file name."""
-    return ((f"{number}.jpg", image) for number, image in enumerate(plan.images, start=1))
 
 
 def write_images(folder: str, landmarks_path: str, plan: Plan, seed: int, framing: str, workers: int) -> None:
     """Writes the images and the list of their landmarks."""
     lines = []
     drawn = draw_all(partial(draw_image, seed, framing), plan.images, workers)
-    for (name, _), (encoded, points, score) in zip(named_images(plan), drawn):
-        with open(os.path.join(folder, name), "wb") as file:
+    for image, (encoded, points, score) in zip(plan.images, drawn):
+        with open(os.path.join(folder, image.name), "wb") as file:
             file.write(encoded)
-        lines.append(" ".join([name, *(f"{number:.3f}" for number in points.ravel()), f"{score:.3f}"]))
+        lines.append(" ".join([image.name, *(f"{number:.3f}" for number in points.ravel()), f"{score:.3f}"]))
     write_lines(landmarks_path, lines)
-
-
-def write_subjects(path: str, plan: Plan, templates: list[tuple[int, int]]) -> None:
-    """Writes a list of templates like the official ones: a header, and a line per image."""
-    subject_of = dict(templates)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["TEMPLATE_ID", "SUBJECT_ID", "FILENAME"])
-        for name, image in named_images(plan):
-            if image.template in subject_of:
-                writer.writerow([image.template, subject_of[image.template], name])
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:
@@ -197,10 +164,5 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0, 2 for an error, 130 or 143 when stopped."""
-    return run_module("partial_fc.evaluation.ijb.synthetic", "python -m partial_fc.evaluation.ijb.synthetic", arguments)
-
-
 if __name__ == "__main__":
-    start(main)
+    start(lambda: run_module("partial_fc.evaluation.ijb.synthetic", "python -m partial_fc.evaluation.ijb.synthetic"))

@@ -24,13 +24,9 @@ POINTS = 500  # of a curve
 
 
 def pair_scores(templates: np.ndarray, left: np.ndarray, right: np.ndarray, bar: Any) -> np.ndarray:
-    """Returns (P,) float32: the cosines of pairs of templates.
+    """Returns (P,) float32: the cosines of the rows ``left`` and ``right`` (P,) of templates (T, E) of length 1.
 
-    Args:
-        templates: (T, E) float32 of length 1.
-        left: (P,) rows of ``templates``.
-        right: (P,) rows of ``templates``.
-        bar: Progress bar, updated by the number of finished pairs.
+    ``bar`` is a progress bar, updated by the number of finished pairs.
     """
     scores = np.empty(len(left), np.float32)
     for start in range(0, len(left), CHUNK):

@@ -1,15 +1,20 @@
-"""Limits of the masked-face challenge (ICCV 2021, InsightFace track), and the result of a rule.
+"""Limits of the masked-face challenge (ICCV 2021, InsightFace track), and the rules of a submission's files.
 
 Sources: insightface/challenges/iccv21-mfr/README.md and the check of its server (onnx_helper.py).
 """
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 MEGABYTE = 1 << 20
 REFERENCE_DEVICE = "a Tesla V100 with onnxruntime-gpu 1.6"  # of the time limits
-IMAGE_SIZE = (112, 112)
+IMAGE_SIZE = (112, 112)  # H, W
+CROP, PIXELS = "crop.txt", "pixel_norm.txt"
+CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, deviation"
 
 
 class Limits(NamedTuple):
@@ -42,3 +47,69 @@ class Rule(NamedTuple):
     name: str
     passed: bool
     figure: str
+
+
+class PixelSettings(NamedTuple):
+    """(H, W) of the images that a model takes; mean and divisor of the pixels, None if the model's nodes decide."""
+
+    image_size: tuple[int, int] = IMAGE_SIZE
+    norm: tuple[float, float] | None = None
+
+
+def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
+    """Checks the folder and the size of the model; returns the rules, and the path of the model if there is one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be read.
+    """
+    from partial_fc.inference.model import find_model  # loads onnxruntime, which --help does not need
+
+    if not os.path.exists(folder):
+        raise FileNotFoundError(f"{folder} does not exist: give the folder of a submission")
+    if not os.path.isdir(folder):
+        return [Rule("folder", False, f"{folder} is a file: a submission is a folder with an .onnx file")], None
+    rules = [Rule("folder", True, folder)]
+    try:
+        path = find_model(folder)
+    except FileNotFoundError as error:
+        return [*rules, Rule("file", False, str(error))], None
+    count = sum(name.endswith(".onnx") for name in os.listdir(folder))
+    rules.append(Rule("file", True, os.path.basename(path) + (f", the last of {count} by name" if count > 1 else "")))
+    size = os.path.getsize(path) / MEGABYTE
+    rules.append(Rule("size", size <= limits.megabytes, f"{size:.1f} MB, at most {limits.megabytes:g}"))
+    return rules, path
+
+
+def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
+    """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file is ignored."""
+    crop, sides = _read(folder, CROP, CROP_LINES, int, _is_crop)
+    pixels, norm = _read(folder, PIXELS, PIXEL_LINES, float, _is_normalization)
+    image_size = (sides[5], sides[4]) if sides else IMAGE_SIZE
+    return [crop, pixels], PixelSettings(image_size, (norm[0], norm[1]) if norm else None)
+
+
+def _read(
+    folder: str, name: str, meaning: str, kind: Callable[[str], float], is_valid: Callable[[list], bool]
+) -> tuple[Rule, list]:
+    """Reads the numbers of a file, one per line; none if the file is absent or invalid."""
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        return Rule(name, True, "none"), []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = file.read().splitlines()
+    try:
+        numbers = [kind(line) for line in lines]
+    except ValueError:
+        numbers = []
+    if len(numbers) != meaning.count(",") + 1 or not is_valid(numbers):
+        return Rule(name, False, f"{lines} are not valid; expected lines: {meaning}"), []
+    return Rule(name, True, ", ".join(f"{number:g}" for number in numbers)), numbers
+
+
+def _is_crop(numbers: list[int]) -> bool:
+    left, top, right, bottom, width, height = numbers
+    return 0 <= left < right and 0 <= top < bottom and width > 0 and height > 0
+
+
+def _is_normalization(numbers: list[float]) -> bool:
+    return all(map(math.isfinite, numbers)) and numbers[1] != 0

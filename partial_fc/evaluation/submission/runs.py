@@ -6,7 +6,6 @@ Shapes: N faces, E embedding, H, W image size.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -14,6 +13,7 @@ import onnxruntime
 from partial_fc.data.encoding import resize
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference.model import first_line
+from partial_fc.utils.text import plural
 
 from .rules import Limits, Rule
 
@@ -24,20 +24,13 @@ WARM_UP, RUNS = 10, 50
 TOLERANCE = 1e-2
 
 
-class Runs(NamedTuple):
-    """The rules, and the median time of one face in milliseconds; None if the model fails to run."""
-
-    rules: list[Rule]
-    milliseconds: float | None
-
-
-def check_runs(session: onnxruntime.InferenceSession, faces: np.ndarray, limits: Limits, device: str) -> Runs:
+def check_runs(session: onnxruntime.InferenceSession, faces: np.ndarray, limits: Limits) -> list[Rule]:
     """Runs a model with one input on faces (FACES, 3, H, W) float32: one by one, as a batch, and timed."""
     name = session.get_inputs()[0].name
     try:
         alone = [session.run(None, {name: face[None]})[0] for face in faces]
     except Exception as error:  # errors of onnxruntime have no common base class
-        return Runs([Rule("feature", False, f"the model fails to run: {first_line(error)}")], None)
+        return [Rule("feature", False, f"the model fails to run: {first_line(error)}")]
     shape = alone[0].shape
     rules = [
         Rule(
@@ -48,21 +41,20 @@ def check_runs(session: onnxruntime.InferenceSession, faces: np.ndarray, limits:
         Rule("finite", all(bool(np.isfinite(each).all()) for each in alone), f"embeddings of {FACES} faces"),
         _check_batch(session, name, faces, alone),
     ]
-    median = median_milliseconds(session, faces[0])
-    figure = f"{median:.2f} ms, at most {limits.milliseconds:g}: median of {RUNS} runs of one face on {device}"
-    rules.append(Rule("time", median <= limits.milliseconds, figure))
-    return Runs(rules, median)
+    return [*rules, _check_time(session, {name: faces[:1]}, limits)]
 
 
-def median_milliseconds(session: onnxruntime.InferenceSession, face: np.ndarray) -> float:
-    """Returns the median time of one face (3, H, W) over RUNS runs after WARM_UP warm-up runs."""
-    feed = {session.get_inputs()[0].name: face[None]}
+def _check_time(session: onnxruntime.InferenceSession, feed: dict[str, np.ndarray], limits: Limits) -> Rule:
     seconds = []
     for _ in range(WARM_UP + RUNS):
         start = time.perf_counter()
         session.run(None, feed)
         seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds[WARM_UP:])) * 1000
+    median = float(np.median(seconds[WARM_UP:])) * 1000
+    provider, threads = session.get_providers()[0], session.get_session_options().intra_op_num_threads
+    device = f"{provider}, {plural(threads, 'thread')}" if provider.startswith("CPU") else provider
+    figure = f"{median:.2f} ms, at most {limits.milliseconds:g}: median of {RUNS} runs of one face on {device}"
+    return Rule("time", median <= limits.milliseconds, figure)
 
 
 def sample_faces(image_size: tuple[int, int], mean: float, deviation: float) -> np.ndarray:
@@ -79,9 +71,8 @@ def _check_batch(session: onnxruntime.InferenceSession, name: str, faces: np.nda
         return Rule("together", False, f"a batch of {len(faces)} faces fails to run: {first_line(error)}")
     if batch.shape != (len(faces), *alone[0].shape[1:]) or batch.size != len(faces) * alone[0].size:
         return Rule("together", False, f"a batch of {len(faces)} faces returns shape {list(batch.shape)}")
-    pairs = [(single.ravel(), row.ravel()) for single, row in zip(alone, batch)]
+    singles, rows = (np.reshape(each, (len(faces), -1)) for each in (alone, batch))
     with np.errstate(invalid="ignore", divide="ignore"):
-        differences = [float(np.linalg.norm(single - row) / np.linalg.norm(single)) for single, row in pairs]
-    worst = max(differences, key=lambda value: np.inf if np.isnan(value) else value)
+        worst = np.max(np.linalg.norm(singles - rows, axis=1) / np.linalg.norm(singles, axis=1))  # NaN if any is
     figure = f"a batch of {len(faces)} differs from single faces by {worst:.1g}, at most {TOLERANCE:g}"
-    return Rule("together", worst <= TOLERANCE, figure)
+    return Rule("together", bool(worst <= TOLERANCE), figure)

@@ -36,7 +36,8 @@ def get_model(
     Args:
         name: a key of `NETWORKS`.
         dropout: probability to drop an input of the fully connected layer, in [0, 1).
-        fp16: computes the body under a float16 autocast of its own. Not needed where the caller autocasts.
+        fp16: computes the body under a float16 autocast of its own, as arcface_torch does. Not needed where the caller
+            autocasts.
         num_features: E.
         image_size: S, a multiple of 16.
         eps: epsilon of the batch norms; 2e-5 for weights of MXNet's trainer.

@@ -18,19 +18,12 @@ EPS = TORCH.eps  # PyTorch's default, too
 
 
 class Options(NamedTuple):
-    """Arguments of every backbone.
+    """Arguments of every backbone, see get_model."""
 
-    Attributes:
-        num_features: E.
-        dropout: probability to drop an input of the fully connected layer.
-        fp16: computes the body under a float16 autocast of its own, as arcface_torch does.
-        image_size: S, a multiple of 16.
-    """
-
-    num_features: int = 512
-    dropout: float = 0.0
-    fp16: bool = False
-    image_size: int = 112
+    num_features: int
+    dropout: float
+    fp16: bool
+    image_size: int
 
 
 class Backbone(nn.Module):
@@ -90,14 +83,6 @@ class Backbone(nn.Module):
             maps = maps.to(images.dtype)
         with torch.autocast(images.device.type, enabled=False):
             return self.head(maps)
-
-    def body(self, images: torch.Tensor) -> torch.Tensor:
-        """Returns the last feature map (B, C, H, W)."""
-        raise NotImplementedError
-
-    def head(self, maps: torch.Tensor) -> torch.Tensor:
-        """Returns the embeddings (B, E)."""
-        raise NotImplementedError
 
 
 def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Conv2d:

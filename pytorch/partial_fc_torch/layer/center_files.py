@@ -20,16 +20,7 @@ CENTER_FILES = ("rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt")  #
 
 
 def save_rows(path: str, rows: torch.Tensor, alive: Callable[[], None]) -> None:
-    """Writes rows (L, E), from any device.
-
-    Args:
-        path: of the file.
-        rows: see above.
-        alive: called every few MB.
-
-    Raises:
-        OSError: the file cannot be written; an older file at ``path`` is unchanged.
-    """
+    """Writes rows (L, E) from any device and calls ``alive`` every few MB. An OSError leaves an older file as it is."""
     try:
         replace_file_by(path, partial(torch.save, rows.detach().cpu()), alive)
     except RuntimeError as error:  # when PyTorch ends a file of which a part could not be written
@@ -37,12 +28,7 @@ def save_rows(path: str, rows: torch.Tensor, alive: Callable[[], None]) -> None:
 
 
 def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
-    """Maps a file with a tensor of this shape into memory.
-
-    Raises:
-        OSError: the file is missing or cannot be read.
-        ValueError: it is damaged or holds something else.
-    """
+    """Maps a file with a tensor of this shape into memory; others are an OSError or a ValueError."""
     try:
         rows = load_tensors(path)
     except FileNotFoundError as error:

@@ -32,8 +32,18 @@ class SGDUpdate:
         self.weight_mom = weight_mom
         self.params = params
 
-    def __call__(self, rows, weight, gradient, inverse_norm) -> None:
-        """As CenterGradient."""
+    def __call__(
+        self, rows: slice | torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor, inverse_norm: torch.Tensor
+    ) -> None:
+        """Takes one tile.
+
+        Args:
+            rows: those of its centers, a slice or (T,) int64.
+            weight: (T, E) its centers; a view of the layer's if ``rows`` is a slice, otherwise a copy.
+            gradient: (T, E) of the summed loss, by the centers but for the component along each of them, which is
+                removed here; overwritten.
+            inverse_norm: (T,) 1 / |W|.
+        """
         if weight.device.type == "cpu":
             self._update_on_host(rows, weight, gradient, inverse_norm)
         else:
@@ -81,6 +91,6 @@ class DenseGradient:
         self.rescale_grad = rescale_grad
 
     def __call__(self, rows, weight, gradient, inverse_norm) -> None:
-        """As CenterGradient."""
+        """As SGDUpdate."""
         remove_component(gradient, weight, inverse_norm)
         self.grad[rows] = gradient.mul_(self.rescale_grad)

@@ -99,12 +99,7 @@ class ClassLayer:
 
     @torch.no_grad()
     def forward(
-        self,
-        features: torch.Tensor,
-        labels,
-        flags: int,
-        num_update: int,
-        select: Callable[[torch.Tensor], StepCenters],
+        self, features: torch.Tensor, labels, flags: int, num_update: int, select: Callable[[torch.Tensor], StepCenters]
     ) -> Step | None:
         """Computes the loss over the centers of all ranks.
 

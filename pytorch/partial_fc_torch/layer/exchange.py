@@ -175,10 +175,9 @@ class LayerExchange:
     def _error(self, features: torch.Tensor, labels) -> Exception | None:
         """The error of a batch, None if there is none."""
         misfit = self._misfit(features, labels)
-        if misfit is not None:
-            return misfit
         try:
-            check_labels(torch.as_tensor(labels).reshape(-1).cpu().numpy(), self.num_classes)
+            if misfit is None:
+                check_labels(torch.as_tensor(labels).reshape(-1).cpu().numpy(), self.num_classes)
         except ValueError as error:
             return error
-        return None
+        return misfit

@@ -16,7 +16,7 @@ Shapes: G global batch, T centers of a tile, E embedding.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -40,11 +40,19 @@ class TileTargets(NamedTuple):
         rows.scatter_(1, columns, torch.where(self.inside[:, None], values[:, None], rows.gather(1, columns)))
 
 
-class Products(Protocol):
-    """The products of a tile with centers W and unit rows x of the features."""
+class Float32Products:
+    """Products of a tile with centers W and unit rows x of the features; norms are divided out of the results.
+
+    Args:
+        scale: s.
+    """
+
+    def __init__(self, scale: float):
+        self.scale = scale
 
     def features(self, unit: torch.Tensor) -> torch.Tensor:
         """Returns the operand of the other methods for the unit rows (G, E) float32 of the features."""
+        return unit * self.scale
 
     def logits(self, features: torch.Tensor, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
         """Returns the logits s x.w, (G, T) float32.
@@ -54,6 +62,7 @@ class Products(Protocol):
             weight: (T, E) float32 centers.
             inverse_norm: (T,) 1 / |W|.
         """
+        return torch.mm(features, weight.t()).mul_(inverse_norm)
 
     def gradients(
         self,
@@ -80,28 +89,6 @@ class Products(Protocol):
         Returns:
             (T, E) float32, without the part along each center.
         """
-
-
-class Float32Products:
-    """Products of the rows as they are; norms are divided out of the results.
-
-    Args:
-        scale: s.
-    """
-
-    def __init__(self, scale: float):
-        self.scale = scale
-
-    def features(self, unit):
-        """As Products."""
-        return unit * self.scale
-
-    def logits(self, features, weight, inverse_norm):
-        """As Products."""
-        return torch.mm(features, weight.t()).mul_(inverse_norm)
-
-    def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
-        """As Products."""
         targets.scatter(d_logits, d_targets)
         d_logits.mul_(inverse_norm)
         d_unit.addmm_(d_logits, weight)
@@ -109,7 +96,7 @@ class Float32Products:
 
 
 class HalfProducts:
-    """Products of unit rows in half precision.
+    """As Float32Products, of unit rows in half precision.
 
     Args:
         scale: s.
@@ -123,15 +110,15 @@ class HalfProducts:
         self._factor = 2.0**15 if dtype == torch.float16 else 1.0
 
     def features(self, unit):
-        """As Products."""
+        """As Float32Products."""
         return unit.to(self.dtype)
 
     def logits(self, features, weight, inverse_norm):
-        """As Products."""
+        """As Float32Products."""
         return _float32_product(features, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
 
     def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
-        """As Products."""
+        """As Float32Products."""
         targets.scatter(d_logits, torch.zeros_like(d_targets))
         d_half = d_logits.mul_(self._factor).to(self.dtype)
         d_unit.add_(_float32_product(d_half, self._unit_centers(weight, inverse_norm)), alpha=1 / self._factor)
@@ -150,7 +137,7 @@ class HalfProducts:
         return torch.mul(weight, inverse_norm[:, None]).to(self.dtype)
 
 
-def products_of(dtype: torch.dtype, scale: float) -> Products:
+def products_of(dtype: torch.dtype, scale: float) -> Float32Products | HalfProducts:
     """Returns the products in a type.
 
     Args:

@@ -151,7 +151,7 @@ class ShardedCenters(torch.nn.Module):
         """Waits until ``weight`` and its momentum hold the last update.
 
         With ``on_host``, and with ``folder`` and a GPU, call it before they are read outside of a step; ``state_dict``
-        does. Write to them with `fill` or ``load_state_dict``: the step may have copies of rows for the next one.
+        does. Write to them with `copy_rows` or ``load_state_dict``: the step may have copies of rows for the next one.
         """
         if self._staging:
             self._staging.synchronize()

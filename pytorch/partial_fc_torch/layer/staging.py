@@ -57,7 +57,7 @@ class Staging:
         return self._ahead is not None
 
     def fetch_ahead(self, index: np.ndarray) -> None:
-        """Starts to copy the rows of an index (S,), which becomes part of the result of `take`, to the device."""
+        """Starts to copy the rows of an index (S,), which becomes part of the result of `load`, to the device."""
         self._ahead = self._thread.submit(self._fetch, index)
 
     def load(self, index: np.ndarray) -> StagedRows:

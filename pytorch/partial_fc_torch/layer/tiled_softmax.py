@@ -19,33 +19,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 
 from partial_fc.layer.softmax import combine_tiles
 from partial_fc.layer.tiling import tile_classes
 
+from .center_gradients import DenseGradient, SGDUpdate
 from .margin_losses import CombinedMarginLoss
 from .products import TileTargets, products_of
 from .rows import dot_rows, inverse_norms, remove_component
-
-
-class CenterGradient(Protocol):
-    """Receives the gradient of the centers of the step, tile by tile, and may change the centers."""
-
-    def __call__(
-        self, rows: slice | torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor, inverse_norm: torch.Tensor
-    ) -> None:
-        """Takes one tile.
-
-        Args:
-            rows: those of its centers among the N, a slice or (T,) int64.
-            weight: (T, E) its centers; a view of the layer's if ``rows`` is a slice, otherwise a copy.
-            gradient: (T, E) of the summed loss, by the centers but for the component along each of them, which has to
-                be removed; may be overwritten.
-            inverse_norm: (T,) 1 / |W|.
-        """
 
 
 @dataclass
@@ -101,11 +84,7 @@ class TiledMarginSoftmax:
     """
 
     def __init__(
-        self,
-        margin_loss: CombinedMarginLoss,
-        size: int,
-        logits_cache_bytes: int,
-        dtype: torch.dtype = torch.float32,
+        self, margin_loss: CombinedMarginLoss, size: int, logits_cache_bytes: int, dtype: torch.dtype = torch.float32
     ):
         self.margin_loss = margin_loss
         self.products = products_of(dtype, margin_loss.scale)
@@ -134,7 +113,11 @@ class TiledMarginSoftmax:
         return state, torch.stack([*combine_tiles(state.maxima, totals, torch), state.target_logits])
 
     def backward(
-        self, state: StepState, weight: torch.Tensor, log_sum_exp: torch.Tensor, center_gradient: CenterGradient
+        self,
+        state: StepState,
+        weight: torch.Tensor,
+        log_sum_exp: torch.Tensor,
+        center_gradient: SGDUpdate | DenseGradient,
     ) -> torch.Tensor:
         """Computes the gradients of the loss summed over the batch.
 
@@ -199,7 +182,7 @@ class TiledMarginSoftmax:
         tile: _TileLogits,
         d_targets: torch.Tensor,
         d_unit: torch.Tensor,
-        center_gradient: CenterGradient,
+        center_gradient: SGDUpdate | DenseGradient,
     ) -> None:
         """Adds the gradient by the unit rows, divided by s, and passes on that by the centers."""
         centers = tile.weight, tile.inverse_norm

@@ -45,12 +45,11 @@ def linear_symbol():
     return mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=E, name="fc1", flatten=True)
 
 
-def build_bank(classes, ratio, folder, embedding_size=E, gpu=True):
+def build_bank(classes, ratio, prefix, embedding_size=E, **options):
     """Returns the bank of this rank for a total of `classes` classes."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
-    return MemoryBank(
-        num_sampled(shard.size, ratio), shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(folder), gpu=gpu
-    )
+    sampled = num_sampled(shard.size, ratio)
+    return MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(prefix), **options)
 
 
 def build_module(bank, loss, lr=0.1, symbol=None, **options):
@@ -66,6 +65,15 @@ def build_module(bank, loss, lr=0.1, symbol=None, **options):
         "rescale_grad": hvd.size() / G,
     }
     return module, params
+
+
+def ready_module(bank, loss, lr=0.1, symbol=None, arg_params=None, aux_params=None, **options):
+    """Returns the module with its parameters, by default initial_params(), and its optimizer."""
+    module, params = build_module(bank, loss, lr, symbol, **options)
+    module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
+    module.init_params(mx.init.Xavier(), arg_params or initial_params(), aux_params or {}, allow_missing=True)
+    module.init_optimizer(optimizer_params=params)
+    return module
 
 
 def initial_params(seed=1):

@@ -3,11 +3,11 @@
 import horovod.mxnet as hvd
 import numpy as np
 import pytest
-from layer import Batches, E, G, OnlyForward, build_module, fit, random_batches
+from layer import Batches, E, G, OnlyForward, build_bank, build_module, fit, random_batches
 
 from oracle import MARGINS
-from partial_fc.layer.sharding import num_sampled, shard_of
-from partial_fc_mxnet import MarginLoss, MemoryBank
+from partial_fc.layer.sharding import shard_of
+from partial_fc_mxnet import MarginLoss
 from partial_fc_mxnet.layer import center_storage
 
 CLASSES, STEPS = 41, 6
@@ -15,16 +15,14 @@ CLASSES, STEPS = 41, 6
 
 def train(loss, ratio, folder=None):
     """Trains a few steps; returns the number of pieces, and losses, this rank's centers and momentum, the backbone."""
-    shard = shard_of(CLASSES, hvd.rank(), hvd.size())
-    sampled = num_sampled(shard.size, ratio)
-    bank = MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=folder)
+    bank = build_bank(CLASSES, ratio, "", folder=folder)
     # With the short centers of a new bank, a few steps would turn them completely.
     for number, piece in enumerate(bank.centers.pieces):
         bank.centers.copy_rows(number, "weight", [(0, piece.weight.asnumpy() * 30)])
     module, params = build_module(bank, loss)
     losses = fit(module, params, Batches(*random_batches(CLASSES, STEPS)), STEPS)
     arg_params, _ = module.get_export_params()
-    trained = [*bank.get(np.arange(shard.size)), arg_params["fc1_weight"], arg_params["fc1_bias"]]
+    trained = [*bank.get(np.arange(bank.num_local)), arg_params["fc1_weight"], arg_params["fc1_bias"]]
     return len(bank.centers.pieces), [np.array(losses), *(array.asnumpy() for array in trained)]
 
 
@@ -41,19 +39,13 @@ RATIOS = [1.0, 0.4]
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_files_equal_memory(loss, ratio, tmp_path):
-    _, expected = train(LOSSES[loss], ratio)
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_files_equal_memory(loss, ratio, pieces, tmp_path, request):
+    if pieces > 1:
+        request.getfixturevalue("small_pieces")
+    found, expected = train(LOSSES[loss], ratio)
     _, actual = train(LOSSES[loss], ratio, str(tmp_path))
-    for values, other in zip(expected, actual):
-        np.testing.assert_array_equal(other, values)
-
-
-@pytest.mark.parametrize("ratio", RATIOS)
-@pytest.mark.parametrize("loss", LOSSES)
-def test_pieces_in_files_equal_memory(loss, ratio, tmp_path, small_pieces):
-    pieces, expected = train(LOSSES[loss], ratio)
-    _, actual = train(LOSSES[loss], ratio, str(tmp_path))
-    assert pieces == 3
+    assert found == pieces
     for values, other in zip(expected, actual):
         np.testing.assert_array_equal(other, values)
 
@@ -71,9 +63,8 @@ def test_pieces_equal_one_array(loss, ratio, request):
 
 
 def test_sample_of_a_replaced_method_is_prefetched(tmp_path, monkeypatch):
-    shard = shard_of(CLASSES, hvd.rank(), hvd.size())
-    bank = MemoryBank(shard.size, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=str(tmp_path))
-    every = np.arange(shard.size)
+    bank = build_bank(CLASSES, 1.0, "", folder=str(tmp_path))
+    every = np.arange(bank.num_local)
     monkeypatch.setattr(bank, "sample", lambda labels: (every, np.unique(labels)))
     prefetched, prefetch = [], bank.centers.prefetch
     monkeypatch.setattr(bank.centers, "prefetch", lambda index: (prefetched.append(index), prefetch(index)))
@@ -83,8 +74,7 @@ def test_sample_of_a_replaced_method_is_prefetched(tmp_path, monkeypatch):
 
 
 def test_the_next_step_is_prefetched_after_the_update(tmp_path, monkeypatch):
-    shard = shard_of(10 * CLASSES, hvd.rank(), hvd.size())
-    bank = MemoryBank(shard.size // 2, shard.size, hvd.rank(), hvd.local_rank(), E, "", folder=str(tmp_path))
+    bank = build_bank(10 * CLASSES, 0.5, "", folder=str(tmp_path))
     prefetched, prefetch = [], bank.centers.prefetch
     monkeypatch.setattr(bank.centers, "prefetch", lambda index: (prefetched.append(index), prefetch(index)))
     module, params = build_module(bank, LOSSES["margin"])

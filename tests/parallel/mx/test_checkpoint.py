@@ -2,22 +2,21 @@
 
 import os
 from functools import partial
+from pathlib import Path
 
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import E
+from layer import E, build_bank
 
 import checkpoint_cases
 from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, STEPS, SmallTraining, equal
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.distributed.errors import JobError, Preempted
-from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc_mxnet import (
     DummyIter,
     MarginLoss,
-    MemoryBank,
     MemoryBankSGDOptimizer,
     SampleDistributeModule,
     SavedTraining,
@@ -36,17 +35,12 @@ class Training(SmallTraining):
     """See SmallTraining."""
 
     def __init__(self, seed=0, batch=BATCH, classes=CLASSES, folder=None, momentum=0.9, width=E):
-        rank, size = hvd.rank(), hvd.size()
-        shard = shard_of(classes, rank, size)
-        sampled = num_sampled(shard.size, 0.5)
-        bank = MemoryBank(
-            sampled, shard.size, rank, hvd.local_rank(), width, "", folder=folder, class_start=shard.start, seed=seed
-        )
+        bank = build_bank(classes, 0.5, "", width, folder=folder, seed=seed)
         backbone, centers = get_scheduler([RATES_CHANGE], 0.1, 0.1, warmup_steps=3)
-        sgd = MemoryBankSGDOptimizer(centers, 1 / (batch * size))
+        sgd = MemoryBankSGDOptimizer(centers, 1 / (batch * hvd.size()))
         self.engine = SampleDistributeModule(symbol(width), MarginLoss((1.0, 0.3, 0.1), 8.0, width), bank, sgd)
         self.params = dict(learning_rate=0.1, lr_scheduler=backbone, momentum=momentum, rescale_grad=1 / batch)
-        self.data = DummyIter(batch, SHAPE, EPOCH, classes, seed, rank)
+        self.data = DummyIter(batch, SHAPE, EPOCH, classes, seed, hvd.rank())
         self.loop, self.losses = self.engine.loop, []
 
     def prepare(self):
@@ -129,28 +123,24 @@ def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(fol
     checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(Training, folder)
 
 
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
 def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(folder):
     Training().fit(4, folder, every=2)
     (_, newest), (older, older_path) = folder.complete()
-    if hvd.rank() == 0:
-        with open(os.path.join(newest, "centers-00000.npy"), "r+b") as file:
-            file.seek(-3, os.SEEK_END)
-            byte = file.read(1)
-            file.seek(-3, os.SEEK_END)
-            file.write(bytes([byte[0] ^ 1]))
-    default_collectives.barrier("damaged")
+    default_collectives.on_rank_zero("damage", flip_a_bit, Path(newest, "centers-00000.npy"))
     with pytest.raises(JobError, match="centers-00000.npy.*SHA-256"):
         SavedTraining.open(newest, default_collectives)
     assert SavedTraining.newest(folder, default_collectives).manifest.num_update == older
     default_collectives.barrier("opened")
-    if hvd.rank() == 0:
-        os.rename(newest, older_path + "9")
-    default_collectives.barrier("renamed")
+    default_collectives.on_rank_zero("rename", os.rename, newest, older_path + "9")
     with pytest.raises(JobError, match="contains update 4, not the one in its name"):
         SavedTraining.open(older_path + "9", default_collectives)
-    if hvd.rank() == 0:
-        os.remove(os.path.join(older_path, "backbone.npz"))
-    default_collectives.barrier("removed")
+    default_collectives.on_rank_zero("remove", os.remove, os.path.join(older_path, "backbone.npz"))
     # Starting again would discard what the user may still be able to repair.
     with pytest.raises(
         JobError, match=f"all checkpoints in {folder.path} are damaged; to start from update 0, move them"

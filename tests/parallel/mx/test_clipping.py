@@ -4,11 +4,11 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, G, all_ranks, build_bank, build_module, initial_params, random_batches
+from layer import Batches, G, all_ranks, build_bank, initial_params, random_batches, ready_module
 
 from partial_fc_mxnet import MarginLoss
-from partial_fc_mxnet.layer.clipped_updater import ClippedUpdater
 from partial_fc_mxnet.ops.module_arrays import backbone, global_norm, gradients, parameters
+from partial_fc_mxnet.updaters import ClippedUpdater
 
 CLASSES, LR = 12, 0.1
 
@@ -16,11 +16,7 @@ CLASSES, LR = 12, 0.1
 def build(folder, max_norm):
     """The module with the linear backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), 16.0, 4)
-    module, params = build_module(bank, loss, LR, max_grad_norm=max_norm)
-    module.bind([mx.io.DataDesc("data", (G // hvd.size(), 8))])
-    module.init_params(None, initial_params(), {})
-    module.init_optimizer(optimizer_params=params)
-    return module
+    return ready_module(bank, loss, LR, max_grad_norm=max_norm)
 
 
 def first_step(folder, max_norm):

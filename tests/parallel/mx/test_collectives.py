@@ -8,7 +8,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, D, E, G, build_bank, build_module, initial_params, random_batches
+from layer import Batches, D, E, G, build_bank, random_batches, ready_module
 
 from benchmarks.horovod_timeline import read_timeline
 from partial_fc.distributed.errors import JobError
@@ -37,11 +37,8 @@ def timeline(tmp_path):
 
 @pytest.mark.parametrize("ratio", [1.0, 0.4])
 def test_the_layer_runs_three_collectives_a_step(ratio, timeline, tmp_path, monkeypatch):
-    module, params = build_module(build_bank(31, ratio, tmp_path), MarginLoss(embedding_size=E))
+    module = ready_module(build_bank(31, ratio, tmp_path), MarginLoss(embedding_size=E))
     batches = Batches(*random_batches(31, STEPS))
-    module.bind(batches.provide_data)
-    module.init_params(arg_params=initial_params(), aux_params={})
-    module.init_optimizer(optimizer_params=params)
     with monkeypatch.context() as patch:
         patch.setattr(mx.nd, "waitall", lambda: pytest.fail("a step waits for all operations"))
         for batch in batches:
@@ -92,10 +89,8 @@ def test_gradients_are_reduced_while_the_backward_pass_of_the_backbone_runs(tmp_
     hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=D, name="before")
     hidden = mx.sym.Custom(hidden, op_type="gate")
     symbol = mx.sym.FullyConnected(hidden, num_hidden=E, name="after")
-    module, params = build_module(build_bank(31, 1.0, tmp_path), MarginLoss(embedding_size=E), symbol=symbol)
-    module.bind(batches.provide_data)
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer_params=params)
+    bank, weights = build_bank(31, 1.0, tmp_path), {"after_weight": mx.nd.ones((E, D))}
+    module = ready_module(bank, MarginLoss(embedding_size=E), symbol=symbol, arg_params=weights)
     module.forward_backward(batches.next())
     module.update()
     # The backward pass has reached the gate. If the all-reduces waited for its end, this would wait for the gate.
@@ -120,10 +115,12 @@ def test_sums_are_bit_identical_whenever_each_gradient_is_ready():
     assert len(sums) == 1
 
 
-def test_on_rank_zero_runs_there_only_and_raises_its_error_on_all_ranks():
+def test_an_error_on_one_rank_is_raised_on_all():
+    assert default_collectives.run_on_all_ranks("test", hvd.rank) == hvd.rank()
     assert default_collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
-    with pytest.raises(JobError, match=rf"invalid literal .* 'x' \(rank 0 of {hvd.size()}\)"):
-        default_collectives.on_rank_zero("test", int, "x")
+    for rank in range(2):
+        with pytest.raises(JobError, match=rf"invalid literal .* 'x' \(rank {rank} of {hvd.size()}\)"):
+            default_collectives.run_on_all_ranks("test", lambda failing=rank: int("x" if hvd.rank() == failing else 1))
 
 
 def test_values_of_all_ranks():

@@ -11,7 +11,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, D, E, G, all_ranks, build_bank, build_module, random_batches
+from layer import Batches, D, E, all_ranks, build_bank, build_module, random_batches, ready_module
 
 import default
 from partial_fc.checkpoint import CheckpointFolder
@@ -19,12 +19,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER, GROW_AFTER, START
 from partial_fc.training import trainer
 from partial_fc.training.profiling import io_profile
-from partial_fc_mxnet import (
-    CallBackCheckpoint,
-    CallBackModelSave,
-    MarginLoss,
-    SavedTraining,
-)
+from partial_fc_mxnet import CallBackCheckpoint, CallBackModelSave, MarginLoss, SavedTraining
 from partial_fc_mxnet.build import MXNetFramework
 from partial_fc_mxnet.ops import module_arrays
 
@@ -54,11 +49,7 @@ def start(seed=1):
 def build(folder, dtype="float16", lr=0.1, s=16.0, max_norm=0.0):
     """Returns the module over that backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), s, E)
-    module, params = build_module(bank, loss, lr, backbone(dtype), max_grad_norm=max_norm)
-    module.bind([mx.io.DataDesc("data", (G // hvd.size(), D))])
-    module.init_params(None, *start())
-    module.init_optimizer(optimizer_params=params)
-    return module
+    return ready_module(bank, loss, lr, backbone(dtype), *start(), max_grad_norm=max_norm)
 
 
 def batches(steps):
@@ -68,6 +59,12 @@ def batches(steps):
 def values(module):
     """Returns copies of the parameters."""
     return {name: array.asnumpy() for name, array in module_arrays.parameters(module).items()}
+
+
+def set_gradients(module, **gradients):
+    """Replaces the gradients of the last backward pass; those that are not given become zero."""
+    for name, array in module_arrays.gradients(module).items():
+        array[:] = gradients.get(name, 0)
 
 
 def step(module, batch):
@@ -126,11 +123,9 @@ def test_updates_smaller_than_a_rounding_add_up(tmp_path):
     module_arrays.backbone(module).set_params(params, aux_params)
     module.loss_scale.scale = 256.0
     module.forward_backward(batches(1)[0])
-    grads, weight, momentum = module_arrays.gradients(module), 1.0, 0.0
+    weight, momentum = 1.0, 0.0
     for update in range(20):
-        for array in grads.values():
-            array[:] = 0
-        grads["dense_weight"][:] = 256 / hvd.size()  # a gradient of 1 in the mean over G images
+        set_gradients(module, dense_weight=256 / hvd.size())  # a gradient of 1 in the mean over G images
         module.update()
         momentum = 0.9 * momentum - 1e-4 * (1 + 5e-4 * weight)
         weight += momentum
@@ -147,13 +142,10 @@ def test_clipping_accounts_for_the_loss_scale_and_keeps_precision(tmp_path, max_
     module = build(tmp_path, max_norm=max_norm)
     module.forward_backward(batches(1)[0])
     before = values(module)["fc1_bias"]
-    for array in module_arrays.gradients(module).values():
-        array[:] = 0
     # float16 and float32 gradients of norms 1.5 and 2 in the mean over the images of all ranks. Not 1.8: Horovod's Gloo
     # computes 14744 as the sum of 14744 and 14744 in float16.
     scaled = module.loss_scale.scale / hvd.size()
-    module_arrays.gradients(module)["relu_gamma"][:] = 1.5 * scaled / np.sqrt(H)
-    module_arrays.gradients(module)["fc1_bias"][:] = 2 * scaled / np.sqrt(E)
+    set_gradients(module, relu_gamma=1.5 * scaled / np.sqrt(H), fc1_bias=2 * scaled / np.sqrt(E))
     slope = module_arrays.parameter_names(module).index("relu_gamma")
     module.update()
     momentum, _ = module_arrays.backbone(module)._updater.states[slope]
@@ -203,9 +195,7 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(tmp_path, caplog):
 def test_a_sum_that_overflows_is_skipped_if_no_summand_did(tmp_path):
     module = build(tmp_path)
     module.forward_backward(batches(1)[0])
-    for array in module_arrays.gradients(module).values():
-        array[:] = 0
-    module_arrays.gradients(module)["dense_weight"][:] = 40000
+    set_gradients(module, dense_weight=40000)
     before = values(module)
     module.update()
     assert np.isinf(module_arrays.gradients(module)["dense_weight"].asnumpy()).all()

@@ -7,6 +7,7 @@ import pytest
 from layer import Batches, E, G, all_ranks, build_bank, build_module, initial_params, linear_symbol, random_batches
 
 from partial_fc_mxnet import MarginLoss
+from partial_fc_mxnet.ops.module_arrays import backbone
 
 CLASSES = 31
 LABEL = mx.sym.Variable("softmax_label")
@@ -83,6 +84,6 @@ def test_force_init_replaces_the_optimizer(tmp_path):
     module, params = build(linear_symbol(), tmp_path)
     module.init_optimizer(params)
     module.init_optimizer({**params, "learning_rate": 0.5, "lr_scheduler": None})
-    assert module.learning_rate == 0.1
+    assert backbone(module)._optimizer.learning_rate == 0.1
     module.init_optimizer({**params, "learning_rate": 0.5, "lr_scheduler": None}, True)
-    assert module.learning_rate == 0.5
+    assert backbone(module)._optimizer.learning_rate == 0.5

@@ -1,6 +1,7 @@
 """Starting from the weights of another training: of a checkpoint, or of files of the original trainer."""
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import horovod.mxnet as hvd
@@ -31,14 +32,14 @@ def write_original(folder, rows_of_ranks, **params):
     """Writes files as the original trainer does, all on rank 0, and returns the centers."""
     rng = np.random.default_rng(3)
     centers = rng.standard_normal((sum(rows_of_ranks), E)).astype(np.float32)
-    if hvd.rank() == 0:
-        mx.nd.save(f"{folder}/model-0000.params", {**{f"arg:{k}": v for k, v in initial_params().items()}, **params})
-        start = 0
-        for rank, rows in enumerate(rows_of_ranks):
-            mx.nd.save(f"{folder}/{rank}_centers.param", mx.nd.array(centers[start : start + rows]))
-            start += rows
-    default_collectives.barrier("written")
+    write(f"{folder}/model-0000.params", {**{f"arg:{k}": v for k, v in initial_params().items()}, **params})
+    for rank, rows in enumerate(np.split(centers, np.cumsum(rows_of_ranks)[:-1])):
+        write(f"{folder}/{rank}_centers.param", mx.nd.array(rows))
     return centers
+
+
+def write(path, arrays):
+    default_collectives.on_rank_zero("write", mx.nd.save, path, arrays)
 
 
 def start_from(path, classes=CLASSES, class_map=""):
@@ -71,10 +72,7 @@ def test_centers_of_the_original(folder, rows):
 
 def test_a_class_map_from_a_file(folder):
     written = write_original(folder, [4, 3])
-    if hvd.rank() == 0:
-        with open(f"{folder}/map.txt", "w") as file:
-            file.write("6\n-1\n0\n")
-    default_collectives.barrier("mapped")
+    default_collectives.on_rank_zero("map", Path(folder, "map.txt").write_text, "6\n-1\n0\n")
     _, centers = start_from(folder, 3, f"{folder}/map.txt")
     np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
     assert np.abs(centers[1]).max() < 0.1  # a new center, from N(0, 0.01)
@@ -115,9 +113,7 @@ def test_an_ambiguous_path_is_refused(folder):
     with pytest.raises(JobError, match="contains neither a checkpoint nor weights"):
         start_from(folder)
     write_original(folder, [7])
-    if hvd.rank() == 0:
-        mx.nd.save(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
-    default_collectives.barrier("written")
+    write(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
     with pytest.raises(JobError, match="contains several .params files: give the path of one"):
         start_from(folder)
     with pytest.raises(JobError, match="does not exist"):

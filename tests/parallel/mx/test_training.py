@@ -68,30 +68,6 @@ def test_a_bank_in_host_memory_trains_the_same(tmp_path, monkeypatch):
     np.testing.assert_allclose(results[0]["losses"], results[1]["losses"], rtol=1e-4)
 
 
-def test_one_pass_without_max_update(tmp_path):
-    bank = build_bank(7, 1.0, tmp_path)
-    module, params = build_module(bank, MarginLoss(embedding_size=4))
-    module.fit(Batches(*random_batches(7, 4)), params, lambda param: None, mx.init.Xavier())
-    assert module.num_update == 4
-
-
-def test_saved_centers_load_again(folder):
-    bank = build_bank(2, 1.0, folder)  # with three ranks the last one holds no class
-    if bank.num_local:
-        bank.weight_mom[:] = 2
-    bank.save()
-    other = build_bank(2, 1.0, folder)
-    if other.num_local:
-        other.weight[:] = 0
-    other.load()
-    np.testing.assert_array_equal(other.weight.asnumpy(), bank.weight.asnumpy())
-    np.testing.assert_array_equal(other.weight_mom.asnumpy(), bank.weight_mom.asnumpy())
-    assert sorted(name for name in os.listdir(folder) if name.startswith(f"{hvd.rank()}_")) == [
-        f"{hvd.rank()}_centers.param",
-        f"{hvd.rank()}_centers_mom.param",
-    ]
-
-
 @pytest.mark.parametrize("with_momentum", [False, True])
 def test_a_save_removes_the_files_of_ranks_of_a_larger_job(with_momentum, folder):
     default_collectives.on_rank_zero("earlier", Path(folder, f"{hvd.size()}_centers.param").touch)

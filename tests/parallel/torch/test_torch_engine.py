@@ -113,24 +113,6 @@ def test_embedding_during_the_training_changes_nothing():
     equal(training.fit(STEPS, callbacks=[embed]).everything(), Training(max_grad_norm=0.5).fit(STEPS).everything())
 
 
-@pytest.mark.parametrize(
-    "labels, error, message",
-    [
-        (np.zeros(G // SIZE), TypeError, "labels are of type .*float64, expected integers"),
-        (np.full(G // SIZE, CLASSES), ValueError, f"label {CLASSES} is not one of the {CLASSES} classes"),
-    ],
-)
-def test_other_labels_on_one_rank_are_refused_on_all(labels, error, message):
-    engine, (batch, valid) = build_engine(backbone()), local_batches(2)
-    engine.step(valid)
-    before = engine.parameters()
-    with pytest.raises(error, match=message):
-        engine.step(batch._replace(labels=labels) if RANK == LAST else batch)
-    equal(engine.parameters(), before)
-    engine.step(valid)
-    assert engine.num_update == 2
-
-
 def test_a_nan_loss_stops_all_ranks_before_anything_changes():
     engine, (batch,) = build_engine(backbone()), local_batches(1)
     if RANK == LAST:

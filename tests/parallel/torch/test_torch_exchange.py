@@ -76,35 +76,30 @@ def test_rank_flags_reach_all_ranks():
     assert layer.all_rank_flags.tolist() == [0] * LAST + [RankFlags.STOP_REQUESTED]
 
 
-@pytest.mark.parametrize("label", [-1, 31])
+OF_RANK = rf" \(rank {LAST} of {SIZE}\)$" if SIZE > 1 else "$"
+
+
 @pytest.mark.parametrize("first", [True, False])
-def test_a_label_outside_the_classes_is_refused_on_all_ranks(label, first):
-    layer = build(31)
-    features, labels = local_batch()
-    if not first:
-        layer.step(features, labels)
-    wrong = torch.where(torch.arange(B) == 0, label, labels) if RANK == LAST else labels
-    where = rf" \(rank {LAST} of {SIZE}\)" if SIZE > 1 else ""
-    with unchanged(layer):
-        with pytest.raises(JobError, match=f"label {label} is not one of the 31 classes 0..30{where}$"):
-            layer.step(features, wrong)
-
-
 @pytest.mark.parametrize(
-    "labels, error, message",
+    "wrong, error, message",
     [
-        (torch.zeros(B), TypeError, r"labels are of type torch.float32, expected integers"),
-        (np.arange(B)[::-1], TypeError, "the labels cannot become a tensor: .* negative"),
-        (torch.zeros(B, dtype=torch.bool), TypeError, r"labels are of type torch.bool, expected integers"),
-        (torch.zeros(B + 1, dtype=torch.int64), JobError, rf"labels have shape \({B + 1},\), expected \({B},\)"),
-        (torch.zeros(B, B + 1, dtype=torch.int64), JobError, rf"labels have shape \({B}, {B + 1}\), expected"),
+        ({"labels": torch.full((B,), -1)}, JobError, f"label -1 is not one of the 31 classes 0..30{OF_RANK}"),
+        ({"labels": torch.tensor([5] * (B - 1) + [31])}, JobError, "label 31 is not one of the 31 classes"),
+        ({"labels": torch.zeros(B)}, TypeError, r"labels are of type torch.float32, expected integers"),
+        ({"labels": np.arange(B)[::-1]}, TypeError, "the labels cannot become a tensor: .* negative"),
+        ({"labels": torch.zeros(B, dtype=torch.bool)}, TypeError, r"labels are of type torch.bool, expected integers"),
+        ({"labels": torch.zeros(B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B + 1},\), expected"),
+        ({"labels": torch.zeros(B, B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B}, {B + 1}\), exp"),
+        ({"features": torch.ones(B, E + 1)}, JobError, rf"embeddings have shape \({B}, 5\), expected \(B, 4\)"),
     ],
 )
-def test_labels_of_another_type_or_shape_are_refused_on_all_ranks(labels, error, message):
-    layer = build(31)
-    features, valid = local_batch()
+def test_a_wrong_batch_on_one_rank_is_refused_on_all(wrong, error, message, first):
+    layer, (features, labels) = build(31), local_batch()
+    if not first:
+        layer.step(features, labels)
+    batch = {"features": features, "labels": labels, **(wrong if RANK == LAST else {})}
     with unchanged(layer), pytest.raises(error, match=message):
-        layer.step(features, labels if RANK == LAST else valid)
+        layer.step(**batch)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
@@ -114,14 +109,6 @@ def test_integers_of_any_width_are_labels(dtype):
     for given in (labels.to(dtype), labels.to(dtype)[:, None], labels.to(dtype).numpy()):
         gradient, loss = build(31).step(features, given)
         assert loss == expected[1] and torch.equal(gradient, expected[0])
-
-
-def test_embeddings_of_another_size_are_refused_on_all_ranks():
-    layer = build(31)
-    features, labels = local_batch()
-    given = torch.ones(B, E + 1) if RANK == LAST else features
-    with unchanged(layer), pytest.raises(JobError, match=rf"embeddings have shape \({B}, 5\), expected \(B, 4\)"):
-        layer.step(given, labels)
 
 
 @pytest.mark.world_size(2, 3)

@@ -68,24 +68,33 @@ def test_partial_fc_matches_the_oracle(name, classes, ratio, tiling):
     assert not mom[~sampled].any()
 
 
+def step_of(layer, factor=1):
+    """A step of PartialFC_V2: loss, gradients by features and centers, centers, labels and samples of all ranks."""
+    samples, (features, labels) = record_samples(layer), random_batch(layer.num_classes)
+    local = torch.from_numpy(features[LOCAL]).requires_grad_()
+    loss = layer(local, torch.from_numpy(labels[LOCAL])[:, None])
+    (factor * loss).backward()
+    gradients = all_ranks(local.grad / SIZE / factor), all_ranks(layer.weight.grad / factor)
+    return loss.item(), gradients, features, all_ranks(layer.weight), labels, samples[0]
+
+
+def assert_expected(found, margins, threshold=0.0):
+    loss, (d_features, d_centers), *inputs, classes = found
+    if RANK != 0:
+        return
+    expected = Expected(*inputs, classes, margins, threshold)
+    np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(d_features, expected.d_features, **TOLERANCE)
+    np.testing.assert_allclose(d_centers, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
+    assert not d_centers[~np.isin(np.arange(len(d_centers)), classes)].any()
+
+
 @pytest.mark.parametrize("name", MARGINS)
 @pytest.mark.parametrize("classes, ratio", SHARDS)
 @pytest.mark.parametrize("threshold", [0.0, 0.3])
 def test_partial_fc_v2_matches_the_oracle(name, classes, ratio, threshold):
     layer = build_v2(classes, ratio, MARGINS[name], SCALE, threshold=threshold, tile_classes=3)
-    samples = record_samples(layer)
-    features, labels = random_batch(classes)
-    local = torch.from_numpy(features[LOCAL]).requires_grad_()
-    loss = layer(local, torch.from_numpy(labels[LOCAL])[:, None])
-    (2 * loss).backward()  # as a loss scale does
-    before, gradient, d_centers = all_ranks(layer.weight), all_ranks(local.grad / SIZE), all_ranks(layer.weight.grad)
-    if RANK != 0:
-        return
-    expected = Expected(features, before, labels, samples[0], MARGINS[name], threshold)
-    np.testing.assert_allclose(loss.item(), expected.loss, rtol=1e-5)
-    np.testing.assert_allclose(gradient / 2, expected.d_features, **TOLERANCE)
-    np.testing.assert_allclose(d_centers / 2, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
-    assert not d_centers[~np.isin(np.arange(classes), samples[0])].any()
+    assert_expected(step_of(layer, factor=2), MARGINS[name], threshold)  # a factor as that of a loss scale
 
 
 @pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
@@ -93,19 +102,9 @@ def test_rows_without_their_positive_are_left_out(tiling):
     layer = build_v2(31, 0.3, MARGINS["arcface"], SCALE, **tiling)
     layer.requires_positives = False
     layer.sample = lambda labels: torch.arange(0, layer.num_local, 2)
-    samples = record_samples(layer)
-    features, labels = random_batch(31)
-    local = torch.from_numpy(features[LOCAL]).requires_grad_()
-    loss = layer(local, torch.from_numpy(labels[LOCAL]))
-    loss.backward()
-    before, gradient, d_centers = all_ranks(layer.weight), all_ranks(local.grad / SIZE), all_ranks(layer.weight.grad)
-    assert 0 < np.isin(labels, samples[0]).sum() < len(labels)
-    if RANK != 0:
-        return
-    expected = Expected(features, before, labels, samples[0], MARGINS["arcface"])
-    np.testing.assert_allclose(loss.item(), expected.loss, rtol=1e-5)
-    np.testing.assert_allclose(gradient, expected.d_features, **TOLERANCE)
-    np.testing.assert_allclose(d_centers, expected.d_centers, rtol=2e-4, atol=2e-4)
+    *_, labels, classes = found = step_of(layer)
+    assert 0 < np.isin(labels, classes).sum() < len(labels)
+    assert_expected(found, MARGINS["arcface"])
 
 
 def test_all_negatives_may_be_left_out():
@@ -121,21 +120,15 @@ def test_all_negatives_may_be_left_out():
 def half_errors(dtype, classes, ratio, **tiling):
     """Errors of a step with half-precision products: of the loss, and of both gradients as the bound counts them."""
     layer = build_v2(classes, ratio, MARGINS["cosface"], SCALE, layer_dtype=dtype, **tiling)
-    samples = record_samples(layer)
-    features, labels = random_batch(classes)
-    local = torch.from_numpy(features[LOCAL]).requires_grad_()
-    loss = layer(local, torch.from_numpy(labels[LOCAL]))
-    loss.backward()
-    centers, gradient, d_centers = all_ranks(layer.weight), all_ranks(local.grad / SIZE), all_ranks(layer.weight.grad)
-    expected = Expected(features, centers, labels, samples[0], MARGINS["cosface"])
+    loss, (d_features, d_centers), features, centers, labels, sampled = step_of(layer)
+    expected = Expected(features, centers, labels, sampled, MARGINS["cosface"])
 
     def weighted(error, rows):  # the gradient by a row is that by its unit row, divided by its norm
         return np.linalg.norm(error, axis=1) * np.linalg.norm(rows, axis=1)
 
-    d_features = len(features) * weighted(gradient - expected.d_features, features).max()
-    return np.array(
-        [abs(loss.item() - expected.loss), d_features, weighted(d_centers - expected.d_centers, centers).sum()]
-    )
+    by_features = len(features) * weighted(d_features - expected.d_features, features).max()
+    by_centers = weighted(d_centers - expected.d_centers, centers).sum()
+    return np.array([abs(loss - expected.loss), by_features, by_centers])
 
 
 @pytest.mark.parametrize("classes, ratio", [(12, 1.0), (31, 0.3)])

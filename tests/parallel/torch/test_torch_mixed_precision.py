@@ -15,7 +15,7 @@ from torch_training import build_engine
 from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER
 from partial_fc_torch.collectives import default_collectives
-from partial_fc_torch.image_data import DummyImages
+from partial_fc_torch.image_data import dummy_images
 
 LAST = SIZE - 1
 
@@ -28,7 +28,7 @@ def build(autocast, **arguments):
 
 
 def batches(steps):
-    data = DummyImages((BATCH, *SHAPE), steps, CLASSES, 0, RANK, pinned=False)
+    data = dummy_images((BATCH, *SHAPE), steps, CLASSES, 0, RANK, pinned=False)
     return [data.next() for _ in range(steps)]
 
 

@@ -24,12 +24,8 @@ def batches():
 
 def backbone():
     """A linear backbone, the same on all ranks."""
-    module = torch.nn.Linear(D, E)
-    weights = np.random.default_rng(1).standard_normal((E, D + 1)) * 0.3
-    with torch.no_grad():
-        module.weight.copy_(torch.from_numpy(weights[:, :D]))
-        module.bias.copy_(torch.from_numpy(weights[:, D]))
-    return module
+    torch.manual_seed(1)
+    return torch.nn.Linear(D, E)
 
 
 def divided(layer):

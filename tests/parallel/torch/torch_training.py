@@ -9,8 +9,8 @@ from torch_layer import LR, RANK, E, build
 
 from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, SmallTraining
 from partial_fc.training.loop import LoopState, updates
-from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.image_data import DummyImages
+from partial_fc_torch.engine import TorchEngine, data_parallel
+from partial_fc_torch.image_data import dummy_images
 
 MARGINS, SCALE = (1.0, 0.3, 0.1), 8.0
 
@@ -32,7 +32,7 @@ def rates(num_update):
 def build_engine(backbone, classes=CLASSES, ratio=1.0, momentum=0.9, width=E, folder=None, **arguments):
     """Returns the engine of this rank; its centers are in files if there is a folder."""
     layer = build(classes, ratio, MARGINS, SCALE, width, momentum=momentum, tile_classes=3, folder=folder)
-    return TorchEngine(backbone, layer, rates, momentum=momentum, **arguments)
+    return TorchEngine(data_parallel(backbone, layer), layer, rates, momentum=momentum, **arguments)
 
 
 class Training(SmallTraining):
@@ -40,7 +40,7 @@ class Training(SmallTraining):
 
     def __init__(self, classes=CLASSES, momentum=0.9, width=E, **arguments):
         self.engine = build_engine(small_backbone(width), classes, 0.5, momentum, width=width, **arguments)
-        self.data = DummyImages((BATCH, *SHAPE), EPOCH, classes, 0, RANK, pinned=False)
+        self.data = dummy_images((BATCH, *SHAPE), EPOCH, classes, 0, RANK, pinned=False)
         self.loop, self.losses = LoopState(), []
 
     def run(self, callbacks, steps, saved):

@@ -17,22 +17,15 @@ STATE = {"data": {"epoch": 3, "images": 2**40}, "loss_scale": None, "rate": 0.1,
 MANIFEST = Manifest(500, 7, 3, 2, [(0, 4), (4, 7)], FILES, STATE, [{"sampler": 2**127}, {}], {"time": "noon"})
 
 
-def test_a_manifest_is_read_as_it_was_written(tmp_path):
-    write_manifest(str(tmp_path), MANIFEST)
-    assert read_manifest(str(tmp_path)) == MANIFEST
-    assert os.listdir(tmp_path) == ["manifest.json"]
-
-
 @pytest.mark.parametrize(
-    "manifest",
-    [
-        replace(MANIFEST, num_classes=4, shards=[(0, 4), (4, 4)]),  # the last rank has no class
-        replace(MANIFEST, num_update=2**60),
-    ],
+    "changes",
+    [{}, {"num_classes": 4, "shards": [(0, 4), (4, 4)]}, {"num_update": 2**60}],  # the second: a rank without classes
 )
-def test_other_valid_manifests(manifest, tmp_path):
+def test_a_manifest_is_read_as_it_was_written(changes, tmp_path):
+    manifest = replace(MANIFEST, **changes)
     write_manifest(str(tmp_path), manifest)
     assert read_manifest(str(tmp_path)) == manifest
+    assert os.listdir(tmp_path) == ["manifest.json"]
 
 
 def test_numeric_keys_become_strings(tmp_path):
@@ -86,7 +79,7 @@ FIELDS = {
         [[0, 4], [4]],
         None,
     ],
-    "files": [{}, [], None, {**content()["files"], "../../x": {"bytes": 1, "sha256": "0" * 64}}],
+    "files": [{}, [], None],
     "rank_states": [[], [{}], [{}, {}, {}], None],
     "format": ["other", None],
     "version": [2, "1", None],
@@ -105,37 +98,25 @@ def test_a_missing_field(field, tmp_path):
     refused(tmp_path, sealed(fields), field if field not in ("format", "version") else "its format is")
 
 
-HOSTILE_NAMES = ["../centers-00000.npy", "/etc/passwd", "manifest.json", "centers-00000.npy\n"]
-
-
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_file_in_another_folder_or_of_another_name(name, tmp_path):
-    for taken in (False, True):
-        files = dict(content()["files"])
-        files[name] = files.pop("centers-00000.npy") if taken else {"bytes": 0, "sha256": "0" * 64}
-        refused(tmp_path, sealed({**content(), "files": files}), "")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_manifest_without_a_required_file(name, tmp_path):
+@pytest.mark.parametrize("renamed", NAMES)
+@pytest.mark.parametrize("name", ["../centers-00000.npy", "/etc/passwd", "manifest.json", "centers-00000.npy\n", None])
+def test_files_of_other_names_and_missing_ones(renamed, name, tmp_path):
     files = content()["files"]
-    del files[name]
-    refused(tmp_path, sealed({**content(), "files": files}), name)
+    entry = files.pop(renamed)
+    refused(tmp_path, sealed({**content(), "files": files if name is None else {**files, name: entry}}), "the file")
+    if name is not None:
+        refused(tmp_path, sealed({**content(), "files": {**content()["files"], name: entry}}), "is surplus")
 
 
 NO_MANIFESTS = {
     "empty": ("", "Expecting value"),
     "cut": ("{", "Expecting"),
     "list": ("[]", "not a JSON object"),
-    "null": ("null", "not a JSON object"),
-    "text": ('"x"', "not a JSON object"),
     "no fields": ("{}", "its format is"),
     "deep list": ("[" * 200_000, "recursion"),
     "deep object": ('{"a":' * 200_000, "recursion"),
-    "nan": ('{"format": NaN}', "NaN"),
     "no utf-8": (b"\xff\xfe\x00", "codec"),
     "pickle": (pickle.dumps(print), "codec"),
-    "doubled": ('{"ranks": 1, "ranks": 2}', "duplicate key"),
     "other seal": (json.dumps({**content(), "sha256": "0" * 64}), "its SHA-256 differs"),
     "no seal": (json.dumps(content()), "its SHA-256 differs"),
 }
@@ -144,11 +125,6 @@ NO_MANIFESTS = {
 @pytest.mark.parametrize("name", NO_MANIFESTS)
 def test_files_that_are_not_manifests(name, tmp_path):
     refused(tmp_path, *NO_MANIFESTS[name])
-
-
-def test_a_duplicate_key_in_a_nested_object(tmp_path):
-    text = sealed(content())
-    refused(tmp_path, text.replace('"epoch": 3', '"epoch": 4, "epoch": 3'), "duplicate key")
 
 
 def test_a_manifest_that_is_too_large_is_not_read(tmp_path):

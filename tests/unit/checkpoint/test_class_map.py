@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from partial_fc.checkpoint import map_names, read_class_map
+from partial_fc.checkpoint import read_class_map
 
 
 def written(path, lines):
@@ -57,19 +57,13 @@ def test_an_invalid_npy_map(array, message, tmp_path):
         read_class_map(str(tmp_path / "map.npy"), 3, 6)
 
 
-def test_a_map_that_does_not_exist(tmp_path):
-    for name in ("map.txt", "map.npy"):
-        with pytest.raises(OSError, match=name):
-            read_class_map(str(tmp_path / name), 3, 6)
+@pytest.mark.parametrize("name", ["map.txt", "map.npy"])
+def test_a_map_that_does_not_exist(name, tmp_path):
+    with pytest.raises(OSError, match=name):
+        read_class_map(str(tmp_path / name), 3, 6)
 
 
 def test_a_map_of_a_million_classes(tmp_path):
     order = np.random.default_rng(0).permutation(1_000_000)
     np.save(tmp_path / "map.npy", order)
     np.testing.assert_array_equal(read_class_map(str(tmp_path / "map.npy"), 10**6, 10**6), order)
-
-
-def test_a_map_by_names_of_identities():
-    old = {"ann": 0, "bob": 1, "eve": 2}
-    new = {"bob": 0, "zoe": 1, "ann": 2, "max": 3}
-    assert map_names(old, new).tolist() == [1, -1, 0, -1]

@@ -7,7 +7,7 @@ from partial_fc.checkpoint.mxnet_params import array_file_chunks, named_arrays, 
 
 
 def content(array, magic=0x112, kind=0):
-    """As tests/mx/test_file_bank.py sees MXNet write one array."""
+    """As MXNet writes one array, see tests/mx/test_saved_arrays_mxnet.py."""
     shape = struct.pack(f"<Iii{array.ndim}q3i", 0xF993FAC9, 0, array.ndim, *array.shape, 1, 0, kind)
     return struct.pack("<3Q", magic, 0, 1) + shape + array.tobytes() + bytes(8)
 
@@ -15,25 +15,18 @@ def content(array, magic=0x112, kind=0):
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def test_reading_an_array(tmp_path):
-    (tmp_path / "a").write_bytes(content(ARRAY))
-    (read,) = saved_arrays(tmp_path / "a")
-    np.testing.assert_array_equal(read, ARRAY)
-
-
 @pytest.mark.parametrize(
     "data, message",
     [
         (b"", "empty"),
-        (content(ARRAY)[:20], "truncated"),
-        (content(ARRAY)[:50], "truncated"),
-        (content(ARRAY)[:87], "truncated"),
         (content(ARRAY, magic=0x113), "it does not start with 0x112"),
         (content(ARRAY)[:24] + bytes(100), "no dense array at byte 24"),
         (content(ARRAY, kind=2), "the array at byte 24 is not float32"),
     ],
 )
 def test_other_files_are_refused(data, message, tmp_path):
+    (tmp_path / "a").write_bytes(content(ARRAY))
+    np.testing.assert_array_equal(saved_arrays(tmp_path / "a"), [ARRAY])
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(ValueError, match=message):
         saved_arrays(tmp_path / "a")

@@ -42,16 +42,11 @@ def read_epoch(rec, epoch, batch_size, size, **settings):
     return images, np.concatenate([labels for _, labels in batches])
 
 
-def test_images_have_their_labels(rec):
-    images, labels = read_epoch(rec, 0, 4, 1, shuffle=True)
-    assert images.shape == (20, *SIZE, 3) and images.dtype == np.uint8 and labels.dtype == np.int64
+def test_an_epoch_has_every_image_once_with_its_label(rec):
+    images, labels = read_epoch(rec, 0, 11, 1, shuffle=True)
+    assert images.shape == (22, *SIZE, 3) and images.dtype == np.uint8 and labels.dtype == np.int64
     for image, label in zip(images, labels):
         assert (image == picture(label, image[0, 0, 1] // 20)).all()
-
-
-def test_an_epoch_has_every_image_once(rec):
-    images, labels = read_epoch(rec, 0, 11, 1, shuffle=True)
-    assert sorted(labels.tolist()) == np.repeat(np.arange(7), COUNTS).tolist()
     assert len({(image[0, 0, 0], image[0, 0, 1]) for image in images}) == 22
 
 

@@ -62,10 +62,8 @@ def test_another_order_is_refused():
         cursor.restore(state, {"seed": 4, "shuffle": True})
     with pytest.raises(ValueError, match="saved with num_images=None"):
         cursor.restore(state, {"num_images": 24})
-    for epoch, images in ((0, 25), (0, -1), (-1, 0)):
+    places = [(0, 25), (0, -1), (-1, 0), (None, None), (0, None), ("0", 8), (0, 4.5)]
+    for epoch, images in places:
         with pytest.raises(ValueError, match=f"no position {images} in epoch {epoch}"):
             cursor.restore({"epoch": epoch, "images": images}, {})
-    for state in ({}, {"epoch": 0}, {"epoch": "0", "images": 8}, {"epoch": 0, "images": 4.5}):
-        with pytest.raises(ValueError, match="no position"):
-            cursor.restore(state, {})
     assert cursor.current() == (1, 8)

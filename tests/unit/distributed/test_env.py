@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from partial_fc.distributed.env import RankInfo, deterministic_allreduce, rank_info, share_cores
+from partial_fc.distributed.env import RankInfo, deterministic_allreduce, rank_info, share_cores, use_shared_memory
 from paths import ROOT
 
 
@@ -57,3 +58,24 @@ def test_a_rank_that_is_bound_to_a_core_has_one_thread():
     program += "from partial_fc.distributed.env import cores_of_rank; print(cores_of_rank(1), cores_of_rank(1000))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.split() == ["1", "1"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "given, free, transport",
+    [
+        ({}, 1 << 30, "^openib,tcp"),
+        ({"OMPI_MCA_btl": "^openib"}, 1 << 30, "^openib,tcp"),
+        ({"OMPI_MCA_btl": "tcp,self"}, 1 << 30, "tcp,self"),
+        ({}, 1 << 20, None),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 1 << 30, None),
+    ],
+    ids=["one host", "set by env.sh", "chosen by the user", "little shared memory", "two hosts"],
+)
+def test_the_ranks_of_one_host_do_not_listen(given, free, transport, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    environment = {**MPIRUN, **given}
+    use_shared_memory(environment)
+    assert environment.get("OMPI_MCA_btl") == transport and "OMPI_MCA_ess_singleton_isolated" not in environment
+    alone = {}
+    use_shared_memory(alone)
+    assert alone["OMPI_MCA_ess_singleton_isolated"] == "1"

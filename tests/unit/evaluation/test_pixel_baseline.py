@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from partial_fc.evaluation import pixel_baseline
-from partial_fc.evaluation.pixel_baseline import raw_pixel_distances
+from partial_fc.evaluation import validation_set
+from partial_fc.evaluation.validation_set import raw_pixel_distances
 
 
 def encoded(images):
@@ -14,7 +14,7 @@ def encoded(images):
 
 @pytest.mark.parametrize("chunk", [2, 6, 256])
 def test_the_mean_image_is_subtracted(chunk, monkeypatch):
-    monkeypatch.setattr(pixel_baseline, "CHUNK", chunk)
+    monkeypatch.setattr(validation_set, "CHUNK", chunk)
     images = np.random.default_rng(5).integers(0, 100, (10, 6, 6, 3), np.uint8)
     rest = images.reshape(10, -1).astype(np.float64)
     rest -= rest.mean(axis=0)

@@ -42,18 +42,13 @@ def test_end_to_end(place):
     assert done.stdout == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
 
 
-def test_without_mirror_images(place, capsys):
-    assert run("a.png", "b.png", "--no-flip") == 0
+@pytest.mark.parametrize("options, metadata", [(["--no-flip"], {}), ([], {"rand_mirror": "False"})])
+def test_without_mirror_images(place, capsys, options, metadata):
+    with_metadata(place, **metadata)
+    assert run("a.png", "b.png", *options) == 0
     distance, similarity = slow_distance(mirrored=False)
     assert capsys.readouterr().out == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
     assert abs(distance - slow_distance()[0]) > 1e-3
-
-
-def test_a_model_trained_without_mirror_images_takes_none(place, capsys):
-    with_metadata(place, rand_mirror="False")
-    assert run("a.png", "b.png") == 0
-    distance, similarity = slow_distance(mirrored=False)
-    assert capsys.readouterr().out == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
 
 
 def test_the_threshold_decides(place, capsys):

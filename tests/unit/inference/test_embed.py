@@ -51,13 +51,8 @@ def run(*arguments):
 
 
 def test_end_to_end_without_mxnet(place):
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "faces", "--model", str(place)],
-        env=with_root(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-c", RUN, "faces", "--model", str(place)]
+    done = subprocess.run(command, env=with_root(), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "embeddings.npy: 7 embeddings of dimension 16 and length 1, with mirror images; "
@@ -103,9 +98,8 @@ def test_unusable_images_are_reported_and_skipped(place, capsys):
     os.symlink("nowhere.jpg", place / "faces" / "lost.jpg")
     assert run("--batch-size", "2") == 1
     messages = capsys.readouterr().err.splitlines()
-    assert [line.split(" ")[1] for line in messages] == [
-        f"faces/{name}" for name in ("cut.jpg", "empty.jpg", "garbage.png", "large.jpg", "lost.jpg", "torn.jpg")
-    ]
+    unusable = ["cut.jpg", "empty.jpg", "garbage.png", "large.jpg", "lost.jpg", "torn.jpg"]
+    assert [line.split(" ")[1] for line in messages] == [f"faces/{name}" for name in unusable]
     assert messages[0].endswith(f"is truncated after {len(whole) // 2} bytes: replace or remove it")
     assert messages[3].endswith(
         "has 120x90 pixels instead of 112x112: crop it to that size, or use --resize to scale it"
@@ -122,10 +116,8 @@ def test_resize_scales(place, capsys):
     (place / "faces" / "large.png").write_bytes(cv2.imencode(".png", large[:, :, ::-1])[1].tobytes())
     assert run("--resize") == 0 and capsys.readouterr().err == ""
     index = read_index("embeddings")
-    # Scaling by half averages four equal pixels.
-    np.testing.assert_allclose(
-        index.embeddings[index.names.index("large.png")], TinyModel().slow_unit(draw_face(1, 3, 1)), atol=1e-5
-    )
+    row = index.embeddings[index.names.index("large.png")]  # scaling by half averages four equal pixels
+    np.testing.assert_allclose(row, TinyModel().slow_unit(draw_face(1, 3, 1)), atol=1e-5)
 
 
 def test_a_model_of_another_size(place):
@@ -139,9 +131,8 @@ def test_gray_and_alpha(place):
     face = draw_face(1, 2, 2)
     gray = face[:, :, 1]
     (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", gray)[1].tobytes())
-    (place / "faces" / "y.png").write_bytes(
-        cv2.imencode(".png", np.dstack([face[:, :, ::-1], 255 - gray]))[1].tobytes()
-    )
+    transparent = np.dstack([face[:, :, ::-1], 255 - gray])
+    (place / "faces" / "y.png").write_bytes(cv2.imencode(".png", transparent)[1].tobytes())
     assert run() == 0
     for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([gray] * 3), face)):
         np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
@@ -174,7 +165,7 @@ def test_links_that_form_a_loop(place):
         (["broken", "--model", "backbone.onnx"], "no usable image among 1 image in broken: broken/x.jpg cannot be"),
         (
             ["faces", "--model", "backbone.onnx", "--out", "results/"],
-            "results/ is a folder: give the path of the files in it",
+            "results/ is a folder: give the path of the files",
         ),
         (["lines", "--model", "backbone.onnx"], "the name contains a line break: rename the file"),
     ],

@@ -1,44 +1,23 @@
-"""FaceModel with weights in one or two files, dynamic or fixed batch size, raw or normalized pixels."""
+"""FaceModel with weights in two files, and models that it refuses; test_embed.py has the others."""
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import cosine_distances, random_faces
+from partial_fc.inference.parity import random_faces
 from tiny_onnx import TinyModel
 
 FACES = random_faces((112, 112), 5)
 
 
-@pytest.fixture
-def expected(tmp_path):
-    return FaceModel.open(TinyModel().write(tmp_path / "plain.onnx")).embed(FACES)
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 5, 32])
-def test_batch_size_does_not_change_the_embeddings(expected, batch_size, tmp_path):
-    for batch in ("batch", 1, 3):
-        model = FaceModel.open(TinyModel(batch=batch).write(tmp_path / "model.onnx"))
-        np.testing.assert_allclose(model.embed(FACES, batch_size), expected, rtol=1e-5)
-
-
-def test_a_model_that_does_not_normalize_gets_normalized_pixels(expected, tmp_path):
-    model = FaceModel.open(TinyModel(normalizes=False).write(tmp_path / "model.onnx"))
-    assert not model.input.normalizes
-    np.testing.assert_allclose(model.embed(FACES), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_weights_in_a_second_file(expected, tmp_path):
+def test_weights_in_a_second_file(tmp_path):
     path = TinyModel().write(tmp_path / "model.onnx")
+    expected = FaceModel.open(path).embed(FACES)
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=1000)
     np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
-
-
-def test_mirror_images_are_added(expected, tmp_path):
-    model = FaceModel.open(TinyModel().write(tmp_path / "model.onnx"))
-    np.testing.assert_allclose(model.embed_with_mirrored(FACES), expected + model.embed(FACES[:, :, ::-1]), rtol=1e-5)
 
 
 def test_a_model_that_loads_but_fails_to_run_is_reported(tmp_path):
@@ -74,4 +53,4 @@ def test_files_that_are_not_face_models_are_refused(tmp_path):
 def test_distances():
     rows = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
     others = np.array([[2.0, 0.0], [-1.0, -1.0], [0.0, 0.0], [1.0, 0.0]])
-    np.testing.assert_allclose(cosine_distances(rows, others), [0, 2, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(squared_distances(rows, others), [0, 4, 0, 1], atol=1e-12)

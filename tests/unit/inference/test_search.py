@@ -32,10 +32,8 @@ def slow_ranking(mirrored=True):
     """Returns the expected lines of the table."""
     model = TinyModel()
     query = model.slow_unit(draw_face(4, 2, 1), mirrored)
-    results = [
-        (float(query @ model.slow_unit(draw_face(4, person, 0), mirrored)), f"{person}/0.png")
-        for person in range(PEOPLE)
-    ]
+    faces = {f"{person}/0.png": draw_face(4, person, 0) for person in range(PEOPLE)}
+    results = [(float(query @ model.slow_unit(face, mirrored)), name) for name, face in faces.items()]
     results.sort(reverse=True)
     lines = ["rank  similarity  name"]
     return lines + [f"{rank:4}  {value:10.4f}  {name}" for rank, (value, name) in enumerate(results, 1)]
@@ -96,10 +94,7 @@ def test_invalid_indexes_are_refused(place, capsys):
     refused("known.npy holds float32 (16,), expected", embeddings=np.zeros(16, np.float32))
     refused("known.npy: row 1 has length 2 instead of 1", embeddings=np.diag(np.float32([1, 2, 1])))
     refused("known.npy: row 2 has length nan", embeddings=np.diag(np.float32([1, 1, np.nan])))
-    refused(
-        "embeddings of dimension 3, backbone.onnx computes dimension 16: make the",
-        embeddings=np.eye(3, dtype=np.float32),
-    )
+    refused("of dimension 3, backbone.onnx computes dimension 16: make the", embeddings=np.eye(3, dtype=np.float32))
     refused("known.npy is not an array", embeddings=np.array([{"not": "numbers"}]))
     (place / "known.npy").write_bytes(b"")
     assert run("--index", "known") == 2 and "known.npy is not an array" in capsys.readouterr().err

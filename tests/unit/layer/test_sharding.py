@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from partial_fc.layer.sharding import num_sampled, shard_of, shard_sizes
+from partial_fc.layer.sharding import num_sampled, shard_of
 
 
 @pytest.mark.parametrize("classes, ranks", [(12, 3), (13, 3), (14, 3), (2, 5), (1, 1), (360232, 8)])
@@ -14,7 +14,7 @@ def test_shards_are_consecutive_and_cover_every_class_once(classes, ranks):
 
 def test_impossible_splits_raise():
     with pytest.raises(ValueError, match="cannot split 0 classes"):
-        shard_sizes(0, 2)
+        shard_of(0, 0, 2)
     with pytest.raises(ValueError, match="rank 2 is not one of the 2 ranks"):
         shard_of(10, 2, 2)
 

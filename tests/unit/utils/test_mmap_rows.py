@@ -22,11 +22,8 @@ def test_page_runs_are_the_pages_of_the_rows(row_bytes, count):
     named = [page for start, stop in zip(starts, stops) for page in range(start // PAGE, stop // PAGE)]
     assert named == sorted(pages)
     assert (starts[1:] > stops[:-1]).all()
-
-
-def test_a_repeated_row_is_one_page():
-    starts, stops = page_runs(np.array([3, 3, 3]), 2048)
-    assert (starts.tolist(), stops.tolist()) == ([PAGE], [2 * PAGE])
+    repeated = page_runs(np.repeat(index, 3), row_bytes)
+    np.testing.assert_array_equal(repeated, (starts, stops))
 
 
 def test_rows_are_a_view_of_an_anonymous_file(tmp_path):
@@ -120,8 +117,7 @@ def test_a_disk_without_space_is_refused_before_anything_is_written(tmp_path, mo
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384)
     bank_files(str(tmp_path), [8], WIDTH, sharing=3)
 
-
-def test_of_ranks_that_check_at_the_same_time_the_last_sees_all_allocations(tmp_path, monkeypatch):
+    # Of ranks that check at the same time, the last sees all allocations.
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384 - 1)
     with pytest.raises(OSError, match="need 49,152 more bytes in .* which has 49,151 bytes free"):
         bank_files(str(tmp_path), [8], WIDTH, sharing=3)

@@ -35,14 +35,24 @@ def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
     assert read() == {"a": "2", "b": "2"}
 
 
-def test_a_folder_appears_only_when_it_is_complete(tmp_path):
-    with pytest.raises(KeyboardInterrupt), staged_folder(tmp_path / "x") as stage:
-        open(os.path.join(stage, "a"), "w").close()
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_appears_only_when_it_is_complete(force, tmp_path):
+    def write(text, fail=False):
+        with staged_folder(tmp_path / "x", force) as stage:
+            open(os.path.join(stage, text), "w").close()
+            if fail:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write("none", fail=True)
     assert os.listdir(tmp_path) == []
-    with staged_folder(tmp_path / "x") as stage:
-        open(os.path.join(stage, "a"), "w").close()
-    assert os.listdir(tmp_path / "x") == ["a"]
+    write("old")
+    with pytest.raises(KeyboardInterrupt if force else FileExistsError):
+        write("new", fail=True)
+    assert os.listdir(tmp_path / "x") == ["old"]
+    if force:
+        write("new")
+        assert os.listdir(tmp_path / "x") == ["new"] and os.listdir(tmp_path) == ["x"]
 
 
 def test_concurrent_stages_are_different_folders(tmp_path):
@@ -78,18 +88,3 @@ def test_a_full_disk_names_the_folder_and_the_fix(tmp_path, staged):
         with staged(str(tmp_path / "out")):
             open(tmp_path / "elsewhere")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_folder_is_replaced_only_by_a_complete_one(tmp_path):
-    def write(text, fail=False):
-        with staged_folder(tmp_path / "x", force=True) as stage:
-            with open(os.path.join(stage, text), "w"):
-                pass
-            assert fail is False
-
-    write("old")
-    with pytest.raises(AssertionError):
-        write("new", fail=True)
-    assert os.listdir(tmp_path / "x") == ["old"]
-    write("new")
-    assert os.listdir(tmp_path / "x") == ["new"] and os.listdir(tmp_path) == ["x"]

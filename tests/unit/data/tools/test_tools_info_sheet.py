@@ -8,10 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import start
+from command_line import exit_code, start
+from face_sets import overwrite, rewrite, write_records
 from partial_fc.data.face_records import write_face_set
-from partial_fc.data.recordio.format import RecordHeader, RecordWriter, pack, unpack
-from partial_fc.data.recordio.reader import RecordReader
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.data.tools.info import as_text, describe_set, histogram
 from partial_fc.data.tools.names import write_names
@@ -28,27 +27,12 @@ def small(tmp_path):
     return root
 
 
-def without_integers(root):
-    """The set as the original writes it: ranges as floats only."""
-    rec, idx = os.path.join(root, "train.rec"), os.path.join(root, "train.idx")
-    reader = RecordReader(rec, idx)
-    records = {int(key): unpack(reader.read(int(key))) for key in reader.index.keys_at(np.arange(len(reader)))}
-    reader.close()
-    with RecordWriter(rec, idx) as writer:
-        for key, (header, image) in records.items():
-            writer.write(key, pack(header._replace(id=key, id2=0), image))
-
-
 def test_info(small):
     facts = describe_set(small)
     assert (facts["images"], facts["identities"], facts["num_classes"]) == (16, 4, 4)
     assert facts["image_size"] == (112, 112) and facts["bytes"] == os.path.getsize(os.path.join(small, "train.rec"))
     assert facts["images_per_identity"] == {"min": 1, "median": 3.0, "mean": 4.0, "max": 9}
-    assert [(row["first"], row["last"], row["identities"]) for row in facts["histogram"]] == [
-        (1, 1, 1),
-        (2, 4, 2),
-        (5, 9, 1),
-    ]
+    assert [tuple(row.values()) for row in facts["histogram"]] == [(1, 1, 1), (2, 4, 2), (5, 9, 1)]
     assert facts["ranges"] == "integers"
     lengths = [len(encode_face(5, person, image)) for person, n in enumerate(SIZES) for image in range(n)]
     assert facts["sample"] == {
@@ -63,13 +47,12 @@ def test_info(small):
 
 
 def test_info_distinguishes_floats_and_integers(small, tmp_path):
-    without_integers(small)
+    # As the original writes it: ranges as floats only.
+    rewrite(os.path.join(small, "train.rec"), lambda key, header, image: (key, header._replace(id=key, id2=0), image))
     assert describe_set(small)["ranges"] == "float32"
-    rec = str(tmp_path / "train.rec")
-    with RecordWriter(rec, rec[:-3] + "idx") as writer:
-        for key in range(3):
-            writer.write(key, pack(RecordHeader(0, float(2 * key), key, 0), encode_face(5, key, 0)))
-    facts = describe_set(rec)
+    facts = describe_set(
+        write_records(tmp_path, {key: (float(2 * key), key, 0, encode_face(5, key, 0)) for key in range(3)})
+    )
     assert (facts["ranges"], facts["image_size"], facts["identities"]) == ("none", None, 5)
     assert facts["histogram"][0] == {"first": 0, "last": 0, "identities": 2}
     assert "no property file" in as_text(facts)
@@ -88,13 +71,10 @@ def test_the_info_command(small):
     run = partial(start, "sets", "info")
     done = run(small, "--json")
     assert (done.returncode, done.stderr) == (0, "") and json.loads(done.stdout)["num_classes"] == 4
-    with open(os.path.join(small, "train.rec"), "r+b") as file:  # inside the first JPEG: libjpeg prints a line
-        file.seek(32 + 700)
-        file.write(bytes(range(256)) * 4)
+    overwrite(os.path.join(small, "train.rec"), 32 + 700, bytes(range(256)) * 4)  # libjpeg prints a line
     damaged = run(small)
     assert (damaged.returncode, damaged.stderr) == (0, "")
-    missing = run(small + "x")
-    assert missing.returncode == 2 and missing.stderr.startswith("error: ") and "does not exist" in missing.stderr
+    assert "does not exist" in run(small + "x").stderr
 
 
 def test_a_sheet_shows_the_identities(small, tmp_path):
@@ -119,19 +99,17 @@ def test_a_sheet_is_no_wider_than_its_longest_row_and_not_too_large(small, tmp_p
 
 
 def test_rows_are_drawn_with_the_seed(small, tmp_path):
-    sheets = {}
-    for seed, name in ((0, "a"), (0, "b"), (3, "c")):
+    drawn = {}
+    for name, seed in {"a": 0, "b": 0, "c": 3}.items():
         chosen, _ = draw_sheet(small, str(tmp_path / f"{name}.png"), identities=2, images=4, seed=seed)
         assert chosen == sorted(set(chosen)) and len(chosen) == 2
-        sheets[name] = (tmp_path / f"{name}.png").read_bytes()
-    assert sheets["a"] == sheets["b"] != sheets["c"]
+        drawn[name] = (tmp_path / f"{name}.png").read_bytes()
+    assert drawn["a"] == drawn["b"] != drawn["c"]
     assert draw_sheet(small, str(tmp_path / "all.png"), identities=99)[0] == [0, 1, 2, 3]
 
 
 def test_damaged_images_are_crossed_out(small, tmp_path):
-    with open(os.path.join(small, "train.rec"), "r+b") as file:  # key 1 is at offset 0
-        file.seek(32)
-        file.write(b"\0" * 50)
+    overwrite(os.path.join(small, "train.rec"), 32, b"\0" * 50)  # key 1 is at offset 0
     _, unreadable = draw_sheet(small, str(tmp_path / "sheet.png"), labels=[0], images=1)
     assert len(unreadable) == 1 and "train.rec: image with key 1 at offset 0 cannot be decoded" in unreadable[0]
     cross = cv2.imread(str(tmp_path / "sheet.png"))[:112, MARGIN : MARGIN + 112].astype(int)
@@ -145,5 +123,4 @@ def test_the_sheet_command(small, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}: 2 identities: 2, 1\n", "")
     assert run(out).returncode == 2 and run(out, "--force").returncode == 0
     for wrong in ([out, "--force", "--labels", "4"], [out[:-3] + "jpg"], [out, "--force", "--labels", "x"]):
-        refused = run(*wrong)
-        assert refused.returncode == 2 and "error: " in refused.stderr
+        assert exit_code("sets", "sheet", small, *wrong) == 2

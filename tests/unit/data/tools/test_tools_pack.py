@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from command_line import start
+from face_sets import images_of
 from partial_fc.data.encoding import ImageOptions, encode_for_set
-from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.jpeg_header import read_jpeg_header
 from partial_fc.data.tools.names import read_names
 from partial_fc.data.tools.pack import pack_tree
@@ -46,27 +46,18 @@ def with_orientation(jpeg, orientation, order="<"):
     return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(content) + 2) + content + jpeg[2:]
 
 
-def images_of(out):
-    records = FaceRecords(os.path.join(out, "train.rec"))
-    images = [records.read_image(position) for position in range(records.num_images)]
-    records.close()
-    return images
-
-
 @pytest.fixture
 def tree(tmp_path):
     """3 identities; 40 images of the second, so that there is more than one chunk."""
     files = {f"b/{number}.jpg": encoded(seed=number) for number in range(40)}
-    files.update(
-        {"a/x.jpg": encoded(seed=100), "c/1.png": encoded(".png", seed=101), "c/2.webp": encoded(".webp", seed=102)}
-    )
-    return write_tree(tmp_path / "tree", files)
+    others = {"c/1.png": encoded(".png", seed=101), "c/2.webp": encoded(".webp", seed=102)}
+    return write_tree(tmp_path / "tree", {**files, "a/x.jpg": encoded(seed=100), **others})
 
 
 def test_labels_follow_the_sorted_folders_and_jpegs_are_kept(tree, tmp_path):
     out = str(tmp_path / "set")
     report = pack_tree(tree, out, SMALL)
-    assert (report.images, report.identities, dict(report.done)) == (43, 3, {"kept": 41, "encoded": 2})
+    assert (report.images, len(report.names), dict(report.done)) == (43, 3, {"kept": 41, "encoded": 2})
     assert sorted(os.listdir(out)) == ["identities.txt", "property", "train.idx", "train.rec"]
     images = images_of(out)
     assert [label for _, label in images] == [0] + [1] * 40 + [2] * 2
@@ -84,21 +75,14 @@ def test_any_number_of_workers_gives_the_same_bytes(tree, tmp_path):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
 
-@pytest.mark.parametrize("how", [{"channels": 1}, {"channels": 4}], ids=["grey", "alpha"])
-def test_other_channels_become_three(how):
-    original = picture(seed=3, **how)
-    image, done = encode_for_set(cv2.imencode(".png", original)[1].tobytes(), SMALL)
+@pytest.mark.parametrize("ending, channels", [(".png", 1), (".png", 4), (".jpg", 1)])
+def test_other_channels_become_three(ending, channels):
+    original = picture(seed=3, channels=channels)
+    image, done = encode_for_set(cv2.imencode(ending, original)[1].tobytes(), SMALL)
     assert done == "encoded" and read_jpeg_header(image)[:3] == (16, 16, 3)
     wanted = np.dstack([original] * 3) if original.ndim == 2 else original[..., :3]
     decoded = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_UNCHANGED)
     assert np.abs(decoded.astype(int) - wanted).mean() < 8  # JPEG halves the colours' resolution
-
-
-def test_a_gray_jpeg_becomes_three_channels():
-    grey = encoded(seed=4, channels=1)
-    assert read_jpeg_header(grey).channels == 1
-    image, done = encode_for_set(grey, SMALL)
-    assert done == "encoded" and read_jpeg_header(image).channels == 3
 
 
 @pytest.mark.parametrize("order", "<>")
@@ -147,10 +131,7 @@ def test_another_size_is_refused_or_resized(tmp_path):
         (encoded(".webp", seed=7)[:-20], "is truncated"),
         (b"", "cannot be decoded"),
         (b"no image", "cannot be decoded"),
-        (
-            encoded(size=(64, 64))[:-300] + b"\0" * 298 + b"\xff\xd9",
-            "is damaged: Corrupt JPEG data|is damaged: Premature end",
-        ),
+        (encoded(size=(64, 64))[:-300] + b"\0" * 298 + b"\xff\xd9", "is damaged: (Corrupt JPEG data|Premature end)"),
     ],
 )
 def test_damaged_files_are_refused_or_skipped(tmp_path, content, what):
@@ -161,21 +142,14 @@ def test_damaged_files_are_refused_or_skipped(tmp_path, content, what):
         pack_tree(tree, out, options)
     assert not os.path.exists(out)
     report = pack_tree(tree, out, options, skip_bad=True)
-    assert (report.images, report.identities) == (1, 1)
+    assert (report.images, report.names) == (1, ["a"])
     assert [line.replace(tree + "/", "").split()[0] for line in report.left_out] == ["a/bad.jpg", "b/bad.jpg", "b"]
     assert read_names(os.path.join(out, "train.rec"), 1) == ["a"]
 
 
 def test_other_files_in_a_tree(tmp_path):
-    files = {
-        "a/1.jpg": encoded(),
-        "a/note.txt": b"",
-        "a/film.gif": b"GIF",
-        "a/.hidden.jpg": b"",
-        "readme.md": b"",
-        ".cache/1.jpg": b"",
-    }
-    tree = write_tree(tmp_path / "tree", files)
+    others = ("a/note.txt", "a/film.gif", "a/.hidden.jpg", "readme.md", ".cache/1.jpg")
+    tree = write_tree(tmp_path / "tree", {"a/1.jpg": encoded(), **dict.fromkeys(others, b"")})
     assert pack_tree(tree, str(tmp_path / "set"), SMALL).others == 5
     os.makedirs(os.path.join(tree, "b"))
     with pytest.raises(ValueError, match="tree/b contains no images"):
@@ -185,11 +159,11 @@ def test_other_files_in_a_tree(tmp_path):
         pack_tree(tree, str(tmp_path / "other"), SMALL)
 
 
-@pytest.mark.parametrize("name", ["nothing", "tree"])
-def test_a_tree_without_identities_is_refused(tmp_path, name):
-    (tmp_path / "tree").mkdir()
-    with pytest.raises((OSError, ValueError), match=f"{name} (is not a folder|contains no folders)"):
-        pack_tree(str(tmp_path / name), str(tmp_path / "set"), SMALL)
+def test_a_tree_without_identities_is_refused(tmp_path):
+    with pytest.raises(OSError, match="nothing is not a folder"):
+        pack_tree(str(tmp_path / "nothing"), str(tmp_path / "set"), SMALL)
+    with pytest.raises(ValueError, match="contains no folders"):
+        pack_tree(str(tmp_path), str(tmp_path / "set"), SMALL)
 
 
 def test_the_command(tree, tmp_path):
@@ -201,8 +175,7 @@ def test_the_command(tree, tmp_path):
     done = run("--size", "16")
     assert (done.returncode, done.stderr) == (0, "")
     assert "43 images of 3 identities" in done.stdout and "2 encoded" in done.stdout
-    there = run("--size", "16")
-    assert there.returncode == 2 and "train.rec already exists" in there.stderr
+    assert run("--size", "16").returncode == 2  # it exists
     write_tree(tmp_path / "tree", {"d/bad.jpg": b"", "d/good.jpg": encoded()})
     (tmp_path / "tree" / "e").mkdir()
     again = run("--size", "16", "--force", "--skip-bad")

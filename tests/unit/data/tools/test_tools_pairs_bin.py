@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import start
+from command_line import exit_code, start
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
@@ -51,7 +51,7 @@ def test_a_list_of_paths(tree, tmp_path):
     assert images == [jpeg(1), jpeg(2), jpeg(13), jpeg(21)] and same.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("head", ["10\t300\n", "500\n", ""])
+@pytest.mark.parametrize("head", ["10\t300\n", "500\n", "", "\ufeff"], ids=["folds", "number", "none", "mark"])
 def test_lfws_pairs(tree, tmp_path, head):
     out = str(tmp_path / "lfw.bin")
     bin_of_list(out, listed(tmp_path, head + "P03\t1\t3\nP04\t2\tP05\t1\n"), tree, SMALL)
@@ -59,12 +59,6 @@ def test_lfws_pairs(tree, tmp_path, head):
     assert images == [jpeg(31), jpeg(33), jpeg(42), jpeg(51)] and same.tolist() == [True, False]
     with open(out, "rb") as file:  # as the original's own loader does
         assert pickle.load(file, encoding="bytes") == (images, [True, False])
-
-
-def test_a_list_with_a_byte_order_mark(tree, tmp_path):
-    """As Windows' editors put it before the first line."""
-    pairs = read_pairs_list(listed(tmp_path, "\ufeffP00/P00_0001.jpg P00/P00_0002.jpg 1\n"), tree)
-    assert pairs[0].paths[0].endswith("P00/P00_0001.jpg")
 
 
 def test_bad_lines_are_listed_by_number(tree, tmp_path):
@@ -172,20 +166,30 @@ def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
 def test_the_command(tree, tmp_path):
     run = partial(start, "sets", "bin")
     out = str(tmp_path / "val.bin")
-    drawn = ["--folder", tree, "--num-pairs", "40", "--size", "16", "--workers", "2"]
-    done = run(out, *drawn)
+    drawn = ["--folder", tree, "--num-pairs", "40", "--size", "16"]
+    done = run(out, *drawn, "--workers", "2")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"{out}: 40 pairs, ")
     before = open(out, "rb").read()
     assert run(out, *drawn).returncode == 2 and run(out, *drawn, "--seed", "1", "--force").returncode == 0
     assert open(out, "rb").read() != before
-    pairs = ["--pairs", listed(tmp_path, "P03 1 3\n"), "--images", tree]
-    others = {"--seed belongs to --set or --folder, not to --pairs": [*pairs, "--seed", "0"]}
-    others["--num-pairs belongs to --set or --folder, not to --pairs"] = [*pairs, "--num-pairs", "20"]
-    others["--size belongs to --pairs or --folder, not to --set"] = ["--set", tree, "--size", "112"]
-    others["--images belongs to --pairs, not to --folder"] = [*drawn, "--images", tree]
-    for text, wrong in others.items():
-        assert text in run(str(tmp_path / "other.bin"), *wrong).stderr
-    for wrong in (["--pairs", "x"], [*drawn, "--identities", "5:3"], []):
-        refused = run(str(tmp_path / "other.bin"), *wrong)
-        assert refused.returncode == 2 and "error: " in refused.stderr
-    assert sorted(os.listdir(tmp_path)) == ["lfw", "pairs.txt", "val.bin"]
+    assert sorted(os.listdir(tmp_path)) == ["lfw", "val.bin"]
+
+
+OF_LIST, OF_TREE = ["--pairs", "pairs.txt", "--images", "lfw"], ["--folder", "lfw"]
+
+
+@pytest.mark.parametrize(
+    "wrong, what",
+    [
+        ([*OF_LIST, "--seed", "0"], "--seed belongs to --set or --folder, not to --pairs"),
+        ([*OF_LIST, "--num-pairs", "20"], "--num-pairs belongs to --set or --folder, not to --pairs"),
+        (["--set", "lfw", "--size", "112"], "--size belongs to --pairs or --folder, not to --set"),
+        ([*OF_TREE, "--images", "lfw"], "--images belongs to --pairs, not to --folder"),
+        (["--pairs", "x"], "--pairs needs --images"),
+        ([*OF_TREE, "--identities", "5:3"], "must be A:B"),
+        ([], "one of the arguments --pairs --set --folder is required"),
+    ],
+)
+def test_options_of_another_source_are_refused(wrong, what, tmp_path, capsys):
+    assert exit_code("sets", "bin", tmp_path / "other.bin", *wrong) == 2
+    assert what in capsys.readouterr().err and not os.listdir(tmp_path)

@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 
 import pytest
 
+from command_line import interruptible
 from partial_fc.data.synthetic.draw import encode_face
-from paths import with_root
 
 
 @pytest.fixture
@@ -23,26 +21,14 @@ def packing(tmp_path):
         (tmp_path / "tree" / "0" / f"{image}.jpg").write_bytes(face)
     os.mkfifo(tmp_path / "tree" / "1" / "pipe.jpg")
     (tmp_path / "tree" / "2" / "0.jpg").write_bytes(face)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "partial_fc", "sets", "pack", "tree", "out", "--workers", "2"],
-        cwd=tmp_path,
-        env=with_root(),
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-        # Where the tests run in a shell's background, they and their children ignore the interrupt.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
+    command = ["-m", "partial_fc", "sets", "pack", "tree", "out", "--workers", "2"]
+    with interruptible(*command, cwd=tmp_path, start_new_session=True) as child:
         wait_until(lambda: (tmp_path / "out").exists() and len(processes_of(child.pid)) >= 3)
         time.sleep(0.5)  # the workers' imports
         yield child
-    finally:
         for process in processes_of(child.pid):
             with suppress(OSError):
                 os.kill(process, signal.SIGKILL)
-        child.wait()
-        child.stderr.close()
 
 
 def wait_until(condition):

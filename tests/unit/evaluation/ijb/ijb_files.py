@@ -1,12 +1,8 @@
-"""A protocol of a few random images and a small ONNX model for the tests of partial_fc.evaluation.ijb."""
-
-import os
+"""A protocol of a few random images for the tests of partial_fc.evaluation.ijb."""
 
 import cv2
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
 
-E = 16  # embedding
 NAME = "ijbc"
 
 
@@ -56,58 +52,3 @@ def edit(path, line, text):
     lines = path.read_text().splitlines()
     lines[line - 1 : line] = [] if text is None else [text]
     write(path, lines)
-
-
-def write_model(folder, seed=0, size=112):
-    """Writes folder/model.onnx: pixels to -1..1, means of 16x16 pixels, random projection to E. Opset 11, IR 6."""
-    os.makedirs(folder, exist_ok=True)
-    rng = np.random.default_rng(seed)
-    cells = 3 * (size // 16) ** 2
-    constants = {
-        "mean": np.float32(127.5),
-        "scale": np.float32(1 / 127.5),
-        "weight": rng.normal(size=(cells, E)).astype(np.float32),
-        "bias": rng.normal(size=E).astype(np.float32),
-    }
-    nodes = [
-        helper.make_node("Sub", ["data", "mean"], ["centered"], name="Sub_0"),
-        helper.make_node("Mul", ["centered", "scale"], ["pixels"], name="Mul_0"),
-        helper.make_node("AveragePool", ["pixels"], ["cells"], kernel_shape=[16, 16], strides=[16, 16]),
-        helper.make_node("Flatten", ["cells"], ["flat"]),
-        helper.make_node("Gemm", ["flat", "weight", "bias"], ["embedding"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, ["batch", 3, size, size])],
-        [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", E])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
-    path = os.path.join(folder, "model.onnx")
-    with open(path, "wb") as file:
-        file.write(model.SerializeToString())
-    return path, constants
-
-
-def slow_embedding(face, constants):
-    """Returns (E,) float64: the embedding that the model computes for a face (H, W, 3) uint8."""
-    pixels = (face.astype(np.float64) - 127.5) / 127.5
-    size = len(face) // 16
-    cells = [
-        pixels[16 * y : 16 * y + 16, 16 * x : 16 * x + 16, channel].mean()
-        for channel in range(3)
-        for y in range(size)
-        for x in range(size)
-    ]
-    return np.array(cells) @ constants["weight"].astype(np.float64) + constants["bias"]
-
-
-class Bar:
-    """Progress bar that only counts."""
-
-    def __init__(self):
-        self.done = 0
-
-    def update(self, count):
-        self.done += count

@@ -1,6 +1,5 @@
 """The command on a protocol of random images, against a loop that shares no code with it."""
 
-import argparse
 import csv
 import json
 import os
@@ -11,34 +10,37 @@ from collections import defaultdict
 import cv2
 import numpy as np
 import pytest
-from ijb_files import slow_embedding, write_model, write_protocol
-from test_ijb_alignment import umeyama
+from ijb_files import write_protocol
+from test_ijb_embedding import umeyama
 
 from command_line import exit_code, interruptible
-from partial_fc.evaluation.ijb.command import add_arguments, embedding_options
-from partial_fc.evaluation.ijb.embedding import EmbeddingOptions
-from partial_fc.evaluation.ijb.evaluate import evaluate
+from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.inference.model import FaceModel
 from paths import ROOT
+from tiny_onnx import TinyModel
 
 FILES = ["IJBC.csv", "IJBC.json", "IJBC.md", "IJBC_roc.pdf", "IJBC_roc.png", "IJBC_scores.npy"]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A protocol and a model."""
-    folder = tmp_path_factory.mktemp("ijb")
+    """A folder with a protocol and a model."""
+    return prepare(tmp_path_factory.mktemp("ijb"))
+
+
+def prepare(folder):
     write_protocol(folder / "IJBC")
-    return folder, write_model(str(folder / "model"))[1]
+    TinyModel().write(folder / "model.onnx")
+    return folder
 
 
 def run(folder, out, *options):
-    paths = ["--model-root", f"{folder}/model", "--image-path", f"{folder}/IJBC", "--result-dir", str(out)]
+    paths = ["--model-root", folder, "--image-path", folder / "IJBC", "--result-dir", out]
     return exit_code("ijb", *paths, *options)
 
 
-def slow_scores(folder, constants, flip, detector_score, norm_score):
+def slow_scores(folder, flip, detector_score, norm_score):
     """Returns (scores, labels) of the pairs, computed from the files alone."""
     meta = folder / "IJBC" / "meta"
     groups = defaultdict(lambda: defaultdict(list))
@@ -47,9 +49,9 @@ def slow_scores(folder, constants, flip, detector_score, norm_score):
         picture = cv2.imread(str(folder / "IJBC" / "loose_crop" / name))[:, :, ::-1]
         points = np.array(numbers, float).reshape(5, 2)
         face = cv2.warpAffine(np.ascontiguousarray(picture), umeyama(points), (112, 112), borderValue=0.0)
-        embedding = slow_embedding(face, constants)
+        embedding = TinyModel().slow(face)
         if flip:
-            embedding = embedding + slow_embedding(face[:, ::-1], constants)
+            embedding = embedding + TinyModel().slow(face[:, ::-1])
         if not norm_score:
             embedding = embedding / np.linalg.norm(embedding)
         _, template, media = place.split()
@@ -63,7 +65,7 @@ def slow_scores(folder, constants, flip, detector_score, norm_score):
 
 
 def results_of(folder, **options):
-    return evaluate(FaceModel.open(folder / "model"), read_protocol(folder / "IJBC"), EmbeddingOptions(**options))
+    return evaluate(FaceModel.open(folder), read_protocol(folder / "IJBC"), EmbeddingOptions(**options))
 
 
 @pytest.mark.parametrize(
@@ -71,40 +73,20 @@ def results_of(folder, **options):
     [(True, True, True), (False, True, True), (True, False, True), (True, True, False), (False, False, False)],
 )
 def test_scores_match_the_definition(place, flip, detector_score, norm_score):
-    folder, constants = place
-    results = results_of(folder, flip=flip, detector_score=detector_score, norm_score=norm_score)
-    slow, labels = slow_scores(folder, constants, flip, detector_score, norm_score)
+    results = results_of(place, flip=flip, detector_score=detector_score, norm_score=norm_score)
+    slow, labels = slow_scores(place, flip, detector_score, norm_score)
     assert results.scores.dtype == np.float32
-    np.testing.assert_allclose(results.scores, slow, atol=1e-5)  # float32 sums of 147 numbers against float64
-    others = slow_scores(folder, constants, not flip, detector_score, norm_score)[0]
+    np.testing.assert_allclose(results.scores, slow, atol=1e-5)  # float32 sums of 588 numbers against float64
+    others = slow_scores(place, not flip, detector_score, norm_score)[0]
     assert np.abs(others - slow).max() > 1e-3  # the tolerance above distinguishes the options
     genuine, impostor = results.scores[labels == 1], np.sort(results.scores[labels == 0])
     assert len(impostor) == 30  # so that FAR 1e-2 allows none of them and 0.1 three
-    assert results.at_most[0.01] == pytest.approx(np.mean(genuine > impostor[-1]))
-    assert results.at_most[0.1] == pytest.approx(np.mean(genuine > impostor[-4]))
-
-
-@pytest.mark.parametrize(
-    "arguments, changed",
-    [
-        ([], {}),
-        (["--no-flip"], {"flip": False}),
-        (["--no-detector-score"], {"detector_score": False}),
-        (["--no-norm-score"], {"norm_score": False}),
-        (["--workers", "3", "--batch-size", "7"], {"workers": 3, "batch_size": 7}),
-    ],
-)
-def test_arguments_become_options(arguments, changed):
-    required = ["--model-root", "a", "--image-path", "b", "--result-dir", "c", "--workers", "1"]
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    options = embedding_options(parser.parse_args([*required, *arguments]))
-    assert options == EmbeddingOptions()._replace(**changed)
+    assert results.roc.at_most(0.01) == pytest.approx(np.mean(genuine > impostor[-1]))
+    assert results.roc.at_most(0.1) == pytest.approx(np.mean(genuine > impostor[-4]))
 
 
 def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys):
-    write_protocol(tmp_path / "IJBC")
-    write_model(str(tmp_path / "model"))
+    prepare(tmp_path)
     (tmp_path / "IJBC/meta/ijbc_1N_probe_mixed.csv").unlink()
     assert run(tmp_path, tmp_path / "out", "--no-flip", "--no-norm-score", "--batch-size", "7") == 0
     error = capsys.readouterr().err
@@ -121,13 +103,12 @@ def test_all_files_agree(place, tmp_path, capsys):
     """Earlier results are replaced, other files are kept."""
     (tmp_path / "IJBC.md").write_text("old")
     (tmp_path / "other.txt").write_text("kept")
-    assert run(place[0], tmp_path) == 0
+    assert run(place, tmp_path) == 0
     assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "other.txt"])
     printed = capsys.readouterr().out
     markdown = (tmp_path / "IJBC.md").read_text()
-    assert (
-        markdown in printed and "| 1:N mean |" in markdown and "36 images, 12 templates, 36 pairs; flip on" in markdown
-    )
+    assert markdown in printed and "| 1:N mean |" in markdown
+    assert "36 images, 12 templates, 36 pairs; flip on" in markdown
     facts = json.loads((tmp_path / "IJBC.json").read_text())
     assert (facts["images"], facts["templates"], facts["pairs"]) == (36, 12, 36)
     assert (facts["genuine_pairs"], facts["impostor_pairs"]) == (6, 30)
@@ -150,8 +131,8 @@ def test_all_files_agree(place, tmp_path, capsys):
 
 def test_ranks_match_the_definition(place):
     """Gallery and probe templates are also pairs of 1:1, whose scores give the ranks."""
-    meta = place[0] / "IJBC" / "meta"
-    results = results_of(place[0])
+    meta = place / "IJBC" / "meta"
+    results = results_of(place)
     pairs = [list(map(int, line.split())) for line in (meta / "ijbc_template_pair_label.txt").open()]
     for name in ("G1", "G2"):
         lines = (meta / f"ijbc_1N_gallery_{name}.csv").read_text().splitlines()[1:]
@@ -167,17 +148,16 @@ def test_ranks_match_the_definition(place):
 
 def test_workers_and_batch_size_do_not_change_the_scores(place):
     cases = (1, 128), (3, 5), (2, 1), (4, 36)
-    results = [results_of(place[0], workers=workers, batch_size=size).scores for workers, size in cases]
+    results = [results_of(place, workers=workers, batch_size=size).scores for workers, size in cases]
     for scores in results[1:]:
         # onnxruntime's matrix product sums in an order that depends on the number of rows.
         np.testing.assert_allclose(scores, results[0], atol=1e-6)
-    assert (results_of(place[0], workers=4, batch_size=5).scores == results[1]).all()
+    assert (results_of(place, workers=4, batch_size=5).scores == results[1]).all()
 
 
 @pytest.mark.parametrize("kind", ["damaged", "removed during the run"])
 def test_an_unreadable_image_is_reported(tmp_path, capsys, kind):
-    write_protocol(tmp_path / "IJBC")
-    write_model(str(tmp_path / "model"))
+    prepare(tmp_path)
     image = tmp_path / "IJBC" / "loose_crop" / "20.png"
     if kind == "damaged":
         image.write_bytes(image.read_bytes()[:50])
@@ -191,14 +171,13 @@ def test_an_unreadable_image_is_reported(tmp_path, capsys, kind):
 
 
 def test_user_errors(place, tmp_path, capsys):
-    folder, _ = place
-    write_model(str(tmp_path / "small"), size=96)
+    small = TinyModel((96, 96)).write(tmp_path / "small.onnx")
     (tmp_path / "none").mkdir()
-    paths = {"--model-root": f"{folder}/model", "--image-path": f"{folder}/IJBC", "--result-dir": str(tmp_path / "out")}
+    paths = {"--model-root": place, "--image-path": place / "IJBC", "--result-dir": tmp_path / "out"}
     for change, message in [
-        ({"--model-root": str(tmp_path / "none")}, "holds no .onnx file"),
-        ({"--model-root": str(tmp_path / "small")}, "takes faces of 96x96 pixels, IJB faces are aligned to 112x112"),
-        ({"--image-path": str(tmp_path / "none")}, "is not an IJB folder"),
+        ({"--model-root": tmp_path / "none"}, "holds no .onnx file"),
+        ({"--model-root": small}, "takes faces of 96x96 pixels, IJB faces are aligned to 112x112"),
+        ({"--image-path": tmp_path / "none"}, "is not an IJB folder"),
         ({"--target": "IJBB"}, "ijbb_name_5pts_score.txt: No such file"),
     ]:
         assert exit_code("ijb", *(argument for item in {**paths, **change}.items() for argument in item)) == 2
@@ -213,7 +192,7 @@ def test_ctrl_c(place, tmp_path):
     image = pipe.read_bytes()
     pipe.unlink()
     os.mkfifo(pipe)
-    paths = ["--model-root", f"{place[0]}/model", "--image-path", str(root), "--result-dir", str(tmp_path / "out")]
+    paths = ["--model-root", place, "--image-path", root, "--result-dir", tmp_path / "out"]
     with interruptible(ROOT / "onnx_ijbc.py", *paths, "--batch-size", "4") as child:
         with open(opened_by_reader(pipe), "wb") as file:
             child.send_signal(signal.SIGINT)

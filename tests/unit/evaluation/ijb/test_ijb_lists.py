@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from ijb_files import edit, write, write_protocol
 
-from partial_fc.evaluation.ijb.image_list import read_images
-from partial_fc.evaluation.ijb.pairs import read_pairs
-from partial_fc.evaluation.ijb.protocol import files_of, find_target, read_protocol, read_subjects
+from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
+from partial_fc.evaluation.ijb.protocol import find_target, read_protocol
 
 LANDMARKS, MEDIA, PAIRS = "ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt", "ijbc_template_pair_label.txt"
 GALLERY, PROBES = "ijbc_1N_gallery_G1.csv", "ijbc_1N_probe_mixed.csv"
@@ -18,10 +17,6 @@ def root(tmp_path):
     return write_protocol(tmp_path / "IJBC", pictures=False)
 
 
-def slow_rows(path, known):
-    return [[known.index(int(a)), known.index(int(b)), int(c)] for a, b, c in map(str.split, path.open())]
-
-
 def test_a_protocol_is_read_as_written(root):
     ijb = read_protocol(root)
     lines = [line.split() for line in (root / "meta" / LANDMARKS).open()]
@@ -29,16 +24,15 @@ def test_a_protocol_is_read_as_written(root):
     assert (ijb.target, ijb.absent) == ("IJBC", [])
     assert ijb.images.names == [values[0] for values in lines]
     for row, values in enumerate(lines):
-        assert ijb.images.landmarks[row].tolist() == [
-            [float(x), float(y)] for x, y in zip(values[1:11:2], values[2:11:2])
-        ]
+        assert ijb.images.landmarks[row].ravel().tolist() == list(map(float, values[1:11]))
         assert ijb.images.detector_scores[row] == np.float32(values[11])
         assert ijb.images.template_ids[ijb.images.templates[row]] == int(media[row][1])
         assert ijb.images.media[row] == int(media[row][2])
     known = ijb.images.template_ids.tolist()
     assert known == sorted({int(values[1]) for values in media})
     rows = np.stack([ijb.pairs.left, ijb.pairs.right, ijb.pairs.issame], axis=1)
-    assert rows.tolist() == slow_rows(root / "meta" / PAIRS, known)
+    pairs = [list(map(int, line.split())) for line in (root / "meta" / PAIRS).open()]
+    assert rows.tolist() == [[known.index(a), known.index(b), c] for a, b, c in pairs]
     assert ijb.pairs.left.dtype == ijb.pairs.right.dtype == np.int32 and ijb.pairs.issame.dtype == bool
     assert [len(gallery.subjects) for gallery in ijb.search.galleries.values()] == [3, 3]
     assert len(ijb.search.probes.subjects) == 6  # each is listed twice
@@ -51,8 +45,7 @@ def test_a_protocol_is_read_as_written(root):
     "name, line, text, message",
     [
         (LANDMARKS, 3, f"2.png {POINTS}", "line 3: 11 columns instead of 12"),
-        (LANDMARKS, 3, f"2.png {POINTS} 11 12", "line 3: 13 columns instead of 12"),
-        (LANDMARKS, 3, "", "line 3: blank line before the end of the file"),
+        (LANDMARKS, 3, "", "line 3: image '3.png', but .*_face_tid_mid.txt has '2.png'"),
         (LANDMARKS, 7, f"6.png {POINTS} high", "line 7: landmarks and score must be numbers"),
         (LANDMARKS, 36, "35.png 1 2 3 4 nan 6 7 8 9 10 0.5", "line 36: landmarks and score must be finite"),
         (LANDMARKS, 2, f"1.png {POINTS} inf", "line 2: landmarks and score must be finite"),
@@ -60,23 +53,21 @@ def test_a_protocol_is_read_as_written(root):
         (LANDMARKS, 2, None, r"score.txt, line 2: image '2.png', but .*_face_tid_mid.txt has '1.png': both must"),
         (LANDMARKS, 2, f"new.png {POINTS} 1", r"score.txt, line 2: image 'new.png', but .*tid_mid.txt has '1.png'"),
         (MEDIA, 4, "3.png 100", "line 4: 2 columns instead of 3"),
-        (MEDIA, 4, "3.png 100 5.0", "line 4: template and media must be whole numbers"),
-        (MEDIA, 4, "3.png -100 5", "line 4: template and media must be whole numbers"),
-        (MEDIA, 4, "3.png 1234567890 5", "line 4: template and media must be whole numbers of at most 9 digits"),
+        (MEDIA, 4, "3.png 1234567890 5", "line 4: '1234567890' must be a whole number of at most 9 digits"),
         (MEDIA, 36, None, r"score.txt, line 36: image '35.png', but .*_face_tid_mid.txt has None"),
         (PAIRS, 5, "100 107", r"line 5: 2 columns instead of 3 .*: '100 107'"),
         (PAIRS, 5, "100 107 1 1", "line 5: 4 columns instead of 3"),
-        (PAIRS, 5, "100 1o7 1", "line 5: a pair must be three whole numbers"),
-        (PAIRS, 5, "100 -107 1", "line 5: a pair must be three whole numbers"),
-        (PAIRS, 5, "100 107 0.5", "line 5: a pair must be three whole numbers"),
-        (PAIRS, 5, "100 1234567890 1", "line 5: a pair must be three whole numbers of at most 9 digits"),
+        (PAIRS, 5, "100 1o7 1", "line 5: '.*' must be a whole number"),
+        (PAIRS, 5, "100 -107 1", "line 5: '.*' must be a whole number"),
+        (PAIRS, 5, "100 107 0.5", "line 5: '.*' must be a whole number"),
+        (PAIRS, 5, "100 1234567890 1", "line 5: '1234567890' must be a whole number of at most 9 digits"),
         (PAIRS, 5, "100 107 2", "line 5: the label must be 1 for the same person or 0"),
         (PAIRS, 36, "100 101 0", "line 36: unknown template 101"),
         (PAIRS, 1, "999999999 100 0", "line 1: unknown template 999999999"),
-        (GALLERY, 2, "100", "line 2: a line must begin with the numbers template,subject"),
-        (GALLERY, 3, "100,Ann,x.png", "line 3: a line must begin with the numbers template,subject"),
+        (GALLERY, 2, "100", "line 2: 1 columns instead of 2"),
+        (GALLERY, 3, "100,Ann,x.png", "line 3: 'Ann' must be a whole number"),
         (GALLERY, 3, "101,3,x.png", "line 3: unknown template 101"),
-        (PROBES, 12, "x,3,x.png", "line 12: a line must begin with the numbers template,subject"),
+        (PROBES, 12, "x,3,x.png", "line 12: 'x' must be a whole number"),
     ],
 )
 def test_an_invalid_line_is_reported(root, name, line, text, message):
@@ -115,7 +106,7 @@ def test_white_space_in_pairs(tmp_path):
     with pytest.raises(ValueError, match="line 1: 2 columns"):
         read_pairs(path, known)
     path.write_bytes(b"3 10 1\n3 \xff 1\n")
-    with pytest.raises(ValueError, match="line 2: a pair must be three whole numbers"):
+    with pytest.raises(ValueError, match="line 2: '.*' must be a whole number"):
         read_pairs(path, known)
 
 
@@ -167,15 +158,7 @@ def test_the_target_is_detected(root):
 
 def test_a_gallery_without_subjects_of_probes(root):
     lines = (root / "meta" / GALLERY).read_text().splitlines()
-    write(
-        root / "meta" / GALLERY, [lines[0], *(f"{line.split(',')[0]},{90 + row}" for row, line in enumerate(lines[1:]))]
-    )
+    others = [f"{line.split(',')[0]},{90 + row}" for row, line in enumerate(lines[1:])]
+    write(root / "meta" / GALLERY, [lines[0], *others])
     with pytest.raises(ValueError, match="no probe of .*probe_mixed.csv has its subject in .*gallery_G1.csv"):
         read_protocol(root)
-
-
-def test_no_search_without_all_lists(root):
-    path = files_of(root, "IJBC").galleries["G2"]
-    (root / "meta" / "ijbc_1N_gallery_G2.csv").unlink()
-    ijb = read_protocol(root)
-    assert ijb.search is None and ijb.absent == [path]

@@ -1,4 +1,4 @@
-"""The update of a backbone in float16, which all ranks apply or all ranks skip."""
+"""The update of a backbone whose gradients are clipped by their global norm or computed in float16."""
 
 from __future__ import annotations
 
@@ -9,18 +9,49 @@ import horovod.mxnet as hvd
 import mxnet as mx
 
 from partial_fc.layer.loss_scale import LossScale
-from partial_fc_mxnet.collectives import default_collectives
-from partial_fc_mxnet.ops import module_arrays
-from partial_fc_mxnet.optimizer import DistributedOptimizer
+
+from .collectives import default_collectives
+from .ops import module_arrays
+from .optimizer import DistributedOptimizer
+
+
+class ClippedUpdater(mx.optimizer.Updater):
+    """Sums the gradients over the ranks and scales them down to a norm of at most ``max_norm`` before the update.
+
+    With g the gradient of the mean loss over the global batch with respect to all parameters, the update uses
+    g * min(1, max_norm / |g|) (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1), so it does not depend on the number
+    of ranks. Norm and factor stay on the device; Python does not wait for them. A gradient that is not finite
+    stays so, and CallBackFinite reports it.
+
+    Collectives: those of DistributedOptimizer, all of them before any parameter changes.
+
+    Args:
+        optimizer: sums the gradients; the optimizer it wraps updates. Its rescale_grad turns the sum into the mean.
+        max_norm: above 0.
+    """
+
+    def __init__(self, optimizer: DistributedOptimizer, max_norm: float):
+        super().__init__(optimizer._optimizer)
+        self._sum_gradients = optimizer.sum_gradients
+        self._max_norm = max_norm
+
+    def __call__(self, index, grad, weight) -> None:
+        """Updates ``weight``; arguments are lists, ``grad`` is overwritten with the summed and clipped gradients."""
+        self._sum_gradients(index, grad)
+        norm = module_arrays.global_norm(grad) * self.optimizer.rescale_grad
+        factor = mx.nd.minimum(self._max_norm / norm, 1.0)  # 1 if the norm is 0
+        for array in grad:
+            mx.nd.broadcast_mul(array, factor.reshape((1,) * array.ndim), out=array)
+        super().__call__(index, grad, weight)
 
 
 class ScaledUpdater(mx.optimizer.Updater):
     """The updater of a Module whose gradients are multiplied by the factor of a LossScale.
 
-    It skips an update if a summed gradient is not finite. Then no parameter and no momentum changes, but the update
-    counts, so that the learning rates of backbone and centers change at the same update. The check makes Python wait
-    for the backward pass, which it does not in float32. Gradients are clipped as by ClippedUpdater, but in the float32
-    of the update, because in float16 a clipped gradient could underflow.
+    It skips an update, on all ranks, if a summed gradient is not finite. Then no parameter and no momentum changes, but
+    the update counts, so that the learning rates of backbone and centers change at the same update. The check makes
+    Python wait for the backward pass, which it does not in float32. Gradients are clipped as by ClippedUpdater, but in
+    the float32 of the update, because in float16 a clipped gradient could underflow.
 
     Collectives, in the order they run: those of DistributedOptimizer, all of them before any parameter changes;
     all-reduce ``gradient_norm``, because the ranks may obtain sums with different bits.
@@ -41,11 +72,7 @@ class ScaledUpdater(mx.optimizer.Updater):
         self._logger = logger
 
     def __call__(self, index, grad, weight) -> None:
-        """Updates ``weight``, or skips the update.
-
-        Args:
-            index: list of the indices of the parameters.
-            grad, weight: lists of float16 or float32 arrays; ``grad`` is overwritten with the summed gradients.
+        """Updates ``weight``, or skips the update; arguments as of ClippedUpdater, float16 or float32.
 
         Raises:
             FloatingPointError: on every rank, see LossScale.overflowed.
@@ -53,7 +80,8 @@ class ScaledUpdater(mx.optimizer.Updater):
         self._sum_gradients(index, grad)
         norm = default_collectives.max("gradient_norm", self._norm_of(grad))
         if math.isinf(norm):
-            self._skip(index)
+            self.optimizer._update_count(index)
+            self._loss_scale.overflowed(self.optimizer.num_update, self._logger.info if hvd.rank() == 0 else None)
         else:
             self._update(index, grad, weight, norm)
             self._loss_scale.passed()
@@ -73,7 +101,3 @@ class ScaledUpdater(mx.optimizer.Updater):
             optimizer.rescale_grad = self._max_norm / norm
         super().__call__(index, grad, weight)
         optimizer.rescale_grad = rescale_grad
-
-    def _skip(self, index) -> None:
-        self.optimizer._update_count(index)
-        self._loss_scale.overflowed(self.optimizer.num_update, self._logger.info if hvd.rank() == 0 else None)

@@ -1,0 +1,239 @@
+"""Reads the text files of a protocol: images with landmarks and templates, pairs, and subjects.
+
+Shapes: N images, T templates, P pairs, M templates of a list.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+MAX_DIGITS = 9  # of an id, so that it fits into int32; the largest id of IJB-C has six digits
+MAX_SHOWN = 60  # characters of an invalid line in an error message
+Row = TypeVar("Row")
+
+
+class ImageList(NamedTuple):
+    """Images of a protocol.
+
+    Attributes:
+        names: N file names.
+        landmarks: (N, 5, 2) float64, (x, y) in pixels: eyes, nose, corners of the mouth; the one further left in the
+            image first.
+        detector_scores: (N,) float32.
+        templates: (N,) int32 rows of ``template_ids``.
+        media: (N,) int32 media ids.
+        template_ids: (T,) int32, ascending.
+    """
+
+    names: list[str]
+    landmarks: np.ndarray
+    detector_scores: np.ndarray
+    templates: np.ndarray
+    media: np.ndarray
+    template_ids: np.ndarray
+
+
+class Pairs(NamedTuple):
+    """Pairs of templates: (P,) int32 rows of either, and (P,) bool, whether both show the same person."""
+
+    left: np.ndarray
+    right: np.ndarray
+    issame: np.ndarray
+
+
+class SubjectList(NamedTuple):
+    """Templates of a gallery or of the probes, each once: (M,) int32 rows of the protocol, and (M,) int32 subjects."""
+
+    templates: np.ndarray
+    subjects: np.ndarray
+
+
+def read_rows(
+    path: str | os.PathLike,
+    columns: str,
+    parse: Callable[..., Row],
+    split: Callable[[str], list[str]] = str.split,
+    skip: int = 0,
+) -> Iterator[Row]:
+    """Yields ``parse(*values)`` for each line that is not blank.
+
+    Args:
+        path: Of the file.
+        columns: Their names, separated by spaces.
+        parse: Raises ValueError with the problem of a line.
+        split: Returns the values of a line.
+        skip: Number of lines of the header.
+
+    Raises:
+        ValueError: A line has another number of values, or is refused by ``parse``. The message names file and line.
+        OSError: The file cannot be read.
+    """
+    count = len(columns.split())
+    # Image names may have any encoding; surrogateescape passes their bytes on to the file system.
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for number, line in enumerate(file, start=1):
+            if number <= skip or not line.strip():
+                continue
+            values = split(line)
+            try:
+                if len(values) != count:
+                    raise ValueError(f"{len(values)} columns instead of {count} ({columns})")
+                row = parse(*values)
+            except ValueError as problem:
+                shown = line.strip()
+                shown = shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + "..."
+                raise ValueError(f"{os.fspath(path)}, line {number}: {problem}: {shown!r}") from None
+            yield row
+
+
+def whole_number(text: str) -> int:
+    """Returns an id or a label. Raises ValueError unless it has 1 to MAX_DIGITS decimal digits and no sign."""
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise ValueError(f"{text!r} must be a whole number of at most {MAX_DIGITS} digits")
+    return int(text)
+
+
+def known_template(text: str, known: set[int]) -> int:
+    """Returns the id of a template. Raises ValueError if it is not among the known ones."""
+    template = whole_number(text)
+    if template not in known:
+        raise ValueError(f"unknown template {template}: it has no faces")
+    return template
+
+
+def rows_of(ids: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Returns int32 positions of ``ids`` in the ascending array ``known``; -1 for unknown ids."""
+    rows = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    return np.where(known[rows] == ids, rows, -1).astype(np.int32)
+
+
+def read_images(landmarks_path: str | os.PathLike, media_path: str | os.PathLike) -> ImageList:
+    """Reads ``*_name_5pts_score.txt`` and ``*_face_tid_mid.txt``.
+
+    Raises:
+        ValueError: A line is invalid, or the files differ in their images or the order of these (insightface joins them
+            by line number alone, so faces would silently get the templates of others). The message names file and line.
+        OSError: A file cannot be read.
+    """
+    columns = "name x1 y1 x2 y2 x3 y3 x4 y4 x5 y5 score"
+    names, numbers = _read_named(landmarks_path, columns, _parse_landmarks, float)
+    media_names, ids = _read_named(media_path, "name template media", _parse_ids, np.int32)
+    if not names:
+        raise ValueError(f"{os.fspath(landmarks_path)} lists no images")
+    for line, (name, other) in enumerate(zip_longest(names, media_names), start=1):
+        if name != other:
+            raise ValueError(
+                f"{os.fspath(landmarks_path)}, line {line}: image {name!r}, but {os.fspath(media_path)} has {other!r}: "
+                "both must list the same images in the same order"
+            )
+    template_ids, templates = np.unique(ids[:, 0], return_inverse=True)
+    points, scores = numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10].astype(np.float32)
+    return ImageList(names, points, scores, templates.astype(np.int32), ids[:, 1], template_ids)
+
+
+def _read_named(
+    path: str | os.PathLike, columns: str, parse: Callable[..., list], dtype: type
+) -> tuple[list[str], np.ndarray]:
+    """Returns the names in the first column, and what ``parse`` makes of the others, an array (N, others)."""
+    names: list[str] = []
+
+    def add(name: str, *values: str) -> list:
+        names.append(name)
+        return parse(*values)
+
+    # Row by row: a list of all numbers would take five times the memory.
+    return names, np.fromiter(read_rows(path, columns, add), np.dtype((dtype, columns.count(" "))))
+
+
+def _parse_landmarks(*values: str) -> list[float]:
+    try:
+        numbers = list(map(float, values))
+    except ValueError:
+        raise ValueError("landmarks and score must be numbers") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("landmarks and score must be finite")
+    if len(set(zip(numbers[:10:2], numbers[1:10:2]))) == 1:
+        raise ValueError("the five landmarks coincide, so the face has no size")
+    return numbers
+
+
+def _parse_ids(*values: str) -> list[int]:
+    return list(map(whole_number, values))
+
+
+def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
+    """Reads ``*_template_pair_label.txt``: template, template, 1 for the same person or 0.
+
+    IJB-C has 15,658,489 lines. ``template_ids``: (T,) ids of the protocol's templates, ascending.
+
+    Raises:
+        ValueError: A line is not such a pair (the message names file and line), or all labels are equal.
+        OSError: The file cannot be read.
+    """
+    known = set(template_ids.tolist())
+
+    def parse(left: str, right: str, label: str) -> tuple[int, int, int]:
+        if whole_number(label) > 1:
+            raise ValueError("the label must be 1 for the same person or 0")
+        return known_template(left, known), known_template(right, known), int(label)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a file without lines, which is an error below
+            warnings.simplefilter("error", DeprecationWarning)  # 0.5 would become 0
+            table = np.loadtxt(path, np.int32, comments=None, ndmin=2, encoding="utf-8").reshape(-1, 3)
+        left, right = (rows_of(column, template_ids) for column in table.T[:2])
+        issame = table[:, 2] == 1
+        valid = min(left.min(initial=0), right.min(initial=0)) >= 0 and (issame | (table[:, 2] == 0)).all()
+    except ValueError:
+        valid = False
+    if not valid:  # a loop over the lines takes six times as long, but its error names the line
+        list(read_rows(path, "template template label", parse))
+        raise AssertionError("a file without an invalid line was refused")
+    if issame.all() or not issame.any():
+        raise ValueError(
+            f"{os.fspath(path)} must contain pairs with label 1 and pairs with label 0: all {len(issame):,} are equal"
+        )
+    return Pairs(left, right, issame)
+
+
+def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bool) -> SubjectList:
+    """Reads a list of templates and subjects: a header, then lines that begin with template,subject.
+
+    The official lists have a line per image, so templates repeat; they count once.
+
+    Args:
+        path: Of the file.
+        template_ids: (T,) ids of the protocol's templates, ascending.
+        gallery: Whether each subject must have a single template, as in insightface's IJB_1N.
+
+    Raises:
+        ValueError: A line has no two numbers, an unknown template, a template with two subjects or, in a gallery, a
+            second template of a subject; or the list is empty. The message names file and line.
+        OSError: The file cannot be read.
+    """
+    known = set(template_ids.tolist())
+    subject_of: dict[int, int] = {}
+    template_of: dict[int, int] = {}
+
+    def add(*values: str) -> None:
+        template, subject = known_template(values[0].strip(), known), whole_number(values[1].strip())
+        if subject_of.setdefault(template, subject) != subject:
+            raise ValueError(f"template {template} has subject {subject_of[template]} in an earlier line")
+        if template_of.setdefault(subject, template) != template and gallery:
+            first = template_of[subject]
+            raise ValueError(f"subject {subject} of a gallery has a second template, the first is {first}")
+
+    for _ in read_rows(path, "template subject", add, lambda line: line.split(",", 2)[:2], skip=1):
+        pass
+    if not subject_of:
+        raise ValueError(f"{os.fspath(path)} lists no templates")
+    templates, subjects = np.array(list(subject_of.items()), np.int32).T
+    return SubjectList(rows_of(templates, template_ids), subjects)

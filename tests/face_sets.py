@@ -1,0 +1,45 @@
+"""Face sets that tests damage, and what is in them."""
+
+import os
+
+import numpy as np
+
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.recordio.format import RecordHeader, RecordWriter, pack, unpack
+from partial_fc.data.recordio.reader import RecordReader
+
+
+def images_of(root):
+    """[(encoded image, label)] of a set."""
+    records = FaceRecords(os.path.join(root, "train.rec"))
+    images = [records.read_image(position) for position in range(records.num_images)]
+    records.close()
+    return images
+
+
+def write_records(root, records):
+    """Writes {key: (label or labels, id, id2, image)} as a set without a property file; returns its train.rec."""
+    rec = os.path.join(root, "train.rec")
+    os.makedirs(root, exist_ok=True)
+    with RecordWriter(rec, rec[:-3] + "idx") as writer:
+        for key, (label, ident, ident2, image) in records.items():
+            writer.write(key, pack(RecordHeader(0, label, ident, ident2), image))
+    return rec
+
+
+def rewrite(rec, change):
+    """Writes a set again with `change(key, header, image)` -> those three."""
+    reader = RecordReader(rec, rec[:-3] + "idx")
+    records = [(int(key), *unpack(reader.read(int(key)))) for key in reader.index.keys_at(np.arange(len(reader)))]
+    reader.close()
+    with RecordWriter(rec, rec[:-3] + "idx") as writer:
+        for record in records:
+            key, header, image = change(*record)
+            writer.write(key, pack(header, image))
+
+
+def overwrite(rec, place, data):
+    """Overwrites bytes of a file."""
+    with open(rec, "r+b") as file:
+        file.seek(place)
+        file.write(data)
