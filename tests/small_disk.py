@@ -1,5 +1,6 @@
 """A disk that is soon full."""
 
+import os
 import subprocess
 from contextlib import contextmanager
 
@@ -16,3 +17,9 @@ def small_disk(folder, size):
         pytest.skip(f"needs root to mount a small disk: {mount.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)  # a process that has just ended may still hold it
+
+
+def fill(disk):
+    """Fills it with a file named large."""
+    free = os.statvfs(disk)
+    (disk / "large").write_bytes(bytes(free.f_bavail * free.f_frsize))

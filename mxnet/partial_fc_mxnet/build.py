@@ -50,14 +50,6 @@ class MXNetFramework:
     def versions(self) -> dict[str, str]:
         return {"mxnet": mx.__version__, "horovod": horovod.__version__}
 
-<<<<<<< HEAD
-=======
-    def open_writer(self, folder: str):
-        from mxboard import SummaryWriter  # only rank 0 needs it
-
-        return SummaryWriter(logdir=folder, verbose=False)
-
->>>>>>> 05e49ab4bd09182965e7340cf9d510ed59401613
     def require_device(self, settings) -> None:
         context = rank_context(self.collectives.local_rank)
         if settings.fp16 and context.device_type == "cpu":

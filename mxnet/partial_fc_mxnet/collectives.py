@@ -22,7 +22,6 @@ CONNECTION_ERRORS = (
 )
 
 
-<<<<<<< HEAD
 def delay_abort(seconds: int) -> None:
     """Lets Open MPI wait before it ends this process: without its launcher it does so at once, and nothing is saved.
 
@@ -30,7 +29,8 @@ def delay_abort(seconds: int) -> None:
     """
     with suppress(OSError, ValueError):  # another MPI, or none
         ctypes.c_int.in_dll(ctypes.CDLL("libopen-pal.so.40"), "opal_abort_delay").value = seconds
-=======
+
+
 MXNET_ERROR = "MXNetError: "
 
 
@@ -41,7 +41,6 @@ def error_message(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     messages = [line.split(MXNET_ERROR, 1)[1] for line in lines if MXNET_ERROR in line]
     return (messages or lines or [repr(error)])[0]
->>>>>>> 05e49ab4bd09182965e7340cf9d510ed59401613
 
 
 class HorovodBackend:

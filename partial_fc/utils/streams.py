@@ -56,7 +56,7 @@ def keep_streams() -> None:
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         if stream is getattr(sys, f"__{name}__"):  # not where a test or a notebook has replaced it
-            file = LastingFile(descriptor, "wb", lambda error: _lost.append(error.strerror))
+            file = LastingFile(descriptor, "wb", lambda error: _lost.append(error.strerror or str(error)))
             setattr(sys, name, text_of(file, getattr(stream, "encoding", "utf-8")))
 
 

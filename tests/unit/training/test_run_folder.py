@@ -9,7 +9,7 @@ import pytest
 
 import default
 from partial_fc.training.run_folder import open_run_folder, output_folder, prepare_folder, wait_for_earlier_attempt
-from small_disk import small_disk
+from small_disk import fill, small_disk
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
 
 def test_log_and_events_on_a_full_disk_name_their_files_once_and_do_not_end_the_training(tmp_path, capsys):
     with small_disk(tmp_path / "disk", "64k") as disk, open_run_folder(str(disk), 0) as run_folder:
-        (disk / "large").write_bytes(bytes(os.statvfs(disk).f_bavail * 4096))
+        fill(disk)
         for update in range(300):
             logging.info("update %d: %s", update, "long" * 10)
             run_folder.writer.add_scalar("loss", 2.5, update)
