@@ -23,7 +23,7 @@ relay() {
 }
 
 # What rank 0 writes to its log, see partial_fc/utils/streams.py.
-PARTIAL_FC_OUTPUT_LOST=$(mktemp 2>/dev/null || true)
+PARTIAL_FC_OUTPUT_LOST=$(mktemp 2>/dev/null || true)    # empty if TMPDIR cannot be used
 export PARTIAL_FC_OUTPUT_LOST
 # A closed descriptor would be that of the next file that is opened. This one cannot be written either.
 for descriptor in 0 1 2; do

@@ -34,6 +34,18 @@ def output_folder(settings) -> str:
     return settings.output or os.path.join(settings.models_root, name)
 
 
+def require_utf_8(folder: str) -> None:
+    """Checks that the output folder has a name that all libraries which write there accept.
+
+    Raises:
+        ValueError: It has not.
+    """
+    try:
+        folder.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the output folder {folder} is no UTF-8: set another output or models_root") from None
+
+
 def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
     """Creates the output folder; renames one that holds an earlier training, with the time when that ended.
 

@@ -108,6 +108,11 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
             ["--profile-seconds", "3"],
             "--profile-seconds is 3.0, but must be above 0 and go with --profile-io; ",
         ),
+        (
+            "train.py",
+            [os.fsdecode(b"output=/a\xff")],
+            "the output folder /a\\udcff is no UTF-8: set another output or ",
+        ),
         ("train.py", ["--profile-io", "--profile-seconds", "0"], "--profile-seconds is 0.0, but must be above 0"),
     ],
 )
