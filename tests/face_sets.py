@@ -2,6 +2,7 @@
 
 import os
 
+import cv2
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
@@ -43,3 +44,15 @@ def overwrite(rec, place, data):
     with open(rec, "r+b") as file:
         file.seek(place)
         file.write(data)
+
+
+def picture(seed=0, size=(16, 16), channels=3):
+    """A smooth picture, so that JPEG keeps it nearly."""
+    shape = (3, 3, channels) if channels > 1 else (3, 3)
+    colors = np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+    return cv2.resize(colors, size[::-1], interpolation=cv2.INTER_LINEAR)
+
+
+def jpeg(seed):
+    """A picture of 16x16, encoded."""
+    return cv2.imencode(".jpg", picture(seed))[1].tobytes()

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import time
 
 import numpy as np
 import pytest
@@ -17,6 +18,14 @@ def in_memory(file):
     address, vector = (ctypes.c_void_p(array.ctypes.data) for array in (file.rows, pages))
     assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(file.rows.nbytes), vector) == 0
     return set(np.flatnonzero(pages & 1).tolist())
+
+
+def require_in_memory(files, expected):
+    """Waits until these pages of each file, and no others, are in memory."""
+    deadline = time.monotonic() + 10
+    while (found := [in_memory(file) for file in files]) != expected and time.monotonic() < deadline:
+        time.sleep(1e-3)
+    assert found == expected
 
 
 def require_disk(folder):

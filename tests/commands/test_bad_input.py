@@ -63,12 +63,6 @@ def test_settings(run, program, arguments, message):
 
 
 @needs_torch
-def test_a_data_set_that_is_not_there(run, tmp_path):
-    arguments = ["--dataset", "glint360k", f"data_root={tmp_path}", f"models_root={tmp_path}"]
-    refused(run, PYTORCH, *arguments, message=f"{tmp_path}/glint360k/train.rec")
-
-
-@needs_torch
 def test_a_label_past_the_classes_names_the_record(run, settings, faces):
     refused(run, TORCHRUN, *settings, "num_classes=15", message=f"{faces}: image with key 121 at offset")
 

@@ -76,13 +76,6 @@ def test_a_file_that_cannot_be_read(arguments, tmp_path):
     assert checkpoints_in(tmp_path / "models") == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["mpi", "torchrun"])
-def test_images_that_are_not_numbers(launcher, arguments, tmp_path):
-    outcome = run_with_fault(launcher, "nan", 1, "features", arguments, tmp_path / "mark")
-    check(outcome, "non-finite features on rank 1")
-
-
 @pytest.mark.parametrize("launcher, rank", [("mpi", 0), slow("torchrun", 0)])
 def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "hang", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")

@@ -2,12 +2,9 @@
 
 import shutil
 import subprocess
-import sys
 
 import pytest
 from conftest import TORCH, needs_torch
-
-from paths import ROOT
 
 # Some 90 MB; one of Han and Hangul for the gallery, two of training, two new ones.
 PACKAGES = ["fonts-noto-cjk", "fonts-wqy-microhei", "fonts-unfonts-core", "fonts-lxgw-wenkai", "fonts-baekmuk"]
@@ -63,9 +60,3 @@ def test_many_identities(run, tmp_path):
     first_cells = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
     assert first_cells[1:5] == ["| draw", "| size", "| open for the first time", "| open again"]
     assert first_cells[5:] == ["| r", "| 0.1", "| classes", "| 1,000"]
-
-
-def test_the_set_names_what_is_missing(run, tmp_path):
-    done = run(sys.executable, "-m", "examples.glyphs", "--root", tmp_path / "set", "--packages", "fonts-none")
-    assert done.returncode == 2
-    assert done.stderr == f"error: fonts-none: not in {ROOT}/examples/glyphs/packages.txt\n"

@@ -170,14 +170,6 @@ def test_a_short_failure_of_a_link_does_not_end_the_job(hosts, settings, tmp_pat
     assert code == 75, output
 
 
-def test_run_sh_refuses_a_host_that_it_cannot_use(hosts, settings, tmp_path):
-    os.remove(hosts.folder / "hostb" / "ssh" / "authorized_keys")
-    code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2")
-    assert code == 2
-    assert "ssh-copy-id hostb" in output and "root@hostb: Permission denied" in output
-    assert "mpirun" not in output and not (tmp_path / "models").exists()
-
-
 def test_an_unknown_interface_is_refused(hosts, settings):
     code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2", INTERFACE="eth9")
     assert code == 2

@@ -97,13 +97,6 @@ def test_a_profile_of_dummy_images_is_refused(run, settings):
     assert result.stderr.count("--profile-io measures the reading of images") == 1 and "Traceback" not in result.stderr
 
 
-def test_an_unreadable_data_set_is_reported_before_measuring(run, settings, tmp_path):
-    result = run("bash", "run.sh", *SHORT, *settings, f"rec={tmp_path / 'none.rec'}")
-    assert result.returncode != 0
-    assert (result.stdout + result.stderr).count("error") == 1, result.stdout + result.stderr
-    assert f"{tmp_path / 'none.rec'}" in result.stderr and "reader alone" not in result.stdout
-
-
 @pytest.mark.parametrize("launcher", [slow("python"), "run.sh"])
 @pytest.mark.parametrize(
     "arguments, sign",

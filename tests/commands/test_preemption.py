@@ -90,18 +90,6 @@ def test_a_stop_during_a_verification_is_answered_and_the_verification_done_late
     assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
 
-def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
-    _, command, environment = LAUNCHERS["python"]
-    with started([*command, *arguments], **environment) as group:
-        while not list((tmp_path / "models").glob(".job*")):
-            assert group.poll() is None
-            time.sleep(0.02)
-        group.send_signal(signal.SIGTERM)
-        output, _ = group.communicate(timeout=LIMIT)
-    assert group.returncode == PREEMPTED, output
-    assert output.strip() == "error: stop requested before training began: there is nothing to save"
-
-
 @pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=[needs_torch, pytest.mark.slow])])
 def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(script, arguments, tmp_path):
     with small_disk(tmp_path / "disk", "12m") as disk:
@@ -171,3 +159,15 @@ def test_a_paused_training_goes_on(script, arguments, tmp_path):
         rest, _ = group.communicate(timeout=LIMIT)
     output = "".join(lines) + rest
     assert len(ranks) == 2 and group.returncode == PREEMPTED and "error: " not in output, output
+
+
+def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
+    _, command, environment = LAUNCHERS["python"]
+    with started([*command, *arguments], **environment) as group:
+        while not list((tmp_path / "models").glob(".job*")):
+            assert group.poll() is None
+            time.sleep(0.02)
+        group.send_signal(signal.SIGTERM)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == PREEMPTED, output
+    assert output.strip() == "error: stop requested before training began: there is nothing to save"

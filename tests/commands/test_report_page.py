@@ -36,8 +36,6 @@ IN_A_PHONE = f"""<!doctype html><link rel="icon" href="data:,">
 # Chromium requests time, accounts and updates from Google for any page; the proxy answers with errors.
 BROWSER_REQUESTS = re.compile(r"(https?://)?([\w-]+\.)*(google|googleapis|gvt1|gstatic)\.com[:/]")
 LOG_CHARTS = ("losses", "learning_rates", "speeds", "waiting")
-PURE = "rgb(255, 0, 255)"  # a color of some images and of nothing else on the page
-
 # Runs in the head of the page and writes its measurements into the document, which the browser prints.
 MEASURE = f"<script>{Path(__file__).with_name('measure_page.js').read_text()}</script>"
 
@@ -76,7 +74,7 @@ def show(tmp_path):
     with Proxy() as proxy:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
 
-        def open_page(text, phone=False, scheme="light", height=900, more=()):
+        def open_page(text, phone=False, scheme="light", height=900):
             proxy.pages, proxy.requests = {PAGE: text.encode(), FRAME: IN_A_PHONE.encode()}, []
             number = len(list(tmp_path.glob("profile*")))
             done = subprocess.run(
@@ -88,7 +86,6 @@ def show(tmp_path):
                     f"--window-size=1200,{height}",
                     f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
                     "--dump-dom",
-                    *more,
                     FRAME if phone else PAGE,
                 ],
                 capture_output=True,
@@ -195,9 +192,8 @@ def check_legible(measured):
 
 
 @pytest.mark.parametrize("phone, scheme", [(True, "dark"), (False, "light")])
-def test_a_page_is_complete_and_legible(show, write, phone, scheme, tmp_path):
-    picture = tmp_path / "shot.png"
-    measured = measure(show, write(), phone, scheme=scheme, height=5000, more=[f"--screenshot={picture}"])
+def test_a_page_is_complete_and_legible(show, write, phone, scheme):
+    measured = measure(show, write(), phone, scheme=scheme, height=5000)
     assert (measured["width"], measured["dark"]) == (PHONE if phone else 1200, scheme == "dark")
     check_legible(measured)
     assert len(measured["images"]) == 4 * 16 * 2
@@ -209,22 +205,7 @@ def test_a_page_is_complete_and_legible(show, write, phone, scheme, tmp_path):
     assert all(line["length"] > 100 for line in measured["lines"])
     looks = {(line["stroke"], line["dashes"]) for line in measured["lines"] if line["chart"] == "roc"}
     assert len(looks) == 4 and "none" not in {stroke for stroke, _ in looks}
-    check_picture(picture, measured)
-
-
-def check_picture(path, measured):
-    """Checks that the screenshot contains background, images and lines in the colors of the page."""
-    pixels = cv2.imread(str(path))[:, : measured["width"]].astype(np.uint32) @ np.array([1, 256, 65536], np.uint32)
-
-    def share(color):
-        """Returns the share of pixels with this rgb(...)."""
-        red, green, blue = map(int, re.findall(r"\d+", color))
-        return np.mean(pixels == red * 65536 + green * 256 + blue)
-
     assert (max(map(int, re.findall(r"\d+", measured["paper"]))) < 60) == measured["dark"]
-    assert 0.4 < share(measured["paper"]) < 0.98
-    assert share(PURE) * pixels.size > 8 * 50 * 50
-    assert share(measured["lines"][0]["stroke"]) * pixels.size > 100
 
 
 def test_a_training_without_validation_sets(show, write):
@@ -243,11 +224,3 @@ def test_the_policy_forbids_requests_and_scripts(show, write):
     document, requests, lines = show(page)
     assert requests == [PAGE]
     assert "<title>run</title>" not in document and "CONSOLE" in lines
-
-
-def test_requests_are_detected(show, write):
-    """The check for requests can fail: the same page without its policy makes one."""
-    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", write(), count=1)
-    document, requests, _ = show(page.replace("<main>", "<main>" + INTRUDER, 1))
-    assert sorted(requests) == ["http://elsewhere.test/x.png", PAGE]
-    assert "<title>run</title>" in document

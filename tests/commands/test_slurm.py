@@ -26,7 +26,7 @@ def slurm(tmp_path):
 
 @pytest.mark.parametrize("trainer", ["mxnet", pytest.param("torch", marks=needs_torch)])
 def test_a_job_that_is_asked_to_stop_goes_on_after_its_requeue(trainer, slurm, settings, tmp_path):
-    """test_resume.py and test_torch_training.py compare the bytes of what goes on."""
+    """test_resume.py compares the bytes of what goes on."""
     arguments = [*settings, f"max_update={UPDATES}", "verify_every=1000", "save_every=1000", "checkpoint_every=10"]
     models, output = tmp_path / "models", tmp_path / "output"
     script = f"cluster/{trainer}.sbatch"

@@ -1,6 +1,5 @@
 """The commands of the PyTorch trainer: the tutorial's and torchrun, the files that they write, and resuming."""
 
-import json
 import socket
 
 import numpy as np
@@ -68,15 +67,6 @@ def test_the_arguments_of_the_tutorials_trainer(run, arguments, output):
     own = "--local_rank 0 --network small --loss arcface --resume 0".split()
     succeed(run, PYTHON, "train.py", *own, *arguments)
     check_outcome(output, 1, "torch")
-
-
-@pytest.mark.slow
-def test_io_profile(run, arguments, tmp_path):
-    result = succeed(run, PYTHON, "train.py", *arguments, "--profile-io", "--profile-seconds", "0.5")
-    figures = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())
-    assert list(figures["phases"]) == ["reader alone", "training, dummy images", "training, the set"]
-    assert all(phase["samples_per_second"] > 0 for phase in figures["phases"].values())
-    assert figures["verdict"]["text"] in result.stdout
 
 
 def contents(folder):

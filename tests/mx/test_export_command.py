@@ -33,20 +33,13 @@ def run(capsys, *arguments):
 
 def test_the_file_gives_mxnets_embeddings(saved, capsys):
     write_pairs(saved / "few.bin", [encode_face(0, person, 0) for person in range(4)], [False, False])
-    code, output, _ = run(capsys, saved, "--pairs", saved / "few.bin")
+    (saved / "backbone.onnx").write_bytes(b"an earlier one")
+    code, output, _ = run(capsys, saved, "--pairs", saved / "few.bin", "--force")
     assert code == 0 and output.startswith(f"{saved}/backbone.onnx: ")
     faces = random_faces((112, 112), 2)
     backbone = export.load_backbone(f"{saved}/model-symbol.json", f"{saved}/model-0000.params")
     expected = embed(*backbone, faces)
     np.testing.assert_allclose(FaceModel.open(saved).embed(faces), expected, rtol=1e-3, atol=1e-4)
-
-
-def test_an_existing_file_is_kept_without_force(saved, capsys):
-    (saved / "backbone.onnx").write_bytes(b"with a threshold")
-    code, _, error = run(capsys, saved)
-    assert code == 2 and "already exists" in error
-    assert (saved / "backbone.onnx").read_bytes() == b"with a threshold"
-    assert run(capsys, saved, "--force")[0] == 0
 
 
 def test_an_image_size_that_the_network_does_not_accept(saved, capsys):

@@ -2,11 +2,11 @@
 
 import os
 
-import cv2
 import numpy as np
 import pytest
 from mxnet import recordio
 
+from face_sets import jpeg
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.tools.check import SetCheck
@@ -18,11 +18,6 @@ from partial_fc.data.tools.unpack import unpack_set
 
 SMALL = ImageOptions(size=16)
 SIZES = (2, 3, 1)
-
-
-def jpeg(seed):
-    image = cv2.resize(np.random.default_rng(seed).integers(0, 256, (3, 3, 3)).astype(np.uint8), (16, 16))
-    return cv2.imencode(".jpg", image)[1].tobytes()
 
 
 PEOPLE = [[jpeg(10 * person + image) for image in range(size)] for person, size in enumerate(SIZES)]

@@ -3,13 +3,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-from page_cache import in_memory, require_disk
+from page_cache import require_disk, require_in_memory
 from partial_fc.layer import bank_files
 from partial_fc.utils.mmap_rows import RowFile
 from partial_fc_mxnet import MemoryBank
@@ -48,10 +47,7 @@ def test_sampled_rows_are_prefetched(pair, tmp_path):
     for start in range(0, 3000, b.centers.piece_rows):
         rows = index[(index >= start) & (index < start + b.centers.piece_rows)] - start
         expected += [set((rows // 2).tolist())] * 2  # weight and momentum
-    deadline = time.monotonic() + 10
-    while [in_memory(file) for file in files] != expected and time.monotonic() < deadline:
-        time.sleep(1e-3)
-    assert [in_memory(file) for file in files] == expected
+    require_in_memory(files, expected)
 
 
 def test_only_trained_rows_allocate_disk_space_for_momentum(pair):

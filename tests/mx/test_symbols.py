@@ -39,10 +39,6 @@ def dtypes(symbol: mx.sym.Symbol) -> dict[str, str]:
     return {name: np.dtype(dtype).name for name, dtype in by_name.items() if name != "data"}
 
 
-def float32_bytes(symbol: mx.sym.Symbol) -> int:
-    return 4 * sum(int(np.prod(shape)) for shape in parameter_shapes(symbol).values())
-
-
 def bound_module(symbol: mx.sym.Symbol, batch: int = 2, size: int = 112) -> mx.mod.Module:
     module = mx.mod.Module(symbol, data_names=["data"], label_names=None, context=mx.cpu())
     module.bind(data_shapes=[("data", (batch, 3, size, size))], for_training=True)
@@ -53,24 +49,6 @@ def bound_module(symbol: mx.sym.Symbol, batch: int = 2, size: int = 112) -> mx.m
 def pixels(batch: int = 2, size: int = 112) -> mx.io.DataBatch:
     images = np.random.RandomState(0).randint(0, 256, (batch, 3, size, size))
     return mx.io.DataBatch([mx.nd.array(images, dtype="float32")], None)
-
-
-# In units of 2^20 bytes, with the published precision of one decimal; the published 476 of r200 counts 10^6 bytes.
-@pytest.mark.parametrize(
-    "network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8), ("r200", 453.8)]
-)
-def test_size_equals_the_published_model(network, size):
-    assert round(float32_bytes(get_symbol(network)) / 2**20, 1) == size
-    assert network != "r200" or round(size * 2**20 / 1e6) == 476
-
-
-@pytest.mark.parametrize("network", sorted(NETWORKS))
-@pytest.mark.parametrize("size", [112, 128])
-def test_output_is_one_embedding_per_image(network, size):
-    symbol = get_symbol(network, embedding_size=96)
-    assert symbol.list_outputs() == ["fc1_output"]
-    _, outputs, _ = symbol.infer_shape(data=(5, 3, size, size))
-    assert outputs == [(5, 96)]
 
 
 @pytest.mark.parametrize("network", ["r18", "rx50", "mbf", "small"])
@@ -85,33 +63,17 @@ def operators(symbol: mx.sym.Symbol) -> list[str]:
     return [node["op"] for node in json.loads(symbol.tojson())["nodes"]]
 
 
-def test_names_equal_the_published_models():
-    """A published r50 file must load by name, with these shapes."""
-    shapes = parameter_shapes(get_symbol("r50"))
-    known = {
-        "conv0_weight": (64, 3, 3, 3),
-        "bn0_moving_var": (64,),
-        "relu0_gamma": (64,),
-        "stage1_unit1_bn1_gamma": (64,),
-        "stage1_unit1_conv1_weight": (64, 64, 3, 3),
-        "stage1_unit1_conv1sc_weight": (64, 64, 1, 1),
-        "stage1_unit1_sc_moving_mean": (64,),
-        "stage3_unit14_conv2_weight": (256, 256, 3, 3),
-        "stage3_unit14_relu1_gamma": (256,),
-        "stage4_unit3_bn3_beta": (512,),
-        "bn1_moving_mean": (512,),
-        "pre_fc1_weight": (512, 512 * 7 * 7),
-        "pre_fc1_bias": (512,),
-        "fc1_gamma": (512,),
-        "fc1_moving_var": (512,),
-    }
-    assert {name: shapes[name] for name in known} == known
-    assert "stage1_unit2_conv1sc_weight" not in shapes
-
-
 @pytest.mark.parametrize(
     "network, name, shape",
     [
+        ("r50", "conv0_weight", (64, 3, 3, 3)),
+        ("r50", "relu0_gamma", (64,)),
+        ("r50", "stage1_unit1_conv1sc_weight", (64, 64, 1, 1)),
+        ("r50", "stage1_unit1_sc_moving_mean", (64,)),
+        ("r50", "stage3_unit14_conv2_weight", (256, 256, 3, 3)),
+        ("r50", "bn1_moving_mean", (512,)),
+        ("r50", "pre_fc1_weight", (512, 512 * 7 * 7)),
+        ("r50", "fc1_moving_var", (512,)),
         ("mbf", "conv_1_conv2d_weight", (64, 3, 3, 3)),
         ("mbf", "dconv_23_conv_dw_conv2d_weight", (128, 1, 3, 3)),
         ("mbf", "res_4_block5_conv_proj_batchnorm_gamma", (128,)),
@@ -120,7 +82,7 @@ def test_names_equal_the_published_models():
         ("rx101", "stage3_unit23_conv3_weight", (1024, 512, 1, 1)),
     ],
 )
-def test_names_of_the_other_families(network, name, shape):
+def test_names_and_shapes_are_those_of_the_published_files(network, name, shape):
     assert parameter_shapes(get_symbol(network))[name] == shape
 
 
@@ -184,7 +146,6 @@ def test_forward_and_backward_reach_every_weight(network):
     "arguments, message",
     [
         ({"network": "r51"}, "unknown network 'r51': did you mean 'r50'"),
-        ({"network": "smal"}, "did you mean 'small'"),
         ({"network": "r18", "net_act": "prelou"}, "unknown net_act 'prelou': did you mean 'prelu'"),
         ({"network": "r18", "net_output": "GAPP"}, "unknown net_output 'GAPP': did you mean 'GAP'"),
         ({"network": "r18", "embedding_size": 0}, "embedding_size is 0"),
@@ -216,7 +177,9 @@ def test_names_and_shapes_equal_those_of_float32(network):
     assert half.list_arguments() == full.list_arguments()
     assert half.list_auxiliary_states() == full.list_auxiliary_states()
     assert half.list_outputs() == full.list_outputs() == ["fc1_output"]
-    assert half.infer_shape(data=(2, 3, 112, 112)) == full.infer_shape(data=(2, 3, 112, 112))
+    for side in (112, 128):
+        shapes = half.infer_shape(data=(2, 3, side, side))
+        assert shapes == full.infer_shape(data=(2, 3, side, side)) and shapes[1] == [(2, 32)]
     assert set(dtypes(full).values()) == {"float32"}
 
 

@@ -1,13 +1,12 @@
 """Centers in files: the same numbers as in memory, rows that are read ahead, and refused devices."""
 
 import os
-import time
 
 import numpy as np
 import pytest
 import torch
 
-from page_cache import in_memory, require_disk
+from page_cache import require_disk, require_in_memory
 from partial_fc_torch import CosFace, PartialFC, PartialFC_V2
 
 E = 512  # two rows a page
@@ -42,13 +41,9 @@ def drop_pages(layer):
         file.drop_pages()
 
 
-def require_in_memory(layer, index):
+def require_rows(layer, index):
     """Waits until the pages of the rows of an index, and no others, are in memory."""
-    expected = set((index // 2).tolist())
-    deadline = time.monotonic() + 10
-    while [in_memory(file) for file in layer.files.pieces[0]] != [expected] * 2 and time.monotonic() < deadline:
-        time.sleep(1e-3)
-    assert [in_memory(file) for file in layer.files.pieces[0]] == [expected] * 2
+    require_in_memory(layer.files.pieces[0], [set((index // 2).tolist())] * 2)
 
 
 def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
@@ -58,13 +53,13 @@ def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
     start = layer.sampler.state()
     drop_pages(layer)
     first = layer._select(labels)  # nothing is drawn ahead of the first step
-    require_in_memory(layer, first.rows.numpy())
+    require_rows(layer, first.rows.numpy())
     layer.sampler.restore(start)
     layer.step(torch.ones(len(labels), E), labels)
     drawn = layer.sampler.prefetch()
-    require_in_memory(layer, np.union1d(first.rows.numpy(), drawn))
+    require_rows(layer, np.union1d(first.rows.numpy(), drawn))
     drop_pages(layer)
-    require_in_memory(layer, np.setdiff1d(layer._select(labels).rows.numpy(), drawn))
+    require_rows(layer, np.setdiff1d(layer._select(labels).rows.numpy(), drawn))
 
 
 def test_after_a_pass_over_all_rows_the_next_step_reads_its_own(tmp_path):
@@ -75,7 +70,7 @@ def test_after_a_pass_over_all_rows_the_next_step_reads_its_own(tmp_path):
     with layer.files.sequential_access():
         pass
     drop_pages(layer)
-    require_in_memory(layer, layer._select(labels).rows.numpy())
+    require_rows(layer, layer._select(labels).rows.numpy())
 
 
 def test_files_are_for_updates_in_place(tmp_path):

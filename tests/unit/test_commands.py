@@ -75,12 +75,6 @@ def test_groups_list_their_commands(words, capsys):
         assert shown.err.endswith("error: the following arguments are required: COMMAND\n")
 
 
-def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
-    assert exit_code("sets", "pakc") == 2
-    error = capsys.readouterr().err
-    assert "invalid choice: 'pakc'" in error and "pack" in error
-
-
 def test_the_command_of_the_environment_imports_nothing_from_the_current_folder(tmp_path):
     command = Path(sys.executable).with_name("partial-fc")
     if not command.exists():
@@ -118,11 +112,6 @@ for found in pkgutil.walk_packages(partial_fc.__path__, "partial_fc."):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "partial_fc.evaluation.ijb.command" in done.stdout.split()
-
-
-def test_the_version(capsys):
-    assert exit_code("--version") == 0
-    assert capsys.readouterr().out == f"partial-fc {__version__}\n"
 
 
 @pytest.mark.parametrize(

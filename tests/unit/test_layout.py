@@ -59,12 +59,6 @@ def test_source_roots_and_tests_are_no_packages(folder, content):
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
-def test_test_files_have_unique_names():
-    """pytest imports them by their name alone."""
-    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
-    assert len(names) == len(set(names))
-
-
 def test_every_folder_of_sources_is_a_package():
     folders = {path.parent for _, path in sources()}
     assert not [folder for folder in folders if not (folder / "__init__.py").exists()]

@@ -24,7 +24,6 @@ from partial_fc_mxnet.build import MXNetFramework
 from partial_fc_mxnet.ops import module_arrays
 
 CLASSES, H = 12, 16
-HALF = ("dense_weight", "relu_gamma")
 
 
 def backbone(dtype):
@@ -192,27 +191,18 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(tmp_path, caplog):
 
 
 @pytest.mark.world_size(2, 3)
-def test_a_sum_that_overflows_is_skipped_if_no_summand_did(tmp_path):
+@pytest.mark.parametrize("summed", [True, False])
+def test_all_ranks_skip_a_sum_that_overflows_on_one(summed, tmp_path):
+    """Of finite summands; and, without the sum, on one rank alone: the worst case of different roundings."""
     module = build(tmp_path)
-    module.forward_backward(batches(1)[0])
-    set_gradients(module, dense_weight=40000)
-    before = values(module)
-    module.update()
-    assert np.isinf(module_arrays.gradients(module)["dense_weight"].asnumpy()).all()
-    np.testing.assert_array_equal(values(module)["dense_weight"], before["dense_weight"])
-    assert module.loss_scale.scale == START / 2
-
-
-@pytest.mark.world_size(2, 3)
-def test_all_ranks_skip_an_update_if_their_sums_differ(tmp_path):
-    module = build(tmp_path)
-    # Without the sum, only one rank has an infinite gradient: the worst case of different roundings.
-    module_arrays.backbone(module)._updater._sum_gradients = lambda index, grad: None
+    if not summed:
+        module_arrays.backbone(module)._updater._sum_gradients = lambda index, grad: None
     module.forward_backward(batches(1)[0])
     for array in module_arrays.gradients(module).values():
-        array[:] = np.inf if hvd.rank() == 1 else 1
+        array[:] = 40000 if summed else np.inf if hvd.rank() == 1 else 1
     before = values(module)
     module.update()
+    assert not summed or np.isinf(module_arrays.gradients(module)["dense_weight"].asnumpy()).all()
     np.testing.assert_array_equal(values(module)["dense_weight"], before["dense_weight"])
     assert module.loss_scale.scale == START / 2
 
@@ -251,36 +241,24 @@ def test_fit_starts_with_equal_parameters_and_adapts_the_scale(tmp_path):
     assert_same_on_all_ranks(values(module))
 
 
-def test_float16_goes_on_from_a_float32_training(tmp_path):
-    single, half = build(tmp_path, "float32"), build(tmp_path, "float16")
-    for batch in batches(3):
-        step(single, batch)
-    arrays = single.parameters()
-    half.restore({**arrays, **single.statistics()}, 3)
-    found = half.parameters()
-    halved = [name for name in arrays if name.startswith("state:") and f"{name}0" in found]
-    assert len(halved) == 2  # the weights of dense and relu are float16
-    for name in halved:
-        np.testing.assert_array_equal(found[f"{name}0"], arrays[name])
-        np.testing.assert_array_equal(found[f"{name}1"], arrays[f"arg:{name.split(':')[1]}"])
-
-
-def test_float32_goes_on_from_a_float16_training(tmp_path):
+@pytest.mark.parametrize("first, second", [("float32", "float16"), ("float16", "float32")])
+def test_a_training_goes_on_in_the_other_precision(first, second, tmp_path):
     """With the float32 weights, not those that were rounded."""
-    half, single = build(tmp_path), build(tmp_path, "float32")
-    half.loss_scale.scale = 128.0
+    one, other = build(tmp_path, first), build(tmp_path, second)
+    for module in (one, other):
+        if module.loss_scale:
+            module.loss_scale.scale = 128.0
     for batch in batches(3):
-        step(half, batch)
-    arrays = half.parameters()
-    single.restore({**arrays, **half.statistics()}, 3)
-    found = single.parameters()
-    halved = [name for name in found if f"{name}0" in arrays]
-    assert len(halved) == 2 and not any(name.endswith((":0", ":1")) for name in found)
-    for name in halved:
-        np.testing.assert_array_equal(found[name], arrays[f"{name}0"])
+        step(one, batch)
+    other.restore({**one.parameters(), **one.statistics()}, 3)
+    single, half = (module.parameters() for module in ((one, other) if first == "float32" else (other, one)))
+    halved = [name for name in single if f"{name}0" in half]
+    assert len(halved) == 2 and not any(name.endswith((":0", ":1")) for name in single)
+    for name in halved:  # the momentum of dense and relu
         weight = f"arg:{name.split(':')[1]}"
-        np.testing.assert_array_equal(found[weight], arrays[f"{name}1"])
-        assert (found[weight] != arrays[weight]).any()
+        np.testing.assert_array_equal(half[f"{name}0"], single[name])
+        np.testing.assert_array_equal(half[f"{name}1"], single[weight])
+        assert (single[weight] != half[weight]).any()
 
 
 def test_a_saved_model_runs_in_float32(tmp_path):

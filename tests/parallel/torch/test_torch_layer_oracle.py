@@ -9,7 +9,6 @@ from torch_layer import LOCAL, LR, RANK, SIZE, E, all_ranks, build, build_v2, ra
 
 import oracle
 from oracle import MARGINS
-from partial_fc.layer.initializer import center_blocks
 
 SCALE = 8.0  # small enough that the oracle's central differences keep eight digits
 
@@ -159,15 +158,6 @@ def test_backward_of_the_loss_is_a_step():
     assert differentiated.weight.grad is None
 
 
-def test_more_positives_than_num_sample_are_all_sampled():
-    # r = 0.01 gives S = 1 on each rank, and the labels have several classes.
-    layer = build(18, 0.01, MARGINS["cosface"])
-    samples = record_samples(layer)
-    features, labels = random_batch(18)
-    layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
-    assert set(labels) <= set(samples[0]) and len(samples[0]) > SIZE
-
-
 @pytest.mark.parametrize("name", MARGINS)
 def test_features_equal_to_their_centers_give_finite_gradients(name):
     for sign in (1, -1):  # theta = 0 and theta = pi
@@ -189,9 +179,3 @@ def test_labels_above_2_to_the_24_reach_their_centers():
     moved = all_ranks((layer.weight != before).any(dim=1).nonzero().flatten() + layer.class_start)
     assert set(moved) >= {5, 2**24 - 1, 2**24 + 1} and len(moved) < 3 + SIZE  # ranks without a label sample one center
     assert 2**24 not in moved
-
-
-def test_initial_centers_do_not_depend_on_the_number_of_ranks():
-    whole = np.concatenate([block for _, block in center_blocks(0, 3000, 4, 5)])
-    np.testing.assert_array_equal(all_ranks(build(3000, seed=5).weight), whole)
-    np.testing.assert_array_equal(all_ranks(build_v2(3000, seed=5).weight), whole)

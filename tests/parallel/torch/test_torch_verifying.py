@@ -1,9 +1,7 @@
 """Verification with TorchEngine gives the figures of one process."""
 
 import copy
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,12 +9,8 @@ from torch_layer import RANK, SIZE
 from torch_training import build_engine
 
 import verification_cases
-from partial_fc.evaluation.verification import verify
-from partial_fc.training.embedder import Embedder
-from partial_fc.training.verifying import CallBackVerification
-from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.pixels import normalized, to_images
-from verification_cases import PAIRS, SIDE, E, draw_images, write_set
+from verification_cases import PAIRS, SIDE, E
 
 
 def backbone():
@@ -50,19 +44,3 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
 
 def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
     verification_cases.a_stop_request_ends_a_verification_on_all_ranks(own_engine(), folder, monkeypatch)
-
-
-def test_the_accuracy_is_that_of_one_rank(folder):
-    images = draw_images(60)
-    issame = write_set(f"{folder}/set.bin", images, default_collectives)
-    engine = own_engine()
-    callback = CallBackVerification(Embedder(engine, 6, SIDE), {"set": f"{folder}/set.bin"}, 5, RANK)
-    callback.prepare()
-    for num_update in range(6):
-        callback(SimpleNamespace(num_update=num_update))
-    assert [point.num_update for point in callback.history["set"]] == [0, 5]
-    point, expected = callback.history["set"][-1], verify(sum(expected_embeddings(images)), issame)
-    assert point.accuracy == pytest.approx(expected.accuracy)
-    assert point.tar_at_far == pytest.approx(expected.tar_at_far)
-    assert 0 < point.agreement < 0.99  # by the running statistics, and by those of a batch
-    np.testing.assert_allclose(engine.statistics()["aux:2.running_mean"], np.arange(E), atol=1e-6)

@@ -61,9 +61,3 @@ def test_an_invalid_npy_map(array, message, tmp_path):
 def test_a_map_that_does_not_exist(name, tmp_path):
     with pytest.raises(OSError, match=name):
         read_class_map(str(tmp_path / name), 3, 6)
-
-
-def test_a_map_of_a_million_classes(tmp_path):
-    order = np.random.default_rng(0).permutation(1_000_000)
-    np.save(tmp_path / "map.npy", order)
-    np.testing.assert_array_equal(read_class_map(str(tmp_path / "map.npy"), 10**6, 10**6), order)

@@ -4,7 +4,6 @@ import pytest
 
 from partial_fc.distributed.diagnosis import (
     connection_message,
-    exited_message,
     missing,
     no_progress_message,
     not_started_message,
@@ -34,15 +33,6 @@ def test_a_rank_that_hangs_is_named_with_those_that_wait_for_it():
         "rank 1 (process 101 on host) made no progress for 60 s: it is at update 12, in data; "
         "waiting for it: rank 0 in all-gather features"
     )
-
-
-def test_a_stopped_rank_is_named_wherever_it_is():
-    records = [record(0, "all-gather features", waiting=True), record(1, "all-gather features", waiting=True)]
-    message = no_progress_message(records, 2, NOW, 60, [1])
-    assert message.startswith(
-        "rank 1 (process 101 on host) made no progress for 100 s and is stopped (SIGSTOP or a debugger)"
-    )
-    assert message.endswith("; waiting for it: rank 0 in all-gather features")
 
 
 def test_ranks_in_different_collectives_are_all_named():
@@ -83,13 +73,6 @@ def test_many_ranks_are_not_all_listed():
 )
 def test_a_rank_that_is_late_at_the_start_is_named(records, message):
     assert not_started_message(records, 2, 300) == message
-
-
-def test_a_rank_that_exited():
-    assert exited_message(record(3, "batch")) == (
-        "rank 3 (process 103 on host) exited without reporting an error (killed?); "
-        "it was last seen at update 12, in batch"
-    )
 
 
 def test_a_lost_connection_names_the_rank_last_seen_on_another_host():

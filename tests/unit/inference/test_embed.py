@@ -1,16 +1,13 @@
 """partial-fc embed against a slow reference."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import cv2
 import numpy as np
 import pytest
 
-from command_line import interruptible
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc.inference.index import read_index
@@ -189,16 +186,3 @@ def test_zero_and_nonfinite_embeddings_are_refused(place, capsys):
         assert run() == 2
         assert message in capsys.readouterr().err
     assert not (place / "embeddings.npy").exists()
-
-
-def test_ctrl_c_leaves_no_files(place):
-    os.mkfifo(place / "faces" / "pipe.jpg")  # nobody writes to it, so the command blocks
-    with interruptible("-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx") as child:
-        deadline = time.time() + 30
-        while not any(name.startswith(".partial_fc-") for name in os.listdir(place)) and time.time() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)
-        child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=30)
-    assert (child.returncode, errors) == (130, "interrupted\n")
-    assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

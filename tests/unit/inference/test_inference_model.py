@@ -37,17 +37,12 @@ def test_a_model_that_loads_but_fails_to_run_is_reported(tmp_path):
 
 
 def test_files_that_are_not_face_models_are_refused(tmp_path):
-    (tmp_path / "text.onnx").write_text("hello")
-    with pytest.raises(ValueError, match="text.onnx: onnxruntime .* cannot load this as an ONNX model"):
-        FaceModel.open(tmp_path / "text.onnx")
     model = TinyModel()
     model.inputs[0].type.tensor_type.elem_type = TensorProto.DOUBLE
     with pytest.raises(ValueError, match="cannot load this as an ONNX model|takes input of type"):
         FaceModel.open(model.write(tmp_path / "double.onnx"))
     with pytest.raises(ValueError, match=r"takes faces of \(112, 112\) pixels, not \(96, 96, 3\)"):
         FaceModel.open(TinyModel().write(tmp_path / "model.onnx")).embed(random_faces((96, 96)))
-    with pytest.raises(FileNotFoundError, match="does not exist: give an .onnx file"):
-        FaceModel.open(tmp_path / "none.onnx")
 
 
 def test_distances():

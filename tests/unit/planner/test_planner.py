@@ -100,7 +100,9 @@ def test_float16_halves_activations_and_gradients_of_convolutions_but_not_parame
     assert moved(half, "all-reduce")[0] / moved(full, "all-reduce")[0] == pytest.approx(1 - 30.7 / 43.6 / 2, abs=0.001)
 
 
-@pytest.mark.parametrize("network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8)])
+@pytest.mark.parametrize(
+    "network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8), ("r200", 453.8)]
+)
 def test_parameters_are_those_of_the_published_models(network, size):
     assert round(nbytes(plan(Case(1000, network=network)), "parameters and", "device") / MIB, 1) == size
 
@@ -118,14 +120,6 @@ def test_ten_million_identities_on_eight_11_gb_cards():
     in_float32 = judge(plan(Case(10_000_000, 8, ratio=0.1, network="r50")), RTX_2080_TI)
     assert not in_float32.fits and in_float32.remedies["fp16"]
     assert judge(plan(Case(29_000_000, 8, ratio=0.1, network="r50", fp16=True)), 31 * GIB).fits  # V100
-
-
-def test_a_hundred_million_on_sixty_four():
-    case = Case(100_000_000, 64, batch=32, ratio=0.1, network="r50", fp16=True)
-    assert judge(plan(case), RTX_2080_TI).fits
-    # 64 images a card need 2 % too much, which is below the error of the estimate.
-    at_64 = judge(plan(case._replace(batch=64)), RTX_2080_TI)
-    assert not at_64.fits and at_64.needed < 1.03 * RTX_2080_TI
 
 
 def with_textbook_layer(planned):

@@ -72,14 +72,6 @@ def disk(tmp_path):
         yield folder
 
 
-@pytest.mark.parametrize("size", [1 << 20, (64 << 10) + 1])  # a large file, and one that is a byte too long
-def test_a_full_disk_is_an_error(size, disk):
-    path = disk / "a"
-    with pytest.raises(OSError, match=f"cannot write {path}: No space left on device") as error:
-        write_file(str(path), [bytes(size)])
-    assert error.value.errno == errno.ENOSPC
-
-
 @pytest.mark.parametrize("size", [1 << 20, (32 << 10) + 1])
 def test_a_full_disk_keeps_the_old_file(size, disk):
     path, old = disk / "a", os.urandom(32 << 10)

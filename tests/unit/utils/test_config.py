@@ -97,7 +97,6 @@ def test_help_has_the_defaults_of_the_trainer():
     "changes, message",
     [
         ({"margins": (0, 0, 0)}, r"margins are \(0.0, 0.0, 0.0\), but must be \(m1, m2, m3\) with m1 > 0, m2 >= 0 and"),
-        ({"margins": (-1, 0.5, 0)}, r"margins are \(-1.0, 0.5, 0.0\), but must be"),
         ({"margins": (1, 0, -0.4)}, r"margins are \(1.0, 0.0, -0.4\), but must be"),
         ({"models_root": ""}, "models_root is empty: set it, or output"),
         (
@@ -109,7 +108,6 @@ def test_help_has_the_defaults_of_the_trainer():
         ({"num_image": 5822653}, "unknown setting 'num_image': remove it, the number of images is read from the data"),
         ({"weight_decay": -1}, "wd is -1.0, but must be at least 0"),
         *(({kind: "x"}, f"unknown {kind} 'x': did you mean") for kind in ("net_act", "loss", "dataset", "network")),
-        ({"lr_steps": [20, 10]}, r"lr_steps is \[20, 10\], but must be increasing"),
         ({"lr_steps": [20, 20]}, "lr_steps is .*increasing"),
         ({"class_map": "same"}, "class_map maps the classes of a checkpoint: set resume or pretrained"),
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
@@ -192,25 +190,6 @@ def test_every_preset_makes_a_whole_configuration(trainer, name):
     assert config.num_classes > 0 and (config.num_epoch or config.max_update) > 0
     assert bool(config.num_epoch) == bool(config.lr_epochs) != bool(config.lr_steps)
     assert config.debug == name.endswith("w")
-
-
-def test_the_data_sets_of_the_tutorial():
-    """Figures of arcface_torch at insightface's commit fb5b42fe."""
-    names = ("data_name", "num_classes", "num_epoch", "lr_epochs", "val_targets", "dropout")
-    three = ["lfw", "cfp_fp", "agedb_30"]
-    expected = {
-        "emore": ("faces_emore", 85742, 16, [8, 14], ["lfw"], 0.0),
-        "ms1m-retinaface-t1": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
-        "ms1mv3": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
-        "ms1m-retinaface-t2": ("ms1m-retinaface-t2", 91180, 25, [11, 17, 22], three, 0.0),
-        "glint360k": ("glint360k", 360232, 20, [8, 12, 15, 18], three, 0.0),
-        "webface": ("faces_webface_112x112", 10572, 34, [20, 28, 32], three, 0.4),
-    }
-    common = {"data_root": "/train_tmp", "log_every": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
-    common.update(lr=0.1, batch_size=64, wd=5e-4, sample_ratio=1.0, fp16=False, embedding_size=512, warmup_epoch=-1)
-    for name, values in expected.items():
-        config = default.generate_config(dataset_name=name, trainer="torch")
-        assert {key: config[key] for key in (*names, *common)} == {**dict(zip(names, values)), **common}
 
 
 def test_a_config_py_of_the_tutorial(monkeypatch):
@@ -356,12 +335,6 @@ def test_a_saved_training_in_epochs_is_run_again_with_its_rates_and_not_its_upda
     assert (again.num_epoch, again.lr_func, again.lr_epochs) == (34, [], [20, 28, 32])
 
 
-def test_the_command_line_wins_over_a_saved_configuration(saved):
-    _, path = saved(changes={"lr": 0.3, "batch_size": 16})
-    again = default.generate_config(changes={"lr": 0.2}, config_file=path)
-    assert (again.lr, again.batch_size, again.dataset) == (0.2, 16, "demo")
-
-
 @pytest.mark.parametrize("names", [{"dataset_name": "emore"}, {"dataset_name": "100w"}, {"loss_name": "cosface"}])
 def test_another_preset_replaces_that_of_a_saved_configuration_as_a_whole(names, saved):
     _, path = saved(changes={"batch_size": 16})
@@ -380,7 +353,6 @@ def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
     "content, message",
     [
         ('{"bach_size": 1}', "settings.json: unknown setting 'bach_size': did you mean 'batch_size'"),
-        ('{"kept_mb": 1}', "settings.json: unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
         ('{"dataset": null}', "settings.json: dataset is None, but must be of type str"),
         ('{"lr": NaN}', "settings.json: lr is nan, but must be a finite number"),
         ('{"lr": 1', "settings.json is not a settings.json: "),
@@ -394,3 +366,22 @@ def test_a_saved_configuration_that_is_refused(content, message, tmp_path):
         default.generate_config(config_file=str(tmp_path / "settings.json"))
     with pytest.raises(SettingsError, match="cannot read the settings in .*none.json: No such file"):
         default.generate_config(config_file=str(tmp_path / "none.json"))
+
+
+def test_the_data_sets_of_the_tutorial():
+    """Figures of arcface_torch at insightface's commit fb5b42fe."""
+    names = ("data_name", "num_classes", "num_epoch", "lr_epochs", "val_targets", "dropout")
+    three = ["lfw", "cfp_fp", "agedb_30"]
+    expected = {
+        "emore": ("faces_emore", 85742, 16, [8, 14], ["lfw"], 0.0),
+        "ms1m-retinaface-t1": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1mv3": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1m-retinaface-t2": ("ms1m-retinaface-t2", 91180, 25, [11, 17, 22], three, 0.0),
+        "glint360k": ("glint360k", 360232, 20, [8, 12, 15, 18], three, 0.0),
+        "webface": ("faces_webface_112x112", 10572, 34, [20, 28, 32], three, 0.4),
+    }
+    common = {"data_root": "/train_tmp", "log_every": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
+    common.update(lr=0.1, batch_size=64, wd=5e-4, sample_ratio=1.0, fp16=False, embedding_size=512, warmup_epoch=-1)
+    for name, values in expected.items():
+        config = default.generate_config(dataset_name=name, trainer="torch")
+        assert {key: config[key] for key in (*names, *common)} == {**dict(zip(names, values)), **common}

@@ -1,12 +1,11 @@
 import contextlib
 import os
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from page_cache import PAGE, in_memory, require_disk
+from page_cache import PAGE, in_memory, require_disk, require_in_memory
 from partial_fc.utils import mmap_rows as row_files
 from partial_fc.utils.mmap_rows import RowFile, bank_files, page_runs
 
@@ -77,10 +76,7 @@ def test_prefetch_reads_the_given_rows_only(tmp_path):
     index = np.concatenate([[2, 5, 7, 90], np.arange(268, 400)])
     file.prefetch(index)
     pages = set((index // 2).tolist())
-    deadline = time.monotonic() + 10
-    while in_memory(file) != pages and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert in_memory(file) == pages
+    require_in_memory([file], [pages])
 
 
 @pytest.mark.parametrize("read_in_order", [False, True])

@@ -32,18 +32,6 @@ def write(paths, payloads):
             writer.write(key, payload)
 
 
-def test_the_bytes_are_those_of_the_format(paths):
-    write(paths, {5: b"x" + MAGIC_BYTES, 6: b"four" + MAGIC_BYTES + b"z"})
-    first = struct.pack("<II", 0xCED7230A, 5) + b"x" + MAGIC_BYTES + b"\0\0\0"  # not cut: no multiple of 4
-    parts = (
-        struct.pack("<II", 0xCED7230A, 1 << 29 | 4) + b"four" + struct.pack("<II", 0xCED7230A, 3 << 29 | 1) + b"z\0\0\0"
-    )
-    with open(paths[0], "rb") as file:
-        assert file.read() == first + parts
-    with open(paths[1]) as file:
-        assert file.read() == "5\t0\n6\t16\n"
-
-
 def test_every_payload_is_read_as_written(paths):
     write(paths, PAYLOADS)
     reader = RecordReader(*paths)

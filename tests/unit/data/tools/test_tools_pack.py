@@ -9,20 +9,13 @@ import numpy as np
 import pytest
 
 from command_line import start
-from face_sets import images_of
+from face_sets import images_of, picture
 from partial_fc.data.encoding import ImageOptions, encode_for_set
 from partial_fc.data.jpeg_header import read_jpeg_header
 from partial_fc.data.tools.names import read_names
 from partial_fc.data.tools.pack import pack_tree
 
 SMALL = ImageOptions(size=16)
-
-
-def picture(seed=0, size=(16, 16), channels=3):
-    """A smooth picture, so that JPEG keeps it nearly."""
-    rng = np.random.default_rng(seed)
-    shape = (3, 3, channels) if channels > 1 else (3, 3)
-    return cv2.resize(rng.integers(0, 256, shape).astype(np.uint8), size[::-1], interpolation=cv2.INTER_LINEAR)
 
 
 def encoded(ending=".jpg", **how):

@@ -10,20 +10,15 @@ import numpy as np
 import pytest
 
 from command_line import exit_code, start
+from face_sets import jpeg
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.tools.pairs_bin import bin_of_list, bin_of_set, bin_of_tree
-from partial_fc.data.tools.pairs_draw import FOLDS, choose, draw_pairs, unordered
+from partial_fc.data.tools.pairs_draw import FOLDS, draw_pairs
 from partial_fc.data.tools.pairs_list import read_pairs_list
 
 SMALL = ImageOptions(size=16)
-
-
-def jpeg(seed):
-    rng = np.random.default_rng(seed)
-    image = cv2.resize(rng.integers(0, 256, (3, 3, 3)).astype(np.uint8), (16, 16))
-    return cv2.imencode(".jpg", image)[1].tobytes()
 
 
 @pytest.fixture
@@ -119,16 +114,6 @@ def test_too_many_pairs_are_an_error_with_the_maximum():
     for number in (0, 10, 30):
         with pytest.raises(ValueError, match="must be a multiple of 20"):
             draw_pairs([3] * 40, number, 0)
-
-
-def test_numbering_of_pairs_and_choosing():
-    assert [unordered(code) for code in range(6)] == [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]
-    far = 10**9
-    assert unordered(far * (far - 1) // 2) == (0, far) and unordered(far * (far - 1) // 2 - 1) == (far - 2, far - 1)
-    random = np.random.Generator(np.random.PCG64(0))
-    assert sorted(choose(50, 50, random)) == list(range(50))
-    counts = np.bincount(np.concatenate([choose(10, 3, random) for _ in range(4000)]), minlength=10)
-    assert (np.abs(counts - 1200) < 6 * 29).all()  # 6 standard deviations of a binomial (4000, 0.3)
 
 
 def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):

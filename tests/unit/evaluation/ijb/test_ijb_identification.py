@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partial_fc.evaluation.ijb.identification import CHUNK, FPIRS, RANKS, identify, mates_of, mean
+from partial_fc.evaluation.ijb.identification import CHUNK, FPIRS, RANKS, identify, mean
 from partial_fc.utils.progress import progress
 
 BAR = progress(None, "", "")
@@ -81,10 +81,6 @@ def test_a_constant_model_has_rank_1_zero():
 def test_probes_without_any_mate_are_refused():
     with pytest.raises(ValueError, match="no probe has its subject in the gallery"):
         identify(axis(0), axis(0), np.array([-1]), BAR)
-
-
-def test_mates_are_result_by_subject():
-    assert mates_of(np.array([5, 9, 7, 5]), np.array([7, 5])).tolist() == [1, -1, 0, 1]
 
 
 def test_the_mean_of_galleries():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partial_fc.evaluation.ijb.verification import CHUNK, FARS, Roc, max_accepted, pair_scores
+from partial_fc.evaluation.ijb.verification import CHUNK, FARS, Roc, pair_scores
 from partial_fc.utils.progress import progress
 
 BAR = progress(None, "", "")
@@ -60,11 +60,6 @@ def test_the_curve_matches_the_definition():
     assert far[0] == pytest.approx(1 / np.sum(~issame))
     for share, value in zip(far, tar):
         assert value == pytest.approx(slow_tars(scores, issame, share + 1e-12)[0], abs=1e-12)
-
-
-def test_max_accepted():
-    cases = (0.29, 100), (1e-6, 10**6), (0.1, 30), (0.1, 29)
-    assert [max_accepted(*case) for case in cases] == [29, 1, 3, 2]
 
 
 def test_scores_are_cosines():

@@ -99,14 +99,6 @@ def failing(folder, limits=EASY):
     return {rule.name: rule.figure for rule in check_submission(str(folder), limits) if not rule.passed}
 
 
-def test_tracks():
-    """The limits of the challenge's own check."""
-    limits = {"ms1m": (512, 10), "glint": (1024, 20), "cfat": (512, 15), "unconstrained": (1024, 30)}
-    assert {name: track[1:3] for name, track in TRACKS.items()} == limits
-    assert {limits.megabytes for limits in TRACKS.values()} == {1024}
-    assert [name for name, limits in TRACKS.items() if limits.custom_pixels] == ["cfat"]
-
-
 @pytest.mark.parametrize("normalizes, text", [(True, "by the model"), (False, "(x - 127.5) / 127.5 before the model")])
 def test_a_model_that_passes_all_rules(tmp_path, normalizes, text):
     path = TinyModel(normalizes=normalizes).write(tmp_path / "backbone.onnx")

@@ -1,6 +1,5 @@
 """Report of an I/O profile: table, RAM disk, chart, JSON."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,7 +9,7 @@ from io_figures import SET, profile, tally
 
 from partial_fc.training.profiling.facts import Phase, RankHost, Tally, disk_bytes, idle_seconds
 from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_lines, ram_disk_setting
-from partial_fc.training.profiling.report import draw_chart, format_profile, numbers
+from partial_fc.training.profiling.report import format_profile
 from partial_fc.training.profiling.verdict import judge
 
 
@@ -63,23 +62,6 @@ def test_table():
     unknown = [tally(500, waits=0.3)._replace(disk_bytes=None), tally(500, waits=0.35)]
     table = format_profile(profile(tally(2000), tally(1000), unknown))
     assert table.split("\n")[3].split()[-6:] == ["-", "0", "%", "2.0", "of", "8"]
-
-
-def test_figures_as_json(tmp_path):
-    measured = profile(tally(610), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.8, disk=10**7)])
-    saved = json.loads(json.dumps(numbers(measured, judge(measured, SET))))
-    assert saved["ranks"] == 1
-    assert saved["verdict"]["kind"] == "storage"
-    assert saved["phases"]["training, the set"]["samples_per_second"] == 600
-    assert saved["phases"]["training, the set"]["ranks"][0]["images"] == 6000
-    assert saved["rank_hosts"] == [{"host": "host", "cores": 8, "threads": 1, "memory_available": 64 * GIB}]
-
-
-def test_the_chart_is_a_png(tmp_path):
-    measured = profile(tally(610, busy=1), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.8)] * 2)
-    draw_chart(str(tmp_path / "a.png"), "small on demo", measured, judge(measured, SET))
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
 @pytest.mark.parametrize("size, gib", [(1, 1), (20 * GIB // 21, 1), (GIB, 2), (20 * GIB, 21), (20 * GIB + 1, 22)])
