@@ -64,6 +64,10 @@ esac
 
 # A function, because bash parses it completely before it runs: editing this file does not affect a running training.
 main() {
+    if [ -z "$PARTIAL_FC_OUTPUT_LOST" ]; then
+        printf 'run.sh: cannot create a file in TMPDIR=%s: Open MPI needs a folder there\n' "${TMPDIR:-/tmp}" >&2
+        exit 2
+    fi
     check_settings python "$PFC_ROOT/train_memory.py" "$@"
     choose_hosts "$@"
     for ((restart = 1; ; restart++)); do

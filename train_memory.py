@@ -45,6 +45,10 @@ class MemoryTraining(TrainingProgram):
         import horovod.mxnet as hvd
 
         hvd.init()
+        if hvd.size() == hvd.local_size():  # a job of several hosts ends with its launcher's daemons
+            from partial_fc_mxnet.collectives import delay_abort
+
+            delay_abort(600)
 
 
 def main(argv=None):

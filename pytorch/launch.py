@@ -7,16 +7,19 @@ process that failed first was, and prints a traceback, although the processes re
 
 import secrets
 import signal
+import subprocess
 import sys
 
 from torch.distributed import HashStore
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 from torch.distributed.run import main
 
 BACKEND = "one-host"
+STOPPED = 75  # saved and stopped by a signal
 PORT = 29500  # torchrun's default, MASTER_PORT of the processes; nobody listens there
 
 
@@ -34,8 +37,27 @@ class OneHost(StaticTCPRendezvous):
         return BACKEND
 
 
+class Process(subprocess.Popen):
+    """A process of the job. torchrun does not say with which codes they ended if it was itself asked to stop."""
+
+    attempts: dict[str, list[subprocess.Popen]] = {}
+
+    def __init__(self, *args, env, **options):
+        super().__init__(*args, env=env, **options)
+        self.attempts.setdefault(env["TORCHELASTIC_RESTART_COUNT"], []).append(self)
+
+
+def code_after_stop() -> int:
+    """Returns the exit code of processes that were asked to stop: that of one that failed, else that of the stop."""
+    *_, last = [[], *Process.attempts.values()]
+    failed = [process.returncode for process in last if process.returncode not in (None, 0, STOPPED)]
+    code = max(failed, default=STOPPED)
+    return code if code > 0 else 128 - code
+
+
 def launch() -> int:
     """Runs torchrun with the arguments of this program; returns the exit code as a shell counts it."""
+    subprocess_handler.Popen = Process
     rendezvous_handler_registry.register(BACKEND, OneHost)
     options = ["--nnodes=1", f"--rdzv-backend={BACKEND}", "--rdzv-endpoint=none", f"--rdzv-id={secrets.token_hex(8)}"]
     try:
@@ -48,7 +70,7 @@ def launch() -> int:
         print(f"error: the process of rank {rank} was killed by {name}", file=sys.stderr)
         return 128 - failure.exitcode
     except SignalException as stop:
-        return 128 + stop.sigval
+        return 128 + stop.sigval if stop.sigval == signal.SIGINT else code_after_stop()
     return 0
 
 

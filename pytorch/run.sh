@@ -33,7 +33,7 @@ main() {
     check_settings "$python" train.py "$@"
     run_job "$python" pytorch/launch.py --nproc_per_node="$NP" \
         --max-restarts="${MAX_RESTARTS:-0}" train.py "$@"
-    [ -z "$stopped" ] || [ "$code" -eq 0 ] || code=75
+    [ -z "$stopped" ] || [ "$code" -ne 143 ] || code=75    # before torchrun had started any process
     [ -z "$interrupted" ] || code=130
     exit "$code"
 }

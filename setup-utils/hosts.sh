@@ -19,22 +19,27 @@ check_hosts() {
     return "$code"
 }
 
+# Exits with 2 if this host has no interface in the networks: Open MPI would say so in several lines that do not name them.
+require_networks() {
+    local error
+    if [ -z "$networks" ]; then return 0; fi
+    if ! error=$(cd "$PFC_ROOT" && "$VIRTUAL_ENV/bin/python" -m partial_fc.distributed.interfaces "$networks" 2>&1); then
+        printf 'run.sh: %s%s\n' "${INTERFACE:+INTERFACE: }" "$error" >&2
+        exit 2
+    fi
+}
+
 # Exits with 2 if a host has errors.
 choose_hosts() {
-    networks=${INTERFACE:-}
-    if [ -n "$networks" ]; then
-        local error
-        if ! error=$(cd "$PFC_ROOT" && "$VIRTUAL_ENV/bin/python" -m partial_fc.distributed.interfaces "$networks" 2>&1); then
-            printf 'run.sh: INTERFACE: %s\n' "$error" >&2
-            exit 2
-        fi
-    fi
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ]; then
         hosts=(-hostfile "$PFC_ROOT/hosts/localhost")
         NP=${NP:-$(ranks_of_this_host)}
         networks=${INTERFACE:-127.0.0.0/8}    # also that of NCCL
+        require_networks
         return
     fi
+    networks=${INTERFACE:-}
+    require_networks
     if [ -n "${HOSTS:-}" ]; then
         hosts=(-host "$HOSTS") named=(--hosts "$HOSTS")
     else

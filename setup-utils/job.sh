@@ -14,6 +14,40 @@ fi
 PARTIAL_FC_RUN=${PARTIAL_FC_RUN:-$(uname -n)-$$-$(date +%s)}
 export PARTIAL_FC_RUN
 
+# relay: copies its input to its output. Once this fails (`| head -3`, a full disk) it notes why, and reads on: mpirun ends
+# the job when it cannot write. Signals to the whole group are for the others.
+relay() {
+    trap '' HUP INT TERM USR1 PIPE
+    cat 2>>"${PARTIAL_FC_OUTPUT_LOST:-/dev/null}" || cat >/dev/null
+    rm -f "$PARTIAL_FC_OUTPUT_LOST"
+}
+
+# What rank 0 writes to its log, see partial_fc/utils/streams.py.
+PARTIAL_FC_OUTPUT_LOST=$(mktemp 2>/dev/null || true)    # empty if TMPDIR cannot be used
+export PARTIAL_FC_OUTPUT_LOST
+# A closed descriptor would be that of the next file that is opened. This one cannot be written either.
+for descriptor in 0 1 2; do
+    [ -e "/dev/fd/$descriptor" ] || eval "exec $descriptor</dev/null"
+done
+relays=()
+if [ /dev/fd/1 -ef /dev/fd/2 ]; then
+    exec > >(relay) 2>&1    # keeps the order of the lines
+else
+    exec 2> >(relay >&2)
+    relays+=($!)
+    exec > >(relay)
+fi
+relays+=($!)
+
+# Waits for the relays to write the last lines, unless a process that is left can still write.
+# shellcheck disable=SC2317
+drain() {
+    local end=$((SECONDS + 5))
+    exec >&- 2>&-
+    while [ "$SECONDS" -lt "$end" ] && kill -0 "${relays[@]}"; do sleep 0.05; done
+}
+trap drain EXIT
+
 job='' stopped='' interrupted='' signaled=''
 # shellcheck disable=SC2317  # called by traps
 request_stop() {

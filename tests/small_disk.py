@@ -1,5 +1,6 @@
 """A disk that is soon full."""
 
+import os
 import subprocess
 from contextlib import contextmanager
 
@@ -14,5 +15,13 @@ def small_disk(folder, size):
     mount = subprocess.run(command, capture_output=True, text=True)
     if mount.returncode:
         pytest.skip(f"needs root to mount a small disk: {mount.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)  # a process that has just ended may still hold it
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)  # a process that has just ended may still hold it
+
+
+def fill(disk):
+    """Fills it with a file named large."""
+    free = os.statvfs(disk)
+    (disk / "large").write_bytes(bytes(free.f_bavail * free.f_frsize))

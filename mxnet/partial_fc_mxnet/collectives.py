@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import horovod.mxnet as hvd
@@ -18,6 +20,15 @@ CONNECTION_ERRORS = (
     "Connection reset by peer",
     "gloo/transport",
 )
+
+
+def delay_abort(seconds: int) -> None:
+    """Lets Open MPI wait before it ends this process: without its launcher it does so at once, and nothing is saved.
+
+    The watchdog notices that the launcher has ended, and the main thread saves and ends the process meanwhile.
+    """
+    with suppress(OSError, ValueError):  # another MPI, or none
+        ctypes.c_int.in_dll(ctypes.CDLL("libopen-pal.so.40"), "opal_abort_delay").value = seconds
 
 
 MXNET_ERROR = "MXNetError: "
@@ -58,6 +69,7 @@ class HorovodBackend:
         if hvd.size() > 1 and hvd.mpi_enabled():
             from mpi4py import MPI  # importing it would start MPI in a job that runs over Gloo
 
+            delay_abort(0)
             MPI.COMM_WORLD.Abort(code)
 
     def is_connection_error(self, error: BaseException) -> bool:

@@ -42,7 +42,7 @@ def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
     }
     chosen = {name: [one for one in addresses if is_chosen(name, one)] for name, addresses in interfaces.items()}
     if networks and not any(chosen.values()):  # with hosts in several subnets, each has an interface in one of them
-        known = ", ".join(" ".join([name, *addresses]) for name, addresses in interfaces.items())
+        known = ", ".join(" ".join([name, *(found or ["without an address"])]) for name, found in interfaces.items())
         raise ValueError(f"this host has no interface in the network {','.join(networks)}, but: {known}")
     return {name: addresses for name, addresses in chosen.items() if addresses}
 

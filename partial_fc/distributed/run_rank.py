@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from partial_fc.layer.softmax import MissingPositiveError
+from partial_fc.utils.text import printable
 
 from .collectives import Collectives
 from .diagnosis import connection_message
@@ -158,7 +159,7 @@ def _report(collectives: Collectives, text: str, code: int | None = None) -> Non
         collectives.watchdog.reporter.report(text, collectives.exit_code if code is None else code)
         return
     with contextlib.suppress(OSError):  # the reader may be gone
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def _exit(collectives: Collectives, code: int) -> NoReturn:

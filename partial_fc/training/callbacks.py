@@ -16,9 +16,9 @@ from datetime import timedelta
 from tqdm import tqdm
 
 from .engine import Engine
+from .events import Curves
 from .loop import BatchEndParam, LoopState, own_loop
 from .results import LossPoint
-from .run_folder import ScalarWriter
 
 
 class CallBackLogging:
@@ -49,7 +49,7 @@ class CallBackLogging:
         rank: int,
         size: int,
         batch_size: int,
-        writer: ScalarWriter | None = None,
+        writer: Curves | None = None,
         bar: tqdm | None = None,
         engine: Engine | None = None,
         max_update: int = 0,

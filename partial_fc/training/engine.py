@@ -21,8 +21,8 @@ from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.sampling import WeightIndexSampler
 
+from .events import ScalarWriter
 from .pretrained import Pretrained
-from .run_folder import ScalarWriter
 from .schedule import RateFactor
 
 Arrays = dict[str, np.ndarray]

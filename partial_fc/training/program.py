@@ -20,6 +20,8 @@ from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.signals import block_signals, release_signals
 from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
+from partial_fc.utils.streams import keep_streams, lost_output
+from partial_fc.utils.text import printable
 
 from .command_line import OPTIONS, Parser, likely_root
 from .inputs import draw_demo
@@ -74,6 +76,7 @@ class TrainingProgram:
     def main(self, argv: list[str] | None = None) -> None:
         """Runs this rank; returns if all went well."""
         block_signals()
+        keep_streams()
         try:
             self._run(sys.argv[1:] if argv is None else argv)
         except (Exception, KeyboardInterrupt) as error:
@@ -101,7 +104,9 @@ class TrainingProgram:
         args, settings = self._load(argv, ranks)
         if args.print_config:
             if ranks.rank == 0:
-                print(to_json(settings), end="")
+                print(to_json(settings), end="", flush=True)
+                if lost_output():
+                    sys.exit(f"error: the settings cannot be printed: {lost_output()}")
             return
         framework, work = self._start(args, settings, ranks)
         from partial_fc.distributed.run_rank import run_rank
@@ -114,8 +119,9 @@ class TrainingProgram:
         try:
             args = self.parse_args(argv)
             settings = self.load_settings(args)
-            from . import run_folder  # noqa: F401  with libraries whose absence is reported
+            from .run_folder import output_folder, require_utf_8  # with libraries whose absence is reported
 
+            require_utf_8(output_folder(settings))
             return args, settings
         except (ValueError, OSError, ImportError) as error:
             if ranks.size == 1:
@@ -154,7 +160,7 @@ class TrainingProgram:
     def _report(self, error: BaseException, where: str = "") -> None:
         """Prints an error that refuses the training."""
         hint = f", run `{self.install}` first" if isinstance(error, ModuleNotFoundError) else ""
-        print(f"error{where}: {error}{hint}", file=sys.stderr, flush=True)
+        print(printable(f"error{where}: {error}{hint}"), file=sys.stderr, flush=True)
 
     def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
         """Exits this rank; prints the error unless another rank does."""

@@ -19,7 +19,7 @@ from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 
 from .engine import Engine
 from .pretrained import Pretrained, ReadFiles, pretrained_from_files
-from .run_folder import CHECKPOINTS, begin_run, begun_by, check_writable, prepare_folder
+from .run_folder import CHECKPOINTS, begin_run, begun_by, check_writable, prepare_folder, wait_for_earlier_attempt
 from .saved_training import SavedTraining
 
 AUTO, SAME = "auto", "same"  # values of the settings resume and class_map
@@ -74,7 +74,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
 
     A restart by run.sh resumes in the folder that its run took ownership of, whatever ``resume`` says.
 
-    Collectives: all-gather ``restarted``, those of SavedTraining.newest or open, all-gather ``status.class_map``.
+    Collectives: all-gather ``restarted``, after a restart ``status.earlier_attempt``, those of SavedTraining.newest or
+    open, all-gather ``status.class_map``.
 
     Args:
         settings: of default.py; ``resume``, ``pretrained``, ``class_map``.
@@ -88,6 +89,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
     messages: list[str] = []
     run = os.environ.get(RUN, "")
     restarted = collectives.broadcast("restarted", bool(run) and begun_by(folder, run))
+    if restarted:
+        collectives.on_rank_zero("earlier_attempt", wait_for_earlier_attempt, folder)
     checkpoint = None
     if restarted or settings.resume == AUTO:
         checkpoint = SavedTraining.newest(checkpoints, collectives, messages.append)

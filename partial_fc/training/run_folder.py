@@ -11,11 +11,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from os.path import exists
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tqdm import tqdm
 
 from partial_fc.utils.atomic_io import no_follow, replace_file
+from partial_fc.utils.streams import LastingFile, lost_output, text_of
+from partial_fc.utils.text import printable
+
+from .events import Curves, ScalarWriter, warn_unwritable
 
 CHECKPOINTS = "checkpoints"  # folder in the output folder
 _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
@@ -29,6 +33,18 @@ def output_folder(settings) -> str:
         dataset = settings.data_name or os.path.basename(os.path.dirname(settings.rec)) or dataset
     name = f"{settings.network}-{settings.loss}-{dataset}"
     return settings.output or os.path.join(settings.models_root, name)
+
+
+def require_utf_8(folder: str) -> None:
+    """Checks that the output folder has a name that all libraries which write there accept.
+
+    Raises:
+        ValueError: It has not.
+    """
+    try:
+        folder.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the output folder {folder} is no UTF-8: set another output or models_root") from None
 
 
 def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
@@ -71,6 +87,16 @@ def begun_by(folder: str, run: str) -> bool:
             return file.read() == run
     except OSError:
         return False
+
+
+def wait_for_earlier_attempt(folder: str) -> None:
+    """Waits until no training writes to the folder, for a minute at most: without their launcher, ranks still save."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            return _refuse_running(folder)
+        except OSError:
+            time.sleep(0.2)
 
 
 def check_writable(folder: str, rank: int) -> None:
@@ -144,33 +170,26 @@ def _create(folder: str) -> None:
         ) from error
 
 
-class ScalarWriter(Protocol):
-    """A writer of TensorBoard events: mxboard's SummaryWriter, or PyTorch's."""
-
-    def add_scalar(self, tag: str, value: float, global_step: int, /) -> None:
-        """Writes one value of a curve."""
-
-    def close(self) -> None:
-        """Flushes and closes the files."""
-
-
 class RunFolder(NamedTuple):
     """An open output folder: its path, and on rank 0 the writer of TensorBoard events, else None."""
 
     path: str
-    writer: ScalarWriter | None
+    writer: Curves | None
 
 
 @contextlib.contextmanager
 def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWriter]) -> Iterator[RunFolder]:
     """A context with log file, log lines and TensorBoard events of one rank; others than 0 only log warnings.
 
+    Log and events on a disk that is full do not end the training.
+
     Args:
         path: of the folder, which exists and is writable.
-        rank, open_writer: of this process; the events are opened on rank 0.
+        rank: of this process.
+        open_writer: opens the TensorBoard events in a folder; called on rank 0.
 
     Raises:
-        OSError: Another training writes to the folder.
+        OSError: Another training writes to the folder, or a link is in the place of its log.
     """
     main, writer, logger = rank == 0, None, logging.getLogger()
     handlers: list[logging.Handler] = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
@@ -178,16 +197,15 @@ def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWri
         if main:
             lock = stack.enter_context(open(os.path.join(path, _LOCK), "a", opener=no_follow))
             _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
-            log = open(os.path.join(path, _LOG), "a", encoding="utf-8", opener=no_follow)
-            handlers.append(logging.StreamHandler(stack.enter_context(log)))
+            handlers.append(_LogFile(os.path.join(path, _LOG)))
         logger.setLevel(logging.INFO if main else logging.WARNING)
         for handler in handlers:
-            handler.setFormatter(logging.Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))
+            handler.setFormatter(_Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))
             logger.addHandler(handler)
             stack.callback(handler.close)
             stack.callback(logger.removeHandler, handler)
         if main:
-            writer = stack.enter_context(contextlib.closing(open_writer(os.path.join(path, "tensorboard"))))
+            writer = stack.enter_context(contextlib.closing(Curves(os.path.join(path, "tensorboard"), open_writer)))
         yield RunFolder(path, writer)
 
 
@@ -197,6 +215,31 @@ def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:
     shown = not rank and (os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty())
     columns = int(os.environ.get("COLUMNS", 0)) or 100
     return tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr, disable=not shown)
+
+
+class _Formatter(logging.Formatter):
+    """Escapes control characters, such as those of file names in a downloaded set."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+class _LogFile(logging.StreamHandler):
+    """Writes to a file, also once that nobody reads the output any more."""
+
+    def __init__(self, path: str):
+        super().__init__(text_of(LastingFile(path, "ab", lambda error: warn_unwritable(path, error))))
+        self._lost = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if not self._lost and (lost := lost_output()):
+            self._lost = lost
+            logging.warning("the output cannot be written any more (%s): the training goes on, and logs here", lost)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 class _StdoutHandler(logging.Handler):

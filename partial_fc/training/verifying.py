@@ -13,8 +13,8 @@ from partial_fc.evaluation.validation_set import raw_pixel_distances
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 
 from .embedder import Embedder
+from .events import Curves
 from .results import PairFigures, best_point
-from .run_folder import ScalarWriter
 
 
 class CallBackVerification:
@@ -42,7 +42,7 @@ class CallBackVerification:
         sets: dict[str, str],
         frequent: int,
         rank: int,
-        writer: ScalarWriter | None = None,
+        writer: Curves | None = None,
         find_problems: Callable[[str, VerificationPoint], list[str]] | None = None,
         suggestion: str = "",
     ):

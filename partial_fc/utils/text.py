@@ -24,11 +24,17 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, 'other')}" if len(names) > 3 else "")
 
 
-# C0 but tab and newline, DEL, C1, and what reverses the direction of a line: a name in a downloaded list could clear
-# the terminal, or rewrite the line above.
+# C0 but tab and newline, DEL, C1, what reverses the direction of a line, and bytes that are no UTF-8: a name in a
+# downloaded list could clear the terminal, or rewrite the line above.
 _CONTROL = {
     code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    for code in (
+        *range(0x20),
+        *range(0x7F, 0xA0),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+        *range(0xD800, 0xE000),
+    )
     if chr(code) not in "\t\n"
 }
 

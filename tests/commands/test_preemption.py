@@ -2,12 +2,17 @@
 
 import json
 import os
+import re
 import signal
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 from conftest import LAUNCHERS, TORCH, needs_torch, slow
 from groups import ENDLESS, checkpoints_in, processes_with, ranks_with, read_until, run_with_fault, started
+
+from small_disk import fill, small_disk
 
 PREEMPTED = 75
 STOPPED = "stopped after update {}, checkpoint saved: continue with --resume auto"
@@ -85,12 +90,44 @@ def test_a_stop_during_a_verification_is_answered_and_the_verification_done_late
     assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
 
-def test_a_launcher_that_is_killed_leaves_no_orphans(arguments, tmp_path):
-    with started(["bash", "run.sh", *arguments], NP="2") as group:
-        stop_output, code = stop(group, signal.SIGKILL)
-        wait_for_end(tmp_path / "models")
-    assert code == -signal.SIGKILL, stop_output
-    assert len(checkpoints_in(tmp_path / "models")) == 1, stop_output
+@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=[needs_torch, pytest.mark.slow])])
+def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(script, arguments, tmp_path):
+    with small_disk(tmp_path / "disk", "12m") as disk:
+        arguments = [*(word for word in arguments if "models_root=" not in word), f"models_root={disk}"]
+        with started(["bash", script, *arguments], NP="2") as group:
+            read_until(group, "Global Step: 4 ")
+            fill(disk)
+            unwritten = set()
+            while len(unwritten) < 2:
+                line = group.stdout.readline()
+                unwritten |= set(re.findall(r"^warning: cannot write (\S+) \(No space left on device\)", line))
+            assert {Path(path).parent.name for path in unwritten} == {"tensorboard", "small-arcface-demo"}
+            read_until(group, "Global Step: ")
+            group.send_signal(signal.SIGTERM)
+            output, _ = group.communicate(timeout=LIMIT)
+            wait_for_end(disk)
+        assert group.returncode == 1 and "No space left on device" in output and not checkpoints_in(disk), output
+
+
+@pytest.mark.parametrize(
+    "script, killed, code",
+    [
+        ("run.sh", "bash", -signal.SIGKILL),
+        ("run.sh", "mpirun", 128 + signal.SIGKILL),
+        pytest.param("pytorch/run.sh", "python", 128 + signal.SIGKILL, marks=[needs_torch, pytest.mark.slow]),
+    ],
+)
+def test_when_a_launcher_is_killed_its_ranks_save_and_end(script, killed, code, arguments, tmp_path):
+    """It reads what they print, and Open MPI would end them when it is gone."""
+    models = tmp_path / "models"
+    with started(["bash", script, *arguments], NP="2") as group:
+        read_until(group, "Global Step: 4 ")
+        shell = psutil.Process(group.pid)
+        launcher = next(one for one in (shell, *shell.children()) if one.cmdline()[0].endswith(killed))
+        launcher.kill()
+        wait_for_end(models)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == code and len(checkpoints_in(models)) == 1, output
 
 
 def test_an_interrupt_of_run_sh_ends_all(arguments, tmp_path):

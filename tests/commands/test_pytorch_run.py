@@ -20,7 +20,7 @@ if "--print-config" in sys.argv:  # how run.sh asks whether the settings are acc
 
 def save(*_):
     print("saved\\n", end="", flush=True)
-    os._exit(75)
+    os._exit(1 if "full" in sys.argv and os.environ["RANK"] == "1" else 75)
 
 signal.signal(signal.SIGTERM, save)
 attempt, threads = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "OMP_NUM_THREADS"))
@@ -65,9 +65,12 @@ def test_a_failed_process_restarts_all_and_the_exit_code_is_its_own(start):
     assert f"attempt 0 threads {share}\n" in output and f"attempt 1 threads {share}\n" in output
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_signal_stops_all_processes(start, number, code):
-    with start("endless", NP="2", OMP_NUM_THREADS="1") as group:
+@pytest.mark.parametrize(
+    "disk, number, code", [("", signal.SIGTERM, 75), ("full", signal.SIGTERM, 1), ("", signal.SIGINT, 130)]
+)
+def test_a_signal_stops_all_processes(start, disk, number, code):
+    """If one cannot save, its exit code is that of run.sh."""
+    with start("endless", disk, NP="2", OMP_NUM_THREADS="1") as group:
         begun = [next(line for line in group.stdout if line.startswith("attempt 0")) for _ in range(2)]
         assert len(begun) == 2
         group.send_signal(number)

@@ -1,9 +1,11 @@
 """Environment variables of run.sh, and the mpirun command that it prints."""
 
 import re
+import subprocess
 from pathlib import Path
 
-from conftest import needs_hosts
+import pytest
+from conftest import needs_hosts, needs_torch
 from groups import ranks_with, started, wait_until
 
 from paths import ROOT
@@ -30,6 +32,32 @@ def test_an_unknown_binding_is_rejected(run):
     done = run("bash", "run.sh", *REJECTED, BIND_TO="cores")
     assert done.returncode == 2
     assert done.stderr.startswith("run.sh: BIND_TO=cores is not supported, expected none, hwthread, core, ")
+
+
+def test_a_tmpdir_that_cannot_be_used_is_named(run):
+    done = run("bash", "run.sh", TMPDIR=__file__)
+    message = f"run.sh: cannot create a file in TMPDIR={__file__}: Open MPI needs a folder there\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0, reason="needs root")
+@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=[needs_torch, pytest.mark.slow])])
+def test_a_host_without_a_network_interface_is_named(script, settings, run):
+    done = run("unshare", "-n", "bash", script, *settings, NP="2", OMP_NUM_THREADS="1")
+    message = "this host has no interface in the network 127.0.0.0/8, but: lo without an address"
+    assert done.returncode == 2 and done.stderr.count(message) == 1, done.stderr
+    assert script == "pytorch/run.sh" or done.stderr == f"run.sh: {message}\n"
+
+
+@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=[needs_torch, pytest.mark.slow])])
+def test_a_training_whose_reader_is_gone_goes_on_and_logs_so_once(script, settings, run, tmp_path):
+    command = 'set -o pipefail; bash "$@" 2>&1 | head -3'
+    done = run("bash", "-c", command, "-", script, *settings, "baselines=False", NP="2", OMP_NUM_THREADS="1")
+    (folder,) = (tmp_path / "models").iterdir()
+    log = (folder / "training.log").read_text()
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3, done.stderr + log
+    assert log.count("the output cannot be written any more (Broken pipe): the training goes on, and logs here") == 1
+    assert "Global Step: 7 " in log and "7 updates in " in log and (folder / "summary.json").exists()
 
 
 @needs_hosts

@@ -99,14 +99,19 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
         ("train.py", ["--network", "r10"], "unknown network 'r10': did you mean 'r100'? "),
         (
             "train_memory.py",
-            ["--config", "none.json", "--print-config"],
-            f"cannot read the settings in {ROOT}/none.json: No such file or directory\n",
+            ["--config", "none\x1b[2J.json", "--print-config"],
+            f"cannot read the settings in {ROOT}/none\\x1b[2J.json: No such file or directory\n",
         ),
         ("train.py", ["--momentum", "0.5"], "unrecognized arguments: --momentum; see python train.py --help\n"),
         (
             "train_memory.py",
             ["--profile-seconds", "3"],
             "--profile-seconds is 3.0, but must be above 0 and go with --profile-io; ",
+        ),
+        (
+            "train.py",
+            [os.fsdecode(b"output=/a\xff")],
+            "the output folder /a\\udcff is no UTF-8: set another output or ",
         ),
         ("train.py", ["--profile-io", "--profile-seconds", "0"], "--profile-seconds is 0.0, but must be above 0"),
     ],

@@ -299,3 +299,36 @@ def test_one_environment_is_enough(clone):
     assert re.search(r"\[ok\] +\.venv-torch ", done.stdout)
     assert "does not import: ImportError: no torch\n" in done.stdout
     assert "Needs fixing: PyTorch\n" in done.stdout and "compiler" not in done.stdout
+
+
+# A script around a job as run.sh and pytorch/run.sh are, whose job writes to both outputs while their reader ends.
+JOB = """
+set -euo pipefail
+. "$1/setup-utils/job.sh"
+run_job bash -c 'for i in 1 2 3 4 5 6; do echo "line $i"; echo "error $i" >&2; sleep 0.1; done; exec >"$0"
+    cat "$PARTIAL_FC_OUTPUT_LOST"; exit 7' "$2"
+printf 'run.sh: more\\n'
+exit "$code"
+"""
+
+
+@pytest.mark.parametrize(
+    "redirection, reason",
+    [
+        ("2>&1 | head -2", "Broken pipe"),
+        (">/dev/full", "No space left on device"),
+        ("<&- >&-", "Bad file descriptor"),
+        ("2>&-", "Bad file descriptor"),
+        ("| cat", ""),
+    ],
+)
+def test_a_job_goes_on_when_nobody_reads_it(redirection, reason, tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = f'set -o pipefail; bash -c "$0" run.sh "$1" "$2" {redirection}'
+    done = bash("-c", command, JOB, ROOT, tmp_path / "out", TMPDIR=str(temporary))
+    assert done.returncode == 7, done.stderr
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert set(lines) == {reason and f"cat: write error: {reason}"} - {""}
+    assert reason or "line 6\nrun.sh: more\n" in done.stdout
+    assert list(temporary.iterdir()) == []

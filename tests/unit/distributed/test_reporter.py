@@ -18,9 +18,9 @@ def reporters(tmp_path):
 
 def test_one_rank_reports_once(reporters, capfd):
     first, second = reporters
-    for reporter, text in ((second, "error: one"), (first, "error: two"), (second, "error: three")):
+    for reporter, text in ((second, "error: one\x1b[2J"), (first, "error: two"), (second, "error: three")):
         reporter.report(text)
-    assert capfd.readouterr().err == "error: one\n"
+    assert capfd.readouterr().err == "error: one\\x1b[2J\n"
 
 
 def test_a_closed_reporter_prints_nothing_and_leaves_the_report_to_others(reporters, capfd):

@@ -1,12 +1,22 @@
 """The output folder of a training."""
 
+import logging
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 import default
-from partial_fc.training.run_folder import check_writable, open_run_folder, output_folder, prepare_folder
+from partial_fc.training.run_folder import (
+    check_writable,
+    open_run_folder,
+    output_folder,
+    prepare_folder,
+    wait_for_earlier_attempt,
+)
+from small_disk import fill, small_disk
 
 
 @pytest.mark.parametrize(
@@ -30,15 +40,41 @@ def test_sets_of_ones_own_have_folders_of_their_own(data, name):
     assert output_folder(settings) == default.absolute(f"models/small-arcface-{name}")
 
 
+def no_curves(folder):
+    return SimpleNamespace(close=lambda: None)
+
+
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
     def open_folder():
-        return open_run_folder(str(tmp_path), 0, lambda folder: SimpleNamespace(close=lambda: None))
+        return open_run_folder(str(tmp_path), 0, no_curves)
 
     with open_folder():
         with pytest.raises(OSError, match=f"another training is writing to {tmp_path}: wait until it ends"):
             open_folder().__enter__()
-    with open_folder():  # the refused one holds nothing
-        pass
+    with ThreadPoolExecutor() as threads, open_folder():  # the refused one holds nothing
+        restart = threads.submit(wait_for_earlier_attempt, str(tmp_path))
+        time.sleep(0.3)
+        assert not restart.done()
+    restart.result(10)
+
+
+def test_a_log_on_a_full_disk_is_named_once_and_does_not_end_the_training(tmp_path, capsys):
+    with small_disk(tmp_path / "disk", "64k") as disk, open_run_folder(str(disk), 0, no_curves):
+        fill(disk)
+        for update in range(300):
+            logging.info("update %d: %s", update, "long" * 10)
+        (disk / "large").unlink()
+        logging.info("there is room again")
+        (warning,) = capsys.readouterr().err.splitlines()
+        assert str(disk / "training.log") in warning and "No space left on device" in warning
+        assert "there is room again" in (disk / "training.log").read_text()
+
+
+def test_log_lines_escape_control_characters_and_what_is_no_utf_8(tmp_path, capsys):
+    with open_run_folder(str(tmp_path), 0, no_curves):
+        logging.warning("bad image \x1b[2J%s", os.fsdecode(b"\xff.jpg"))
+    line = (tmp_path / "training.log").read_text()
+    assert line.endswith("-bad image \\x1b[2J\\udcff.jpg\n") and capsys.readouterr().out == line
 
 
 def test_planted_links_are_not_followed(tmp_path):
@@ -48,7 +84,7 @@ def test_planted_links_are_not_followed(tmp_path):
     for name in (".lock", "training.log"):
         (folder / name).symlink_to(victim)
         with pytest.raises(OSError, match=f"Too many levels of symbolic links: .*{name}"):
-            open_run_folder(str(folder), 0, lambda folder: SimpleNamespace(close=lambda: None)).__enter__()
+            open_run_folder(str(folder), 0, no_curves).__enter__()
         (folder / name).unlink()
     (folder / ".0_probe").symlink_to(victim)  # the name of earlier versions
     check_writable(str(folder), 0)

@@ -1,0 +1,92 @@
+"""Curves for TensorBoard, by mxboard or torch.utils.tensorboard; a full disk ends them, not the training."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from partial_fc.utils.text import printable
+
+CLOSING = 30  # seconds
+
+
+class ScalarWriter(Protocol):
+    """A writer of TensorBoard events: mxboard's SummaryWriter, or PyTorch's."""
+
+    def add_scalar(self, tag: str, value: float, global_step: int, /) -> None:
+        """Writes one value of a curve."""
+
+    def close(self) -> None:
+        """Flushes and closes the files."""
+
+
+class Curves:
+    """Passes values to a writer until it fails.
+
+    Both libraries write in a thread. When a write has failed it ends, and their methods would wait for it forever.
+
+    Args:
+        folder: of the files.
+        open_writer: opens the writer in a folder, which it creates.
+    """
+
+    def __init__(self, folder: str, open_writer: Callable[[str], ScalarWriter]):
+        self._folder, self._failed, self._hook = folder, False, threading.excepthook
+        self._writer: ScalarWriter | None = None
+        self._threads: set[threading.Thread] = set()
+        running = set(threading.enumerate())
+        threading.excepthook = self._thread_failed
+        self._attempt(lambda: setattr(self, "_writer", open_writer(folder)))
+        self._threads = set(threading.enumerate()) - running
+
+    def add_scalar(self, tag: str, value: float, num_update: int) -> None:
+        """Writes one value of a curve."""
+        writer = self._writer
+        if writer is None or self._failed:
+            return
+        if all(thread.is_alive() for thread in self._threads):
+            self._attempt(lambda: writer.add_scalar(tag, value, num_update))
+        else:  # the call raises why, or waits
+            self._attempt_for(1, lambda: writer.add_scalar(tag, value, num_update))
+            self._fail(OSError("the thread of the writer has ended"))
+
+    def close(self) -> None:
+        """Closes the files."""
+        if self._writer is not None and not self._failed:
+            self._attempt_for(CLOSING, self._writer.close)
+        threading.excepthook = self._hook
+
+    def _attempt_for(self, seconds: float, call: Callable[[], Any]) -> None:
+        attempt = threading.Thread(target=self._attempt, args=(call,), daemon=True)
+        attempt.start()
+        end = time.monotonic() + seconds
+        while attempt.is_alive() and not self._failed and time.monotonic() < end:
+            attempt.join(0.1)
+
+    def _attempt(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:  # TensorBoard has classes of its own
+            self._fail(error)
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        if failure.thread in self._threads and failure.exc_value is not None:
+            self._fail(failure.exc_value)
+        else:
+            self._hook(failure)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failed:
+            self._failed = True
+            warn_unwritable(self._folder, error)
+
+
+def warn_unwritable(path: str, error: BaseException) -> None:
+    """Reports on standard error that the training goes on without this file or folder."""
+    text = (
+        f"warning: cannot write {path} ({getattr(error, 'strerror', None) or error}): the training goes on without it"
+    )
+    print(printable(text), file=sys.stderr, flush=True)
