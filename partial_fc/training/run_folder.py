@@ -139,7 +139,7 @@ def _refuse_inputs_inside(folder: str, inputs: Iterable[str]) -> None:
         real = os.path.join(os.path.realpath(path), "")
         if real.startswith(inside) and not real.startswith(inside + _EARLIER):
             raise ValueError(
-                f"{path} is in the output folder, but {folder} has an earlier training and this one would be moved: set "
+                f"{path} is in the output folder, but {folder} has an earlier training and it would be moved: set "
                 "another output or models_root"
             )
 
