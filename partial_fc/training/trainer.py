@@ -146,6 +146,7 @@ class Trainer:
 
     def _train(self, savers: Sequence[Saver]) -> None:
         self.verification.catch_up(self.engine.num_update)
+        self._seed_step(self.engine.num_update)  # after the verification, as in the loop
         self.log.restart()
         for update in updates(self.engine, self.data, self.loop, self.settings.max_update):
             self.collectives.report_progress(update.num_update)
@@ -186,7 +187,6 @@ class Trainer:
         # Last, because a training that is refused must leave the folder as it was.
         self.collectives.on_rank_zero("claim", self._take_ownership)
         self.collectives.training_begun()
-        self._seed_step(self.engine.num_update)
         self._start_time = time.perf_counter()
         return savers
 
