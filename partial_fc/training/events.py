@@ -80,8 +80,8 @@ class Curves:
 
     def _fail(self, error: BaseException) -> None:
         if not self._failed:
-            self._failed = True
             warn_unwritable(self._folder, error)
+            self._failed = True
 
 
 def warn_unwritable(path: str, error: BaseException) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from partial_fc.checkpoint import Manifest
@@ -88,5 +89,6 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
     for content, names in {**_FILES, **framework_files}.items():
         logging.info("  %-37s %s", names, content)
     logging.info("next: %s --loss cosface, %s sample_ratio=0.1, NP=4 %s", command, command, command)
-    logging.info("      partial-fc compare a.jpg b.jpg --model %s", result.folder)
-    logging.info("      tensorboard --logdir %s (if missing: pip install tensorboard)", os.path.dirname(result.folder))
+    logging.info("      partial-fc compare a.jpg b.jpg --model %s", quote(result.folder))
+    models = quote(os.path.dirname(result.folder))
+    logging.info("      tensorboard --logdir %s (if missing: pip install tensorboard)", models)

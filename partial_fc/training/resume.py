@@ -19,7 +19,15 @@ from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 
 from .engine import Engine
 from .pretrained import Pretrained, ReadFiles, pretrained_from_files
-from .run_folder import CHECKPOINTS, begin_run, begun_by, check_writable, prepare_folder, wait_for_earlier_attempt
+from .run_folder import (
+    CHECKPOINTS,
+    RunFolder,
+    begin_run,
+    begun_by,
+    check_writable,
+    prepare_folder,
+    wait_for_earlier_attempt,
+)
 from .saved_training import SavedTraining
 
 AUTO, SAME = "auto", "same"  # values of the settings resume and class_map
@@ -116,7 +124,7 @@ def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
 
 
 def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> None:
-    """Creates the output folder, or renames an earlier one, and checks that all ranks can write there.
+    """Creates the output folder, or checks that the training may begin in it, and that all ranks can write there.
 
     Collectives: all-gathers ``status.output`` and ``status.output_of_ranks``, those of hosts_without_shared_folder.
 
@@ -139,10 +147,11 @@ def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
     checkpoint_folder(settings, folder).clean()
 
 
-def take_ownership(folder: str, checkpoints: CheckpointFolder, resumed_update: int | None) -> None:
+def take_ownership(folder: RunFolder, checkpoints: CheckpointFolder, resumed_update: int | None) -> None:
     """Marks the output folder as this run's, once the training cannot be refused any more; on rank 0.
 
-    Checkpoints newer than the one resumed from are kept under another name, because this training replaces them.
+    An earlier training is moved into a folder within. Checkpoints newer than the one resumed from are kept under
+    another name, because this training replaces them.
 
     Args:
         folder, checkpoints: the output folder and its checkpoints.
@@ -154,7 +163,7 @@ def take_ownership(folder: str, checkpoints: CheckpointFolder, resumed_update: i
     if resumed_update is not None:
         for path in checkpoints.leave(resumed_update):
             logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
-    begin_run(folder, os.environ.get(RUN, ""))
+    begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
 
 
 def load_class_map(settings, num_saved: int) -> np.ndarray:

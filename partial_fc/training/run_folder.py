@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os.path import exists
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ from .events import Curves, ScalarWriter, warn_unwritable
 
 CHECKPOINTS = "checkpoints"  # folder in the output folder
 _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
+_FIRST_LINES = ".training.log"  # log of a training that has not begun
+_EVENTS, _EARLIER = "tensorboard", "earlier-"  # folders; the second one's name ends in the time of what it holds
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
@@ -48,7 +50,7 @@ def require_utf_8(folder: str) -> None:
 
 
 def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
-    """Creates the output folder; renames one that holds an earlier training, with the time when that ended.
+    """Creates the output folder, or checks that a training may begin in it; what an earlier one left stays in place.
 
     Args:
         folder, keep: the output folder, and whether to continue in it as it is.
@@ -56,26 +58,40 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
 
     Raises:
         OSError: The folder cannot be created, or a running training writes to it.
-        ValueError: An input is in a folder that has to be renamed, or the folder holds something else.
+        ValueError: An input is among the files that begin_run has to move, or the folder holds something else.
     """
     _refuse_running(folder)
-    # Any of them: a user may have removed the log, and checkpoints of two trainings must not mix.
-    traces = [path for path in (os.path.join(folder, name) for name in (_LOG, _OWNER, CHECKPOINTS)) if exists(path)]
-    if not traces:
+    if not _earlier_training(folder):
         _refuse_other_content(folder)
-    if traces and not keep:
+    elif not keep:
         _refuse_inputs_inside(folder, inputs)
-        ended = time.strftime("%Y%m%d-%H%M%S", time.localtime(os.path.getmtime(traces[0])))
-        os.rename(folder, f"{folder}.{ended}")
     _create(folder)
 
 
-def begin_run(folder: str, run: str) -> None:
-    """Writes the name of the run that owns the folder.
+def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
+    """Moves an earlier training into a folder within, then writes the name of the run that owns the folder.
+
+    The output folder itself keeps its name, because it may be a link or a mounted disk. Only a training that cannot be
+    refused any more comes here, so that attempts which end before leave everything in its place.
+
+    Args:
+        folder, run: the output folder and the run.
+        earlier: see RunFolder.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: A file cannot be moved or written.
     """
+    if earlier:
+        ended = time.localtime(os.path.getmtime(os.path.join(folder, earlier[-1])))
+        aside = os.path.join(folder, _EARLIER + time.strftime("%Y%m%d-%H%M%S", ended))
+        while exists(os.path.join(aside, earlier[-1])):
+            aside += "-2"
+        for name in earlier:
+            os.makedirs(os.path.dirname(os.path.join(aside, name)), exist_ok=True)
+            os.rename(os.path.join(folder, name), os.path.join(aside, name))
+        logging.info("the earlier training in this folder is now in %s", aside)
+    if exists(os.path.join(folder, _FIRST_LINES)):
+        os.rename(os.path.join(folder, _FIRST_LINES), os.path.join(folder, _LOG))
     if not begun_by(folder, run):
         replace_file(os.path.join(folder, _OWNER), [run.encode()])
 
@@ -118,7 +134,8 @@ def check_writable(folder: str, rank: int) -> None:
 def _refuse_other_content(folder: str) -> None:
     # Hidden files are those of a training that was refused or killed, and of file systems, which also have lost+found.
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    others = [name for name in names if not name.startswith(".") and name != "lost+found"]
+    # One that was refused or killed has a file of events, too.
+    others = [name for name in names if not name.startswith((".", _EARLIER)) and name not in ("lost+found", _EVENTS)]
     if others:
         raise ValueError(
             f"the output folder {folder} holds no training, but other files ({min(others)}): set output or models_root "
@@ -126,12 +143,26 @@ def _refuse_other_content(folder: str) -> None:
         )
 
 
+def _earlier_training(folder: str) -> list[str]:
+    """Returns what begin_run has to move, relative to the folder, last a file that tells a training; empty for none."""
+    # Any of them: a user may have removed the log, and checkpoints of two trainings must not mix.
+    traces = [name for name in (_LOG, _OWNER, CHECKPOINTS) if exists(os.path.join(folder, name))]
+    if not traces:
+        return []
+    names = [name for name in os.listdir(folder) if not name.startswith((".", _EARLIER))]
+    moved = {*names, *traces} - {traces[0], "lost+found", _EVENTS}
+    if _EVENTS in names:  # one by one: this training's own are going to be among them
+        moved |= {os.path.join(_EVENTS, name) for name in os.listdir(os.path.join(folder, _EVENTS))}
+    return [*sorted(moved), traces[0]]  # a move that is interrupted before the last goes on next time
+
+
 def _refuse_inputs_inside(folder: str, inputs: Iterable[str]) -> None:
     inside = os.path.join(os.path.realpath(folder), "")
     for path in inputs:
-        if os.path.join(os.path.realpath(path), "").startswith(inside):
+        real = os.path.join(os.path.realpath(path), "")
+        if real.startswith(inside) and not real.startswith(inside + _EARLIER):
             raise ValueError(
-                f"{path} is in the output folder, but {folder} has an earlier training and would be renamed: set "
+                f"{path} is in the output folder, but {folder} has an earlier training and it would be moved: set "
                 "another output or models_root"
             )
 
@@ -171,14 +202,23 @@ def _create(folder: str) -> None:
 
 
 class RunFolder(NamedTuple):
-    """An open output folder: its path, and on rank 0 the writer of TensorBoard events, else None."""
+    """An open output folder.
+
+    Attributes:
+        path: of the folder.
+        writer: of TensorBoard events on rank 0, else None.
+        earlier: files and folders in it of an earlier training, which this one does not continue.
+    """
 
     path: str
     writer: Curves | None
+    earlier: list[str]
 
 
 @contextlib.contextmanager
-def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWriter]) -> Iterator[RunFolder]:
+def open_run_folder(
+    path: str, rank: int, open_writer: Callable[[str], ScalarWriter], keep: bool
+) -> Iterator[RunFolder]:
     """A context with log file, log lines and TensorBoard events of one rank; others than 0 only log warnings.
 
     Log and events on a disk that is full do not end the training.
@@ -187,17 +227,20 @@ def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWri
         path: of the folder, which exists and is writable.
         rank: of this process.
         open_writer: opens the TensorBoard events in a folder; called on rank 0.
+        keep: whether the training continues in the folder; else its log has another name until begin_run.
 
     Raises:
         OSError: Another training writes to the folder, or a link is in the place of its log.
     """
     main, writer, logger = rank == 0, None, logging.getLogger()
+    earlier: list[str] = []
     handlers: list[logging.Handler] = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
     with contextlib.ExitStack() as stack:
         if main:
             lock = stack.enter_context(open(os.path.join(path, _LOCK), "a", opener=no_follow))
             _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
-            handlers.append(_LogFile(os.path.join(path, _LOG)))
+            earlier = [] if keep else _earlier_training(path)
+            handlers.append(_LogFile(_log_file(path, keep)))
         logger.setLevel(logging.INFO if main else logging.WARNING)
         for handler in handlers:
             handler.setFormatter(_Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))
@@ -205,8 +248,17 @@ def open_run_folder(path: str, rank: int, open_writer: Callable[[str], ScalarWri
             stack.callback(handler.close)
             stack.callback(logger.removeHandler, handler)
         if main:
-            writer = stack.enter_context(contextlib.closing(Curves(os.path.join(path, "tensorboard"), open_writer)))
-        yield RunFolder(path, writer)
+            writer = stack.enter_context(contextlib.closing(Curves(os.path.join(path, _EVENTS), open_writer)))
+        yield RunFolder(path, writer, earlier)
+
+
+def _log_file(folder: str, keep: bool) -> str:
+    first_lines = os.path.join(folder, _FIRST_LINES)
+    if not keep:
+        return first_lines
+    with contextlib.suppress(OSError):
+        os.remove(first_lines)  # of an attempt that was refused or killed
+    return os.path.join(folder, _LOG)
 
 
 def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:

@@ -59,7 +59,7 @@ def train(settings, framework: Framework) -> None:
         collectives.assert_same_on_all_ranks(facts)
         plan = resume.find_checkpoint(settings, folder, collectives)
         resume.prepare_output(settings, folder, plan, collectives)
-        with open_run_folder(folder, collectives.rank, framework.open_writer) as run_folder:
+        with open_run_folder(folder, collectives.rank, framework.open_writer, plan.keep_folder) as run_folder:
             training = build_training(settings, framework, data, folder, plan)
             with progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar:
                 Trainer(training, framework, run_folder, bar, plan, facts).train()
@@ -146,6 +146,7 @@ class Trainer:
 
     def _train(self, savers: Sequence[Saver]) -> None:
         self.verification.catch_up(self.engine.num_update)
+        self._seed_step(self.engine.num_update)  # after the verification, as in the loop
         self.log.restart()
         for update in updates(self.engine, self.data, self.loop, self.settings.max_update):
             self.collectives.report_progress(update.num_update)
@@ -186,7 +187,6 @@ class Trainer:
         # Last, because a training that is refused must leave the folder as it was.
         self.collectives.on_rank_zero("claim", self._take_ownership)
         self.collectives.training_begun()
-        self._seed_step(self.engine.num_update)
         self._start_time = time.perf_counter()
         return savers
 
@@ -214,9 +214,8 @@ class Trainer:
         self.collectives.on_rank_zero("results", self._write_results, result)
 
     def _take_ownership(self) -> None:
-        folder = self.run_folder.path
-        take_ownership(folder, self.checkpoint.folder, self.plan.resumed_update)
-        write_settings(os.path.join(folder, "settings.json"), self.settings)
+        take_ownership(self.run_folder, self.checkpoint.folder, self.plan.resumed_update)
+        write_settings(os.path.join(self.run_folder.path, "settings.json"), self.settings)
 
     def _update_report(self, param) -> None:
         """Writes the report after each verification but the last, so that a training that is killed leaves one."""

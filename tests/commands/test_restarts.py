@@ -31,7 +31,9 @@ def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
     with started(command, MAX_RESTARTS="2", NP="2") as group:
         wait_until(lambda: len(ranks_with(models)) == 2)
         os.kill(ranks_with(models)[0], signal.SIGKILL)  # before training starts
-        wait_until(lambda: list(models.glob("small-arcface-demo.*")))  # the earlier results have been moved aside
+        wait_until(
+            lambda: list(models.glob("small-arcface-demo/earlier-*/training.log"))
+        )  # the earlier results have been moved aside
         (newest, *_) = wait_until(lambda: checkpoints_in(models, "small-arcface-demo"))
         os.kill(ranks_with(models)[1], signal.SIGKILL)
         output, _ = group.communicate(timeout=LIMIT)

@@ -46,7 +46,9 @@ def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
     assert summaries[0]["verification"] == summaries[1]["verification"]
     assert documents[0] == documents[1]
     assert json.loads(documents[0]).items() >= {"loss": "cosface", "max_update": 7, "sample_ratio": 0.5}.items()
-    assert len(list(folder.parent.iterdir())) == 2
+    (first,) = folder.glob("earlier-*")
+    assert json.loads((first / "summary.json").read_text()) == summaries[0]
+    assert {path.name for path in folder.iterdir()} == {path.name for path in first.iterdir()} | {first.name, ".lock"}
 
 
 def test_debug_mode_needs_no_data(run, tmp_path):

@@ -4,12 +4,14 @@ import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
 import default
 from partial_fc.training.run_folder import (
+    begin_run,
     check_writable,
     open_run_folder,
     output_folder,
@@ -40,18 +42,15 @@ def test_sets_of_ones_own_have_folders_of_their_own(data, name):
     assert output_folder(settings) == default.absolute(f"models/small-arcface-{name}")
 
 
-def no_curves(folder):
-    return SimpleNamespace(close=lambda: None)
+def open_folder(folder, keep=False):
+    return open_run_folder(str(folder), 0, lambda events: SimpleNamespace(close=lambda: None), keep)
 
 
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
-    def open_folder():
-        return open_run_folder(str(tmp_path), 0, no_curves)
-
-    with open_folder():
+    with open_folder(tmp_path):
         with pytest.raises(OSError, match=f"another training is writing to {tmp_path}: wait until it ends"):
-            open_folder().__enter__()
-    with ThreadPoolExecutor() as threads, open_folder():  # the refused one holds nothing
+            open_folder(tmp_path).__enter__()
+    with ThreadPoolExecutor() as threads, open_folder(tmp_path):  # the refused one holds nothing
         restart = threads.submit(wait_for_earlier_attempt, str(tmp_path))
         time.sleep(0.3)
         assert not restart.done()
@@ -59,7 +58,7 @@ def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
 
 
 def test_a_log_on_a_full_disk_is_named_once_and_does_not_end_the_training(tmp_path, capsys):
-    with small_disk(tmp_path / "disk", "64k") as disk, open_run_folder(str(disk), 0, no_curves):
+    with small_disk(tmp_path / "disk", "64k") as disk, open_folder(disk, keep=True):
         fill(disk)
         for update in range(300):
             logging.info("update %d: %s", update, "long" * 10)
@@ -71,7 +70,7 @@ def test_a_log_on_a_full_disk_is_named_once_and_does_not_end_the_training(tmp_pa
 
 
 def test_log_lines_escape_control_characters_and_what_is_no_utf_8(tmp_path, capsys):
-    with open_run_folder(str(tmp_path), 0, no_curves):
+    with open_folder(tmp_path, keep=True):
         logging.warning("bad image \x1b[2J%s", os.fsdecode(b"\xff.jpg"))
     line = (tmp_path / "training.log").read_text()
     assert line.endswith("-bad image \\x1b[2J\\udcff.jpg\n") and capsys.readouterr().out == line
@@ -84,7 +83,7 @@ def test_planted_links_are_not_followed(tmp_path):
     for name in (".lock", "training.log"):
         (folder / name).symlink_to(victim)
         with pytest.raises(OSError, match=f"Too many levels of symbolic links: .*{name}"):
-            open_run_folder(str(folder), 0, no_curves).__enter__()
+            open_folder(folder, keep=True).__enter__()
         (folder / name).unlink()
     (folder / ".0_probe").symlink_to(victim)  # the name of earlier versions
     check_writable(str(folder), 0)
@@ -99,28 +98,87 @@ def folder(tmp_path):
     return tmp_path / "out"
 
 
+def train(folder, begins=True, keep=False):
+    """Does with the folder what a training does that logs a line, before it may end without having begun."""
+    prepare_folder(str(folder), keep, [])
+    with open_folder(folder, keep) as opened:
+        os.makedirs(folder / "tensorboard", exist_ok=True)
+        (folder / "tensorboard" / f"events.{begins}").touch()
+        logging.warning("begins %s", begins)
+        if begins:
+            begin_run(str(folder), "", opened.earlier)
+
+
+def content(folder):
+    found = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir() or not any(path.iterdir()))
+    return sorted(str(path) for path in found)
+
+
 @pytest.mark.parametrize("trace", ["training.log", ".run", "checkpoints"])
-def test_a_folder_of_an_earlier_training_is_renamed(folder, trace):
+def test_an_earlier_training_moves_into_a_folder_within(folder, trace):
     """Also one without its log: a new training would remove its own checkpoints as older than those in the folder."""
     (folder / trace).mkdir() if trace == "checkpoints" else (folder / trace).touch()
-    prepare_folder(str(folder), True, [])
-    assert (folder / trace).exists()
-    prepare_folder(str(folder), False, [str(folder.with_name("other"))])
-    assert list(folder.iterdir()) == []
-    (renamed,) = folder.parent.glob("out.*")
-    assert sorted(path.name for path in renamed.iterdir()) == sorted([trace, "backbone.pth"])
+    os.utime(folder / trace, (0, 0))
+    (folder / "tensorboard").mkdir()
+    (folder / "tensorboard" / "events.before").touch()
+    before = content(folder)
+    train(folder, begins=False)  # an attempt that is refused or killed, twice
+    train(folder, begins=False)
+    assert set(content(folder)) - set(before) == {".lock", ".training.log", "tensorboard/events.False"}
+    train(folder)
+    (earlier,) = folder.glob("earlier-*")
+    assert earlier.name == time.strftime("earlier-%Y%m%d-%H%M%S", time.localtime(0))
+    assert content(earlier) == sorted([*before, "tensorboard/events.False"])
+    own = {".lock", ".run", "tensorboard/events.True", "training.log"}
+    assert {name for name in content(folder) if not name.startswith("earlier-")} == own
+    train(folder, keep=True)
+    words = [line.split()[-1] for line in (folder / "training.log").read_text().splitlines() if "begins" in line]
+    assert words == ["False", "False", "True", "True"]
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_link_and_a_mounted_disk_stay_what_they_are(mounted, tmp_path):
+    with small_disk(tmp_path / "disk", "1m") if mounted else nullcontext(tmp_path) as disk:
+        folder = disk if mounted else tmp_path / "link"
+        if not mounted:
+            (tmp_path / "disk").mkdir()
+            folder.symlink_to(tmp_path / "disk")
+        for _ in range(3):  # two of them end in the same second
+            train(folder)
+        assert folder.is_mount() if mounted else folder.is_symlink()
+        assert len(list((tmp_path / "disk").glob("earlier-*/training.log"))) == 2
+
+
+def test_a_move_that_was_interrupted_goes_on(folder, monkeypatch):
+    (folder / "training.log").touch()
+    moved = []
+
+    def move(source, target):
+        moved.append(source)
+        if len(moved) == 2:
+            raise OSError("ends here")
+        rename(source, target)
+
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", move)
+    with pytest.raises(OSError, match="ends here"):
+        train(folder)
+    train(folder)
+    (earlier,) = folder.glob("earlier-*")
+    assert {"backbone.pth", "training.log"} <= set(content(earlier)) and not (folder / "backbone.pth").exists()
 
 
 def test_a_folder_with_other_files_is_refused(folder):
     with pytest.raises(ValueError, match=r"holds no training, but other files \(backbone.pth\): set output"):
         prepare_folder(str(folder), False, [])
     assert [path.name for path in folder.iterdir()] == ["backbone.pth"]
-    (folder / "backbone.pth").rename(folder / ".lock")  # what a training leaves that was refused
+    (folder / "backbone.pth").unlink()
+    train(folder, begins=False)  # as one that was refused
     prepare_folder(str(folder), False, [])
 
 
 @pytest.mark.parametrize("given", ["out", "out/", "out/backbone.pth", "link/backbone.pth", "out/map/../backbone.pth"])
-def test_what_the_training_reads_is_not_renamed(folder, given, monkeypatch):
+def test_what_the_training_reads_is_not_moved(folder, given, monkeypatch):
     monkeypatch.chdir(folder.parent)
     (folder / "map").mkdir()
     (folder.parent / "link").symlink_to(folder)
@@ -130,5 +188,6 @@ def test_what_the_training_reads_is_not_renamed(folder, given, monkeypatch):
         ValueError, match=f"{given} is in the output folder, but out has an earlier training .*: set an"
     ):
         prepare_folder("out", False, ["out2", given])
+    prepare_folder("out", False, ["out2", "out/earlier-20260101-000000/backbone.pth"])
     prepare_folder("out", True, [given])
     assert (folder / "backbone.pth").exists()

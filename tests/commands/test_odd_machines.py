@@ -1,0 +1,118 @@
+"""Odd machines: what is missing, small or strange around a training.
+
+Elsewhere: pause and continue, the stop of launchers in test_preemption.py; kill -9 of launcher, shell and ranks in
+test_faults.py, test_preemption.py and test_restarts.py; a full disk in test_faults.py; closed streams in
+test_setup_scripts.py and test_preemption.py; jumps of the clock in tests/unit/distributed/test_rank_status.py; links
+and mounted disks as output folder in tests/unit/training/test_run_folder.py.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import textwrap
+
+import pytest
+from conftest import TORCH, needs_torch
+from groups import ENDLESS, LIMIT, checkpoint_contents, checkpoints_in, read_until, started
+
+from paths import ROOT
+from small_disk import small_disk
+
+PYTHON = TORCH / "python"
+MOMENTS = 20
+# A machine with a /dev/shm of 64 KiB and 64 open files for each process, a user without a home.
+SMALL = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && ulimit -n 64 && exec bash "$@"'
+SMALL_MACHINE = ["unshare", "-m", "--propagation", "private", "bash", "-c", SMALL, "bash"]
+BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "OMP_NUM_THREADS": "1", "NP": "2"}
+
+
+@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
+def test_a_small_machine_without_locale_home_and_temporary_folder(script, settings, faces, tmp_path):
+    """Paths have spaces and letters that ASCII lacks."""
+    if subprocess.run([*SMALL_MACHINE, "-c", "true"], capture_output=True).returncode:
+        pytest.skip("needs root to mount a small /dev/shm")
+    data, models = tmp_path / "fa ces é 数", tmp_path / "mo dels ü"
+    shutil.copytree(faces.parent, data)
+    arguments = [word for word in settings if not word.startswith("models_root=")]
+    arguments += [f"rec={data}/train.rec", f"models_root={models}", "checkpoint_every=4"]
+    command = [*SMALL_MACHINE, script, *arguments]
+    with started(command, BARE) as group:
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == 0, output
+    folder = models / "small-arcface-demo"
+    assert json.loads((folder / "summary.json").read_text())["verification"].keys() == {"demo_val"}
+    assert checkpoints_in(models) == [4, 7]
+    assert f"all written to {folder}\n" in output and f"--model '{folder}'\n" in output  # a command to copy
+
+
+@needs_torch
+def test_a_read_only_output_disk(run, settings, tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        (disk / "out").mkdir()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        result = run(PYTHON, "train.py", *settings, f"output={disk}/out")
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith(f"error: cannot write to the output folder {disk}/out (Read-only file system): set")
+    assert result.stderr.count("\n") == 1
+
+
+@needs_torch
+def test_a_data_file_that_shrinks_during_training(settings, faces, tmp_path):
+    shutil.copytree(faces.parent, tmp_path / "faces")
+    rec = tmp_path / "faces" / "train.rec"
+    with started([PYTHON, "train.py", *settings, *ENDLESS, f"rec={rec}"]) as group:
+        read_until(group, "Global Step: 2 ")
+        os.truncate(rec, rec.stat().st_size // 2)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == 1, output
+    (line,) = re.findall("^error.*", output, re.MULTILINE)
+    assert f"{rec}: key " in line and "truncated by the end of the file" in line, line
+
+
+# Trains again and again in children of a process that has imported the libraries, most of the work of a start.
+# Each child but the last gets SIGTERM once it has used the processor for one of the given seconds, which do not depend
+# on how busy the machine is. Prints their exit codes.
+STOPPED_OFTEN = textwrap.dedent("""
+    import os, signal, sys, time
+    import onnx, onnxruntime, torch.onnx, train
+    from partial_fc.training import trainer
+    from partial_fc_torch import build
+    moments, *arguments = sys.argv[1:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    for moment in [*map(float, moments.split()), 1e9]:
+        child = os.fork()
+        if not child:
+            train.main(arguments)
+            os._exit(0)
+        state = ""
+        while state != "Z":  # a process that has ended
+            state, *fields = open(f"/proc/{child}/stat").read().rpartition(")")[2].split()
+            if int(fields[10]) + int(fields[11]) >= moment * os.sysconf("SC_CLK_TCK"):
+                os.kill(child, signal.SIGTERM)
+                break
+            time.sleep(0.005)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+""")
+
+
+@pytest.mark.slow
+@needs_torch
+def test_a_training_stopped_at_twenty_moments_ends_with_the_bytes_of_an_undisturbed_one(run, settings, tmp_path):
+    """At the start, in a step, in a verification, in a save."""
+    often = ["max_update=100", "verify_every=20", "save_every=30", "checkpoint_every=5", "sample_ratio=0.5"]
+    arguments = [*settings, *often, "dropout=0.3", "embedding_size=32", "frequent=20", "baselines=False"]
+    draw = random.Random(7)
+    contents = []
+    for name, moments in (("whole", []), ("parts", [draw.uniform(0.1, 3.5) for _ in range(MOMENTS)])):
+        command = [PYTHON, "-c", STOPPED_OFTEN, " ".join(map(str, moments)), *arguments, "--resume", "auto"]
+        result = run(*command, f"models_root={tmp_path / name}", PYTHONPATH=f"{ROOT}:{ROOT / 'pytorch'}", timeout=300)
+        codes = [line for line in result.stdout.splitlines() if line.lstrip("-").isdigit()]
+        assert result.returncode == 0 and codes == ["75"] * len(moments) + ["0"], result.stdout + result.stderr
+        contents.append(checkpoint_contents(tmp_path / name / "small-arcface-demo/checkpoints/step-0000000100"))
+    (_, whole), (_, parts) = contents
+    assert parts.files == whole.files and parts.rank_states == whole.rank_states
+    assert parts.state["data"] == whole.state["data"]
+    assert result.stdout.count("resumes from update") > MOMENTS // 5, result.stdout
