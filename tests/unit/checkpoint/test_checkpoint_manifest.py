@@ -130,7 +130,7 @@ def test_files_that_are_not_manifests(name, tmp_path):
 def test_a_manifest_that_is_too_large_is_not_read(tmp_path):
     with open(tmp_path / "manifest.json", "wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: it has more than 67,108,864 bytes"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: it has more than 16,777,216 bytes"):
         read_manifest(str(tmp_path))
 
 
