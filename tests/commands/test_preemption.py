@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -97,11 +95,7 @@ def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(sc
         with started(["bash", script, *arguments], NP="2") as group:
             read_until(group, "Global Step: 4 ")
             fill(disk)
-            unwritten = set()
-            while len(unwritten) < 2:
-                line = group.stdout.readline()
-                unwritten |= set(re.findall(r"^warning: cannot write (\S+) \(No space left on device\)", line))
-            assert {Path(path).parent.name for path in unwritten} == {"tensorboard", "small-arcface-demo"}
+            read_until(group, "training.log (No space left on device): the training goes on without it")
             read_until(group, "Global Step: ")
             group.send_signal(signal.SIGTERM)
             output, _ = group.communicate(timeout=LIMIT)
