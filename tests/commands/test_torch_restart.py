@@ -20,15 +20,15 @@ def test_a_restart_does_not_believe_the_records_of_the_killed_job(settings, tmp_
         port = free.getsockname()[1]
     launch = [TORCH / "python", "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
     with started([*launch, "train.py", *endless(settings)]) as group:
-        wait_until(lambda: checkpoints_in(models), group)
+        wait_until(lambda: checkpoints_in(models), group, 2 * LIMIT)
         for pid in processes_with(models):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        group.communicate(timeout=LIMIT)
+        group.communicate(timeout=2 * LIMIT)  # four tests share two cores
     (left,) = models.glob(".job-*")
     # Rank 0 waits for rank 1, of which there is only the old record.
     late = [*launch, "tests/commands/with_fault.py", "late", "1", "start", mark, "--"]
     with started([*late, "--resume", "auto", *settings, "max_update=3"], PYTHONPATH=SOURCES) as group:
-        output, _ = group.communicate(timeout=LIMIT)
+        output, _ = group.communicate(timeout=2 * LIMIT)  # four tests share two cores
     assert group.returncode == 0 and mark.exists(), output
     assert not left.exists() and "exited" not in output, output
