@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .rank_status import Record
+from .rank_record import Record
 
 SHOWN = 8  # ranks that a message lists
 

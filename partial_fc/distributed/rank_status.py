@@ -24,37 +24,15 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from .errors import FAILED
-from .processes import has_ended, process_state
+from .processes import process_state
+from .rank_record import FLAGS, LENGTH, Record, boot_id, is_gone, is_own, read_record, since_boot
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends; holds its exit code
 WRITTEN_WITHIN = 0.2  # seconds from the creation of this file until it has content
-LENGTH = 1024  # bytes of a record, all that is read of one
 UNWRITTEN, SILENT = 900.0, 86400.0  # seconds after which an empty file, and a record of another host, are of a dead job
-# Nothing here is followed, or waited for, if it is something else than a file.
-_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-class Record(NamedTuple):
-    """The status of a rank."""
-
-    rank: int
-    host: str
-    boot: str  # id of the boot of its host
-    pid: int
-    started: int  # start time of its process, which tells it from a later process with the same id
-    attempt: str  # the drawn name; "" until the ranks have met
-    met: float  # when they met, seconds since the boot of its host; 0 until then
-    num_update: int  # the last update; -1 before training
-    doing: str  # what the main thread does
-    waiting: bool  # whether it waits for other ranks there
-    ended: bool  # whether the rank ended as it should, or after it reported an error
-    progress_time: (
-        float  # when it last made progress: seconds since the boot of its host; in records(), of the reader's
-    )
 
 
 def job_key(environment: Mapping[str, str], pid: int) -> str:
@@ -80,18 +58,6 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
 def _as_name(key: str) -> str:
     """Returns the key as the name of a folder."""
     return "".join(c if c.isalnum() or c in ".-" else "-" for c in key)
-
-
-def since_boot() -> float:
-    """Returns the seconds since this host booted, which no change of the time of day affects."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def boot_id() -> str:
-    """Returns what tells this boot of this host from all others; "" where ``/proc`` does not show it."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-    return ""
 
 
 class RankStatusStore:
@@ -134,11 +100,11 @@ class RankStatusStore:
             os.makedirs(self._root, exist_ok=True)
             with suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)
-            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
             name = f"{self.rank}@{self.host}"
-            file = os.open(name, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600, dir_fd=folder)
+            file = os.open(name, os.O_RDWR | os.O_CREAT | FLAGS, 0o600, dir_fd=folder)
             # Not the user id of this process: a file server may give its files to another user.
-            if not _is_own(folder, os.fstat(file).st_uid) or not stat.S_ISREG(os.fstat(file).st_mode):
+            if not is_own(folder, os.fstat(file).st_uid) or not stat.S_ISREG(os.fstat(file).st_mode):
                 os.close(file)
                 return self
             os.fchmod(folder, 0o700)
@@ -198,7 +164,7 @@ class RankStatusStore:
             return False
         self._claimed = True
         try:
-            file = os.open(REPORTED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=self._open_folder())
+            file = os.open(REPORTED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600, dir_fd=self._open_folder())
         except FileExistsError:
             return False
         except OSError:
@@ -232,7 +198,7 @@ class RankStatusStore:
         return self._folder
 
     def _read_report(self) -> list:
-        file = os.open(REPORTED, os.O_RDONLY | _FLAGS, dir_fd=self._open_folder())
+        file = os.open(REPORTED, os.O_RDONLY | FLAGS, dir_fd=self._open_folder())
         with open(file) as stream:
             return json.load(stream)
 
@@ -270,7 +236,7 @@ class RankStatusStore:
             names = [name for name in os.listdir(self._folder) if "@" in name]
         except OSError:
             return {}
-        found = {name: _read(name, self._folder, owner) for name in names}
+        found = {name: read_record(name, self._folder, owner) for name in names}
         return {name: record for name, record in found.items() if record is not None}
 
     def _is_here(self, record: Record) -> bool:
@@ -296,36 +262,6 @@ class RankStatusStore:
         return record._replace(progress_time=record.progress_time - record.met + self._met)
 
 
-def _is_own(file: int, owner: int) -> bool:
-    return os.fstat(file).st_uid == owner
-
-
-def _read(name: str, folder: int | None, owner: int) -> Record | None:
-    """Returns the record in a file of a folder; None if it was removed or not written yet, or if it is not valid."""
-    try:
-        file = os.open(name, os.O_RDONLY | _FLAGS, dir_fd=folder)
-        try:
-            if not _is_own(file, owner):
-                return None
-            record = Record(*json.loads(os.pread(file, LENGTH, 0)))
-        finally:
-            os.close(file)
-    except (OSError, ValueError, TypeError, RecursionError):
-        return None
-    return record if _is_valid(record) and name == f"{record.rank}@{record.host}" else None
-
-
-def _is_valid(record: Record) -> bool:
-    """Whether all fields have their types, and the numbers those that a process can have: kill(-1) ends everything."""
-    seconds = (int, float)
-    types: Sequence[Any] = (int, str, str, int, int, str, seconds, int, str, bool, bool, seconds)
-    numbers = (record.rank, record.pid, record.started, record.num_update, record.met, record.progress_time)
-    typed = all(isinstance(field, kind) for field, kind in zip(record, types))
-    if not typed or any(isinstance(number, bool) for number in numbers):
-        return False
-    return min(record.rank, record.started) >= 0 and record.pid > 1 and all(abs(number) < 2**53 for number in numbers)
-
-
 def remove_dead(root: str, host: str, boot: str, own: os.stat_result, keep: str) -> None:
     """Removes the folders of jobs that were killed, so that no rank was left to do it.
 
@@ -344,9 +280,9 @@ def remove_dead(root: str, host: str, boot: str, own: os.stat_result, keep: str)
         if not name.startswith(PREFIX) or path == keep:
             continue
         with suppress(OSError):
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
             try:
-                files = [entry for entry in os.listdir(folder) if "@" in entry] if _is_own(folder, own.st_uid) else []
+                files = [entry for entry in os.listdir(folder) if "@" in entry] if is_own(folder, own.st_uid) else []
                 dead = all(_is_dead(file, folder, host, boot, own) for file in files)
             finally:
                 os.close(folder)
@@ -355,23 +291,13 @@ def remove_dead(root: str, host: str, boot: str, own: os.stat_result, keep: str)
 
 
 def _is_dead(name: str, folder: int, host: str, boot: str, own: os.stat_result) -> bool:
-    record = _read(name, folder, own.st_uid)
+    record = read_record(name, folder, own.st_uid)
     if record is not None and record.host == host:
         return record.boot != boot or is_gone(record)
     # An empty file may be of a rank that is just starting. The processes of other hosts cannot be seen from here, but
     # every living rank writes within a day.
     age = own.st_mtime - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
     return age > (UNWRITTEN if record is None else SILENT)
-
-
-def is_gone(record: Record) -> bool:
-    """Returns whether the process of a record of this host has ended."""
-    return has_ended(record.pid, record.started)
-
-
-def is_stopped(record: Record) -> bool:
-    """Returns whether the process of a record of this host is stopped by SIGSTOP or a debugger."""
-    return not is_gone(record) and process_state(record.pid)[0] in ("T", "t")
 
 
 class LocalPeers:

@@ -21,7 +21,8 @@ from . import diagnosis, processes
 from .env import RankInfo
 from .errors import FAILED, PREEMPTED
 from .heartbeat import Heartbeat
-from .rank_status import LocalPeers, RankStatusStore, Record, is_stopped, since_boot
+from .rank_record import Record, is_stopped, since_boot
+from .rank_status import LocalPeers, RankStatusStore
 from .reporter import STORE_TIMEOUT, ErrorReporter, run_within
 from .signals import wait_for_signal
 

@@ -10,7 +10,7 @@ from partial_fc.distributed.diagnosis import (
     silent_message,
     stalled_rank,
 )
-from partial_fc.distributed.rank_status import Record
+from partial_fc.distributed.rank_record import Record
 
 NOW = 1000.0
 

@@ -17,7 +17,7 @@ BEGIN = """
 import ctypes, os, sys, time
 from partial_fc.distributed import watchdog
 from partial_fc.distributed.env import RankInfo
-from partial_fc.distributed.rank_status import is_gone
+from partial_fc.distributed.rank_record import is_gone
 from partial_fc.distributed.signals import block_signals
 block_signals()
 rank, size = int(sys.argv[2]), int(sys.argv[3])
