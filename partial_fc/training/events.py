@@ -40,7 +40,9 @@ class Curves:
         running = set(threading.enumerate())
         threading.excepthook = self._thread_failed
         self._attempt(lambda: setattr(self, "_writer", open_writer(folder)))
-        self._threads = set(threading.enumerate()) - running
+        # Both libraries have classes of their own for it. Another thread that starts meanwhile may end without harm.
+        started = set(threading.enumerate()) - running
+        self._threads = {thread for thread in started if type(thread) is not threading.Thread}
 
     def add_scalar(self, tag: str, value: float, num_update: int) -> None:
         """Writes one value of a curve."""
