@@ -12,6 +12,8 @@ def check_full_disk(open_writer, tmp_path, capfd):
     with small_disk(tmp_path / "disk", "64k") as disk:
         with closing(Curves(str(disk / "curves"), open_writer)) as curves:
             curves.add_scalar("loss", 2.5, 0)
+            while not any(file.stat().st_size for file in disk.rglob("*tfevents*")):
+                time.sleep(0.01)  # the first value is written by a thread
             fill(disk)
             start = time.monotonic()
             for update in range(3000):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import queue
 import sys
 import threading
 import time
@@ -26,7 +28,8 @@ class ScalarWriter(Protocol):
 class Curves:
     """Passes values to a writer until it fails.
 
-    Both libraries write in a thread. When a write has failed it ends, and their methods would wait for it forever.
+    Both libraries write in a thread of theirs through a bounded queue. When a write has failed their thread ends, and a
+    call may wait for it forever: all calls are made by a thread of this class, which the training does not wait for.
 
     Args:
         folder: of the files.
@@ -36,37 +39,35 @@ class Curves:
     def __init__(self, folder: str, open_writer: Callable[[str], ScalarWriter]):
         self._folder, self._failed, self._hook = folder, False, threading.excepthook
         self._writer: ScalarWriter | None = None
-        self._threads: set[threading.Thread] = set()
+        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._caller = threading.Thread(target=self._make_calls, daemon=True)
         running = set(threading.enumerate())
         threading.excepthook = self._thread_failed
         self._attempt(lambda: setattr(self, "_writer", open_writer(folder)))
         # Both libraries have classes of their own for it. Another thread that starts meanwhile may end without harm.
         started = set(threading.enumerate()) - running
         self._threads = {thread for thread in started if type(thread) is not threading.Thread}
+        self._caller.start()
 
     def add_scalar(self, tag: str, value: float, num_update: int) -> None:
         """Writes one value of a curve."""
-        writer = self._writer
-        if writer is None or self._failed:
-            return
-        if all(thread.is_alive() for thread in self._threads):
-            self._attempt(lambda: writer.add_scalar(tag, value, num_update))
-        else:  # the call raises why, or waits
-            self._attempt_for(1, lambda: writer.add_scalar(tag, value, num_update))
-            self._fail(OSError("the thread of the writer has ended"))
+        if self._writer is not None:
+            self._calls.put(functools.partial(self._writer.add_scalar, tag, value, num_update))
 
     def close(self) -> None:
         """Closes the files."""
-        if self._writer is not None and not self._failed:
-            self._attempt_for(CLOSING, self._writer.close)
+        if self._writer is not None:
+            self._calls.put(self._writer.close)
+        self._calls.put(None)
+        end = time.monotonic() + CLOSING
+        while self._caller.is_alive() and not self._failed and time.monotonic() < end:
+            self._caller.join(0.1)
         threading.excepthook = self._hook
 
-    def _attempt_for(self, seconds: float, call: Callable[[], Any]) -> None:
-        attempt = threading.Thread(target=self._attempt, args=(call,), daemon=True)
-        attempt.start()
-        end = time.monotonic() + seconds
-        while attempt.is_alive() and not self._failed and time.monotonic() < end:
-            attempt.join(0.1)
+    def _make_calls(self) -> None:
+        while (call := self._calls.get()) is not None:
+            if not self._failed:
+                self._attempt(call)
 
     def _attempt(self, call: Callable[[], Any]) -> None:
         try:
@@ -83,7 +84,7 @@ class Curves:
     def _fail(self, error: BaseException) -> None:
         if not self._failed:
             warn_unwritable(self._folder, error)
-            self._failed = True
+            self._failed = True  # close() no longer waits
 
 
 def warn_unwritable(path: str, error: BaseException) -> None:
