@@ -27,6 +27,7 @@ cd /mnt/root
 mount -t proc proc proc
 mount --rbind /dev dev
 mount -t tmpfs tmpfs run
+mount -t tmpfs -o mode=1777 tmpfs tmp
 ip link set lo up
 mkdir -p ssh home/trainer
 cp "$1" ssh/start-sshd.sh
