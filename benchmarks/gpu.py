@@ -164,7 +164,7 @@ def layer_steps(sizes: Sizes, device) -> list[dict[str, Any]]:
             step = layer_torch.trainer(layer, device)
             for name in types:
                 if name in HALF:
-                    layer._layer._softmax.products = products_of(HALF[name], layer_torch.SCALE)
+                    layer._softmax.products = products_of(HALF[name], layer_torch.SCALE)
                 with tf32(name == "TF32"):
                     measured[name] = layer_torch.measure_step(step, classes, sizes.steps, device)
         rows += [

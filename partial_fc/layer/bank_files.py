@@ -1,4 +1,4 @@
-"""The centers of one rank and their momentum in files, for a bank that does not fit into memory.
+"""The centers of one rank and the states of their optimizer in files, for a bank that does not fit into memory.
 
 Shapes: L classes of this rank, S some of them, E embedding.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,7 +17,6 @@ from partial_fc.utils.mmap_rows import RowFile, bank_files
 
 from .tiling import tiles_of
 
-FIELDS = ("weight", "weight_mom")
 # Bytes written between two flushes: a small part of the memory, and long enough that the waits do not count.
 FLUSH_BYTES = 256 << 20
 LOG_SECONDS = 10.0
@@ -26,32 +25,37 @@ Blocks = Iterable[tuple[int, np.ndarray]]  # (first row, (n, E) float32), in the
 
 
 class BankFiles:
-    """Files of weight and momentum, see utils/mmap_rows.py; they have no names and end with the process.
+    """Files of centers and states, see utils/mmap_rows.py; they have no names and end with the process.
 
     Args:
         folder: is created if it is missing.
         num_local: L, at least 1.
-        embedding_size: E.
+        widths: numbers per class of each field, the centers first.
         piece_rows: rows of a file; the bank is divided into pieces of so many rows.
         sharing: number of banks of this size that are created in the folder at the same time.
 
     Attributes:
-        pieces: (weight, momentum) RowFiles of each piece.
+        pieces: RowFiles of each piece, by field.
 
     Raises:
-        OSError: the folder is not writable, or has too little space for weight and momentum of all classes.
+        OSError: the folder is not writable, or has too little space for all fields of all classes.
     """
 
-    def __init__(self, folder: str, num_local: int, embedding_size: int, piece_rows: int, sharing: int):
+    def __init__(self, folder: str, num_local: int, widths: Mapping[str, int], piece_rows: int, sharing: int):
         rows = [min(num_local - row, piece_rows) for row in range(0, num_local, piece_rows)]
-        self.pieces = bank_files(folder, rows, embedding_size, sharing)
+        self.pieces = bank_files(folder, rows, widths, sharing)
         self._num_local, self._piece_rows = num_local, piece_rows
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="centers")
         self._requested = np.empty(0, np.int64)
 
     def file(self, number: int, field: str) -> RowFile:
-        """Returns the file of a piece with "weight" or "weight_mom"."""
-        return self.pieces[number][FIELDS.index(field)]
+        """Returns the file of a piece with a field."""
+        return self.pieces[number][field]
+
+    def expect_all_rows(self) -> None:
+        """See RowFile.expect_all_rows."""
+        for file in self._all_files():
+            file.expect_all_rows()
 
     def prefetch(self, index: np.ndarray) -> None:
         """Starts to read the rows of a sorted index (S,), in the order in which a step needs them.
@@ -62,7 +66,7 @@ class BankFiles:
         if len(index) == self._num_local:
             return
         rows, self._requested = np.setdiff1d(index, self._requested, assume_unique=True), index.copy()
-        for field in FIELDS:
+        for field in self.pieces[0]:
             for tile in tiles_of(rows, False, self._piece_rows, max(len(rows), 1)):
                 self._reader.submit(self.file(tile.piece, field).prefetch, tile.row_index)
 
@@ -71,10 +75,13 @@ class BankFiles:
         """A context in which all rows are read from the first to the last."""
         self._requested = np.empty(0, np.int64)  # no row is in memory after that
         with contextlib.ExitStack() as stack:
-            for files in self.pieces:
-                for file in files:
-                    stack.enter_context(file.sequential_access())
+            for file in self._all_files():
+                stack.enter_context(file.sequential_access())
             yield
+
+    def _all_files(self) -> Iterator[RowFile]:
+        for files in self.pieces:
+            yield from files.values()
 
 
 def rate_limited(

@@ -17,7 +17,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -98,19 +98,19 @@ class RowFile:
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def bank_files(folder: str, num_rows: list[int], width: int, sharing: int) -> list[tuple[RowFile, RowFile]]:
-    """Creates files for the weights and the momentum of a bank.
+def bank_files(folder: str, num_rows: list[int], widths: Mapping[str, int], sharing: int) -> list[dict[str, RowFile]]:
+    """Creates files for the fields of a bank: its centers, and the states of their optimizer.
 
-    Weights are written at once and allocate their space now, momentum when a row is first trained.
+    The first field is written at once and allocates its space now, the others when a row is first trained.
 
     Args:
         folder: is created if it is missing.
         num_rows: rows of each piece of the bank.
-        width: E.
+        widths: numbers per row of each field.
         sharing: banks of this size that the ranks of this host create in the folder at the same time.
 
     Returns:
-        (weights, momentum) of each piece.
+        The file of each field, for each piece.
 
     Raises:
         OSError: the folder cannot be written to, or has not enough space for all of them.
@@ -119,20 +119,26 @@ def bank_files(folder: str, num_rows: list[int], width: int, sharing: int) -> li
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise OSError(f"cannot create the folder {folder}: {error.strerror}") from error
-    weight_bytes = 4 * sum(num_rows) * width
-    later_bytes = weight_bytes * sharing  # momentum, of which no rank has allocated anything yet
-    _require(folder, weight_bytes + later_bytes)
-    weights = [RowFile(folder, rows, width, reserve=True) for rows in num_rows]
+    first, *later = widths.values()
+    later_bytes = 4 * sum(num_rows) * sum(later) * sharing  # of which no rank has allocated anything yet
+    _require(folder, 4 * sum(num_rows) * first + later_bytes)
+    pieces = [
+        {
+            field: RowFile(folder, rows, width, reserve=number == 0)
+            for number, (field, width) in enumerate(widths.items())
+        }
+        for rows in num_rows
+    ]
     # Checked again: of ranks that check at the same time, the last one sees what all have allocated.
     _require(folder, later_bytes)
-    return [(weight, RowFile(folder, len(weight.rows), width, reserve=False)) for weight in weights]
+    return pieces
 
 
 def _require(folder: str, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise OSError(
-            f"centers and momentum need {needed:,} more bytes in {folder}, which has {free:,} bytes free: "
+            f"the centers and their optimizer need {needed:,} more bytes in {folder}, which has {free:,} bytes free: "
             "free space there, or set bank_folder to a larger disk"
         )
 

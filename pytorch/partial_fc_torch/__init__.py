@@ -14,7 +14,7 @@ if not torch.distributed.is_available():
     raise ImportError(f"PyTorch {torch.__version__} is built without torch.distributed: install another build")
 
 from .backbones import get_model
-from .layer.margin_losses import ArcFace, CombinedMarginLoss, CosFace
+from .layer.margins import ArcFace, CombinedMarginLoss, CosFace
 from .partial_fc import PartialFC, PartialFC_V2
 
 __all__ = ["ArcFace", "CombinedMarginLoss", "CosFace", "PartialFC", "PartialFC_V2", "get_model"]

@@ -5,7 +5,7 @@ Shapes: C classes, L classes of this rank, E embedding.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 
 import numpy as np
@@ -22,20 +22,18 @@ class TorchBank:
 
     def __init__(self, layer: PartialFC):
         self._layer = layer
-        self.in_files = layer.files is not None
+        self.in_files = layer.in_files
         self.class_start, self.num_local = layer.class_start, layer.num_local
         self.embedding_size = layer.embedding_size
         self.sampler: WeightIndexSampler = layer.sampler
 
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context in which all rows are read from the first to the last."""
-        return self._layer.files.sequential_access() if self._layer.files else nullcontext()
+        return self._layer.sequential_access()
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
         """Returns the rows of "weight" or "weight_mom" on the host, see CenterBank.host_rows."""
-        self._layer.synchronize()
-        rows: torch.Tensor = getattr(self._layer, field).detach()
-        return [rows.to("cpu", copy=copied).numpy()]
+        return [self._layer.rows(field).to("cpu", copy=copied).numpy()]
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and momentum, see CenterBank.load_classes."""
@@ -43,8 +41,8 @@ class TorchBank:
         classes = np.arange(self.class_start, self.class_start + self.num_local)
         saved_classes = classes if class_map is None else class_map[classes]
         for field in ("weight", "weight_mom"):
-            rows = getattr(self._layer, field).detach()
-            self._layer.copy_rows(field, rows, saved.blocks(field, saved_classes, partial(_copied, rows)))
+            current = partial(_copied, self._layer.rows(field))
+            self._layer.copy_rows(field, saved.blocks(field, saved_classes, current))
 
 
 def _copied(rows: torch.Tensor, part: slice) -> np.ndarray:

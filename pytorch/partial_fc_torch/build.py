@@ -29,7 +29,7 @@ from .collectives import default_collectives, uses_gpu
 from .engine import TorchEngine, data_parallel
 from .image_data import ImageBatch, dummy_images, face_data
 from .layer.center_files import CENTER_FILES
-from .layer.margin_losses import CombinedMarginLoss
+from .layer.margins import CombinedMarginLoss
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
@@ -153,6 +153,7 @@ class TorchFramework:
             settings.network,
             momentum=settings.momentum,
             weight_decay=settings.wd,
+            momentum_convention=model_format.momentum_convention,
             max_grad_norm=settings.max_grad_norm,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
         )

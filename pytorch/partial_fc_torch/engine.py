@@ -74,6 +74,7 @@ class TorchEngine:
         rates: number of an update, from 1 -> learning rates of (backbone, centers).
         network: name of the backbone, which determines the names of MXNet's arrays.
         momentum, weight_decay: of the backbone's SGD; the decay acts on all parameters.
+        momentum_convention: of its momentum and that of the centers, see SGDParams.
         max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
 
@@ -99,6 +100,7 @@ class TorchEngine:
         *,
         momentum: float = 0.9,
         weight_decay: float = 5e-4,
+        momentum_convention: str = "gradients",
         max_grad_norm: float = 0.0,
         autocast: torch.dtype | None = None,
     ):
@@ -111,6 +113,7 @@ class TorchEngine:
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
         self.max_grad_norm, self.autocast, self._weight_decay = max_grad_norm, autocast, weight_decay
+        self.momentum_convention = momentum_convention
         self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
         self.device = layer.device
         self._trained = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
@@ -123,13 +126,13 @@ class TorchEngine:
     def model_format(self) -> ModelFormat:
         """Of weights and momentum."""
         if not isinstance(self.backbone, Backbone):
-            return TORCH._replace(momentum_convention=self.layer.momentum_convention)
-        return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.layer.momentum_convention)
+            return TORCH._replace(momentum_convention=self.momentum_convention)
+        return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.momentum_convention)
 
     @property
     def _sign(self) -> np.float32:
         """Of saved momentum, beside the optimizer's: torch.optim.SGD subtracts steps that MXNet adds."""
-        return np.float32(1 if self.layer.momentum_convention == "gradients" else -1)
+        return np.float32(1 if self.momentum_convention == "gradients" else -1)
 
     @property
     def on_gpu(self) -> bool:
@@ -158,7 +161,7 @@ class TorchEngine:
     def _update(self, learning_rate: float) -> None:
         """Updates the backbone; momentum that sums steps gets the gradients of this step times its learning rate."""
         group = self._optimizer.param_groups[0]
-        if self.layer.momentum_convention == "gradients":
+        if self.momentum_convention == "gradients":
             group["lr"], group["weight_decay"] = learning_rate, self._weight_decay
         else:
             group["lr"], group["weight_decay"] = 1.0, learning_rate * self._weight_decay

@@ -36,14 +36,24 @@ def test_training_equals_memory(ratio, tmp_path):
     assert os.listdir(tmp_path / "bank") == []  # the files have no names
 
 
+def files(layer):
+    """Those of its centers and their momentum."""
+    return list(layer._store._files.pieces[0].values())
+
+
+def sample(layer, labels):
+    """The rows of a step."""
+    return layer._softmax._sample(layer._centers(), labels, layer.sample)[0].rows.numpy()
+
+
 def drop_pages(layer):
-    for file in layer.files.pieces[0]:
+    for file in files(layer):
         file.drop_pages()
 
 
 def require_rows(layer, index):
     """Waits until the pages of the rows of an index, and no others, are in memory."""
-    require_in_memory(layer.files.pieces[0], [set((index // 2).tolist())] * 2)
+    require_in_memory(files(layer), [set((index // 2).tolist())] * 2)
 
 
 def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
@@ -52,14 +62,14 @@ def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
     labels = torch.arange(0, CLASSES, 500)
     start = layer.sampler.state()
     drop_pages(layer)
-    first = layer._select(labels)  # nothing is drawn ahead of the first step
-    require_rows(layer, first.rows.numpy())
+    first = sample(layer, labels)  # nothing is drawn ahead of the first step
+    require_rows(layer, first)
     layer.sampler.restore(start)
     layer.step(torch.ones(len(labels), E), labels)
     drawn = layer.sampler.prefetch()
-    require_rows(layer, np.union1d(first.rows.numpy(), drawn))
+    require_rows(layer, np.union1d(first, drawn))
     drop_pages(layer)
-    require_rows(layer, np.setdiff1d(layer._select(labels).rows.numpy(), drawn))
+    require_rows(layer, np.setdiff1d(sample(layer, labels), drawn))
 
 
 def test_after_a_pass_over_all_rows_the_next_step_reads_its_own(tmp_path):
@@ -67,10 +77,10 @@ def test_after_a_pass_over_all_rows_the_next_step_reads_its_own(tmp_path):
     layer = build(tmp_path)
     labels = torch.arange(0, CLASSES, 500)
     layer.step(torch.ones(len(labels), E), labels)
-    with layer.files.sequential_access():
+    with layer.sequential_access():
         pass
     drop_pages(layer)
-    require_rows(layer, layer._select(labels).rows.numpy())
+    require_rows(layer, sample(layer, labels))
 
 
 def test_files_are_for_updates_in_place(tmp_path):

@@ -42,11 +42,11 @@ def test_training_equals_centers_on_the_device_and_in_files(ratio, tolerance, tm
 
 def test_only_positives_that_were_not_drawn_are_fetched_in_a_step():
     layer, fetched = build(True), []
-    gather = layer._staging._gather
-    layer._staging._gather = lambda rows, index: fetched.append(len(index)) or gather(rows, index)
+    gather = layer._store._gather
+    layer._store._gather = lambda rows, index: fetched.append(len(index)) or gather(rows, index)
     for number, (features, labels) in enumerate(batches(5)):
         layer.step(features, labels)
-        layer._staging._ahead.result()
+        layer._store._ahead.result()
         step, ahead = fetched[:-2], fetched[-2:]
         assert ahead == [100, 100]  # weight and momentum of the next step
         assert step[-1] <= B and (number == 0 or len(step) == 2)
@@ -120,7 +120,7 @@ def test_a_state_dict_has_the_last_update_and_replaces_rows_that_were_fetched_ah
         layer.step(*batch)
     state = {name: array.clone() for name, array in layer.state_dict().items()}
     loaded.step(*next(batches(1)))
-    loaded._staging._ahead.result()
+    loaded._store._ahead.result()
     loaded.load_state_dict(state)
     loaded.sampler.restore(layer.sampler.state())
     assert_same(layer, loaded, 2, **TOLERANCE)

@@ -5,19 +5,19 @@ import pytest
 import torch
 
 from partial_fc.layer.sgd import SGDParams
-from partial_fc_torch.layer.center_gradients import SGDUpdate
-from partial_fc_torch.layer.rows import inverse_norms
+from partial_fc_torch.layer.optimizers import sgd
+from partial_fc_torch.layer.rows import Centers, TileGradient, inverse_norms
 
 
 @pytest.mark.parametrize("convention", ["gradients", "steps"])
 @pytest.mark.parametrize("rows", [slice(20, 200), torch.arange(3, 290, 2)])
 def test_both_updates_are_the_same(rows, convention):
     params, results = SGDParams(0.2, momentum=0.9, wd=0.05, rescale_grad=0.25, momentum_convention=convention), []
-    for method in ("_update_on_host", "_update_on_device"):
+    for update in (sgd._update_on_cpu, sgd._update_by_operators):
         rng = np.random.default_rng(0)
-        centers, momentum, gradient = (torch.from_numpy(rng.standard_normal((300, 8))).float() for _ in range(3))
-        update, weight = SGDUpdate(centers, momentum, params), centers[rows]
-        getattr(update, method)(rows, weight, gradient[rows].clone(), inverse_norms(weight))
+        weight, momentum, gradient = (torch.from_numpy(rng.standard_normal((300, 8))).float() for _ in range(3))
+        tile = TileGradient(rows, weight[rows], inverse_norms(weight[rows]), gradient[rows].clone(), scale=0.25)
+        update(Centers(weight, {"weight_mom": momentum}), tile, params)
         results.append((weight, momentum))
     for host, device in zip(*results):
         # A few float32 roundings of numbers of order 1, 6e-8 each.

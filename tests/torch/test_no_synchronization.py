@@ -4,37 +4,57 @@ Tensors on the device "meta" have shapes but no values: whatever needs a value, 
 error there.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives, label_columns
-from partial_fc.layer.sgd import SGDParams
 from partial_fc_torch import ArcFace, PartialFC
 from partial_fc_torch.collectives import default_collectives
-from partial_fc_torch.layer.center_gradients import DenseGradient, SGDUpdate
-from partial_fc_torch.layer.class_layer import StepCenters
-from partial_fc_torch.layer.exchange import GlobalBatch, LayerExchange
-from partial_fc_torch.layer.tiled_softmax import TiledMarginSoftmax
+from partial_fc_torch.layer.exchange import GlobalBatch, GlobalStatistics, LayerExchange
+from partial_fc_torch.layer.gradients import DenseGradient
+from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
+from partial_fc_torch.layer.products import products_of
+from partial_fc_torch.layer.rows import Centers
+from partial_fc_torch.layer.step import MarginSoftmax
+from partial_fc_torch.layer.stores import CenterStore
 
 G, E, CLASSES = 16, 8, 300
-PARAMS = SGDParams(learning_rate=0.1, momentum=0.9, wd=5e-4, rescale_grad=1 / G, momentum_convention="gradients")
 
 
 def meta(*shape, dtype=torch.float32):
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+class NoExchange(LayerExchange):
+    """Of one rank, whose statistics are not needed."""
+
+    def gather_batch(self, features, labels):
+        return GlobalBatch(features, meta(G, 2), meta(G, dtype=torch.int64))
+
+    def gather_statistics(self, statistics, batch):
+        return GlobalStatistics(np.ones((1, *statistics.shape), np.float32), np.zeros(G, np.int64))
+
+    def sum_gradient(self, gradient):
+        return gradient
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
-@pytest.mark.parametrize("sampled", [100, CLASSES])
-def test_both_passes_of_the_softmax_and_the_update(sampled, cache_bytes, dtype):
-    softmax = TiledMarginSoftmax(ArcFace(), 64, cache_bytes, dtype)
-    weight, columns, index = meta(CLASSES, E), meta(G, dtype=torch.int64), meta(sampled, dtype=torch.int64)
-    for update in (SGDUpdate(weight, meta(CLASSES, E), PARAMS), DenseGradient(weight, 1 / G)):
-        state, statistics = softmax.forward(meta(G, E), weight, columns, index)
-        assert statistics.shape == (3, G) and bool(state.cached) == bool(cache_bytes)
-        assert softmax.backward(state, weight, meta(G, dtype=torch.float64), update).shape == (G, E)
+@pytest.mark.parametrize("sampled", [0, 100, CLASSES])
+@pytest.mark.parametrize("optimizer", [SGD(), AdamW(), Adagrad(), None])
+def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer):
+    margin = ArcFace()
+    exchange, store = NoExchange(default_collectives, CLASSES, E), CenterStore(CLASSES, torch.device("meta"))
+    softmax = MarginSoftmax(exchange, store, 0, margin, products_of(dtype, margin.scale), 64, cache_bytes)
+    widths = {name: E if is_row else 1 for name, is_row in (optimizer.states if optimizer else {}).items()}
+    centers = Centers(meta(CLASSES, E), {name: store.allocate(name, width) for name, width in widths.items()})
+    step = softmax.forward(centers, meta(G, E), None, lambda labels: meta(sampled, dtype=torch.int64), 1)
+    assert bool(step.cached) == bool(cache_bytes and sampled)
+    update = partial(optimizer.update, centers, learning_rate=0.1) if optimizer else DenseGradient(centers.weight)
+    assert softmax.backward(step, update).shape == (G, E)
 
 
 def test_the_sample_of_a_step():
@@ -45,17 +65,10 @@ def test_the_sample_of_a_step():
     assert label_columns(labels, index, 0, torch).shape == (G,)
 
 
-def test_a_rank_without_classes():
-    layer = PartialFC(margin_softmax=ArcFace(), num_classes=CLASSES, embedding_size=E, device="meta")._layer
-    batch = GlobalBatch(meta(G, E), meta(G, 2), meta(G, dtype=torch.int64))
-    state, statistics = layer._own_statistics(batch, StepCenters(torch.empty(0, E), None, batch.labels))
-    assert state is None and (statistics.shape, statistics.device.type) == ((3, G), "meta")
-
-
 def test_only_the_exchange_of_statistics_waits():
     exchange = LayerExchange(default_collectives, CLASSES, E)
     exchange.agree(torch.zeros(G, E), torch.zeros(G, dtype=torch.int64))
-    batch = exchange.gather_batch(meta(G, E), np.arange(G), 0)
+    batch = exchange.gather_batch(meta(G, E), np.arange(G))
     assert batch.features.shape == (G, E) and batch.labels.shape == (G,)
     with pytest.raises(NotImplementedError, match="no data"):
         exchange.gather_statistics(meta(3, G), batch)

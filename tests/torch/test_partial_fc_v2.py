@@ -90,7 +90,7 @@ def test_no_gradient_is_recorded_without_need():
 
 
 def test_a_margin_loss_of_another_kind_is_refused():
-    with pytest.raises(TypeError, match="margin loss is of type CrossEntropyLoss, expected CombinedMarginLoss"):
+    with pytest.raises(TypeError, match="margin loss is of type CrossEntropyLoss, expected a Margin"):
         PartialFC_V2(torch.nn.CrossEntropyLoss(), E, CLASSES)
 
 

@@ -55,10 +55,13 @@ class CenterStorage:
         self.context = context
         self.piece_rows = MAX_ELEMENTS // embedding_size
         self._arithmetic = arithmetic_on(context)
-        sizes = num_local, embedding_size, self.piece_rows
-        self.files = BankFiles(folder, *sizes, sharing) if folder and num_local else None
+        widths = dict.fromkeys(Piece._fields, embedding_size)
+        self.files = BankFiles(folder, num_local, widths, self.piece_rows, sharing) if folder and num_local else None
         if self.files:
-            self.pieces = [Piece(*(mx.nd.from_numpy(file.rows) for file in files)) for files in self.files.pieces]
+            self.pieces = [
+                Piece(**{field: mx.nd.from_numpy(file.rows) for field, file in files.items()})
+                for files in self.files.pieces
+            ]
         else:
             rows = [min(num_local - row, self.piece_rows) for row in range(0, max(num_local, 1), self.piece_rows)]
             with empty_arrays(num_local):

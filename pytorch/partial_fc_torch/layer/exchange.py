@@ -1,4 +1,4 @@
-"""The three collectives of a step of the layer.
+"""The collectives of a step of the layer.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes.
 """
@@ -13,7 +13,7 @@ import torch
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
-from partial_fc.layer.label_encoding import DIGITS, check_labels, decode_labels, encode_labels
+from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
 from .device import to_device
@@ -39,12 +39,10 @@ class GlobalStatistics(NamedTuple):
     Attributes:
         softmax: (R, 3, G) softmax statistics in rank order, in the type of the features.
         labels: (G,) int64.
-        rank_flags: (R,) int64, see RankFlags.
     """
 
     softmax: np.ndarray
     labels: np.ndarray
-    rank_flags: np.ndarray
 
 
 class LayerExchange:
@@ -56,15 +54,21 @@ class LayerExchange:
         collectives: of this process.
         num_classes: C.
         embedding_size: E.
+
+    Attributes:
+        rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
+        all_rank_flags: (R,) int64, those of all ranks in the last step.
     """
 
     def __init__(self, collectives: Collectives, num_classes: int, embedding_size: int):
         self.collectives = collectives
         self.num_classes = num_classes
         self.embedding_size = embedding_size
+        self.rank_flags = RankFlags(0)
+        self.all_rank_flags = np.zeros(collectives.size, np.int64)
         self._batch = 0  # B on which the ranks have agreed
 
-    def gather_batch(self, features: torch.Tensor, labels, flags: int) -> GlobalBatch:
+    def gather_batch(self, features: torch.Tensor, labels) -> GlobalBatch:
         """Gathers features, labels and flags of all ranks.
 
         Collectives: all-gather ``features``, (B, E + 2) -> (G, E + 2). A rank whose batch is invalid, or has another
@@ -73,7 +77,6 @@ class LayerExchange:
         Args:
             features: (B, E) floating point, B the same on all ranks.
             labels: (B,) or (B, 1) integers in 0..C-1, a tensor or an array.
-            flags: RankFlags of this rank.
 
         Raises:
             JobError, TypeError: see `agree`.
@@ -83,7 +86,7 @@ class LayerExchange:
         packed = features.new_full((self._batch, self.embedding_size + DIGITS), np.nan)
         if self._misfit(features, labels) is None and len(features) == self._batch:
             packed[:, : self.embedding_size] = features
-            packed[:, self.embedding_size :] = self._digits(features, labels, flags)
+            packed[:, self.embedding_size :] = self._digits(features, labels)
         with self._waiting("all-gather features"):
             total = all_gather_rows(packed, self.collectives.size)
         digits = total[:, self.embedding_size :]
@@ -110,8 +113,23 @@ class LayerExchange:
         softmax, digits = np.split(together, [gathered.numel()])
         if np.isnan(digits).any():
             return None
-        labels, rank_flags = decode_labels(digits.reshape(-1, DIGITS).astype(np.int64), size)
-        return GlobalStatistics(softmax.reshape(size, 3, -1), labels, rank_flags)
+        labels, self.all_rank_flags = decode_labels(digits.reshape(-1, DIGITS).astype(np.int64), size)
+        return GlobalStatistics(softmax.reshape(size, 3, -1), labels)
+
+    def gather_targets(self, cosine: torch.Tensor) -> torch.Tensor:
+        """Gathers the cosines (G,) of the targets, -inf where another rank holds the center: (G,), on every rank.
+
+        Collectives: all-gather ``targets``, (1, G) -> (R, G).
+        """
+        with self._waiting("all-gather targets"):
+            return all_gather_rows(cosine[None], self.collectives.size).amax(dim=0)
+
+    def to_host(self, labels: torch.Tensor) -> torch.Tensor:
+        """The labels (G,) on the host, which waits for the GPU, and so for the ranks that it gathers them from."""
+        if labels.device.type == "cpu":
+            return labels
+        with self._waiting("all-gather features"):
+            return labels.cpu()
 
     def sum_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
         """Sums the feature gradient (G, E) over the ranks and returns the rows (B, E) of this rank.
@@ -145,11 +163,11 @@ class LayerExchange:
         """As Collectives.waiting. NCCL runs in the background, so that the transfer to the host waits for all ranks."""
         return self.collectives.waiting(name) if self.collectives.size > 1 else nullcontext()
 
-    def _digits(self, features: torch.Tensor, labels, flags: int) -> torch.Tensor:
+    def _digits(self, features: torch.Tensor, labels) -> torch.Tensor:
         """Labels and flags (B, 2) on the device; NaN for a label that is not in 0..C-1."""
         labels = to_device(labels, features.device).reshape(-1).long()
         inside = (labels >= 0) & (labels < self.num_classes)
-        return torch.where(inside[:, None], encode_labels(labels, flags, torch).to(features.dtype), np.nan)
+        return torch.where(inside[:, None], encode_labels(labels, self.rank_flags, torch).to(features.dtype), np.nan)
 
     def _misfit(self, features: torch.Tensor, labels) -> Exception | None:
         """The error of shapes or types, which the host knows without waiting for the device; None if there is none."""

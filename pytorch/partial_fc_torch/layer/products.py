@@ -16,28 +16,30 @@ Shapes: G global batch, T centers of a tile, E embedding.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
+
+from .rows import inverse_norms
+from .tiles import Tile
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
-class TileTargets(NamedTuple):
-    """The targets of the batch in a tile. No shape depends on their number, which only the device knows.
+class Features:
+    """The features of a batch as both passes need them.
+
+    Args:
+        features: (G, E) floating point.
 
     Attributes:
-        inside: (G,) whether the target of a row is in the tile.
-        columns: (G,) int64, its column of the tile; any column for the other rows.
+        inverse_norm: (G,) 1 / |X|.
+        unit: (G, E) unit rows x.
+        operand: (G, E), ``unit`` as operand of the products, see their `operand`.
     """
 
-    inside: torch.Tensor
-    columns: torch.Tensor
-
-    def scatter(self, rows: torch.Tensor, values: torch.Tensor) -> None:
-        """Writes values (G,) to the targets' elements of ``rows`` (G, T)."""
-        columns = self.columns[:, None]
-        rows.scatter_(1, columns, torch.where(self.inside[:, None], values[:, None], rows.gather(1, columns)))
+    def __init__(self, features: torch.Tensor, products: Float32Products | HalfProducts):
+        self.inverse_norm = inverse_norms(features)
+        self.unit = features * self.inverse_norm[:, None]
+        self.operand = products.operand(self.unit)
 
 
 class Float32Products:
@@ -50,49 +52,37 @@ class Float32Products:
     def __init__(self, scale: float):
         self.scale = scale
 
-    def features(self, unit: torch.Tensor) -> torch.Tensor:
+    def operand(self, unit: torch.Tensor) -> torch.Tensor:
         """Returns the operand of the other methods for the unit rows (G, E) float32 of the features."""
         return unit * self.scale
 
-    def logits(self, features: torch.Tensor, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
+    def logits(self, features: Features, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
         """Returns the logits s x.w, (G, T) float32.
 
         Args:
-            features: the operand.
+            features: of the batch.
             weight: (T, E) float32 centers.
             inverse_norm: (T,) 1 / |W|.
         """
-        return torch.mm(features, weight.t()).mul_(inverse_norm)
+        return torch.mm(features.operand, weight.t()).mul_(inverse_norm)
 
-    def gradients(
-        self,
-        d_logits: torch.Tensor,
-        targets: TileTargets,
-        d_targets: torch.Tensor,
-        features: torch.Tensor,
-        unit: torch.Tensor,
-        weight: torch.Tensor,
-        inverse_norm: torch.Tensor,
-        d_unit: torch.Tensor,
-    ) -> torch.Tensor:
+    def gradients(self, tile: Tile, features: Features, d_targets: torch.Tensor, d_unit: torch.Tensor) -> torch.Tensor:
         """Adds the gradient by the unit rows of the features, divided by s, to ``d_unit``; returns that by the centers.
 
         Args:
-            d_logits: (G, T) gradient by the logits, apart from the targets, whose elements are ignored; overwritten.
-            targets: of the tile.
-            d_targets: (G,) gradient by the targets' logits, also by those in other tiles.
-            features: the operand.
-            unit: (G, E) float32 unit rows.
-            weight, inverse_norm: as of `logits`.
+            tile: its logits are the gradient by s times the cosines, apart from the targets, whose elements are
+                ignored; overwritten.
+            features: of the batch.
+            d_targets: (G,) gradient by the targets' cosines times s, also by those in other tiles.
             d_unit: (G, E) float32.
 
         Returns:
-            (T, E) float32, without the part along each center.
+            (T, E) float32, but for a component along each center, see TileGradient.
         """
-        targets.scatter(d_logits, d_targets)
-        d_logits.mul_(inverse_norm)
-        d_unit.addmm_(d_logits, weight)
-        return torch.mm(d_logits.t(), features)
+        tile.targets.scatter(tile.logits, d_targets)
+        d_logits = tile.logits.mul_(tile.inverse_norm)
+        d_unit.addmm_(d_logits, tile.weight)
+        return torch.mm(d_logits.t(), features.operand)
 
 
 class HalfProducts:
@@ -109,27 +99,27 @@ class HalfProducts:
         # float16 has no numbers between 0 and 2^-24, where most probabilities of many classes are. None is above 1.
         self._factor = 2.0**15 if dtype == torch.float16 else 1.0
 
-    def features(self, unit):
+    def operand(self, unit: torch.Tensor) -> torch.Tensor:
         """As Float32Products."""
         return unit.to(self.dtype)
 
-    def logits(self, features, weight, inverse_norm):
+    def logits(self, features: Features, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
         """As Float32Products."""
-        return _float32_product(features, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
+        return _float32_product(features.operand, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
 
-    def gradients(self, d_logits, targets, d_targets, features, unit, weight, inverse_norm, d_unit):
+    def gradients(self, tile: Tile, features: Features, d_targets: torch.Tensor, d_unit: torch.Tensor) -> torch.Tensor:
         """As Float32Products."""
-        targets.scatter(d_logits, torch.zeros_like(d_targets))
-        d_half = d_logits.mul_(self._factor).to(self.dtype)
-        d_unit.add_(_float32_product(d_half, self._unit_centers(weight, inverse_norm)), alpha=1 / self._factor)
-        gradient = _float32_product(d_half.t(), features).mul_((self.scale / self._factor * inverse_norm)[:, None])
-        return self._add_targets(gradient, targets, d_targets, unit, weight, inverse_norm, d_unit)
-
-    def _add_targets(self, gradient, targets, d_targets, unit, weight, inverse_norm, d_unit):
-        inside, columns = targets
-        factor = torch.where(inside, d_targets * inverse_norm[columns], 0.0)[:, None]
-        d_unit.addcmul_(weight[columns], factor)
-        return gradient.index_add_(0, columns, unit * factor, alpha=self.scale)
+        tile.targets.scatter(tile.logits, torch.zeros_like(d_targets))
+        d_half = tile.logits.mul_(self._factor).to(self.dtype)
+        unit_centers = self._unit_centers(tile.weight, tile.inverse_norm)
+        d_unit.add_(_float32_product(d_half, unit_centers), alpha=1 / self._factor)
+        gradient = _float32_product(d_half.t(), features.operand)
+        gradient.mul_((self.scale / self._factor * tile.inverse_norm)[:, None])
+        # The targets, which have most of the gradient, from the float32 rows.
+        inside, columns = tile.targets
+        factor = torch.where(inside, d_targets * tile.inverse_norm[columns], 0.0)[:, None]
+        d_unit.addcmul_(tile.weight[columns], factor)
+        return gradient.index_add_(0, columns, features.unit * factor, alpha=self.scale)
 
     def _unit_centers(self, weight, inverse_norm):
         # float16 has no room for rows of any norm. For bfloat16 the norms could be divided out of the products instead,

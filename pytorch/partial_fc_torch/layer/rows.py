@@ -1,14 +1,56 @@
-"""Operations on the rows of centers and features.
+"""Rows of centers and features, and operations on them.
 
-Shapes: T rows, E embedding.
+Shapes: N rows, T rows, E embedding.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 # Added to squared norms, so that a zero row has a finite inverse norm; the same as in the MXNet trainer.
 NORM_EPSILON = 1e-10
+
+RowIndex: TypeAlias = slice | torch.Tensor  # all rows from one to another, or (T,) int64 without repetitions
+
+
+class Centers(NamedTuple):
+    """Centers with the states of their optimizer.
+
+    Attributes:
+        weight: (N, E).
+        states: name -> (N, width), see RowOptimizer.states.
+    """
+
+    weight: torch.Tensor
+    states: dict[str, torch.Tensor]
+
+
+@dataclass
+class TileGradient:
+    """The gradient of the mean loss by the centers of a tile.
+
+    Attributes:
+        rows: of these centers.
+        weight: (T, E), the centers; a view if ``rows`` is a slice, otherwise a copy.
+        inverse_norm: (T,) 1 / |W|.
+        raw: (T, E), the gradient divided by ``scale``, with a component along each center, which does not belong to
+            the gradient: the loss depends on the direction of a center alone.
+        scale: 1 / G.
+    """
+
+    rows: RowIndex
+    weight: torch.Tensor
+    inverse_norm: torch.Tensor
+    raw: torch.Tensor
+    scale: float
+
+    def values(self) -> torch.Tensor:
+        """The gradient (T, E); overwrites ``raw``, so that it can be called once."""
+        remove_component(self.raw, self.weight, self.inverse_norm)
+        return self.raw.mul_(self.scale)
 
 
 def inverse_norms(rows: torch.Tensor) -> torch.Tensor:

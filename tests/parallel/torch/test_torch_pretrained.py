@@ -40,7 +40,8 @@ def start_from(path):
     pretrained = read_pretrained(path, False, default_collectives, published_files.read_pretrained)
     own = engine()
     model_format = NEW_WEIGHTS.model_format(pretrained, own.model_format)
-    own.backbone.eps, own.backbone.pixel_scale, own.layer.momentum_convention = model_format
+    own.backbone.eps, own.backbone.pixel_scale, own.momentum_convention = model_format
+    own.layer.optimizer.momentum_convention = own.momentum_convention
     centers = own.layer.weight.clone()
     take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=own.num_classes), own)
     assert torch.equal(own.layer.weight, centers) and own.num_update == 0

@@ -10,6 +10,7 @@ from partial_fc.utils import mmap_rows as row_files
 from partial_fc.utils.mmap_rows import RowFile, bank_files, page_runs
 
 WIDTH = 512  # two rows a page
+WIDTHS = {"weight": WIDTH, "weight_mom": WIDTH}
 
 
 @pytest.mark.parametrize("row_bytes", [4, 400, 2048, 4096, 5000, 12288])
@@ -93,9 +94,10 @@ def test_a_fault_reads_one_page(read_in_order, tmp_path):
 
 def test_the_files_of_a_bank(tmp_path):
     folder = tmp_path / "made" / "here"
-    files = bank_files(str(folder), [6, 2], WIDTH, sharing=2)
-    assert [[file.rows.shape for file in piece] for piece in files] == [[(6, WIDTH)] * 2, [(2, WIDTH)] * 2]
-    weight, mom = zip(*files)
+    files = bank_files(str(folder), [6, 2], WIDTHS, sharing=2)
+    shapes = [{field: file.rows.shape for field, file in piece.items()} for piece in files]
+    assert shapes == [{field: (rows, width) for field, width in WIDTHS.items()} for rows in (6, 2)]
+    weight, mom = zip(*(piece.values() for piece in files))
     assert sum(file.disk_bytes for file in weight) == 8 * 2048 and not any(file.disk_bytes for file in mom)
 
 
@@ -109,19 +111,19 @@ def test_a_disk_without_space_is_refused_before_anything_is_written(tmp_path, mo
     # 8 rows of 2,048 bytes: the weights of this rank and the momentum of three.
     free_bytes(monkeypatch, 4 * 16384 - 1)
     with pytest.raises(OSError, match=f"need 65,536 more bytes in {tmp_path}, which has 65,535 bytes free: free space"):
-        bank_files(str(tmp_path), [8], WIDTH, sharing=3)
+        bank_files(str(tmp_path), [8], WIDTHS, sharing=3)
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384)
-    bank_files(str(tmp_path), [8], WIDTH, sharing=3)
+    bank_files(str(tmp_path), [8], WIDTHS, sharing=3)
 
     # Of ranks that check at the same time, the last sees all allocations.
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384 - 1)
     with pytest.raises(OSError, match="need 49,152 more bytes in .* which has 49,151 bytes free"):
-        bank_files(str(tmp_path), [8], WIDTH, sharing=3)
+        bank_files(str(tmp_path), [8], WIDTHS, sharing=3)
 
 
 def test_an_unusable_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="cannot create the folder .*file/inside: Not a directory"):
-        bank_files(str(tmp_path / "file" / "inside"), [8], WIDTH, sharing=1)
+        bank_files(str(tmp_path / "file" / "inside"), [8], WIDTHS, sharing=1)
     with pytest.raises(OSError, match="cannot create a file of 16384 bytes in /proc: "):
         RowFile("/proc", 8, WIDTH, reserve=True)

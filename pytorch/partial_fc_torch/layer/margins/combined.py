@@ -1,4 +1,4 @@
-"""The margins of the target logit, as objects of PyTorch.
+"""The margins of SphereFace, ArcFace and CosFace in one formula.
 
 Shapes: G global batch, C classes.
 """
@@ -10,11 +10,13 @@ from torch.autograd.function import once_differentiable
 
 from partial_fc.layer.margins import check_margins, check_threshold, target_logit
 
+from .margin import Margin, Targets
 
-class CombinedMarginLoss(torch.nn.Module):
+
+class CombinedMarginLoss(Margin):
     """Margins of the target logit s (cos(m1 theta + m2) - m3); see partial_fc/layer/margins.py for angles beyond pi.
 
-    The layers read ``margins`` and ``scale``. A call computes the logits from cosines.
+    A call computes the logits from cosines.
 
     Args:
         s: the scale.
@@ -38,28 +40,27 @@ class CombinedMarginLoss(torch.nn.Module):
         *,
         straight_through: bool = False,
     ):
-        super().__init__()
+        super().__init__(s)
         check_margins((m1, m2, m3))
         check_threshold(interclass_filtering_threshold)
         self.margins = (m1, m2, m3)
-        self.scale = s
         self.interclass_filtering_threshold = interclass_filtering_threshold
         self.straight_through = straight_through
 
-    def target(self, cosine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns target logit / s and its derivative by the cosine, both float64, see margins.target_logit."""
+    def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
+        """See Margin.targets and margins.target_logit."""
+        return self.target(cosine)
+
+    def target(self, cosine: torch.Tensor) -> Targets:
+        """The targets of cosines of any type."""
         value, slope = target_logit(cosine.double(), self.margins, torch)
-        return value, torch.ones_like(slope) if self.straight_through else slope
+        return Targets(value, torch.ones_like(slope) if self.straight_through else slope)
 
-    def filter_negatives(self, logits: torch.Tensor) -> torch.Tensor:
-        """Replaces logits, s times cosines, above the threshold by the lowest number of their type, in place.
-
-        Their exponentials are then 0 beside any other logit. The caller sets the target logits afterwards.
-        """
+    def negatives(self, logits: torch.Tensor) -> None:
+        """Replaces logits above the threshold by the lowest number of their type: their exponentials become 0."""
         if self.interclass_filtering_threshold:
             above = logits > self.scale * self.interclass_filtering_threshold
             logits.masked_fill_(above, torch.finfo(logits.dtype).min)
-        return logits
 
     def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the logits with margin and scale.
@@ -75,8 +76,9 @@ class CombinedMarginLoss(torch.nn.Module):
         rows = torch.where(labels != -1)[0]
         columns = labels[rows].long()
         targets = _TargetLogit.apply(logits[rows, columns], self)
-        negatives = self.filter_negatives(self.scale * logits)
-        return negatives.index_put((rows, columns), self.scale * targets)
+        scaled = self.scale * logits
+        self.negatives(scaled)
+        return scaled.index_put((rows, columns), self.scale * targets)
 
 
 class ArcFace(CombinedMarginLoss):
@@ -97,10 +99,10 @@ class _TargetLogit(torch.autograd.Function):
     """Target logits / s of cosines (n,). PyTorch's derivative of arccos would be infinite at -1 and 1."""
 
     @staticmethod
-    def forward(ctx, cosine, loss):
-        value, slope = loss.target(cosine.detach())
-        ctx.save_for_backward(slope.to(cosine))
-        return value.to(cosine)
+    def forward(ctx, cosine, margin):
+        targets = margin.target(cosine.detach())
+        ctx.save_for_backward(targets.by_cosine.to(cosine))
+        return targets.value.to(cosine)
 
     @staticmethod
     @once_differentiable

@@ -1,0 +1,74 @@
+"""What a margin is: the logit of a row's own class, and possibly those of the others.
+
+Shapes: G global batch, T classes of a tile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class Targets(NamedTuple):
+    """The targets of a batch. A row whose center is on another rank holds any numbers.
+
+    Attributes:
+        value: (G,) float64, target logit / s.
+        by_cosine: (G,) float64, its derivative by the cosine.
+        by_norm: (G,) float64, its derivative by the norm of the feature; None for 0.
+        penalty: (G,) float64, what the loss of the row gets in addition; None for 0.
+        penalty_by_norm: (G,) float64, the derivative of the penalty by the norm; None for 0.
+    """
+
+    value: torch.Tensor
+    by_cosine: torch.Tensor
+    by_norm: torch.Tensor | None = None
+    penalty: torch.Tensor | None = None
+    penalty_by_norm: torch.Tensor | None = None
+
+
+class Margin(torch.nn.Module):
+    """The margin of a margin softmax; a subclass defines `targets`.
+
+    Its state is in buffers, of which every rank has the same values: they follow from the features of all ranks. They
+    are saved with the layer.
+
+    Args:
+        scale: s; a logit without a margin is s times the cosine.
+
+    Attributes:
+        needs_all_targets: `targets` gets the cosines of all rows, also those whose centers other ranks hold, for one
+            more all-gather of (G,) numbers.
+        slopes_negatives: `negatives` returns slopes. They take as much memory as the logits.
+    """
+
+    needs_all_targets = False
+    slopes_negatives = False
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
+        """Computes the target logits of a step, and updates the state if the module is in training mode.
+
+        It is called once in a step. No operation may wait for the device.
+
+        Args:
+            cosine: (G,) float64, between features and the centers of their labels; see ``needs_all_targets``.
+            norms: (G,) float64, Euclidean norms of the features, the same on all ranks.
+            labels: (G,) int64, the same on all ranks.
+        """
+        raise NotImplementedError
+
+    def negatives(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """Changes the logits (G, T) of a tile in place, s times cosines; the targets among them are set afterwards.
+
+        It may read what `targets` has computed in this step.
+
+        Returns:
+            (G, T), derivatives of the results by the arguments; None if all are 1, or the result is the lowest number
+            of its type, which has no part in the softmax.
+        """
+        return None

@@ -1,0 +1,76 @@
+"""What an optimizer of the centers is: how the rows of a step and their states change.
+
+Shapes: N rows, T rows of a tile, E embedding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from partial_fc.layer.sgd import BLOCK_ROWS
+
+from ..rows import Centers, TileGradient
+
+
+class RowOptimizer:
+    """Updates the centers of a step tile by tile, in place; all other rows stay as they are.
+
+    A subclass defines `update_rows`.
+
+    Attributes:
+        states: name -> whether the state is a row of E numbers; otherwise it is one number. All are float32, and 0 at
+            the start. The names are those of attributes of the layer, and of files.
+    """
+
+    states: dict[str, bool] = {}
+
+    def update(self, centers: Centers, gradient: TileGradient, learning_rate: float) -> None:
+        """Updates one tile.
+
+        Args:
+            centers: from which its rows are taken.
+            gradient: of the tile; its arrays are overwritten.
+            learning_rate: of this step.
+        """
+        for block in self._blocks(gradient):
+            # A slice gives views; rows by number are copies, which have to be written back.
+            states = {name: state[block.rows] for name, state in centers.states.items()}
+            self.update_rows(block.weight, block.values(), states, learning_rate)
+            if not isinstance(block.rows, slice):
+                centers.weight[block.rows] = block.weight
+                for name, state in states.items():
+                    centers.states[name][block.rows] = state
+
+    def update_rows(
+        self, weight: torch.Tensor, gradient: torch.Tensor, states: dict[str, torch.Tensor], learning_rate: float
+    ) -> None:
+        """Updates some rows in place, by operators of PyTorch, which must not wait for the device.
+
+        Args:
+            weight: (T, E) centers.
+            gradient: (T, E) of the mean loss; may be overwritten.
+            states: name -> (T, E) or (T, 1).
+            learning_rate: of this step.
+        """
+        raise NotImplementedError
+
+    def _blocks(self, tile: TileGradient) -> list[TileGradient]:
+        """Parts of a tile: on a CPU so small that they stay in the cache of a core, on a GPU the whole tile."""
+        if tile.weight.device.type != "cpu":
+            return [tile]
+        first = tile.rows.start if isinstance(tile.rows, slice) else 0
+        parts = (slice(start, start + BLOCK_ROWS) for start in range(0, len(tile.weight), BLOCK_ROWS))
+        return [
+            replace(
+                tile,
+                rows=slice(first + part.start, first + min(part.stop, len(tile.weight)))
+                if isinstance(tile.rows, slice)
+                else tile.rows[part],
+                weight=tile.weight[part],
+                inverse_norm=tile.inverse_norm[part],
+                raw=tile.raw[part],
+            )
+            for part in parts
+        ]

@@ -1,0 +1,61 @@
+"""SGD with momentum and weight decay.
+
+Shapes: T rows of a tile, E embedding.
+"""
+
+from __future__ import annotations
+
+from torch.autograd.graph import increment_version
+
+from partial_fc.layer.sgd import SGDParams, sgd_momentum
+
+from ..rows import Centers, TileGradient, remove_component
+from .optimizer import RowOptimizer
+
+
+class SGD(RowOptimizer):
+    """As torch.optim.SGD with momentum and weight decay, or as MXNet's, see SGDParams.
+
+    Args:
+        momentum, weight_decay: of the update.
+        momentum_convention: "gradients" or "steps", what the momentum sums.
+    """
+
+    states = {"weight_mom": True}
+
+    def __init__(
+        self, momentum: float = 0.9, weight_decay: float = 5e-4, momentum_convention: str = "gradients"
+    ) -> None:
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.momentum_convention = momentum_convention
+
+    def update(self, centers: Centers, gradient: TileGradient, learning_rate: float) -> None:
+        """See RowOptimizer.update. It has its own forms, which make one pass over the rows less."""
+        rates = learning_rate, self.momentum, self.weight_decay
+        params = SGDParams(*rates, gradient.scale, self.momentum_convention)
+        on_cpu = gradient.weight.device.type == "cpu"
+        (_update_on_cpu if on_cpu else _update_by_operators)(centers, gradient, params)
+
+
+def _update_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
+    """By the function that the MXNet trainer calls, too."""
+    rows, momentum, weight = gradient.rows, centers.states["weight_mom"], gradient.weight
+    arrays = gradient.raw.numpy(), momentum[rows].numpy() if isinstance(rows, slice) else momentum.numpy()
+    index = None if isinstance(rows, slice) else rows.numpy()
+    sgd_momentum(weight.numpy(), *arrays, params, gradient.inverse_norm.numpy(), index)
+    if index is not None:
+        centers.weight.numpy()[index] = weight.numpy()  # three times as fast as index_copy_
+    # PyTorch has not seen NumPy's writes; a backward pass that needs the earlier centers then raises an error.
+    increment_version(centers.weight)
+
+
+def _update_by_operators(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
+    rows, weight, values = gradient.rows, gradient.weight, gradient.raw
+    remove_component(values, weight, gradient.inverse_norm)
+    momentum = centers.states["weight_mom"][rows]
+    momentum.mul_(params.momentum).add_(values, alpha=params.gain * params.rescale_grad)
+    momentum.add_(weight, alpha=params.gain * params.wd)
+    weight.add_(momentum, alpha=-params.learning_rate if params.momentum_convention == "gradients" else 1.0)
+    if not isinstance(rows, slice):
+        centers.weight[rows], centers.states["weight_mom"][rows] = weight, momentum

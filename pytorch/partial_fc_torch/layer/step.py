@@ -1,0 +1,269 @@
+"""A step of Partial FC on one page: this rank's part of one softmax over the centers of all ranks.
+
+    gather -> sample -> logits -> margin -> softmax over the ranks -> gradients -> update of the centers
+
+With the unit rows x = X / |X| of the features and w = W / |W| of the centers, a logit is s x.w; the margin changes the
+G target logits, and possibly the others. The ranks exchange the maximum and the sum of exponentials of every row, from
+which the probabilities p of the undivided layer follow. With D = (p - onehot) times the slope of the margin, and
+g = s D^T x, the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; that of a feature has the
+same form. A logit exists only in a tile of centers, and the cache keeps those of small layers between both passes: the
+memory of a step does not grow with the number of classes.
+
+No operation waits for the device, but for the exchange of the statistics, and no shape depends on values there.
+
+Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of this rank, S sampled classes of this rank,
+T centers of a tile, E embedding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from partial_fc.layer.nonfinite import nonfinite_source
+from partial_fc.layer.sampling import label_columns
+from partial_fc.layer.softmax import combine_statistics, combine_tiles
+from partial_fc.layer.tiling import tile_classes
+
+from .device import to_device
+from .exchange import LayerExchange
+from .margins import Margin, Targets
+from .products import Features, Float32Products, HalfProducts
+from .rows import Centers, RowIndex, TileGradient, dot_rows, inverse_norms, remove_component
+from .stores import CenterStore, StepCenters
+from .tiles import Tile, TileTargets, targets_by_tile, tiles_of
+
+
+@dataclass
+class Step:
+    """A step between its forward and its backward pass.
+
+    Attributes:
+        sampled: the centers of the step.
+        features: (G, E) of all ranks.
+        tiles: rows of the centers of each tile.
+        tile_targets: of each tile.
+        held: (G,) whether the center of a row's label is among those of this rank.
+        targets: of the batch.
+        target_logits: (G,) float64, -inf where it is not held.
+        cached: the tiles with exponentials of their logits; empty if the backward pass computes them again.
+        maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
+        loss: mean over the global batch.
+        log_sum_exp: (G,) float64 over the logits of all ranks.
+    """
+
+    sampled: StepCenters
+    features: Features
+    tiles: list[RowIndex]
+    tile_targets: list[TileTargets]
+    held: torch.Tensor
+    targets: Targets
+    target_logits: torch.Tensor
+    cached: deque[Tile] = field(default_factory=deque)
+    maxima: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    loss: float = math.nan
+    log_sum_exp: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+class MarginSoftmax:
+    """The two passes of a step.
+
+    Args:
+        exchange: with the other ranks.
+        store: of the centers.
+        class_start: first class of this rank.
+        margin: of the targets.
+        products: of tiles.
+        tile_classes: T; 0 selects a size that suits the device.
+        logits_cache_bytes: upper limit of what a step caches between its passes.
+
+    Attributes:
+        requires_positives: False leaves out the rows whose center is not among those of the step, instead of an error.
+    """
+
+    def __init__(
+        self,
+        exchange: LayerExchange,
+        store: CenterStore,
+        class_start: int,
+        margin: Margin,
+        products: Float32Products | HalfProducts,
+        tile_classes: int,
+        logits_cache_bytes: int,
+    ):
+        self.exchange, self.store, self.class_start = exchange, store, class_start
+        self.margin, self.products = margin, products
+        self.tile_classes, self.logits_cache_bytes = tile_classes, logits_cache_bytes
+        self.requires_positives = True
+
+    @torch.no_grad()
+    def forward(
+        self,
+        centers: Centers,
+        features: torch.Tensor,
+        labels,
+        sample: Callable[[torch.Tensor], torch.Tensor],
+        num_update: int,
+    ) -> Step | None:
+        """Computes the loss over the centers of all ranks.
+
+        Collectives: all-gathers ``features`` and ``softmax_statistics``, and ``targets`` if the margin needs all.
+
+        Args:
+            centers: of this rank.
+            features: (B, E) of this rank, in the type and on the device of the centers.
+            labels: (B,) or (B, 1) integers in 0..C-1.
+            sample: the labels of all ranks (G,) int64 -> sorted local indices (S,) of the centers of the step.
+            num_update: of this step, for the error message.
+
+        Returns:
+            None, on every rank, if the ranks have agreed on another batch size: then the call has to be repeated.
+
+        Raises:
+            ValueError, TypeError: on every rank, see LayerExchange.agree.
+            MissingPositiveError: on every rank, if the center of a label is not among those of the step.
+            FloatingPointError: on every rank, if the loss is infinite or NaN.
+        """
+        batch = self.exchange.gather_batch(features, labels)
+        sampled, columns = self._sample(centers, batch.labels, sample)
+        step = self._begin(sampled, batch.features, batch.labels, columns)
+        gathered = self.exchange.gather_statistics(self._statistics(step), batch)
+        if gathered is None:
+            self.exchange.agree(features, labels)
+            return None
+        softmax = combine_statistics(gathered.softmax, gathered.labels, self.requires_positives)
+        if not math.isfinite(softmax.loss):
+            source = nonfinite_source(batch.features.cpu().numpy(), gathered.softmax, len(gathered.softmax))
+            raise FloatingPointError(
+                f"the loss is {softmax.loss} at update {num_update} ({source}): lower the learning rate, warm it up, "
+                "clip the gradients, or check the images"
+            )
+        step.loss, step.log_sum_exp = softmax.loss, to_device(softmax.log_sum_exp, batch.features.device)
+        return step
+
+    @torch.no_grad()
+    def backward(self, step: Step, receive: Callable[[TileGradient], None]) -> torch.Tensor:
+        """Computes the gradients of the mean loss.
+
+        Collectives: reduce-scatter ``feature_gradient``.
+
+        Args:
+            step: from `forward`. A second call with the same step computes the logits again.
+            receive: is called with the gradient by the centers of each tile, and may update them.
+
+        Returns:
+            (B, E), R times the gradient of the mean loss by the features of this rank. DistributedDataParallel averages
+            the gradients of a backbone over the ranks; this factor makes the average the gradient of the mean loss.
+        """
+        features, scale = step.features, 1 / len(step.held)
+        d_target_logits = torch.expm1(step.target_logits - step.log_sum_exp)  # p - 1
+        d_targets = (torch.where(step.held, step.targets.by_cosine, 0.0) * d_target_logits).to(features.unit.dtype)
+        d_unit = torch.zeros_like(features.unit)
+        for number in range(len(step.tiles)):
+            tile = self._probabilities(step, number)
+            gradient = self.products.gradients(tile, features, d_targets, d_unit)
+            receive(TileGradient(tile.rows, tile.weight, tile.inverse_norm, gradient, scale))
+            del tile, gradient  # before the next ones take as much memory
+        remove_component(d_unit, features.unit, torch.ones_like(features.inverse_norm))
+        d_unit.mul_((self.margin.scale * features.inverse_norm)[:, None])
+        self._add_gradient_by_norms(step, d_target_logits, d_unit)
+        return self.exchange.sum_gradient(d_unit).mul_(self.exchange.collectives.size * scale)
+
+    def _sample(
+        self, centers: Centers, labels: torch.Tensor, sample: Callable[[torch.Tensor], torch.Tensor]
+    ) -> tuple[StepCenters, torch.Tensor]:
+        """The centers of the step, and the column (G,) int64 of each row's target among them, -1 if it is not."""
+        where = self.exchange.to_host(labels) if self.store.samples_on_host else labels
+        index = sample(where)
+        sampled = self.store.load(centers, index)
+        if not len(index):
+            return sampled, torch.full_like(labels, -1)
+        columns = label_columns(where, index, self.class_start, torch)
+        if sampled.places is not None:
+            columns = torch.where(columns < 0, columns, sampled.places[columns])
+        return sampled, to_device(columns, labels.device)
+
+    def _begin(self, sampled: StepCenters, rows: torch.Tensor, labels: torch.Tensor, columns: torch.Tensor) -> Step:
+        """Computes the targets, and divides the centers into tiles."""
+        features, held = Features(rows, self.products), columns >= 0
+        cosine = torch.zeros(len(labels), dtype=torch.float64, device=rows.device)
+        if len(sampled):
+            places = columns.clamp(min=0)
+            target_centers = sampled.centers.weight[places if sampled.rows is None else sampled.rows[places]]
+            cosine = dot_rows(features.unit, target_centers).double() * inverse_norms(target_centers)
+        if self.margin.needs_all_targets:
+            cosine = self.exchange.gather_targets(torch.where(held, cosine, -torch.inf))
+        targets = self.margin.targets(cosine, features.inverse_norm.double().reciprocal(), labels)
+        kind = "cpu" if rows.device.type == "cpu" else "gpu"
+        size = self.tile_classes or tile_classes(len(rows), rows.shape[1], kind)
+        return Step(
+            sampled,
+            features,
+            tiles=tiles_of(sampled, size),
+            tile_targets=targets_by_tile(columns, len(sampled), size),
+            held=held,
+            targets=targets,
+            target_logits=torch.where(held, self.margin.scale * targets.value, -torch.inf),
+        )
+
+    def _statistics(self, step: Step) -> torch.Tensor:
+        """(3, G) float64 of this rank: maximum logit of each row, sum of exp(logit - maximum), target logit or -inf."""
+        # The loss is log_sum_exp - target: a penalty that is subtracted here is added there.
+        penalty = 0 if step.targets.penalty is None else step.targets.penalty
+        if not step.tiles:
+            empty = torch.full_like(step.target_logits, -torch.inf)
+            return torch.stack([empty, torch.zeros_like(empty), empty])
+        caching, maxima, sums = self._fits_cache(step), [], []
+        for number in range(len(step.tiles)):
+            tile = self._logits(step, number)
+            maxima.append(tile.logits.amax(dim=1))
+            sums.append(tile.logits.sub_(maxima[-1][:, None]).exp_().sum(dim=1))
+            if caching:
+                step.cached.append(tile)
+        step.maxima = torch.stack(maxima).double()
+        return torch.stack(
+            [*combine_tiles(step.maxima, torch.stack(sums).double(), torch), step.target_logits - penalty]
+        )
+
+    def _logits(self, step: Step, number: int) -> Tile:
+        """A tile with its logits."""
+        rows, weight = step.tiles[number], step.sampled.centers.weight
+        weight = weight[rows] if isinstance(rows, slice) else weight.index_select(0, rows)
+        inverse_norm = inverse_norms(weight)
+        logits = self.products.logits(step.features, weight, inverse_norm)
+        slope = self.margin.negatives(logits)
+        step.tile_targets[number].scatter(logits, step.target_logits.to(logits.dtype))
+        return Tile(rows, step.tile_targets[number], weight, inverse_norm, logits, slope)
+
+    def _probabilities(self, step: Step, number: int) -> Tile:
+        """A tile whose logits have become probabilities of the undivided layer, times the slope of the margin."""
+        if step.cached:
+            tile = step.cached.popleft()  # frees its memory after this tile
+            tile.logits.mul_((step.maxima[number] - step.log_sum_exp).exp().to(tile.logits.dtype)[:, None])
+        else:
+            tile = self._logits(step, number)
+            tile.logits.sub_(step.log_sum_exp.to(tile.logits.dtype)[:, None]).exp_()
+        if tile.slope is not None:
+            tile.logits.mul_(tile.slope)
+        return tile
+
+    def _add_gradient_by_norms(self, step: Step, d_target_logits: torch.Tensor, d_features: torch.Tensor) -> None:
+        """Adds what a margin and its penalty give the norms of the features, on the rank that holds the center."""
+        targets, total = step.targets, torch.zeros_like(d_target_logits)
+        if targets.by_norm is None and targets.penalty_by_norm is None:
+            return
+        if targets.by_norm is not None:
+            total += self.margin.scale * targets.by_norm * d_target_logits
+        if targets.penalty_by_norm is not None:
+            total += targets.penalty_by_norm.where(torch.isfinite(step.log_sum_exp), 0.0)  # not in a row left out
+        total = torch.where(step.held, total, 0.0).to(d_features.dtype)
+        d_features.addcmul_(step.features.unit, total[:, None])
+
+    def _fits_cache(self, step: Step) -> bool:
+        weight, batch = step.sampled.centers.weight, len(step.held)
+        numbers = batch * (1 + self.margin.slopes_negatives) + (weight.shape[1] if step.sampled.rows is not None else 0)
+        return weight.element_size() * len(step.sampled) * numbers <= self.logits_cache_bytes

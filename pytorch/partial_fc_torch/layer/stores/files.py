@@ -1,0 +1,61 @@
+"""Centers in files, for those that do not fit into memory, see partial_fc/layer/bank_files.py.
+
+Shapes: L classes of this rank, S centers of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+
+from partial_fc.layer.bank_files import BankFiles
+
+from ..rows import Centers
+from .store import CenterStore, StepCenters
+
+
+class FileStore(CenterStore):
+    """Keeps the arrays in files, for a layer that computes on the CPU.
+
+    Args:
+        num_local: L, at least 1.
+        folder: of the files.
+        widths: of each array, by its name.
+        sharing: processes that create such files in the folder at the same time.
+        every_row: whether a step has all rows.
+
+    Raises:
+        OSError: the folder is not writable, or has too little space.
+    """
+
+    movable = False
+
+    def __init__(self, num_local: int, folder: str, widths: Mapping[str, int], sharing: int, every_row: bool):
+        super().__init__(num_local, torch.device("cpu"))
+        self._files = BankFiles(folder, num_local, widths, num_local, sharing)
+        if every_row:
+            self._files.expect_all_rows()
+
+    def allocate(self, name: str, width: int) -> torch.Tensor:
+        """See CenterStore.allocate."""
+        return torch.from_numpy(self._files.file(0, name).rows)
+
+    def prefetch(self, centers: Centers, index: np.ndarray) -> None:
+        """Starts to read the rows from the disk."""
+        self._files.prefetch(index)
+
+    def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
+        """See CenterStore.load; starts to read the rows that have not been announced."""
+        self.prefetch(centers, index.numpy())
+        return super().load(centers, index)
+
+    def flush(self, name: str) -> None:
+        """See CenterStore.flush."""
+        self._files.file(0, name).flush()
+
+    def sequential_access(self) -> AbstractContextManager[None]:
+        """See CenterStore.sequential_access."""
+        return self._files.sequential_access()

@@ -1,0 +1,76 @@
+"""The division of the centers of a step into tiles, and the targets of the batch among them.
+
+Shapes: G global batch, S centers of the step, T centers of a tile, E embedding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from .rows import RowIndex
+from .stores import StepCenters
+
+
+class TileTargets(NamedTuple):
+    """The targets of the batch in a tile. No shape depends on their number, which only the device knows.
+
+    Attributes:
+        inside: (G,) whether the target of a row is in the tile.
+        columns: (G,) int64, its column of the tile; any column for the other rows.
+    """
+
+    inside: torch.Tensor
+    columns: torch.Tensor
+
+    def scatter(self, rows: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes values (G,) to the targets' elements of ``rows`` (G, T)."""
+        columns = self.columns[:, None]
+        rows.scatter_(1, columns, torch.where(self.inside[:, None], values[:, None], rows.gather(1, columns)))
+
+
+@dataclass
+class Tile:
+    """Some of the centers of a step.
+
+    Attributes:
+        rows: of these centers.
+        targets: of the batch among them.
+        weight: (T, E) centers.
+        inverse_norm: (T,) 1 / |W|.
+        logits: (G, T); the passes overwrite them with exponentials, probabilities and gradients.
+        slope: (G, T), derivatives of the logits of negatives by s times their cosines; None for 1.
+    """
+
+    rows: RowIndex
+    targets: TileTargets
+    weight: torch.Tensor
+    inverse_norm: torch.Tensor
+    logits: torch.Tensor
+    slope: torch.Tensor | None = None
+
+
+def tiles_of(sampled: StepCenters, size: int) -> list[RowIndex]:
+    """The rows of the centers of each tile: slices if the step has all rows."""
+    if not len(sampled):
+        return []
+    if sampled.rows is not None:
+        return list(sampled.rows.split(size))
+    return [slice(start, min(start + size, len(sampled))) for start in range(0, len(sampled), size)]
+
+
+def targets_by_tile(columns: torch.Tensor, sampled: int, size: int) -> list[TileTargets]:
+    """The targets of the batch in each tile.
+
+    Args:
+        columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
+        sampled: S.
+        size: T.
+    """
+    starts = torch.arange(0, sampled, size, device=columns.device)
+    of_tile = columns - starts[:, None]
+    # A tile that is smaller than the others is the last one, and no column is beyond it.
+    inside = (of_tile >= 0) & (of_tile < size)
+    return [TileTargets(*pair) for pair in zip(inside, of_tile.clamp(0, size - 1))]

@@ -1,0 +1,83 @@
+"""The calls of the masked-face challenge's tutorial, and the files of its centers.
+
+Shapes: B local batch, R ranks, L classes of this rank, E embedding.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from .layer.center_files import CENTER_FILES, load_rows, save_rows
+from .layer.module import ClassCenters
+from .layer.optimizers import SGD
+
+
+class TutorialCalls(ClassCenters):
+    """Methods of the tutorial's PartialFC that are not those of a module of PyTorch.
+
+    Args:
+        prefix: folder of the files.
+        arguments: see ClassCenters.
+    """
+
+    def __init__(self, *arguments, prefix: str = "./", **options):
+        super().__init__(*arguments, **options)
+        self._prefix = prefix
+
+    def forward_backward(
+        self, label, features: torch.Tensor, optimizer: torch.optim.Optimizer
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `step`, with learning rate, momentum and weight decay of an optimizer.
+
+        The optimizer has nothing to update itself: its ``step()`` leaves the centers as they are.
+
+        Args:
+            label: as ``labels`` of step.
+            features: as of step.
+            optimizer: torch.optim.SGD of the layer's parameters; its last parameter group is read.
+
+        Raises:
+            ValueError: the optimizer is another one, or has options that the update of the centers has not.
+        """
+        group, own = optimizer.param_groups[-1], self.optimizer
+        unsupported = [key for key in ("nesterov", "dampening", "maximize") if group.get(key)]
+        if unsupported or not isinstance(optimizer, torch.optim.SGD) or not isinstance(own, SGD):
+            raise ValueError(
+                f"the optimizer is {type(optimizer).__name__} with the options {unsupported}: PartialFC updates its "
+                "centers as torch.optim.SGD without such options; use PartialFC_V2 for other optimizers"
+            )
+        self.learning_rate, own.momentum, own.weight_decay = group["lr"], group["momentum"], group["weight_decay"]
+        return self.step(features, label)
+
+    def update(self) -> None:
+        """Returns: `forward_backward` has already updated the centers. A call of the original trainer."""
+
+    def save_params(self) -> None:
+        """Writes ``rank_<rank>_softmax_weight.pt`` and ``rank_<rank>_softmax_weight_mom.pt``, tensors (L, E) float32.
+
+        With the convention "steps" only the first: the second means a sum of gradients.
+
+        Raises:
+            OSError: a file cannot be written; the previous file is unchanged.
+        """
+        os.makedirs(self._prefix, exist_ok=True)
+        with self.sequential_access():
+            for path, field in self._files().items():
+                save_rows(path, self.rows(field), self.collectives.report_progress)
+
+    def load_params(self) -> None:
+        """Reads the files that `save_params` wrote on this rank with the same number of ranks, see load_rows."""
+        loaded = {field: load_rows(path, getattr(self, field).shape) for path, field in self._files().items()}
+        self._store.invalidate()
+        for field, saved in loaded.items():
+            self.rows(field).copy_(saved)
+
+    def _files(self) -> dict[str, str]:
+        """The path of each file -> what it holds."""
+        fields = ["weight"]
+        if isinstance(self.optimizer, SGD) and self.optimizer.momentum_convention == "gradients":
+            fields.append("weight_mom")
+        names = [name.format(self.collectives.rank) for name in CENTER_FILES]
+        return dict(zip((os.path.join(self._prefix, name) for name in names), fields))
