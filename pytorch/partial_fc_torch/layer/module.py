@@ -19,6 +19,7 @@ from torch.autograd.graph import increment_version
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import rank_info
 from partial_fc.layer.bank_files import Blocks, rate_limited
+from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
@@ -138,10 +139,7 @@ class ClassCenters(torch.nn.Module):
     @property
     def widths(self) -> dict[str, int]:
         """The numbers per class of the centers and of each state."""
-        states = self.optimizer.states if self.optimizer else {}
-        return {"weight": self.embedding_size} | {
-            name: self.embedding_size if is_row else 1 for name, is_row in states.items()
-        }
+        return center_widths(self.embedding_size, self.optimizer.states if self.optimizer else {})
 
     @property
     def device(self) -> torch.device:
