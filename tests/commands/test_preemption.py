@@ -5,10 +5,18 @@ import os
 import signal
 import time
 
-import psutil
 import pytest
 from conftest import LAUNCHERS, TORCH, needs_torch, slow
-from groups import ENDLESS, checkpoints_in, processes_with, ranks_with, read_until, run_with_fault, started
+from groups import (
+    ENDLESS,
+    checkpoints_in,
+    launcher_of,
+    processes_with,
+    ranks_with,
+    read_until,
+    run_with_fault,
+    started,
+)
 
 from small_disk import fill, small_disk
 
@@ -125,9 +133,7 @@ def test_when_a_launcher_is_killed_its_ranks_save_and_end(script, killed, code, 
     models = tmp_path / "models"
     with started(["bash", script, *arguments], NP="2") as group:
         read_until(group, "Global Step: 4 ")
-        shell = psutil.Process(group.pid)
-        launcher = next(one for one in (shell, *shell.children()) if one.cmdline()[0].endswith(killed))
-        launcher.kill()
+        launcher_of(group, killed).kill()
         wait_for_end(models)
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == code and len(checkpoints_in(models)) == 1, output
