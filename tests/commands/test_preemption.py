@@ -145,8 +145,7 @@ def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code
 @pytest.mark.parametrize(
     "launcher, code",
     [
-        ("run.sh", 130),
-        pytest.param("pytorch/run.sh", 130, marks=[needs_torch, pytest.mark.slow]),
+        ("run.sh", 130),  # test_pytorch_run.py has pytorch/run.sh
         pytest.param("torchrun", 1, marks=[needs_torch, pytest.mark.slow]),
         slow("horovodrun over Gloo", 1),
     ],
