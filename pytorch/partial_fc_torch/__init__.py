@@ -16,5 +16,6 @@ if not torch.distributed.is_available():
 from .backbones import get_model
 from .layer.margins import ArcFace, CombinedMarginLoss, CosFace
 from .partial_fc import PartialFC, PartialFC_V2
+from .sharded_state import ShardedState
 
-__all__ = ["ArcFace", "CombinedMarginLoss", "CosFace", "PartialFC", "PartialFC_V2", "get_model"]
+__all__ = ["ArcFace", "CombinedMarginLoss", "CosFace", "PartialFC", "PartialFC_V2", "ShardedState", "get_model"]

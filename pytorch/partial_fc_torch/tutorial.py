@@ -41,7 +41,7 @@ class TutorialCalls(ClassCenters):
         Raises:
             ValueError: the optimizer is another one, or has options that the update of the centers has not.
         """
-        group, own = optimizer.param_groups[-1], self.optimizer
+        group, own = optimizer.param_groups[-1], self.row_optimizer
         unsupported = [key for key in ("nesterov", "dampening", "maximize") if group.get(key)]
         if unsupported or not isinstance(optimizer, torch.optim.SGD) or not isinstance(own, SGD):
             raise ValueError(
@@ -77,7 +77,7 @@ class TutorialCalls(ClassCenters):
     def _files(self) -> dict[str, str]:
         """The path of each file -> what it holds."""
         fields = ["weight"]
-        if isinstance(self.optimizer, SGD) and self.optimizer.momentum_convention == "gradients":
+        if isinstance(self.row_optimizer, SGD) and self.row_optimizer.momentum_convention == "gradients":
             fields.append("weight_mom")
         names = [name.format(self.collectives.rank) for name in CENTER_FILES]
         return dict(zip((os.path.join(self._prefix, name) for name in names), fields))
