@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives, label_columns
 from partial_fc_torch import ArcFace, PartialFC
 from partial_fc_torch.collectives import default_collectives
@@ -49,8 +50,8 @@ def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer):
     margin = ArcFace()
     exchange, store = NoExchange(default_collectives, CLASSES, E), CenterStore(CLASSES, torch.device("meta"))
     softmax = MarginSoftmax(exchange, store, 0, margin, products_of(dtype, margin.scale), 64, cache_bytes)
-    widths = {name: E if is_row else 1 for name, is_row in (optimizer.states if optimizer else {}).items()}
-    centers = Centers(meta(CLASSES, E), {name: store.allocate(name, width) for name, width in widths.items()})
+    weight, *states = center_widths(E, optimizer.states if optimizer else {}).items()
+    centers = Centers(store.allocate(*weight), {name: store.allocate(name, width) for name, width in states})
     step = softmax.forward(centers, meta(G, E), None, lambda labels: meta(sampled, dtype=torch.int64), 1)
     assert bool(step.cached) == bool(cache_bytes and sampled)
     update = partial(optimizer.update, centers, learning_rate=0.1) if optimizer else DenseGradient(centers.weight)
