@@ -101,7 +101,8 @@ class ClassCenters(torch.nn.Module):
         device: torch.device | str | None = None,
     ):
         super().__init__()
-        self.margin, self.optimizer = as_margin(margin_loss), optimizer
+        device = torch.empty(0, device=device).device
+        self.margin, self.optimizer = as_margin(margin_loss, device), optimizer
         if collectives is None:
             _require_process_group()
         self.collectives = default_collectives if collectives is None else collectives
@@ -113,7 +114,7 @@ class ClassCenters(torch.nn.Module):
         self.num_update = 0
         self.learning_rate: float | None = None
         self.in_files = bool(folder) and shard.size > 0
-        self._store = self._open_store(folder, on_host, torch.empty(0, device=device).device)
+        self._store = self._open_store(folder, on_host, device)
         weight, *states = [self._store.allocate(name, width) for name, width in self.widths.items()]
         self.weight = torch.nn.Parameter(weight, requires_grad=optimizer is None)
         for name, state in zip(self.states, states):
@@ -284,20 +285,27 @@ class ClassCenters(torch.nn.Module):
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
         if self._store.samples_on_host:
             self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
-        sampler, buffers = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
+        sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
         arguments = features, labels, self.sample, self.num_update + 1
-        with self._full_precision():
-            step = self._softmax.forward(self._centers(), *arguments)
-        if step is None:
-            # The ranks have agreed on another batch size. A training that resumes with this step must do the same as
-            # this one: draw the same classes, and count the batch once.
-            self.sampler.restore(sampler)
-            for buffer, before in zip(self.margin.buffers(), buffers):
-                buffer.copy_(before)
+        try:
             with self._full_precision():
                 step = self._softmax.forward(self._centers(), *arguments)
-            assert step is not None, "the ranks have agreed on the batch"
+            if step is None:
+                # The ranks have agreed on another batch size. A training that resumes with this step must do the same
+                # as this one: draw the same classes, and count the batch once.
+                self.sampler.restore(sampler)
+                self._restore_margin(margin)
+                with self._full_precision():
+                    step = self._softmax.forward(self._centers(), *arguments)
+                assert step is not None, "the ranks have agreed on the batch"
+        except Exception:
+            self._restore_margin(margin)  # NaN, if the features are
+            raise
         return step
+
+    def _restore_margin(self, buffers: list[torch.Tensor]) -> None:
+        for buffer, before in zip(self.margin.buffers(), buffers):
+            buffer.copy_(before)
 
     def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None)."""
