@@ -97,8 +97,8 @@ class HalfProducts:
     def __init__(self, scale: float, dtype: torch.dtype):
         self.scale = scale
         self.dtype = dtype
-        # float16 has no numbers between 0 and 2^-24, where most probabilities of many classes are, and none above 65504.
-        # With this factor a probability, at most 1, may have a slope of a margin up to 15.
+        # float16 has no numbers between 0 and 2^-24, where most probabilities of many classes are, and none above
+        # 65504. With this factor a probability, at most 1, may have a slope of a margin up to 15.
         self._factor = 2.0**12 if dtype == torch.float16 else 1.0
 
     def operand(self, unit: torch.Tensor) -> torch.Tensor:
