@@ -111,9 +111,7 @@ class SavedClasses:
         """
         saved, own = self.widths["weight"], widths["weight"]
         if saved != own:
-            raise ValueError(
-                f"it holds centers of embedding size {saved}, expected {own}: set embedding_size={saved}"
-            )
+            raise ValueError(f"it holds centers of embedding size {saved}, expected {own}: set embedding_size={saved}")
         if len(self.widths) > 1 and self.widths != widths:
             states, expected = (", ".join(sorted(each.keys() - {"weight"})) for each in (self.widths, widths))
             raise ValueError(

@@ -288,6 +288,13 @@ class Framework(Protocol):
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
 
+    def center_widths(self, settings: Any) -> Mapping[str, int]:
+        """Returns the numbers per class of the centers and of each state of their optimizer, see CenterBank.widths.
+
+        Raises:
+            ValueError: there is no such optimizer.
+        """
+
     def build_data(self, settings: Any) -> TrainingData:
         """Builds the training data of this rank.
 

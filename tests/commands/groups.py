@@ -146,7 +146,7 @@ def checkpoint_contents(path):
     """Returns backbone, momentum and class centers of a checkpoint by name, and its manifest."""
     manifest = read_manifest(path)
     classes = SavedClasses.of_checkpoint(path, manifest)
-    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
+    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in classes.widths}
     return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
 
 

@@ -57,9 +57,8 @@ class CenterStorage:
         self.context = context
         self.piece_rows = MAX_ELEMENTS // embedding_size
         self._arithmetic = arithmetic_on(context)
-        self.widths = center_widths(embedding_size, CENTER_STATES["sgd"])
-        in_files = folder and num_local
-        self.files = BankFiles(folder, num_local, self.widths, self.piece_rows, sharing) if in_files else None
+        widths = self.widths = center_widths(embedding_size, CENTER_STATES["sgd"])
+        self.files = BankFiles(folder, num_local, widths, self.piece_rows, sharing) if folder and num_local else None
         if self.files:
             self.pieces = [
                 Piece(**{field: mx.nd.from_numpy(file.rows) for field, file in files.items()})

@@ -61,9 +61,9 @@ class RowOptimizer:
         if tile.weight.device.type != "cpu":
             return [tile]
         size = max(1, BLOCK_NUMBERS // tile.weight.shape[1])
-        parts = zip(*(array.split(size) for array in (tile.weight, tile.inverse_norm, tile.raw)))
-        rows = _split(tile.rows, size)
-        return [TileGradient(of_part, *arrays, tile.scale) for of_part, arrays in zip(rows, parts)]
+        arrays = (array.split(size) for array in (tile.weight, tile.inverse_norm, tile.raw))
+        parts = zip(_split(tile.rows, size), *arrays)
+        return [TileGradient(rows, weight, norm, raw, tile.scale) for rows, weight, norm, raw in parts]
 
 
 def _split(rows: RowIndex, size: int) -> Sequence[RowIndex]:
