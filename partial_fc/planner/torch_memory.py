@@ -48,11 +48,9 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
         yield layer_part("sampled centers", layer.computes, case.embedding * columns)
     yield layer_part("gradient of a tile's centers", layer.computes, center_rows)
     if layer.computes == "device":  # a CPU updates some rows at a time
-        # SGD needs its intermediate results before it copies the sampled rows of its momentum, the others while they
-        # hold those of their states.
+        # One after the other; the states are copied if they are sampled rows of the bank.
         copied = sum(layer.states) * layer.tile if layer.gathered and not layer.elsewhere else 0
-        results = max(center_rows, copied + center_rows * (case.optimizer != "sgd"))
-        yield layer_part("states, intermediate results of a tile", layer.computes, results)
+        yield layer_part("states, intermediate results of a tile", layer.computes, max(center_rows, copied))
     else:
         yield Part("layer", "workspace of the products", "host", PRODUCT_WORKSPACE)
     rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch

@@ -113,6 +113,7 @@ def test_help_has_the_defaults_of_the_trainer():
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
         ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
         ({"dropout": 0.4}, "dropout is 0.4, but only the torch trainer has this setting: remove it"),
+        ({"center_optimizer": "adamw"}, "center_optimizer is 'adamw', but only the torch trainer has this setting"),
         ({"dataset": "100w", "debug": False}, "dataset 100w has no images"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
     ],
@@ -135,6 +136,11 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError: division by zero"),
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError: "),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0, but must be at least 0"),
+        ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
+        (
+            {"center_optimizer": "my-module:Lion"},
+            "center_optimizer is 'my-module:Lion', but must be a known name or pa",
+        ),
         ({"net_se": True}, "net_se is True, but only the mxnet trainer has this setting: remove it"),
         (
             {"network": "rx50"},
