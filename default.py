@@ -10,7 +10,7 @@ import os
 from easydict import EasyDict as edict
 
 from config import config as user_config
-from partial_fc.layer.margins import check_margins
+from partial_fc.layer.margins import MARGINS, check_margins
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedule import tabulate_rates
 from partial_fc.utils.config import Schema, Setting, SettingsError, parse_options, read_settings
@@ -20,7 +20,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 config = edict()  # filled in below with the defaults, and by generate_config with a whole configuration
 
-MARGINS = ("combined", "adaface", "magface", "curricularface")
 # The MXNet trainer has those of the margin "combined".
 loss = edict(
     arcface=edict(margin="combined", margin_options="", margins=(1.0, 0.5, 0.0)),

@@ -183,6 +183,7 @@ def test_no_remedies():
     [
         ({"ratio": 1.5}, "sample_ratio"),
         ({"device": "cpu", "fp16": True}, "float16"),
+        ({"margin": "adaface"}, "the mxnet trainer has no margin adaface: plan it with --trainer torch"),
         ({"trainer": "torch", "network": "rx50"}, "the torch trainer has no rx50: choose one of r18, .*small"),
     ],
 )
@@ -201,6 +202,20 @@ def test_sums_of_the_pytorch_trainer_by_hand():
     assert nbytes(planned, "indices", "device") == 8 * 50
     assert nbytes(planned, "features and their gradients") == (4 * 8 + 4 * 4) * 8 * 4
     assert moved(planned, "reduce-scatter")[0] == 4 * 8 * 4
+
+
+@pytest.mark.parametrize("cache_mb, columns", [(0, 20), (1, 50)])
+def test_a_margin_that_changes_negatives_has_slopes(cache_mb, columns):
+    case = Case(1001, 2, 4, 8, 0.1, tile_classes=20, logits_cache_mb=cache_mb, trainer="torch", margin="curricularface")
+    planned = plan(case)
+    assert nbytes(planned, "slopes of the logits") == 8 * columns * 4
+    assert moved(planned, "all-gather of the targets' cosines") == (8 * 8, 8 * 8)
+    assert not nbytes(plan(case._replace(margin="adaface")), "slopes")
+
+
+def test_slopes_are_kept_beside_the_logits():
+    case = Case(4096, batch=64, logits_cache_mb=1, trainer="torch")
+    assert plan(case).layer.keeps and not plan(case._replace(margin="curricularface")).layer.keeps
 
 
 def test_a_backbone_of_the_pytorch_trainer():
@@ -242,8 +257,10 @@ def test_json_has_the_plan(capsys):
 
 def test_every_option_reaches_the_case(capsys):
     options = "--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --trainer torch --json"
-    main(["plan", *options.split()])
-    case = plan(Case(1000, batch=3, embedding=64, tile_classes=10, logits_cache_mb=5, trainer="torch")).case
+    main(["plan", *options.split(), "--margin", "magface"])
+    case = plan(
+        Case(1000, batch=3, embedding=64, tile_classes=10, logits_cache_mb=5, trainer="torch", margin="magface")
+    ).case
     assert json.loads(capsys.readouterr().out)["case"] == case._asdict()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from .margin import Margin, Targets
 DEFAULT_SCALE = 64.0  # of a function that has no attribute s or scale
 
 # Name in the setting ``margin`` -> what makes it, with s and the options of the setting ``margin_options``.
-MARGINS: dict[str, Callable[..., Margin]] = {
+MARGINS: dict[str, type[Margin]] = {
     "combined": CombinedMarginLoss,
     "adaface": AdaFace,
     "magface": MagFace,
