@@ -58,6 +58,7 @@ class TutorialCalls(ClassCenters):
         """Writes ``rank_<rank>_softmax_weight.pt`` and ``rank_<rank>_softmax_weight_mom.pt``, tensors (L, E) float32.
 
         With the convention "steps" only the first: the second means a sum of gradients.
+        The state of a margin such as AdaFace is in state_dict alone.
 
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.
