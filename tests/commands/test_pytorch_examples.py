@@ -1,5 +1,6 @@
 """The Python examples of docs/pytorch.md run without changes."""
 
+import json
 import os
 import re
 
@@ -16,7 +17,8 @@ pytestmark = needs_torch
 def run_example(run, tmp_path):
     """Runs the example of this place in the document with a launcher and arguments; returns what it printed."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
-    search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch")])
+    search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
+    (tmp_path / "softer.py").write_text(programs[2])
 
     def run_program(place, launcher, *arguments):
         program = tmp_path / "example.py"
@@ -35,7 +37,9 @@ def test_the_layer_in_a_program_of_a_user(run_example, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_backbone_of_a_user_is_trained_verified_and_saved(run_example, settings, tmp_path):
+def test_a_backbone_and_a_margin_of_a_user_are_trained_verified_and_saved(run_example, settings, tmp_path):
     output = tmp_path / "own"
-    assert "[demo_val] final accuracy" in run_example(1, LAUNCH["launch.py"], *settings, f"output={output}")
+    arguments = [*settings, f"output={output}", "margin=softer:softer", "margin_options=m=0.3"]
+    assert "[demo_val] final accuracy" in run_example(1, LAUNCH["launch.py"], *arguments)
+    assert json.loads((output / "settings.json").read_text())["loss"] == "own"
     assert all((output / name).stat().st_size for name in ("backbone.pth", "backbone.onnx", "report.html"))
