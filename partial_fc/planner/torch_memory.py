@@ -39,6 +39,8 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
     columns = layer.sampled if layer.keeps else layer.tile
     logits = "logits, kept for the backward pass" if layer.keeps else "logits of a tile"
     yield layer_part(logits, layer.computes, (layer.batch + 1) * columns)  # with 1 / |center| of each column
+    if layer.sloped:
+        yield layer_part("slopes of the logits", layer.computes, layer.batch * columns)
     staged = (case.embedding + sum(layer.states)) * layer.sampled
     if layer.elsewhere:
         yield layer_part("sampled centers and states, of this step and the next", "device", 2 * staged)

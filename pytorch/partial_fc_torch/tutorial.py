@@ -41,7 +41,7 @@ class TutorialCalls(ClassCenters):
         Raises:
             ValueError: the optimizer is another one, or has options that the update of the centers has not.
         """
-        group, own = optimizer.param_groups[-1], self.optimizer
+        group, own = optimizer.param_groups[-1], self.row_optimizer
         unsupported = [key for key in ("nesterov", "dampening", "maximize") if group.get(key)]
         if unsupported or not isinstance(optimizer, torch.optim.SGD) or not isinstance(own, SGD):
             raise ValueError(
@@ -77,7 +77,7 @@ class TutorialCalls(ClassCenters):
 
     def _files(self) -> dict[str, str]:
         """The path of each file -> what it holds."""
-        optimizer, rank = self.optimizer, self.collectives.rank
+        optimizer, rank = self.row_optimizer, self.collectives.rank
         of_steps = isinstance(optimizer, SGD) and optimizer.momentum_convention == "steps"
         fields = ["weight"] if of_steps else self.widths
         return {os.path.join(self._prefix, center_file(field).format(rank)): field for field in fields}

@@ -235,7 +235,7 @@ class MarginSoftmax:
         weight = gather_rows(step.sampled.centers.weight, rows)
         inverse_norm = inverse_norms(weight)
         logits = self.products.logits(step.features, weight, inverse_norm)
-        slope = self.margin.negatives(logits)
+        slope = self.margin.negatives(logits, step.targets)
         step.tile_targets[number].scatter(logits, step.target_logits.to(logits.dtype))
         return Tile(rows, step.tile_targets[number], weight, inverse_norm, logits, slope)
 

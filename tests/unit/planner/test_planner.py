@@ -184,6 +184,7 @@ def test_no_remedies():
         ({"ratio": 1.5}, "sample_ratio"),
         ({"device": "cpu", "fp16": True}, "float16"),
         ({"optimizer": "adamw"}, "the mxnet trainer has no adamw for the centers: plan it with --trainer torch"),
+        ({"margin": "adaface"}, "the mxnet trainer has no margin adaface: plan it with --trainer torch"),
         ({"trainer": "torch", "network": "rx50"}, "the torch trainer has no rx50: choose one of r18, .*small"),
     ],
 )
@@ -217,6 +218,20 @@ def test_the_states_of_an_optimizer(optimizer, widths):
     assert moved(in_file, "states of their optimizer, without")[0] == pytest.approx(4096 * pages, rel=0.01)
     assert nbytes(planned, "states, intermediate results", "device") == 80 * max(16, sum(widths))
     assert nbytes(on_host, "states, intermediate results", "device") == 80 * 16
+
+
+@pytest.mark.parametrize("cache_mb, columns", [(0, 20), (1, 50)])
+def test_a_margin_that_changes_negatives_has_slopes(cache_mb, columns):
+    case = Case(1001, 2, 4, 8, 0.1, tile_classes=20, logits_cache_mb=cache_mb, trainer="torch", margin="curricularface")
+    planned = plan(case)
+    assert nbytes(planned, "slopes of the logits") == 8 * columns * 4
+    assert moved(planned, "all-gather of the targets' cosines") == (8 * 8, 8 * 8)
+    assert not nbytes(plan(case._replace(margin="adaface")), "slopes")
+
+
+def test_slopes_are_kept_beside_the_logits():
+    case = Case(4096, batch=64, logits_cache_mb=1, trainer="torch")
+    assert plan(case).layer.keeps and not plan(case._replace(margin="curricularface")).layer.keeps
 
 
 def test_a_backbone_of_the_pytorch_trainer():
@@ -258,9 +273,9 @@ def test_json_has_the_plan(capsys):
 
 def test_every_option_reaches_the_case(capsys):
     options = "--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --trainer torch --json"
-    main(["plan", *options.split(), "--optimizer", "adagrad"])
+    main(["plan", *options.split(), "--optimizer", "adagrad", "--margin", "magface"])
     sizes = {"batch": 3, "embedding": 64, "tile_classes": 10, "logits_cache_mb": 5}
-    case = plan(Case(1000, **sizes, trainer="torch", optimizer="adagrad")).case
+    case = plan(Case(1000, **sizes, trainer="torch", optimizer="adagrad", margin="magface")).case
     assert json.loads(capsys.readouterr().out)["case"] == case._asdict()
 
 
