@@ -14,13 +14,14 @@ pytestmark = needs_torch
 
 @pytest.fixture
 def run_example(run, tmp_path):
-    """Runs the example of this place in the document with a launcher and arguments; returns what it printed."""
+    """Runs the example of the document with this text, by a launcher and with arguments; returns what it printed."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
     search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch")])
 
-    def run_program(place, launcher, *arguments):
+    def run_program(text, launcher, *arguments):
         program = tmp_path / "example.py"
-        program.write_text(programs[place].replace('prefix="centers"', f"prefix={str(tmp_path)!r}"))
+        (source,) = (each for each in programs if text in each)
+        program.write_text(source.replace('prefix="centers"', f"prefix={str(tmp_path)!r}"))
         done = run(*launcher, program, *arguments, PYTHONPATH=search, CUDA_VISIBLE_DEVICES="")
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -29,13 +30,19 @@ def run_example(run, tmp_path):
 
 
 def test_the_layer_in_a_program_of_a_user(run_example, tmp_path):
-    losses = re.findall(r"loss ([\d.]+)", run_example(0, LAUNCH["torchrun"]))
+    losses = re.findall(r"loss ([\d.]+)", run_example('prefix="centers"', LAUNCH["torchrun"]))
     assert len(losses) == 2 and losses[0] == losses[1]
     assert len(list(tmp_path.glob("rank_?_softmax_weight.pt"))) == 2
+
+
+def test_explicit_steps_in_a_loop_of_a_user(run_example):
+    assert "3 updates, learning rate 0.01" in run_example("update_in_backward=False", [TORCH / "python"])
 
 
 @pytest.mark.slow
 def test_a_backbone_of_a_user_is_trained_verified_and_saved(run_example, settings, tmp_path):
     output = tmp_path / "own"
-    assert "[demo_val] final accuracy" in run_example(1, [TORCH / "python"], *settings, f"output={output}")
+    assert "[demo_val] final accuracy" in run_example(
+        "class OwnTraining", [TORCH / "python"], *settings, f"output={output}"
+    )
     assert all((output / name).stat().st_size for name in ("backbone.pth", "backbone.onnx", "report.html"))
