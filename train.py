@@ -1,7 +1,7 @@
 """Trains a face-recognition embedding with Partial FC on PyTorch.
 
 One process:     python train.py
-Two processes:   bash pytorch/run.sh, or torchrun --nproc_per_node=2 train.py
+Two processes:   bash pytorch/run.sh, or python pytorch/launch.py --nproc_per_node=2 train.py
 Two hosts:       torchrun --nproc_per_node=8 --nnodes=2 --node_rank=0 --master_addr=host0 --master_port=1234 train.py,
                  and with --node_rank=1 on the other
 I/O profiling:   the same with --profile-io
@@ -48,8 +48,9 @@ class TorchTraining(TrainingProgram):
 
     def load_framework(self, settings):
         """Imports PyTorch and checks that it has what the settings ask for."""
-        from partial_fc_torch.build import TorchFramework
+        from partial_fc_torch.build import TorchFramework, build_margin
 
+        build_margin(settings)  # an error of a user's own is reported before the data are read
         return TorchFramework(backend=settings.backend)
 
     def connect(self, settings):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from partial_fc.layer.center_states import CENTER_STATES
+from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 
 from . import Case, plan
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     count, size = whole_number(1), whole_number(0)
     parser.add_argument("--classes", type=count, required=True, help="number of classes of the training")
     parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
+    parser.add_argument("--margin", choices=MARGINS, help="of the loss (default: combined)")
     parser.add_argument("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
     parser.add_argument("--batch", type=count, help="batch size of a rank (default: 64)")
     parser.add_argument("--embedding", type=count, help="embedding size (default: 512)")
@@ -43,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", choices=sorted(BACKBONES), help="backbone (default: none, the layer alone)")
     parser.add_argument("--fp16", action="store_true", help="train the backbone in float16")
     parser.add_argument("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
-    parser.add_argument("--bank", choices=BANKS, help="where centers and momentum are stored (default: gpu)")
+    parser.add_argument("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")
+    parser.add_argument("--optimizer", choices=CENTER_STATES, help="of the centers (default: sgd; others: torch only)")
     parser.add_argument("--tile-classes", type=size, help="classes of a tile (default: 0, chosen for the device)")
     parser.add_argument(
         "--logits-cache-mb", type=size, help="MiB of logits to keep for the backward pass (default: 256)"

@@ -16,6 +16,7 @@ from partial_fc.layer.label_encoding import DIGITS
 from .backbones import IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer, gradient_bytes
 
+DOUBLE = 8  # bytes of a float64
 PAGE = 4096  # bytes; the unit in which a file is read and written
 _STATISTICS = 3  # numbers of a row: maximum, sum, target logit
 
@@ -46,6 +47,7 @@ def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
     others = case.ranks - 1
     for name, nbytes in (
         ("all-gather of features and labels (features)", others * case.batch * (case.embedding + DIGITS) * FLOAT),
+        ("all-gather of the targets' cosines (targets)", others * layer.sloped * layer.batch * DOUBLE),
         ("all-gather of statistics (softmax_statistics)", others * _STATISTICS * layer.batch * FLOAT),
         ("reduce-scatter of their gradient (feature_gradient)", others * case.batch * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradient_bytes(case) // case.ranks),
@@ -54,17 +56,14 @@ def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
 
 
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
-    rows = FLOAT * case.embedding * layer.sampled
-    if case.trainer == "torch" and layer.elsewhere:
-        yield Transfer("bank", "class centers", rows, rows)
-        yield Transfer("bank", "momentum", rows, rows)
-        return
-    copied = layer.gathered or layer.elsewhere
-    # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
-    reads = (1 if copied and layer.keeps else 2) + layer.elsewhere
-    targets = FLOAT * case.embedding * min(case.batch, layer.sampled)
-    yield Transfer("bank", "class centers", reads * rows + targets, rows)
-    yield Transfer("bank", "momentum", rows, rows)
+    read = rows = FLOAT * case.embedding * layer.sampled
+    if case.trainer == "mxnet" or not layer.elsewhere:
+        # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
+        passes = (1 if (layer.gathered or layer.elsewhere) and layer.keeps else 2) + layer.elsewhere
+        read = passes * rows + FLOAT * case.embedding * min(case.batch, layer.sampled)
+    states = FLOAT * sum(layer.states) * layer.sampled
+    yield Transfer("bank", "class centers", read, rows)
+    yield Transfer("bank", "states of their optimizer", states, states)
 
 
 def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
@@ -72,7 +71,8 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
         return
     rows = FLOAT * case.embedding * layer.sampled
     if layer.elsewhere and case.trainer == "torch":
-        yield Transfer("bus", "centers and momentum", 2 * rows, 2 * rows)
+        staged = rows + FLOAT * sum(layer.states) * layer.sampled
+        yield Transfer("bus", "centers and states", staged, staged)
     elif layer.elsewhere:
         yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
     if case.network:
@@ -82,9 +82,9 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
 
 def _file(case: Case, layer: Layer) -> Iterator[Transfer]:
     if layer.bank == "file":
-        pages = _touched_pages(case.embedding * FLOAT, layer) * PAGE
-        yield Transfer("file", "class centers, without cached pages", pages, pages)
-        yield Transfer("file", "momentum, without cached pages", pages, pages)
+        centers, *states = (_touched_pages(width * FLOAT, layer) * PAGE for width in (case.embedding, *layer.states))
+        yield Transfer("file", "class centers, without cached pages", centers, centers)
+        yield Transfer("file", "states of their optimizer, without cached pages", sum(states), sum(states))
 
 
 def _touched_pages(row_bytes: int, layer: Layer) -> int:

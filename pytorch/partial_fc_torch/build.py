@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,21 +20,37 @@ from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader, DummyData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
+from partial_fc.layer.center_states import center_widths
 from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.utils.config import parse_options
 from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model
 from .collectives import default_collectives, uses_gpu
 from .engine import TorchEngine, data_parallel
 from .image_data import ImageBatch, dummy_images, face_data
-from .layer.center_files import CENTER_FILES
-from .layer.margins import CombinedMarginLoss
+from .layer.center_files import center_file
+from .layer.margins import margin_named
+from .layer.optimizers import optimizer_named
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
+
+
+def build_margin(settings) -> Any:
+    """Returns the margin of the settings, which may be anything that as_margin accepts.
+
+    Raises:
+        ValueError: ``margin`` names no object, or one that does not take ``margin_options``.
+    """
+    options = parse_options("margin_options", settings.margin_options)
+    if settings.margin == "combined":
+        options = dict(zip(("m1", "m2", "m3"), settings.margins))
+        options["interclass_filtering_threshold"] = settings.interclass_filtering_threshold
+    return margin_named(settings.margin, settings.loss_s, options)
 
 
 class TorchFramework:
@@ -54,7 +71,7 @@ class TorchFramework:
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",
-        "class centers of each rank": "rank_<rank>_softmax_weight.pt, ..._mom.pt",
+        "class centers of each rank": "rank_<rank>_softmax_weight.pt, and a file of each state of their optimizer",
     }
 
     def __init__(self, backbone: nn.Module | None = None, backend: str = ""):
@@ -99,6 +116,10 @@ class TorchFramework:
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
         return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
+
+    def center_widths(self, settings) -> dict[str, int]:
+        """Returns the numbers per class of the centers and of each state of their optimizer."""
+        return center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
 
     def build_data(self, settings) -> DataLoader[ImageBatch] | DummyData[ImageBatch]:
         """Builds the training data of this rank, dummy images if ``debug`` is set; see Framework.build_data."""
@@ -160,13 +181,13 @@ class TorchFramework:
 
     def build_layer(self, settings, folder: str, model_format: ModelFormat) -> PartialFC:
         """Builds the layer of this rank, which saves its centers in ``folder``."""
-        m1, m2, m3 = settings.margins
         return PartialFC(
-            margin_softmax=CombinedMarginLoss(settings.loss_s, m1, m2, m3, settings.interclass_filtering_threshold),
+            margin_softmax=build_margin(settings),
             num_classes=settings.num_classes,
             sample_rate=settings.sample_ratio,
             embedding_size=settings.embedding_size,
             prefix=folder,
+            optimizer=settings.center_optimizer,
             momentum=settings.momentum,
             weight_decay=settings.wd,
             momentum_convention=model_format.momentum_convention,
@@ -218,5 +239,5 @@ class TorchFramework:
         export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
         engine.collectives.on_rank_zero("export", export.validate_export)
         model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, export))
-        write = engine.layer.save_params
-        return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, CENTER_FILES)
+        write, names = engine.layer.save_params, list(map(center_file, engine.layer.widths))
+        return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, names)

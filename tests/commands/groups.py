@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 import pytest
 from conftest import TORCH, needs_torch
 
@@ -22,6 +23,7 @@ LAUNCH = {
     "horovodrun over MPI": ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2"],
     "gloo": ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2"],
     "torchrun": [TORCH / "python", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
+    "launch.py": [TORCH / "python", "pytorch/launch.py", "--nproc_per_node=2"],
 }
 # Settings of a training that would take hours.
 ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000", "baselines=False"]
@@ -94,6 +96,12 @@ def read_until(group, text, times=1):
     raise AssertionError("".join(lines))
 
 
+def launcher_of(group, name):
+    """Returns the process of a script's group, the shell itself or its child, whose program ends with the name."""
+    shell = psutil.Process(group.pid)
+    return next(process for process in (shell, *shell.children()) if process.cmdline()[0].endswith(name))
+
+
 def processes_with(text):
     """Returns the ids of the running processes with this text in their command line."""
     found = []
@@ -138,7 +146,7 @@ def checkpoint_contents(path):
     """Returns backbone, momentum and class centers of a checkpoint by name, and its manifest."""
     manifest = read_manifest(path)
     classes = SavedClasses.of_checkpoint(path, manifest)
-    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
+    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in classes.widths}
     return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
 
 

@@ -20,6 +20,7 @@ from torch.autograd.graph import increment_version
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import rank_info
 from partial_fc.layer.bank_files import Blocks, rate_limited
+from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
@@ -110,7 +111,8 @@ class ClassCenters(torch.nn.Module):
         device: torch.device | str | None = None,
     ):
         super().__init__()
-        self.margin, self.row_optimizer = as_margin(margin_loss), optimizer
+        device = torch.empty(0, device=device).device
+        self.margin, self.row_optimizer = as_margin(margin_loss, device), optimizer
         self.update_in_backward = update_in_backward or optimizer is None
         self.optimizer = CenterOptimizer(self._update_rows) if optimizer else None
         if collectives is None:
@@ -126,7 +128,7 @@ class ClassCenters(torch.nn.Module):
         self.sampler = WeightIndexSampler(num_sampled(shard.size, sample_rate), shard.size, rank, shard.start, seed)
         self.num_update, self._sampler_after_step = 0, self.sampler.state()
         self.in_files = bool(folder) and shard.size > 0
-        self._store = self._open_store(folder, on_host, store, torch.empty(0, device=device).device)
+        self._store = self._open_store(folder, on_host, store, device)
         weight, *states = [self._store.allocate(name, width) for name, width in self.widths.items()]
         self.weight = torch.nn.Parameter(weight, requires_grad=optimizer is None or not update_in_backward)
         for name, state in zip(self.states, states):
@@ -151,10 +153,7 @@ class ClassCenters(torch.nn.Module):
     @property
     def widths(self) -> dict[str, int]:
         """The numbers per class of the centers and of each state."""
-        states = self.row_optimizer.states if self.row_optimizer else {}
-        return {"weight": self.embedding_size} | {
-            name: self.embedding_size if is_row else 1 for name, is_row in states.items()
-        }
+        return center_widths(self.embedding_size, self.row_optimizer.states if self.row_optimizer else {})
 
     @property
     def learning_rate(self) -> float | None:
@@ -308,23 +307,30 @@ class ClassCenters(torch.nn.Module):
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
         if self._store.samples_on_host:
             self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
-        sampler, buffers = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
+        sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
         arguments = features, labels, self.sample, self.num_update + 1
-        with self._full_precision():
-            step = self._softmax.forward(self._centers(), *arguments)
-        if step is None:
-            # The ranks have agreed on another batch size. A training that resumes with this step must do the same as
-            # this one: draw the same classes, and count the batch once.
-            self.sampler.restore(sampler)
-            for buffer, before in zip(self.margin.buffers(), buffers):
-                buffer.copy_(before)
+        try:
             with self._full_precision():
                 step = self._softmax.forward(self._centers(), *arguments)
-            assert step is not None, "the ranks have agreed on the batch"
+            if step is None:
+                # The ranks have agreed on another batch size. A training that resumes with this step must do the same
+                # as this one: draw the same classes, and count the batch once.
+                self.sampler.restore(sampler)
+                self._restore_margin(margin)
+                with self._full_precision():
+                    step = self._softmax.forward(self._centers(), *arguments)
+                assert step is not None, "the ranks have agreed on the batch"
+        except Exception:
+            self._restore_margin(margin)  # NaN, if the features are
+            raise
         if not self.update_in_backward:  # gradients that are summed belong to one sample of negatives
             self._sampler_after_step = self.sampler.state()
             self.sampler.restore(sampler)
         return step
+
+    def _restore_margin(self, buffers: list[torch.Tensor]) -> None:
+        for buffer, before in zip(self.margin.buffers(), buffers):
+            buffer.copy_(before)
 
     def _backward_step(
         self, step: Step, factor: torch.Tensor | float = 1.0

@@ -66,6 +66,11 @@ def test_momentum_that_sums_steps_as_mxnets():
     np.testing.assert_allclose(
         steps.layer.weight_mom, -following[1] * gradients.layer.weight_mom.numpy(), rtol=1e-4, atol=1e-6
     )
+    restored = build_engine(backbone())
+    restored.momentum_convention = "steps"
+    restored.restore(ours, STEPS)
+    for name, momentum in steps._momentum().items():
+        assert momentum.any() and torch.equal(restored._momentum()[name], momentum), name
 
 
 def test_a_parameter_without_dimensions_is_restored():
