@@ -23,11 +23,11 @@ def psi(angle):
     return (-1) ** turns * math.cos(angle) - 2 * turns
 
 
-def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0):
+def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0, counts=None):
     """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other.
 
-    With a threshold, other centers than the label's count only up to this cosine. A row whose label is not among the
-    classes has no loss.
+    With a threshold, other centers than the label's count only up to this cosine. A class in `counts` counts so many
+    times. A row whose label is not among the classes has no loss.
     """
     m1, m2, m3 = margins
     total, lengths = 0.0, {c: float(np.linalg.norm(centers[c])) for c in classes}
@@ -43,8 +43,18 @@ def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0)
                 continue
             logits[c] = scale * cosine
         top = max(logits.values())
-        total += top + math.log(sum(math.exp(z - top) for z in logits.values())) - logits[label]
+        terms = ((counts or {}).get(c, 1.0) * math.exp(z - top) for c, z in logits.items())
+        total += top + math.log(sum(terms)) - logits[label]
     return total / len(labels)
+
+
+def negative_counts(classes, labels, shards):
+    """How often each sampled negative counts: 1 / the share of the negatives of its shard that are in the sample."""
+    counts = {}
+    for start, stop in shards:
+        negatives = set(range(start, stop)) - set(labels)
+        counts |= {c: len(negatives) / len(negatives & set(classes)) for c in negatives & set(classes)}
+    return counts
 
 
 def gradient(function, point, step=1e-6):

@@ -48,7 +48,7 @@ class NoExchange(LayerExchange):
 def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer):
     margin = ArcFace()
     exchange, store = NoExchange(default_collectives, CLASSES, E), CenterStore(CLASSES, torch.device("meta"))
-    softmax = MarginSoftmax(exchange, store, 0, margin, products_of(dtype, margin.scale), 64, cache_bytes)
+    softmax = MarginSoftmax(exchange, store, 0, margin, products_of(dtype, margin.scale), 64, cache_bytes, CLASSES)
     widths = {name: E if is_row else 1 for name, is_row in (optimizer.states if optimizer else {}).items()}
     centers = Centers(meta(CLASSES, E), {name: store.allocate(name, width) for name, width in widths.items()})
     step = softmax.forward(centers, meta(G, E), None, lambda labels: meta(sampled, dtype=torch.int64), 1)
