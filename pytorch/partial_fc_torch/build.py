@@ -21,7 +21,7 @@ from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
-from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
 from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model
@@ -164,7 +164,8 @@ class TorchFramework:
         return PartialFC(
             margin_softmax=CombinedMarginLoss(settings.loss_s, m1, m2, m3, settings.interclass_filtering_threshold),
             num_classes=settings.num_classes,
-            sample_rate=settings.sample_ratio,
+            sample_rate=value_in_epoch(settings.sample_ratio, 0),
+            sampling_correction=settings.sampling_correction,
             embedding_size=settings.embedding_size,
             prefix=folder,
             momentum=settings.momentum,
