@@ -166,13 +166,7 @@ def test_errors_name_their_source(monkeypatch):
 
 
 def test_assignments_of_the_command_line():
-    arguments = [
-        "sample_ratio=0.1,0.1,1.0",
-        "lr_steps=[10,20]",
-        "debug=true",
-        "rec=/data/a=b/train.rec",
-        "data_name={[]:1}",
-    ]
+    words = "sample_ratio=0.1,0.1,1.0 lr_steps=[10,20] debug=true rec=/data/a=b/train.rec data_name={[]:1}"
     assert parse_assignments(words.split()) == {
         "sample_ratio": (0.1, 0.1, 1.0),
         "lr_steps": [10, 20],
