@@ -10,10 +10,12 @@ import os
 from easydict import EasyDict as edict
 
 from config import config as user_config
+from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import check_margins
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedule import tabulate_rates
-from partial_fc.utils.config import Schema, Setting, SettingsError, read_settings
+from partial_fc.utils.config import Schema, Setting, SettingsError, choose, read_settings
+from partial_fc.utils.imports import check_object_name
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -140,6 +142,12 @@ SETTINGS = Schema(
     Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
     Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
     Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
+    Setting(
+        "center_optimizer",
+        "sgd",
+        "optimizer of the class centers: sgd, adamw, adagrad, or your own as package.module:name",
+        trainer="torch",
+    ),
     Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),
     Setting("layer_dtype", "float32", "type of the layer's products", choices=LAYER_DTYPES, trainer="torch"),
     Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
@@ -337,6 +345,10 @@ def check_together(settings):
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     try:
         check_margins(settings["margins"])
+        if ":" in settings["center_optimizer"]:
+            check_object_name(settings["center_optimizer"], "center_optimizer")
+        else:
+            choose("center_optimizer", settings["center_optimizer"], CENTER_STATES)
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if cutout > side:

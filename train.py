@@ -1,7 +1,7 @@
 """Trains a face-recognition embedding with Partial FC on PyTorch.
 
 One process:     python train.py
-Two processes:   bash pytorch/run.sh, or torchrun --nproc_per_node=2 train.py
+Two processes:   bash pytorch/run.sh, or python pytorch/launch.py --nproc_per_node=2 train.py
 Two hosts:       torchrun --nproc_per_node=8 --nnodes=2 --node_rank=0 --master_addr=host0 --master_port=1234 train.py,
                  and with --node_rank=1 on the other
 I/O profiling:   the same with --profile-io

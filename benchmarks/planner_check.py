@@ -244,7 +244,7 @@ def tcp_bytes() -> tuple[int, int]:
 def expected(planned: Plan) -> tuple[int, int]:
     """Returns bytes on the host of (bank, everything else), without those of an idle process."""
     sizes = {part.name: part.nbytes for part in planned.parts if part.place == "host"}
-    bank, idle = sizes["class centers"] + sizes["their momentum"], sizes[planned.parts[-1].name]
+    bank, idle = sizes["class centers"] + sizes["states of their optimizer"], sizes[planned.parts[-1].name]
     return bank, sum(sizes.values()) - bank - idle
 
 

@@ -32,12 +32,12 @@ def check_build(gpus: int) -> Row:
 
 
 def check_two_processes() -> Row:
-    program = os.path.join(CLONE, "setup-utils", "two_processes.py")
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    code, text = run("env", "OMP_NUM_THREADS=1", TORCH.interpreter, *torchrun, program, seconds=90)
+    programs = [os.path.join(CLONE, *path) for path in (("pytorch", "launch.py"), ("setup-utils", "two_processes.py"))]
+    command = [TORCH.interpreter, programs[0], "--nproc_per_node=2", programs[1]]
+    code, text = run("env", "OMP_NUM_THREADS=1", *command, seconds=90)
     if code:
         errors = [line for line in text.splitlines() if "Error" in line] or [last_line(text)]
-        fix = f"see: {TORCH.name}/bin/torchrun --standalone --nproc_per_node=2 {program}"
+        fix = f"see: {' '.join(command)}"
         return Row("bad", "torchrun", f"two processes over Gloo failed: {errors[0]}", fix)
     return Row("ok", "torchrun", "allreduce and allgather between two processes over Gloo give correct results")
 

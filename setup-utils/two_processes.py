@@ -1,15 +1,19 @@
-"""Tests an installation: collectives of torch.distributed over Gloo, on every process that torchrun starts."""
+"""Tests an installation: collectives over Gloo between the processes that pytorch/launch.py starts."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import os
 
 import torch
 import torch.distributed as dist
 
+from partial_fc.distributed.interfaces import name_loopback
+from partial_fc_torch.process_group import end_process_group, start_process_group
+
 
 def main() -> None:
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    name_loopback(os.environ)
+    start_process_group("gloo", timeout=60)
     rank, size = dist.get_rank(), dist.get_world_size()
     total = torch.full((3,), rank + 1.0)
     dist.all_reduce(total)
@@ -18,7 +22,7 @@ def main() -> None:
     dist.all_gather(rows, torch.full((2,), float(rank)))
     assert torch.stack(rows).tolist() == [[float(other)] * 2 for other in range(size)], rows
     print(f"rank {rank} of {size}: allreduce and allgather are correct")
-    dist.destroy_process_group()
+    end_process_group()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class SmallTraining:
         raise NotImplementedError
 
     def rows(self, field):
-        """(L, E) centers, "weight", or momentum, "weight_mom", of this rank."""
+        """(L, width) centers or a state, a key of the bank's widths, of this rank."""
         return np.concatenate(self.engine.memory_bank.host_rows(field, copied=True))
 
     def rows_of_all(self, field):
@@ -60,7 +60,7 @@ class SmallTraining:
     def everything(self):
         """All arrays of this rank by name."""
         arrays = {**self.engine.parameters(), **self.engine.statistics()}
-        return {**arrays, "weight": self.rows("weight"), "weight_mom": self.rows("weight_mom")}
+        return {**arrays, **{field: self.rows(field) for field in self.engine.memory_bank.widths}}
 
 
 def equal(first, second):
@@ -100,7 +100,8 @@ def a_save_in_the_background_saves_the_state_of_its_step(make, folder):
     for update, path in folder.complete():
         at = make().fit(update)
         classes = SavedClasses.of_checkpoint(path, read_manifest(path))
-        for field in ("weight", "weight_mom"):
+        assert classes.widths == bank.widths
+        for field in bank.widths:
             np.testing.assert_array_equal(classes.rows(field, own_classes), at.rows(field))
         with np.load(f"{path}/backbone.npz") as backbone, np.load(f"{path}/rank-{rank:05}.npz") as own:
             equal(dict(backbone), at.engine.parameters())
@@ -122,10 +123,9 @@ def mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, fo
     second = make(classes=len(kept))
     fresh = second.rows_of_all("weight")
     second.fit(3, saved=saved)
-    found, moved = second.rows_of_all("weight"), second.rows_of_all("weight_mom")
-    np.testing.assert_array_equal(found[kept], first.rows_of_all("weight")[class_map[kept]])
-    np.testing.assert_array_equal(found[~kept], fresh[~kept])
-    np.testing.assert_array_equal(moved[kept], first.rows_of_all("weight_mom")[class_map[kept]])
-    assert not moved[~kept].any()
+    for field in second.engine.memory_bank.widths:
+        found = second.rows_of_all(field)
+        np.testing.assert_array_equal(found[kept], first.rows_of_all(field)[class_map[kept]])
+        np.testing.assert_array_equal(found[~kept], fresh[~kept] if field == "weight" else 0)
     second.fit(5)
     assert second.engine.num_update == 5

@@ -23,28 +23,97 @@ def psi(angle):
     return (-1) ** turns * math.cos(angle) - 2 * turns
 
 
+class Combined:
+    """m1, m2, m3 and the threshold above which negatives are left out; the base of the other margins.
+
+    `target` gives a row's target logit / s and what its loss gets in addition, `negative` a negative's logit / s or
+    None if it is left out.
+    """
+
+    def __init__(self, m1=1.0, m2=0.0, m3=0.0, threshold=0.0):
+        self.margins, self.threshold = (m1, m2, m3), threshold
+
+    def target(self, row, cosine, length):
+        m1, m2, m3 = self.margins
+        return psi(m1 * math.acos(cosine) + m2) - m3, 0.0
+
+    def negative(self, cosine, target):
+        return None if self.threshold and cosine > self.threshold else cosine
+
+
+class AdaFace(Combined):
+    """After a step with the averages `mean` and `std`. The norms have no gradient: z is that of these features."""
+
+    def __init__(self, features, centers, labels, classes, mean, std, m=0.4, h=0.333, alpha=0.01):
+        super().__init__()
+        lengths = [min(max(float(np.linalg.norm(feature)), 0.001), 100.0) for feature in features]
+        own = sum(lengths) / len(lengths)
+        deviation = math.sqrt(sum((length - own) ** 2 for length in lengths) / (len(lengths) - 1))
+        self.state = {
+            "norm_mean": alpha * own + (1 - alpha) * mean,
+            "norm_std": alpha * deviation + (1 - alpha) * std,
+        }
+        mean, std = self.state.values()
+        self.m, self.z = m, [min(max((length - mean) / (std + 0.001) * h, -1.0), 1.0) for length in lengths]
+
+    def target(self, row, cosine, length):
+        shift = self.m * self.z[row]
+        return math.cos(min(max(math.acos(cosine) - shift, 0.0), math.pi)) - (self.m + shift), 0.0
+
+
+class MagFace(Combined):
+    """The margin and the regularizer follow the norm, which has a gradient."""
+
+    state: dict = {}
+
+    def __init__(self, features, centers, labels, classes, l_a, u_a, l_m=0.45, u_m=0.8, lambda_g=35.0):
+        super().__init__()
+        self.ends, self.margins_at_ends, self.weight = (l_a, u_a), (l_m, u_m), lambda_g
+
+    def target(self, row, cosine, length):
+        (low, high), (least, most) = self.ends, self.margins_at_ends
+        a = min(max(length, low), high)
+        margin = least + (most - least) * (a - low) / (high - low)
+        return psi(math.acos(cosine) + margin), self.weight * (a / high**2 + 1 / a)
+
+
+class CurricularFace(Combined):
+    """After a step with t; t is that of these features and centers, without a gradient. A row left out counts as t."""
+
+    def __init__(self, features, centers, labels, classes, t, m=0.5):
+        super().__init__(1.0, m, 0.0)
+        cosines = [
+            float(feature @ centers[label]) / float(np.linalg.norm(feature) * np.linalg.norm(centers[label]))
+            if label in classes
+            else t
+            for feature, label in zip(features, labels)
+        ]
+        self.t = 0.99 * t + 0.01 * sum(cosines) / len(cosines)
+        self.state = {"t": self.t}
+
+    def negative(self, cosine, target):
+        return cosine * (self.t + cosine) if cosine > target else cosine
+
+
 def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0, counts=None):
     """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other.
 
-    With a threshold, other centers than the label's count only up to this cosine. A class in `counts` counts so many
-    times. A row whose label is not among the classes has no loss.
+    The margins are (m1, m2, m3) or a Combined. With a threshold, other centers than the label's count only up to this
+    cosine. A class in `counts` counts so many times. A row whose label is not among the classes has no loss.
     """
-    m1, m2, m3 = margins
+    margin = margins if isinstance(margins, Combined) else Combined(*margins, threshold)
     total, lengths = 0.0, {c: float(np.linalg.norm(centers[c])) for c in classes}
-    for feature, label in zip(features, labels):
+    for row, (feature, label) in enumerate(zip(features, labels)):
         if label not in classes:
             continue
-        logits, length = {}, float(np.linalg.norm(feature))
-        for c in classes:
-            cosine = float(feature @ centers[c]) / (length * lengths[c])
-            if c == label:
-                cosine = psi(m1 * math.acos(max(-1.0, min(1.0, cosine))) + m2) - m3
-            elif threshold and cosine > threshold:
-                continue
-            logits[c] = scale * cosine
+        length = float(np.linalg.norm(feature))
+        cosines = {c: float(feature @ centers[c]) / (length * lengths[c]) for c in classes}
+        target, penalty = margin.target(row, max(-1.0, min(1.0, cosines.pop(label))), length)
+        logits = {c: margin.negative(cosine, target) for c, cosine in cosines.items()} | {label: target}
+        logits = {c: scale * value for c, value in logits.items() if value is not None}
         top = max(logits.values())
         terms = ((counts or {}).get(c, 1.0) * math.exp(z - top) for c, z in logits.items())
-        total += top + math.log(sum(terms)) - logits[label]
+        total += top + math.log(sum(terms)) - logits[label] + penalty
     return total / len(labels)
 
 

@@ -18,6 +18,7 @@ from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.data.training_data import DUMMY_BATCHES
 from partial_fc.distributed.env import decode_threads
+from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.inputs import record_path
 from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
@@ -65,6 +66,9 @@ class MXNetFramework:
     def free_gpu_bytes(self) -> int | None:
         gpu = self.collectives.local_rank
         return mx.context.gpu_memory_info(gpu)[0] if rank_context(gpu).device_type == "gpu" else None
+
+    def center_widths(self, settings) -> dict[str, int]:
+        return center_widths(settings.embedding_size, CENTER_STATES["sgd"])
 
     def build_data(self, settings) -> FaceImageIter | DummyIter:
         if settings.debug:

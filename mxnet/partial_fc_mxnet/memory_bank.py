@@ -149,6 +149,11 @@ class MemoryBank:
             self.centers.scatter(_host_index(index), weight, weight_mom)
 
     @property
+    def widths(self) -> dict[str, int]:
+        """The numbers per class of the centers and of their momentum."""
+        return self.centers.widths
+
+    @property
     def in_files(self) -> bool:
         """Whether the bank is in files instead of memory."""
         return bool(self.centers.files)
@@ -194,13 +199,13 @@ class MemoryBank:
                 self.centers.copy_rows(number, field, blocks)
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Loads centers and momentum from a checkpoint of any number of ranks; see CenterBank.load_classes."""
-        saved.require_embedding_size(self.embedding_size)
+        """Loads centers and, if saved, momentum, from any number of ranks; see CenterBank.load_classes."""
+        saved.require_widths(self.widths)
         for number, piece in enumerate(self.centers.pieces):
             start = self.class_start + number * self.centers.piece_rows
             classes = np.arange(start, start + len(piece.weight))
             saved_classes = classes if class_map is None else class_map[classes]
-            for field in Piece._fields:
+            for field in saved.widths:
                 rows = getattr(piece, field)
                 self.centers.copy_rows(number, field, saved.blocks(field, saved_classes, partial(_copied, rows)))
 

@@ -6,13 +6,13 @@ Shapes: C classes, L classes of one rank, E embedding, n requested classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
 
 from .arrays import open_rows
-from .layout import centers_file, momentum_file
+from .layout import center_file
 from .manifest import Manifest
 from .mxnet_params import saved_arrays
 from .rank_files import files_of_ranks
@@ -25,39 +25,41 @@ ROWS = 1024  # that are read from a file at a time
 
 
 class SavedClasses:
-    """Centers and momentum of all classes, read from their files on request.
+    """Centers of all classes and the states of their optimizer, read from their files on request.
 
     Args:
-        weight: consecutive shards, each (rows, E) float32.
-        weight_mom: momentum of the same classes, likewise; None for zeros.
+        shards: "weight" and the name of each state -> consecutive shards, each (rows, width) float32.
 
     Attributes:
-        num_classes, embedding_size: C and E.
+        num_classes: C.
+        widths: numbers per class of the centers, "weight", and of each state.
     """
 
-    def __init__(self, weight: Shards, weight_mom: Shards | None):
-        self._shards: dict[str, Shards] = {"weight": weight, "weight_mom": weight_mom or ()}
-        self._stops = np.cumsum([len(shard) for shard in weight])
-        self.num_classes, self.embedding_size = int(self._stops[-1]), weight[0].shape[1]
+    def __init__(self, shards: Mapping[str, Shards]):
+        self._shards = shards
+        self._stops = np.cumsum([len(shard) for shard in shards["weight"]])
+        self.num_classes = int(self._stops[-1])
+        self.widths: dict[str, int] = {field: of_field[0].shape[1] for field, of_field in shards.items()}
 
     @classmethod
     def of_checkpoint(cls, path: str, manifest: Manifest) -> SavedClasses:
         """Opens the centers of a checkpoint in the folder ``path``; errors name the file."""
-        kinds = [
-            [
-                open_rows(os.path.join(path, file_of(rank)), stop - start, manifest.embedding_size)
-                for rank, (start, stop) in enumerate(manifest.shards)
-            ]
-            for file_of in (centers_file, momentum_file)
-        ]
-        return cls(*kinds)
+        return cls(
+            {
+                field: [
+                    open_rows(os.path.join(path, center_file(field, rank)), stop - start, width)
+                    for rank, (start, stop) in enumerate(manifest.shards)
+                ]
+                for field, width in manifest.center_widths.items()
+            }
+        )
 
     @classmethod
     def of_original(cls, folder: str) -> SavedClasses:
         """Opens ``<rank>_centers.param`` and ``<rank>_centers_mom.param``, as MemoryBank.save writes them.
 
         The original trainer writes such files, too. It gives every rank ceil(C / R) rows, so that the last rows may
-        belong to no class. Without files of momentum, the momentum is zero.
+        belong to no class. There may be no files of momentum.
 
         Raises:
             OSError, ValueError: A file is missing or damaged; names the file.
@@ -69,7 +71,7 @@ class SavedClasses:
 
     @classmethod
     def of_ranks(cls, folder: str, weight: Sequence[Shards], weight_mom: Sequence[Shards]) -> SavedClasses:
-        """Returns the centers and momentum of all ranks in order, read from a folder; no momentum means zeros.
+        """Returns the centers of all ranks in order, read from a folder, with their momentum if it was saved.
 
         Args:
             folder: for messages.
@@ -92,35 +94,46 @@ class SavedClasses:
         shards, shards_mom = (list(chain.from_iterable(arrays)) for arrays in (weight, weight_mom))
         if len({array.shape[1] for array in (*shards, *shards_mom)}) > 1:
             raise ValueError(f"{folder}: the files of centers have different embedding sizes; {fix}")
-        return cls(shards, shards_mom or None)
+        return cls({"weight": shards} | ({"weight_mom": shards_mom} if shards_mom else {}))
 
-    def without_momentum(self) -> SavedClasses:
-        """Returns the same centers with a momentum of zero, as a new training starts with."""
-        return SavedClasses(self._shards["weight"], None)
+    def without_states(self) -> SavedClasses:
+        """Returns the centers alone, with which a new training starts."""
+        return SavedClasses({"weight": self._shards["weight"]})
 
-    def require_embedding_size(self, embedding_size: int) -> None:
-        """Raises ValueError if the centers have another embedding size than the training."""
-        if self.embedding_size != embedding_size:
+    def require_widths(self, widths: Mapping[str, int]) -> None:
+        """Checks that a training can take the centers, and the states unless there are none.
+
+        Args:
+            widths: as the attribute, of the training.
+
+        Raises:
+            ValueError: the centers have another embedding size, or the states are of another optimizer.
+        """
+        saved, own = self.widths["weight"], widths["weight"]
+        if saved != own:
+            raise ValueError(f"it holds centers of embedding size {saved}, expected {own}: set embedding_size={saved}")
+        if len(self.widths) > 1 and self.widths != widths:
+            states, expected = (", ".join(sorted(each.keys() - {"weight"})) for each in (self.widths, widths))
             raise ValueError(
-                f"it holds centers of embedding size {self.embedding_size}, expected {embedding_size}: "
-                f"set embedding_size={self.embedding_size}"
+                f"it holds the states {states} of the centers' optimizer, but this training's optimizer has "
+                f"{expected or 'none'}: set center_optimizer, or take the weights alone with --pretrained"
             )
 
     def rows(self, field: str, classes: np.ndarray) -> np.ndarray:
-        """Returns the rows (n, E) float32 of some classes.
+        """Returns the rows (n, width) float32 of some classes.
 
         Args:
-            field: "weight" or "weight_mom".
+            field: a key of ``widths``.
             classes: (n,) int64, each in 0..C-1, in any order; others are a ValueError.
         """
         if len(classes) and not 0 <= classes.min() <= classes.max() < self.num_classes:
             raise ValueError(
                 f"classes {classes.min()}..{classes.max()} are requested, but {self.num_classes} were saved"
             )
-        rows = np.zeros((len(classes), self.embedding_size), np.float32)
+        rows = np.empty((len(classes), self.widths[field]), np.float32)
         shards = self._shards[field]
         shard_of = np.searchsorted(self._stops, classes, side="right")
-        for number in np.unique(shard_of) if shards else ():
+        for number in np.unique(shard_of):
             selected, shard = shard_of == number, shards[number]
             rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
         return rows
@@ -131,7 +144,7 @@ class SavedClasses:
         """Yields consecutive rows for a bank, block by block; blocks that are new as a whole are left out.
 
         Args:
-            field: "weight" or "weight_mom".
+            field: a key of ``widths``.
             classes: (L,) int64, the saved class of each row of the bank, -1 for a new class, which keeps its row.
             current: returns a copy of some rows of the bank.
         """

@@ -6,6 +6,7 @@ step-0000000500/            a complete checkpoint: only complete ones have such 
     rank-00000.npz          running statistics of rank 0's images; one file per rank
     centers-00000.npy       (L, E) float32, the centers of rank 0's classes in order; one file per rank
     momentum-00000.npy      (L, E) float32, their momentum; one file per rank
+    state-<name>-00000.npy  (L, width) float32, another state of their optimizer; one file per rank
 step-0000001000.writing/    an incomplete checkpoint
 step-0000000100.old/        a checkpoint that is being removed
 step-0000002000.left/       a checkpoint newer than the one that training was resumed from
@@ -14,18 +15,22 @@ step-0000002000.left/       a checkpoint newer than the one that training was re
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 MANIFEST = "manifest.json"
 BACKBONE = "backbone.npz"
 WRITING, OLD, LEFT = ".writing", ".old", ".left"
 
-# Functions from a rank to the names of its files.
-statistics_file = "rank-{:05}.npz".format
-centers_file = "centers-{:05}.npy".format
-momentum_file = "momentum-{:05}.npy".format
+statistics_file = "rank-{:05}.npz".format  # from a rank to the name of its file
 
 _STEP = re.compile(r"step-(\d{10,18})")
-_FILE = re.compile(r"backbone\.npz|rank-\d{5,9}\.npz|(centers|momentum)-\d{5,9}\.npy")
+_FILE = re.compile(r"backbone\.npz|rank-\d{5,9}\.npz|(centers|momentum|state-\w+)-\d{5,9}\.npy", re.ASCII)
+
+
+def center_file(field: str, rank: int) -> str:
+    """Returns the name of a rank's file of centers, "weight", or of a state of their optimizer."""
+    kind = {"weight": "centers", "weight_mom": "momentum"}.get(field, f"state-{field}")
+    return f"{kind}-{rank:05}.npy"
 
 
 def step_name(num_update: int) -> str:
@@ -44,7 +49,7 @@ def is_file_name(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def files_of(ranks: int) -> set[str]:
-    """Returns the names of all files of a checkpoint written by ``ranks`` ranks, except the manifest."""
-    kinds = (statistics_file, centers_file, momentum_file)
-    return {BACKBONE, *(kind(rank) for kind in kinds for rank in range(ranks))}
+def files_of(ranks: int, fields: Iterable[str]) -> set[str]:
+    """Returns the names of all files of a checkpoint but the manifest, of ``ranks`` ranks with these center_files."""
+    of_centers = {center_file(field, rank) for field in fields for rank in range(ranks)}
+    return {BACKBONE, *map(statistics_file, range(ranks)), *of_centers}

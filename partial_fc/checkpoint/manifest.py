@@ -7,10 +7,11 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
+from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.utils.atomic_io import Entry, replace_file
 from partial_fc.utils.json_object import read_object
 
-from .layout import MANIFEST, files_of
+from .layout import MANIFEST, files_of, is_file_name
 
 FORMAT, VERSION = "partial_fc checkpoint", 1
 LARGEST = 16 << 20  # bytes of a manifest; 10,000 ranks need some 10 MB
@@ -40,6 +41,13 @@ class Manifest:
     state: dict
     rank_states: list
     origin: dict
+
+    @property
+    def center_widths(self) -> dict[str, int]:
+        """Numbers per class of the centers, "weight", and of each state of their optimizer."""
+        of_sgd = center_widths(self.embedding_size, CENTER_STATES["sgd"])  # of all checkpoints of earlier versions
+        widths: dict[str, int] = self.state.get("center_widths", of_sgd)
+        return widths
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
@@ -98,7 +106,10 @@ def _checked(content: dict) -> Manifest:
     starts, stops = zip(*manifest.shards)
     if (0, *stops) != (*starts, manifest.num_classes) or any(start > stop for start, stop in manifest.shards):
         raise ValueError(f"its shards do not hold each of {manifest.num_classes} classes once, in order")
-    if set(files) != files_of(ranks):
-        name = sorted(set(files) ^ files_of(ranks))[0]
+    expected = files_of(ranks, manifest.center_widths)
+    if not all(map(is_file_name, expected)):
+        raise ValueError(f"its center_widths {str(manifest.center_widths)[:100]} have no names of states")
+    if set(files) != expected:
+        name = sorted(set(files) ^ expected)[0]
         raise ValueError(f"the file {name[:80]!r} is {'surplus' if name in files else 'missing'} for {ranks} ranks")
     return manifest

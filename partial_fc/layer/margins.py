@@ -38,11 +38,24 @@ def target_logit(cosine: Array, margins: tuple[float, float, float], xp: ModuleT
     m1, m2, m3 = margins
     if m1 == 1 and m2 == 0:
         return cosine - m3, xp.ones_like(cosine)
-    angle = m1 * xp.arccos(xp.clip(cosine, -1.0, 1.0)) + m2
+    value, fall = psi(m1 * angle(cosine, xp) + m2, xp)
+    return value - m3, m1 * fall / sine(cosine, xp)
+
+
+def psi(angle: Array, xp: ModuleType = np) -> tuple[Array, Array]:
+    """Returns psi of an angle of at least 0, float64, any shape, and minus its derivative, which is at least 0."""
     turns = xp.floor(angle / math.pi)
-    value = (1 - 2 * (turns % 2)) * xp.cos(angle) - 2 * turns - m3
-    sine = xp.sqrt(xp.clip(1 - xp.square(cosine), MIN_SINE**2, 1.0))
-    return value, m1 * xp.abs(xp.sin(angle)) / sine
+    return (1 - 2 * (turns % 2)) * xp.cos(angle) - 2 * turns, xp.abs(xp.sin(angle))
+
+
+def angle(cosine: Array, xp: ModuleType = np) -> Array:
+    """Returns the angle, 0..pi, of a cosine, float64, any shape; values outside [-1, 1] are clipped."""
+    return xp.arccos(xp.clip(cosine, -1.0, 1.0))
+
+
+def sine(cosine: Array, xp: ModuleType = np) -> Array:
+    """Returns the sine of the angle of a cosine, at least MIN_SINE: minus the derivative of the cosine by the angle."""
+    return xp.sqrt(xp.clip(1 - xp.square(cosine), MIN_SINE**2, 1.0))
 
 
 def check_margins(margins: tuple[float, float, float]) -> None:

@@ -41,7 +41,9 @@ def plan(case: Case) -> Plan:
     """
     layer = lay_out(case)
     of_trainer = torch_parts if case.trainer == "torch" else mxnet_parts
-    rows = case.embedding * layer.classes
-    bank = [layer_part(name, layer.bank, rows) for name in ("class centers", "their momentum")]
+    bank = (
+        layer_part("class centers", layer.bank, case.embedding * layer.classes),
+        layer_part("states of their optimizer", layer.bank, sum(layer.states) * layer.classes),
+    )
     parts = [part for part in (*bank, *of_trainer(case, layer)) if part.nbytes]
     return Plan(case, layer, parts, moved_bytes(case, layer))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 
@@ -31,11 +32,12 @@ class Case(NamedTuple):
         ratio: r, the share of a rank's centers that is sampled in a step.
         fp16: the backbone computes in float16, with float32 head and master weights.
         device: gpu or cpu, the device that the ranks compute on.
-        bank: where centers and momentum are stored: gpu (the device that computes), host, or file.
+        bank: where centers and states are stored: gpu (the device that computes), host, or file.
         network: name of a backbone; empty leaves the backbone out.
         tile_classes: T; 0 chooses it for the device.
         logits_cache_mb: most that the forward pass keeps of logits and centers for the backward pass, in MiB.
         trainer: mxnet or torch.
+        optimizer: of the centers, a key of CENTER_STATES.
     """
 
     classes: int
@@ -50,6 +52,7 @@ class Case(NamedTuple):
     tile_classes: int = 0
     logits_cache_mb: int = LOGITS_CACHE_MB
     trainer: str = "mxnet"
+    optimizer: str = "sgd"
 
 
 class Layer(NamedTuple):
@@ -63,9 +66,10 @@ class Layer(NamedTuple):
         tiles: number of tiles.
         computes, bank: where the rank computes and where its bank is stored: device, host or file.
         elsewhere: the bank is not on the GPU that computes, so centers are copied to it: by tile, in PyTorch all of a
-            step, with their momentum.
+            step, with their states.
         gathered: the rows of a tile are gathered from the bank, as classes are sampled.
         keeps: logits, and copied centers, are kept from the forward pass for the backward pass.
+        states: numbers per class of each state of the optimizer.
     """
 
     batch: int
@@ -78,6 +82,7 @@ class Layer(NamedTuple):
     elsewhere: bool
     gathered: bool
     keeps: bool
+    states: tuple[int, ...]
 
 
 class Part(NamedTuple):
@@ -104,6 +109,8 @@ def lay_out(case: Case) -> Layer:
         raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
     if case.trainer == "torch" and case.network and case.network not in TORCH_SAVED:
         raise ValueError(f"the torch trainer has no {case.network}: choose one of {', '.join(TORCH_SAVED)}")
+    if case.trainer == "mxnet" and case.optimizer != "sgd":
+        raise ValueError(f"the mxnet trainer has no {case.optimizer} for the centers: plan it with --trainer torch")
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
     sampled = num_sampled(classes, case.ratio) or min(batch, classes)  # r = 0: at most one center of each image
     tile = min(sampled, case.tile_classes or tile_classes(batch, case.embedding, case.device))
@@ -113,7 +120,9 @@ def lay_out(case: Case) -> Layer:
     copied = gathered and not elsewhere if case.trainer == "torch" else gathered or elsewhere
     numbers_of_class = batch + (case.embedding if copied else 0)
     keeps = FLOAT * numbers_of_class * sampled <= case.logits_cache_mb << 20
-    return Layer(batch, classes, sampled, tile, -(-sampled // tile), computes, bank, elsewhere, gathered, keeps)
+    _, *states = center_widths(case.embedding, CENTER_STATES[case.optimizer]).values()
+    tiles = -(-sampled // tile)
+    return Layer(batch, classes, sampled, tile, tiles, computes, bank, elsewhere, gathered, keeps, tuple(states))
 
 
 def gradient_bytes(case: Case) -> int:

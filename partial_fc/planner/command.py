@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.utils.cli import number_above_0, whole_number
 
 from . import Case, plan
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", choices=sorted(BACKBONES), help="backbone (default: none, the layer alone)")
     parser.add_argument("--fp16", action="store_true", help="train the backbone in float16")
     parser.add_argument("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
-    parser.add_argument("--bank", choices=BANKS, help="where centers and momentum are stored (default: gpu)")
+    parser.add_argument("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")
+    parser.add_argument("--optimizer", choices=CENTER_STATES, help="of the centers (default: sgd; others: torch only)")
     parser.add_argument("--tile-classes", type=size, help="classes of a tile (default: 0, chosen for the device)")
     parser.add_argument(
         "--logits-cache-mb", type=size, help="MiB of logits to keep for the backward pass (default: 256)"

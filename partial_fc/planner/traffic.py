@@ -54,17 +54,14 @@ def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
 
 
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
-    rows = FLOAT * case.embedding * layer.sampled
-    if case.trainer == "torch" and layer.elsewhere:
-        yield Transfer("bank", "class centers", rows, rows)
-        yield Transfer("bank", "momentum", rows, rows)
-        return
-    copied = layer.gathered or layer.elsewhere
-    # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
-    reads = (1 if copied and layer.keeps else 2) + layer.elsewhere
-    targets = FLOAT * case.embedding * min(case.batch, layer.sampled)
-    yield Transfer("bank", "class centers", reads * rows + targets, rows)
-    yield Transfer("bank", "momentum", rows, rows)
+    read = rows = FLOAT * case.embedding * layer.sampled
+    if case.trainer == "mxnet" or not layer.elsewhere:
+        # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
+        passes = (1 if (layer.gathered or layer.elsewhere) and layer.keeps else 2) + layer.elsewhere
+        read = passes * rows + FLOAT * case.embedding * min(case.batch, layer.sampled)
+    states = FLOAT * sum(layer.states) * layer.sampled
+    yield Transfer("bank", "class centers", read, rows)
+    yield Transfer("bank", "states of their optimizer", states, states)
 
 
 def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
@@ -72,7 +69,8 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
         return
     rows = FLOAT * case.embedding * layer.sampled
     if layer.elsewhere and case.trainer == "torch":
-        yield Transfer("bus", "centers and momentum", 2 * rows, 2 * rows)
+        staged = rows + FLOAT * sum(layer.states) * layer.sampled
+        yield Transfer("bus", "centers and states", staged, staged)
     elif layer.elsewhere:
         yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
     if case.network:
@@ -82,9 +80,9 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
 
 def _file(case: Case, layer: Layer) -> Iterator[Transfer]:
     if layer.bank == "file":
-        pages = _touched_pages(case.embedding * FLOAT, layer) * PAGE
-        yield Transfer("file", "class centers, without cached pages", pages, pages)
-        yield Transfer("file", "momentum, without cached pages", pages, pages)
+        centers, *states = (_touched_pages(width * FLOAT, layer) * PAGE for width in (case.embedding, *layer.states))
+        yield Transfer("file", "class centers, without cached pages", centers, centers)
+        yield Transfer("file", "states of their optimizer, without cached pages", sum(states), sum(states))
 
 
 def _touched_pages(row_bytes: int, layer: Layer) -> int:

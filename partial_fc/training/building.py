@@ -50,13 +50,14 @@ def _require_bank_memory(settings, framework: Framework) -> None:
     """Checks that the bank of this rank, in float32, fits on its GPU or with those of the other ranks on the host.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: It does not fit, or its optimizer does not exist.
     """
+    numbers_per_class = sum(framework.center_widths(settings).values())
     if settings.bank_folder:
         return  # the bank checks the space on the disk
     collectives = framework.collectives
     shard = shard_of(settings.num_classes, collectives.rank, collectives.size)
-    needed = 8 * shard.size * settings.embedding_size
+    needed = 4 * shard.size * numbers_per_class
     free = framework.free_gpu_bytes() if settings.bank_on_gpu else None
     if free is not None:
         hint = "start more ranks, or set bank_on_gpu=False"

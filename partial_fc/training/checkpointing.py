@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from partial_fc.checkpoint import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
-from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, statistics_file
+from partial_fc.checkpoint.layout import BACKBONE, center_file, statistics_file
 from partial_fc.distributed.errors import Preempted
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.utils.memory import free_memory
@@ -201,13 +201,14 @@ class _Save:
 
 
 def progress(engine: Engine, loop: LoopState) -> dict[str, Any]:
-    """Returns counters, position in the data, loss scale and model format as JSON."""
+    """Returns counters, position in the data, loss scale, model format and widths of the centers as JSON."""
     return {
         "num_update": engine.num_update,
         "num_epoch": loop.num_epoch,
         "data": loop.data_state,
         "loss_scale": engine.loss_scale and engine.loss_scale.state(),
         "conventions": engine.model_format.to_json(),
+        "center_widths": dict(engine.memory_bank.widths),
     }
 
 
@@ -219,15 +220,15 @@ def _files(engine: Engine, copied: bool) -> list[tuple[str, Chunks]]:
     if rank == 0:
         backbone = engine.parameters()
         files.append((BACKBONE, lambda: npz_chunks(backbone)))
-    for name, field in ((centers_file(rank), "weight"), (momentum_file(rank), "weight_mom")):
-        files.append((name, partial(array_chunks, bank.host_rows(field, copied))))
+    for field in bank.widths:
+        files.append((center_file(field, rank), partial(array_chunks, bank.host_rows(field, copied))))
     return files
 
 
 def _copy_fits(engine: Engine) -> bool:
-    """Returns whether the host has free memory for twice the centers and momentum of its ranks."""
+    """Returns whether the host has free memory for twice the centers and states of its ranks."""
     bank, ranks = engine.memory_bank, engine.collectives.local_size
-    return not bank.in_files and 2 * ranks * 8 * bank.num_local * bank.embedding_size < free_memory()
+    return not bank.in_files and 2 * ranks * 4 * bank.num_local * sum(bank.widths.values()) < free_memory()
 
 
 def _lower_priority() -> None:

@@ -29,11 +29,12 @@ Arrays = dict[str, np.ndarray]
 
 
 class CenterBank(Protocol):
-    """The class centers of this rank and their momentum.
+    """The class centers of this rank and the states of their optimizer.
 
     Attributes:
         class_start: first class of this rank.
         num_local, embedding_size: L and E.
+        widths: numbers per class of the centers, "weight", and of each state.
         sampler: draws the classes of a step.
         in_files: whether the bank is in files instead of memory.
     """
@@ -42,6 +43,9 @@ class CenterBank(Protocol):
     num_local: int
     embedding_size: int
     sampler: WeightIndexSampler
+
+    @property
+    def widths(self) -> Mapping[str, int]: ...
 
     @property
     def in_files(self) -> bool: ...
@@ -57,18 +61,18 @@ class CenterBank(Protocol):
         """Returns a context in which all rows are read from the first to the last."""
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
-        """Returns the rows of ``field``, "weight" or "weight_mom", on the host.
+        """Returns the rows of the centers or of a state on the host.
 
         Args:
-            field: see above.
+            field: a key of ``widths``.
             copied: whether the arrays must stay the same when training continues.
 
         Returns:
-            Consecutive parts, each (rows, E) float32.
+            Consecutive parts, each (rows, width) float32.
         """
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Loads centers and momentum.
+        """Loads centers and, if they were saved, states.
 
         Args:
             saved: rows by class.
@@ -76,7 +80,7 @@ class CenterBank(Protocol):
                 its initial center; None if the classes are the same.
 
         Raises:
-            ValueError: the saved classes or their embedding size differ.
+            ValueError: the saved classes, their embedding size or their states differ.
         """
 
 
@@ -290,6 +294,13 @@ class Framework(Protocol):
 
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
+
+    def center_widths(self, settings: Any) -> Mapping[str, int]:
+        """Returns the numbers per class of the centers and of each state of their optimizer, see CenterBank.widths.
+
+        Raises:
+            ValueError: there is no such optimizer.
+        """
 
     def build_data(self, settings: Any) -> TrainingData:
         """Builds the training data of this rank.

@@ -38,6 +38,7 @@ class Curves:
 
     def __init__(self, folder: str, open_writer: Callable[[str], ScalarWriter]):
         self._folder, self._failed, self._hook = folder, False, threading.excepthook
+        self._failing = threading.Lock()
         self._writer: ScalarWriter | None = None
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._caller = threading.Thread(target=self._make_calls, daemon=True)
@@ -82,8 +83,9 @@ class Curves:
             self._hook(failure)
 
     def _fail(self, error: BaseException) -> None:
-        if not self._failed:
-            warn_unwritable(self._folder, error)
+        with self._failing:  # the thread of the library and that of the calls may fail at once
+            if not self._failed:
+                warn_unwritable(self._folder, error)
             self._failed = True  # close() no longer waits
 
 

@@ -20,7 +20,7 @@ class Pretrained(NamedTuple):
         source: their path, for messages.
         weights: ``arg:<name>`` and ``aux:<name>`` -> float32 array.
         model_format: of the weights; None if the file does not say, and the network keeps its own.
-        classes: centers and momentum by class; None if not requested.
+        classes: centers by class; None if not requested.
     """
 
     source: str

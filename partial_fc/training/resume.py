@@ -242,7 +242,7 @@ def _set_pretrained(settings, engine: Engine, pretrained: Pretrained) -> None:
             raise ValueError(f"it has {given}, but this backbone {own}: build it with get_model")
         engine.set_weights(pretrained.weights)
         if classes is not None:
-            engine.memory_bank.load_classes(classes.without_momentum(), load_class_map(settings, classes.num_classes))
+            engine.memory_bank.load_classes(classes.without_states(), load_class_map(settings, classes.num_classes))
     except ValueError as error:
         raise ValueError(f"cannot start from {pretrained.source}: {error}") from None
     if engine.collectives.rank == 0:

@@ -141,7 +141,7 @@ class Trainer:
             self._train(savers)
         except Preempted:  # by the checkpoint callback, which has saved
             raise
-        except StopRequested:  # in a verification; the checkpoint of its update is complete, except for its figures
+        except StopRequested:  # in a verification or a save; the checkpoint lacks the figures of the former
             self.checkpoint.save(self.engine.num_update)
             raise Preempted(self.engine.num_update) from None
 
@@ -157,6 +157,9 @@ class Trainer:
                 self.verification(update)
                 for save in savers:
                     save(update)
+                if update.num_update % self.settings.save_every == 0:
+                    # The export of a large network takes longer than a step, and who asks to stop waits for seconds.
+                    self.collectives.end_if_stopped()
                 self.checkpoint(update)  # if a rank was asked to stop, saves and ends the training here
                 self._update_report(update)
             self._prepare_step(update.num_update)  # last, because the verification draws random numbers too

@@ -29,10 +29,11 @@ def free_memory(root: str | Path = "/") -> int:
 
 
 def require_memory(needed: int, free: int, place: str, hint: str) -> None:
-    """Raises ValueError if class centers and momentum do not fit; ``place``, such as "on GPU 0", is for the message."""
+    """Raises ValueError if the centers and their states do not fit; ``place``, such as "on GPU 0", is for it."""
     if needed > free:
         raise ValueError(
-            f"class centers and momentum need {needed / 2**30:.1f} GiB {place}, {free / 2**30:.1f} GiB are free: {hint}"
+            f"class centers and optimizer states need {needed / 2**30:.1f} GiB {place}, {free / 2**30:.1f} GiB are "
+            f"free: {hint}"
         )
 
 

@@ -14,7 +14,19 @@ if not torch.distributed.is_available():
     raise ImportError(f"PyTorch {torch.__version__} is built without torch.distributed: install another build")
 
 from .backbones import get_model
-from .layer.margins import ArcFace, CombinedMarginLoss, CosFace
+from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
 from .partial_fc import PartialFC, PartialFC_V2
+from .sharded_state import ShardedState
 
-__all__ = ["ArcFace", "CombinedMarginLoss", "CosFace", "PartialFC", "PartialFC_V2", "get_model"]
+__all__ = [
+    "AdaFace",
+    "ArcFace",
+    "CombinedMarginLoss",
+    "CosFace",
+    "CurricularFace",
+    "MagFace",
+    "PartialFC",
+    "PartialFC_V2",
+    "ShardedState",
+    "get_model",
+]

@@ -24,7 +24,7 @@ class TorchBank:
         self._layer = layer
         self.in_files = layer.in_files
         self.class_start, self.num_local = layer.class_start, layer.num_local
-        self.embedding_size = layer.embedding_size
+        self.embedding_size, self.widths = layer.embedding_size, layer.widths
         self.sampler: WeightIndexSampler = layer.sampler
 
     def set_sample_ratio(self, ratio: float) -> None:
@@ -36,15 +36,15 @@ class TorchBank:
         return self._layer.sequential_access()
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
-        """Returns the rows of "weight" or "weight_mom" on the host, see CenterBank.host_rows."""
+        """Returns the rows of the centers or of a state on the host, see CenterBank.host_rows."""
         return [self._layer.rows(field).to("cpu", copy=copied).numpy()]
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
-        """Loads centers and momentum, see CenterBank.load_classes."""
-        saved.require_embedding_size(self.embedding_size)
+        """Loads centers and states, see CenterBank.load_classes."""
+        saved.require_widths(self.widths)
         classes = np.arange(self.class_start, self.class_start + self.num_local)
         saved_classes = classes if class_map is None else class_map[classes]
-        for field in ("weight", "weight_mom"):
+        for field in saved.widths:
             current = partial(_copied, self._layer.rows(field))
             self._layer.copy_rows(field, saved.blocks(field, saved_classes, current))
 

@@ -19,6 +19,7 @@ from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader, DummyData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
+from partial_fc.layer.center_states import center_widths
 from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
@@ -28,8 +29,9 @@ from .backbones import Backbone, get_model
 from .collectives import default_collectives, uses_gpu
 from .engine import TorchEngine, data_parallel
 from .image_data import ImageBatch, dummy_images, face_data
-from .layer.center_files import CENTER_FILES
+from .layer.center_files import center_file
 from .layer.margins import CombinedMarginLoss
+from .layer.optimizers import optimizer_named
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
@@ -54,7 +56,7 @@ class TorchFramework:
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",
-        "class centers of each rank": "rank_<rank>_softmax_weight.pt, ..._mom.pt",
+        "class centers of each rank": "rank_<rank>_softmax_weight.pt, and a file of each state of their optimizer",
     }
 
     def __init__(self, backbone: nn.Module | None = None, backend: str = ""):
@@ -99,6 +101,10 @@ class TorchFramework:
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
         return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
+
+    def center_widths(self, settings) -> dict[str, int]:
+        """Returns the numbers per class of the centers and of each state of their optimizer."""
+        return center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
 
     def build_data(self, settings) -> DataLoader[ImageBatch] | DummyData[ImageBatch]:
         """Builds the training data of this rank, dummy images if ``debug`` is set; see Framework.build_data."""
@@ -168,6 +174,7 @@ class TorchFramework:
             sampling_correction=settings.sampling_correction,
             embedding_size=settings.embedding_size,
             prefix=folder,
+            optimizer=settings.center_optimizer,
             momentum=settings.momentum,
             weight_decay=settings.wd,
             momentum_convention=model_format.momentum_convention,
@@ -219,5 +226,5 @@ class TorchFramework:
         export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
         engine.collectives.on_rank_zero("export", export.validate_export)
         model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, export))
-        write = engine.layer.save_params
-        return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, CENTER_FILES)
+        write, names = engine.layer.save_params, list(map(center_file, engine.layer.widths))
+        return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, names)

@@ -12,7 +12,7 @@ import torch
 from partial_fc.distributed.env import rank_info
 
 from .layer.module import ClassCenters
-from .layer.optimizers import SGD, RowOptimizer
+from .layer.optimizers import RowOptimizer, optimizer_named
 from .tutorial import TutorialCalls
 
 
@@ -57,16 +57,18 @@ class PartialFC(TutorialCalls):
         batch_size: accepted; a batch may have any size.
         resume: reads the files of `save_params`.
         prefix: folder of the files.
-        momentum, weight_decay, momentum_convention: of the default optimizer, SGD.
-        optimizer: of the centers; None is SGD.
+        momentum, weight_decay, momentum_convention: of an optimizer that is given by name.
+        optimizer: of the centers; an object, or a name for optimizer_named.
         device: see ClassCenters; None is the GPU ``local_rank`` if there are GPUs, otherwise the CPU.
 
     Attributes:
-        weight_mom: (L, E) float32, with SGD, a sum of gradients as in torch.optim.SGD, or of steps.
+        weight_mom: (L, E) float32, with SGD, a sum of gradients as in torch.optim.SGD, or of steps. Other optimizers
+            have the attributes that their ``states`` name.
 
     Raises:
         OSError: ``resume``: a file is missing or cannot be read.
-        ValueError: rank and world_size are not those of the process group, or a file holds other classes.
+        ValueError: rank and world_size are not those of the process group, a file holds other classes, or there is no
+            such optimizer.
     """
 
     def __init__(
@@ -84,17 +86,20 @@ class PartialFC(TutorialCalls):
         momentum: float = 0.9,
         weight_decay: float = 5e-4,
         momentum_convention: str = "gradients",
-        optimizer: RowOptimizer | None = None,
+        optimizer: RowOptimizer | str = "sgd",
         device: torch.device | str | None = None,
         **arguments,
     ):
         local_rank = rank_info(os.environ).local_rank if local_rank is None else local_rank
+        if isinstance(optimizer, str):
+            of_sgd = {"momentum": momentum, "momentum_convention": momentum_convention}
+            optimizer = optimizer_named(optimizer, weight_decay, **of_sgd)
         super().__init__(
             margin_softmax,
             embedding_size,
             num_classes,
             sample_rate,
-            optimizer=optimizer or SGD(momentum, weight_decay, momentum_convention),
+            optimizer=optimizer,
             device=device or (f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"),
             **arguments,
         )

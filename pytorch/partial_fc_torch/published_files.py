@@ -23,7 +23,7 @@ from partial_fc.checkpoint import SavedClasses
 from partial_fc.checkpoint.rank_files import files_of_ranks
 from partial_fc.training.pretrained import Pretrained
 
-from .layer.center_files import CENTER_FILES, load_tensors
+from .layer.center_files import center_file, load_tensors
 from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
@@ -60,13 +60,14 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
 
 def _read_classes(folder: str) -> SavedClasses:
     weight, weight_mom = (
-        [_rows(path, lambda rows: rows) for path in files_of_ranks(folder, name)] for name in CENTER_FILES
+        [_rows(path, lambda rows: rows) for path in files_of_ranks(folder, center_file(field))]
+        for field in ("weight", "weight_mom")
     )
     if not weight:
         of_rank = files_of_ranks(folder, CHECKPOINT)
         weight = [_rows(path, lambda saved: saved["state_dict_softmax_fc"]["weight"]) for path in of_rank]
     if not weight:
-        names = f"{CENTER_FILES[0].format(0)} or {CHECKPOINT.format(0)}"
+        names = f"{center_file('weight').format(0)} or {CHECKPOINT.format(0)}"
         raise ValueError(f"{folder} has no class centers, {names}: leave class_map empty, or copy those of all ranks")
     return SavedClasses.of_ranks(folder, weight, weight_mom)
 

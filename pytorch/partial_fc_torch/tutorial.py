@@ -9,7 +9,7 @@ import os
 
 import torch
 
-from .layer.center_files import CENTER_FILES, load_rows, save_rows
+from .layer.center_files import center_file, load_rows, save_rows
 from .layer.module import ClassCenters
 from .layer.optimizers import SGD
 
@@ -41,7 +41,7 @@ class TutorialCalls(ClassCenters):
         Raises:
             ValueError: the optimizer is another one, or has options that the update of the centers has not.
         """
-        group, own = optimizer.param_groups[-1], self.optimizer
+        group, own = optimizer.param_groups[-1], self.row_optimizer
         unsupported = [key for key in ("nesterov", "dampening", "maximize") if group.get(key)]
         if unsupported or not isinstance(optimizer, torch.optim.SGD) or not isinstance(own, SGD):
             raise ValueError(
@@ -55,9 +55,10 @@ class TutorialCalls(ClassCenters):
         """Returns: `forward_backward` has already updated the centers. A call of the original trainer."""
 
     def save_params(self) -> None:
-        """Writes ``rank_<rank>_softmax_weight.pt`` and ``rank_<rank>_softmax_weight_mom.pt``, tensors (L, E) float32.
+        """Writes ``rank_<rank>_softmax_weight.pt``, a tensor (L, E) float32, and a file of each state of the optimizer.
 
-        With the convention "steps" only the first: the second means a sum of gradients.
+        With SGD that is ``rank_<rank>_softmax_weight_mom.pt``; with the convention "steps" only the first is written,
+        as the second means a sum of gradients.
 
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.
@@ -76,8 +77,7 @@ class TutorialCalls(ClassCenters):
 
     def _files(self) -> dict[str, str]:
         """The path of each file -> what it holds."""
-        fields = ["weight"]
-        if isinstance(self.optimizer, SGD) and self.optimizer.momentum_convention == "gradients":
-            fields.append("weight_mom")
-        names = [name.format(self.collectives.rank) for name in CENTER_FILES]
-        return dict(zip((os.path.join(self._prefix, name) for name in names), fields))
+        optimizer, rank = self.row_optimizer, self.collectives.rank
+        of_steps = isinstance(optimizer, SGD) and optimizer.momentum_convention == "steps"
+        fields = ["weight"] if of_steps else self.widths
+        return {os.path.join(self._prefix, center_file(field).format(rank)): field for field in fields}

@@ -22,6 +22,7 @@ LAUNCH = {
     "horovodrun over MPI": ["horovodrun", "--mpi", "-np", "2", "-H", "localhost:2"],
     "gloo": ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2"],
     "torchrun": [TORCH / "python", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
+    "launch.py": [TORCH / "python", "pytorch/launch.py", "--nproc_per_node=2"],
 }
 # Settings of a training that would take hours.
 ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000", "baselines=False"]
@@ -138,7 +139,7 @@ def checkpoint_contents(path):
     """Returns backbone, momentum and class centers of a checkpoint by name, and its manifest."""
     manifest = read_manifest(path)
     classes = SavedClasses.of_checkpoint(path, manifest)
-    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in ("weight", "weight_mom")}
+    numbers = {field: classes.rows(field, np.arange(manifest.num_classes)) for field in classes.widths}
     return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
 
 

@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import needs_torch
 from groups import LAUNCH
 
 from paths import ROOT
@@ -37,5 +37,5 @@ def test_the_layer_in_a_program_of_a_user(run_example, tmp_path):
 @pytest.mark.slow
 def test_a_backbone_of_a_user_is_trained_verified_and_saved(run_example, settings, tmp_path):
     output = tmp_path / "own"
-    assert "[demo_val] final accuracy" in run_example(1, [TORCH / "python"], *settings, f"output={output}")
+    assert "[demo_val] final accuracy" in run_example(1, LAUNCH["launch.py"], *settings, f"output={output}")
     assert all((output / name).stat().st_size for name in ("backbone.pth", "backbone.onnx", "report.html"))

@@ -27,7 +27,7 @@ def stop():
 
 
 def ask_to_stop():
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGUSR1)  # under mpirun SIGTERM is no request
     time.sleep(0.5)  # a thread receives it
 
 
@@ -138,12 +138,13 @@ def install(name, place, fault):
 def function_at(place):
     """The owner and the name of the function at a place."""
     from partial_fc.data.prefetch import Prefetcher
-    from partial_fc.training import checkpointing, trainer
+    from partial_fc.training import checkpointing, saving, trainer
     from partial_fc.training.embedder import Embedder
 
     return {
         "reading": (Prefetcher, "get"),
         "evaluation": (Embedder, "_figures"),
+        "export": (saving.SaveCallback, "save"),
         "results": (trainer.Trainer, "_write_results"),
         "save.copy": (checkpointing, "_files"),
         "save.write": (checkpointing, "write_file"),

@@ -37,7 +37,7 @@ def assert_same(pair):
 def test_sampled_rows_are_prefetched(pair, tmp_path):
     require_disk(tmp_path)
     _, b = pair
-    files = [file for piece in b.centers.files.pieces for file in piece]
+    files = [file for piece in b.centers.files.pieces for file in piece.values()]
     mx.nd.waitall()  # MXNet may still write the initial centers
     for file in files:
         file.drop_pages()
@@ -55,7 +55,7 @@ def test_only_trained_rows_allocate_disk_space_for_momentum(pair):
     index = np.array([0, 1, 2, 1199, 1200, 2999])  # 3 pages of the first piece, 2 more
     b.get(np.arange(3000))
     b.set(index, mx.nd.ones((6, E)), mx.nd.ones((6, E)))
-    weight, mom = zip(*b.centers.files.pieces)
+    weight, mom = zip(*(piece.values() for piece in b.centers.files.pieces))
     for file in weight + mom:
         file.flush()
     assert sum(file.disk_bytes for file in weight) == 3000 * E * 4

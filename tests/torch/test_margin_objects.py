@@ -1,13 +1,26 @@
-"""CombinedMarginLoss, ArcFace and CosFace as functions of cosines, as users of arcface_torch call them."""
+"""CombinedMarginLoss, ArcFace and CosFace as functions of cosines, as users of arcface_torch call them; what else is a
+margin, and its state.
+"""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import oracle
-from partial_fc_torch import ArcFace, CombinedMarginLoss, CosFace
+from partial_fc_torch import (
+    AdaFace,
+    ArcFace,
+    CombinedMarginLoss,
+    CosFace,
+    CurricularFace,
+    MagFace,
+    PartialFC,
+    PartialFC_V2,
+)
+from partial_fc_torch.layer.margins import MARGINS, as_margin, margin_named
 
 COSINES = np.random.default_rng(0).uniform(-1, 1, (4, 6))
 LABELS = np.array([2, -1, 5, 0])
@@ -70,3 +83,131 @@ def test_negatives_above_the_threshold_are_left_out():
 def test_thresholds_that_are_no_cosines_are_refused(threshold):
     with pytest.raises(ValueError, match=f"interclass_filtering_threshold={threshold}: expected a cosine from 0"):
         CombinedMarginLoss(64, 1.0, 0.5, 0.0, threshold)
+
+
+def arcface_by_autograd(cosine, norms, labels):
+    return 8 * torch.cos(torch.acos(cosine) + 0.5)
+
+
+arcface_by_autograd.scale = 8
+
+
+def magface_by_autograd(cosine, norms, labels):
+    return torch.cos(torch.acos(cosine) + 0.45 + 0.35 * (norms.clip(1.6, 2.2) - 1.6) / 0.6)
+
+
+ARCFACE_TORCH = SimpleNamespace(s=8, m1=1.0, m2=0.5, m3=0.0, interclass_filtering_threshold=0.3)
+
+
+@pytest.mark.parametrize(
+    "margin, expected",
+    [
+        (arcface_by_autograd, ArcFace(8.0)),
+        (margin_named("test_margin_objects:magface_by_autograd", 1.0, {}), MagFace(1.0, 1.6, 2.2, lambda_g=0.0)),
+        (ARCFACE_TORCH, CombinedMarginLoss(8.0, 1.0, 0.5, 0.0, 0.3, straight_through=True)),
+    ],
+)
+def test_functions_and_objects_of_others_are_margins(margin, expected):
+    """Losses and gradients are those of the margin that they describe, for angles that stay below pi."""
+    noise = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    results = []
+    for each in (margin, expected):
+        layer = PartialFC_V2(each, 4, 9).double()
+        rows = (100 * layer.weight.detach()[:6] + 0.5 * noise).requires_grad_()
+        loss = layer(rows, torch.arange(6))
+        loss.backward()
+        results.append((loss, rows.grad, layer.weight.grad))
+    torch.testing.assert_close(*results)
+
+
+def test_margins_by_name():
+    assert {type(margin_named(name, 8.0, {"m": 0.3})) for name in ("adaface", "curricularface")} < set(MARGINS.values())
+    own = margin_named("partial_fc_torch.layer.margins.magface:MagFace", 8.0, {"l_a": 1, "u_a": 2})
+    assert isinstance(own, MagFace) and (own.scale, own.l_a) == (8.0, 1)
+    by_function = margin_named("test_margin_objects:with_option", 8.0, {"m": 0.3})
+    cosine = torch.tensor([0.5], dtype=torch.float64)
+    torch.testing.assert_close(by_function.targets(cosine, cosine, cosine).value, torch.full_like(cosine, 0.2))
+
+
+def with_option(cosine, norms, labels, m=0.1):
+    return 8 * (cosine - m)
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("adaface", {"m1": 1}, "margin is 'adaface', but cannot be made with s=8.0 and {'m1': 1}: .*'m1'"),
+        ("magface", {"l_a": 200}, "MagFace has l_a=200, u_a=110.0, .* but needs 0 < l_a < u_a"),
+        ("arcfase", {}, "margin is 'arcfase', but must be a known name or package.module:name"),
+        ("nowhere:own", {}, "margin is 'nowhere:own', but nowhere cannot be imported"),
+    ],
+)
+def test_names_and_options_that_make_no_margin_are_refused(name, options, message):
+    with pytest.raises(ValueError, match=message) as error:
+        margin_named(name, 8.0, options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (lambda cosine, norms, labels: cosine[:1], r"returns \(1,\) target logits for a batch of 2"),
+        (lambda cosine, norms, labels: cosine @ labels, "RuntimeError"),
+    ],
+)
+def test_a_function_that_fails_is_refused_before_the_first_step(function, message):
+    with pytest.raises(ValueError, match=f"the margin .* cannot compute the target logits of two rows .*{message}"):
+        PartialFC_V2(function, 4, 9)
+
+
+class Counting(torch.nn.Module):
+    """A user's margin whose state is the number of its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, cosine, norms, labels):
+        self.calls += 1
+        return 64 * cosine
+
+
+@pytest.mark.parametrize("make", [AdaFace, CurricularFace, Counting])
+def test_the_state_changes_in_steps_alone(make):
+    """Not where it is tried, in a batch that is refused, or, of margins that know it, in evaluation mode."""
+    layer = PartialFC(margin_softmax=make(), num_classes=9, embedding_size=4, device="cpu")
+    layer.learning_rate, features, labels = 0.1, torch.ones(6, 4), torch.arange(6)
+
+    def state():
+        return {name: value.item() for name, value in layer.state_dict().items() if name.startswith("margin.")}
+
+    start = state()
+    assert start == {f"margin.{name}": value.item() for name, value in as_margin(make()).state_dict().items()}
+    with pytest.raises(FloatingPointError):
+        layer.step(torch.full_like(features, torch.nan), labels)
+    with pytest.raises(ValueError):
+        layer.step(features, labels + 9)
+    assert state() == start
+    layer.step(features, labels)
+    once = state()
+    assert all(once[name] != start[name] for name in start)
+    fresh = PartialFC(margin_softmax=make(), num_classes=9, embedding_size=4, device="cpu")
+    fresh.learning_rate = 0.1
+    fresh.step(features, labels)
+    fresh.weight.copy_(layer.weight)
+    for size in (4, 6):  # changes of the batch size, after which a step begins again
+        layer.step(features[:size], labels[:size])
+    layer.load_state_dict(fresh.state_dict())
+    assert state() == once
+    if make is not Counting:
+        layer.eval().step(features, labels)
+        assert state() == once
+    else:
+        layer.step(features[:3], labels[:3])
+        assert state() == {"margin.function.calls": 2}
+
+
+def test_adaface_has_statistics_of_a_batch_of_one():
+    margin, one = AdaFace(), torch.tensor([0.5], dtype=torch.float64)
+    targets = margin.targets(one, one, torch.tensor([0]))
+    assert torch.isfinite(targets.value) and margin.norm_std.item() == pytest.approx(99.0)

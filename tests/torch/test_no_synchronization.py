@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives, label_columns
-from partial_fc_torch import ArcFace, PartialFC
+from partial_fc_torch import AdaFace, ArcFace, CurricularFace, MagFace, PartialFC
 from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.layer.exchange import GlobalBatch, GlobalStatistics, LayerExchange
 from partial_fc_torch.layer.gradients import DenseGradient
@@ -34,6 +35,9 @@ class NoExchange(LayerExchange):
     def gather_batch(self, features, labels):
         return GlobalBatch(features, meta(G, 2), meta(G, dtype=torch.int64))
 
+    def gather_targets(self, cosine):
+        return cosine
+
     def gather_statistics(self, statistics, batch):
         return GlobalStatistics(np.ones((1, *statistics.shape), np.float32), np.zeros(G, np.int64))
 
@@ -44,13 +48,15 @@ class NoExchange(LayerExchange):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("sampled", [0, 100, CLASSES])
-@pytest.mark.parametrize("optimizer", [SGD(), AdamW(), Adagrad(), None])
-def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer):
-    margin = ArcFace()
+@pytest.mark.parametrize(
+    "optimizer, kind", [(SGD(), ArcFace), (AdamW(), AdaFace), (Adagrad(), MagFace), (None, CurricularFace)]
+)
+def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer, kind):
+    margin = kind().to("meta")
     exchange, store = NoExchange(default_collectives, CLASSES, E), CenterStore(CLASSES, torch.device("meta"))
     softmax = MarginSoftmax(exchange, store, 0, margin, products_of(dtype, margin.scale), 64, cache_bytes, CLASSES)
-    widths = {name: E if is_row else 1 for name, is_row in (optimizer.states if optimizer else {}).items()}
-    centers = Centers(meta(CLASSES, E), {name: store.allocate(name, width) for name, width in widths.items()})
+    weight, *states = center_widths(E, optimizer.states if optimizer else {}).items()
+    centers = Centers(store.allocate(*weight), {name: store.allocate(name, width) for name, width in states})
     step = softmax.forward(centers, meta(G, E), None, lambda labels: meta(sampled, dtype=torch.int64), 1)
     assert bool(step.cached) == bool(cache_bytes and sampled)
     update = partial(optimizer.update, centers, learning_rate=0.1) if optimizer else DenseGradient(centers.weight)

@@ -12,6 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from partial_fc.layer.bank_files import BankFiles, Blocks, rate_limited
+from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.tiling import Tile, tiles_of
 from partial_fc_mxnet.collectives import default_collectives
@@ -41,6 +42,7 @@ class CenterStorage:
     Attributes:
         pieces: list of Piece; a single one without rows if L = 0.
         piece_rows: rows of every piece but the last.
+        widths: numbers per class of each field of a Piece.
         files: BankFiles; None without ``folder``.
 
     Raises:
@@ -55,7 +57,7 @@ class CenterStorage:
         self.context = context
         self.piece_rows = MAX_ELEMENTS // embedding_size
         self._arithmetic = arithmetic_on(context)
-        widths = dict.fromkeys(Piece._fields, embedding_size)
+        widths = self.widths = center_widths(embedding_size, CENTER_STATES["sgd"])
         self.files = BankFiles(folder, num_local, widths, self.piece_rows, sharing) if folder and num_local else None
         if self.files:
             self.pieces = [

@@ -1,6 +1,6 @@
 """Files of tensors, and those with the rows of one rank: bare tensors, as arcface_torch writes them.
 
-Shapes: L classes of this rank, E embedding.
+Shapes: L classes of this rank.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from partial_fc.utils.atomic_io import replace_file_by
 from ..errors import error_message
 from .tensor_headers import UnsupportedTensorError, check_header
 
-CENTER_FILES = ("rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt")  # centers, momentum; {} is the rank
+
+def center_file(field: str) -> str:
+    """Returns the name of the files of centers, "weight", or of a state of their optimizer, with {} for the rank."""
+    return f"rank_{{}}_softmax_{field}.pt"
 
 
 def save_rows(path: str, rows: torch.Tensor, alive: Callable[[], None]) -> None:
-    """Writes rows (L, E) from any device and calls ``alive`` every few MB. An OSError leaves an older file as it is."""
+    """Writes rows from any device and calls ``alive`` every few MB. An OSError leaves an older file as it is."""
     try:
         replace_file_by(path, partial(torch.save, rows.detach().cpu()), alive)
     except RuntimeError as error:  # when PyTorch ends a file of which a part could not be written

@@ -5,10 +5,14 @@ Shapes: L classes of this rank, S centers of the step, E embedding.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from .rows import TileGradient
+from .rows import TileGradient, inverse_norms
 from .stores import StepCenters
+
+UPDATE_ROWS = 4096  # of a tile of an update that is not part of a backward pass
 
 
 class DenseGradient:
@@ -29,28 +33,45 @@ class DenseGradient:
         self.gradient[tile.rows] = tile.values()
 
 
-class SparseGradient:
+class RowGradient:
     """Collects the gradient of the centers of a step alone.
 
     Args:
-        weight: (L, E) centers.
-        sampled: those of the step.
+        sampled: the centers of the step.
     """
 
-    def __init__(self, weight: torch.Tensor, sampled: StepCenters):
-        self._shape = weight.shape
-        rows = sampled.rows
-        self._index = torch.arange(len(weight), device=weight.device) if rows is None else rows
-        self._values = weight.new_empty(len(self._index), weight.shape[1])
+    def __init__(self, sampled: StepCenters):
+        self._sampled = sampled
+        self._values = sampled.centers.weight.new_empty(len(sampled), sampled.centers.weight.shape[1])
         self._filled = 0
 
     def __call__(self, tile: TileGradient) -> None:
-        """Takes the gradient of a tile."""
+        """Takes the gradient of a tile; the tiles come in order."""
         values = tile.values()
         self._values[self._filled : self._filled + len(values)] = values
         self._filled += len(values)
 
-    @property
-    def gradient(self) -> torch.Tensor:
-        """(L, E), sparse by rows."""
-        return torch.sparse_coo_tensor(self._index[None], self._values, self._shape, is_coalesced=True)
+    def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns (sorted local indices (S,) int64, where `CenterStore.load` expects them; their gradient (S, E))."""
+        index, values, sampled = self._sampled.rows, self._values, self._sampled
+        if sampled.classes is not None:
+            index = torch.from_numpy(sampled.classes)
+        elif index is None:
+            index = torch.arange(len(values), device=values.device)
+        return (index, values) if sampled.places is None else (index[sampled.places], values[sampled.places])
+
+
+def tiles_of_gradient(sampled: StepCenters, gradient: torch.Tensor) -> Iterator[TileGradient]:
+    """Yields the tiles of an update that is not part of a backward pass.
+
+    Args:
+        sampled: the centers.
+        gradient: (S, E) in the order of their local indices; overwritten.
+    """
+    weight = sampled.centers.weight
+    places = sampled.rows if sampled.places is None else sampled.places.to(weight.device)
+    for start in range(0, len(gradient), UPDATE_ROWS):
+        part = slice(start, min(start + UPDATE_ROWS, len(gradient)))
+        rows = part if places is None else places[part]
+        # Along its center, this gradient has no component that could be removed again.
+        yield TileGradient(rows, weight[rows], inverse_norms(weight[rows]), gradient[part], scale=1.0)

@@ -7,6 +7,7 @@ E embedding.
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ from torch.autograd.graph import increment_version
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import rank_info
 from partial_fc.layer.bank_files import Blocks, rate_limited
+from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
@@ -26,15 +28,16 @@ from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
 from ..collectives import default_collectives
+from .center_optimizer import CenterOptimizer
 from .device import to_device
 from .exchange import LayerExchange
-from .gradients import DenseGradient
+from .gradients import DenseGradient, RowGradient, tiles_of_gradient
 from .margins import as_margin
 from .optimizers import RowOptimizer
 from .products import products_of
 from .rows import Centers, TileGradient
 from .step import MarginSoftmax, Step
-from .stores import CenterStore, FileStore, HostStore
+from .stores import CenterStore, FileStore, HostStore, StepCenters
 
 
 class ClassCenters(torch.nn.Module):
@@ -53,10 +56,13 @@ class ClassCenters(torch.nn.Module):
         num_classes: C, of all ranks together.
         sample_rate: part of the centers that each step samples, at most 1; with 0 those of the batch alone, whose
             number is known when the labels are: then the host waits for the GPU in the middle of a step.
-        optimizer: updates the centers of a step in its backward pass; None gives ``weight`` a dense gradient instead.
+        optimizer: updates the centers of a step; None gives ``weight`` a dense gradient instead.
+        update_in_backward: the backward pass updates the centers. False: it adds the gradient of the step's rows to
+            that of the backward passes before, and ``layer.optimizer.step()`` applies the sum, see CenterOptimizer.
         sampling_correction: counts each sampled negative 1 / its probability times, so that the sum over the negatives
             is unbiased, see log_weights in partial_fc/layer/sampling.py.
-        seed: of the initial centers and of the sampler.
+        seed: of the initial centers and of the sampler; None draws it with PyTorch's generator of rank 0, which
+            torch.manual_seed seeds (broadcast ``seed``).
         collectives: of this process; None uses those of the default process group.
         tile_classes, logits_cache_mb: see MarginSoftmax; the cache in MiB.
         layer_dtype: of the operands of the layer's products: float32, bfloat16, or float16, which is fast on GPUs
@@ -65,6 +71,7 @@ class ClassCenters(torch.nn.Module):
             memory and a small sample_rate.
         on_host: keeps centers and states in the memory of the host. From there, and from files, a step on a GPU copies
             the rows of its sample, see HostStore.
+        store: (L, device of the arrays) -> CenterStore, which keeps centers and states unless ``folder`` is given.
         device: where the layer computes, and keeps the centers without ``folder`` and ``on_host``; None is PyTorch's
             default.
 
@@ -74,12 +81,13 @@ class ClassCenters(torch.nn.Module):
         Others: the states of the optimizer, by their names.
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.
-        margin, optimizer: as above.
-        learning_rate: of the optimizer's next update; has to be set before it.
+        margin, update_in_backward: as above.
+        row_optimizer: the ``optimizer`` above.
+        optimizer: CenterOptimizer, for schedulers of the learning rate and for explicit steps; None without the above.
         sample_rate: may be set between two steps.
         in_files: whether the centers are in files.
         sampler: WeightIndexSampler of this rank.
-        num_update: backward passes done, for error messages; a training that resumes sets it.
+        num_update: updates done, for error messages; a training that resumes sets it.
 
     Raises:
         TypeError: ``margin_loss`` is no margin.
@@ -95,34 +103,41 @@ class ClassCenters(torch.nn.Module):
         sample_rate: float = 1.0,
         *,
         optimizer: RowOptimizer | None = None,
+        update_in_backward: bool = True,
         sampling_correction: bool = False,
-        seed: int = 0,
+        seed: int | None = 0,
         collectives: Collectives | None = None,
         tile_classes: int = 0,
         logits_cache_mb: int = LOGITS_CACHE_MB,
         layer_dtype: torch.dtype = torch.float32,
         folder: str | None = None,
         on_host: bool = False,
+        store: Callable[[int, torch.device], CenterStore] = CenterStore,
         device: torch.device | str | None = None,
     ):
         super().__init__()
-        self.margin, self.optimizer = as_margin(margin_loss), optimizer
+        device = torch.empty(0, device=device).device
+        self.margin, self.row_optimizer = as_margin(margin_loss, device), optimizer
+        self.update_in_backward = update_in_backward or optimizer is None
+        self.optimizer = CenterOptimizer(self._update_rows) if optimizer else None
         if collectives is None:
             _require_process_group()
         self.collectives = default_collectives if collectives is None else collectives
         rank, size = self.collectives.rank, self.collectives.size
+        if seed is None:
+            own_seed = torch.randint(2**63 - 1, (), device="cpu").item()
+            seed = int(self.collectives.broadcast("seed", own_seed))
         shard = shard_of(num_classes, rank, size)
         self.num_classes, self.embedding_size = num_classes, embedding_size
         self.class_start, self.num_local = shard.start, shard.size
         self.sampling_correction = sampling_correction
         self.sampler = WeightIndexSampler(shard.size, shard.size, rank, shard.start, seed)
         self.sample_rate = sample_rate
-        self.num_update = 0
-        self.learning_rate: float | None = None
+        self.num_update, self._sampler_after_step = 0, self.sampler.state()
         self.in_files = bool(folder) and shard.size > 0
-        self._store = self._open_store(folder, on_host, torch.empty(0, device=device).device)
+        self._store = self._open_store(folder, on_host, store, device)
         weight, *states = [self._store.allocate(name, width) for name, width in self.widths.items()]
-        self.weight = torch.nn.Parameter(weight, requires_grad=optimizer is None)
+        self.weight = torch.nn.Parameter(weight, requires_grad=optimizer is None or not update_in_backward)
         for name, state in zip(self.states, states):
             self.register_buffer(name, state)
         self.copy_rows("weight", center_blocks(shard.start, shard.stop, embedding_size, seed))
@@ -141,15 +156,23 @@ class ClassCenters(torch.nn.Module):
     @property
     def states(self) -> tuple[str, ...]:
         """The names of the optimizer's states, which are attributes of the layer."""
-        return tuple(self.optimizer.states) if self.optimizer else ()
+        return tuple(self.row_optimizer.states) if self.row_optimizer else ()
 
     @property
     def widths(self) -> dict[str, int]:
         """The numbers per class of the centers and of each state."""
-        states = self.optimizer.states if self.optimizer else {}
-        return {"weight": self.embedding_size} | {
-            name: self.embedding_size if is_row else 1 for name, is_row in states.items()
-        }
+        return center_widths(self.embedding_size, self.row_optimizer.states if self.row_optimizer else {})
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The ``lr`` of ``optimizer``, for the next update of the centers; has to be set before it."""
+        return self.optimizer.param_groups[0]["lr"] if self.optimizer else None
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        if self.optimizer is None:
+            raise AttributeError("PartialFC_V2 has no learning rate: set that of the optimizer of its weight")
+        self.optimizer.param_groups[0]["lr"] = value
 
     @property
     def device(self) -> torch.device:
@@ -277,10 +300,10 @@ class ClassCenters(torch.nn.Module):
         for row, values in rate_limited(blocks, field, self.num_local, lambda: self._store.flush(field), progress):
             rows[row : row + len(values)] = torch.from_numpy(values)
 
-    def _open_store(self, folder: str | None, on_host: bool, device: torch.device) -> CenterStore:
+    def _open_store(self, folder: str | None, on_host: bool, make_store, device: torch.device) -> CenterStore:
         if not self.num_local:
             return CenterStore(0, device)
-        store = CenterStore(self.num_local, torch.device("cpu") if on_host else device)
+        store: CenterStore = make_store(self.num_local, torch.device("cpu") if on_host else device)
         if folder:
             store = FileStore(self.num_local, folder, self.widths, self.collectives.local_size)
         return HostStore(store, device) if on_host or store.device != device else store
@@ -305,52 +328,115 @@ class ClassCenters(torch.nn.Module):
             raise ValueError("sampling_correction knows no probabilities of a sample() of your own: leave it out")
         if self._store.samples_on_host:
             self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
-        sampler, buffers = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
+        sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
         arguments = features, labels, self.sample, self.num_update + 1
-        with self._full_precision():
-            step = self._softmax.forward(self._centers(), *arguments)
-        if step is None:
-            # The ranks have agreed on another batch size. A training that resumes with this step must do the same as
-            # this one: draw the same classes, and count the batch once.
-            self.sampler.restore(sampler)
-            for buffer, before in zip(self.margin.buffers(), buffers):
-                buffer.copy_(before)
+        try:
             with self._full_precision():
                 step = self._softmax.forward(self._centers(), *arguments)
-            assert step is not None, "the ranks have agreed on the batch"
+            if step is None:
+                # The ranks have agreed on another batch size. A training that resumes with this step must do the same
+                # as this one: draw the same classes, and count the batch once.
+                self.sampler.restore(sampler)
+                self._restore_margin(margin)
+                with self._full_precision():
+                    step = self._softmax.forward(self._centers(), *arguments)
+                assert step is not None, "the ranks have agreed on the batch"
+        except Exception:
+            self._restore_margin(margin)  # NaN, if the features are
+            raise
+        if not self.update_in_backward:  # gradients that are summed belong to one sample of negatives
+            self._sampler_after_step = self.sampler.state()
+            self.sampler.restore(sampler)
         return step
 
-    def _backward_step(self, step: Step) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None)."""
-        dense = DenseGradient(self.weight.detach()) if self.optimizer is None else None
+    def _restore_margin(self, buffers: list[torch.Tensor]) -> None:
+        for buffer, before in zip(self.margin.buffers(), buffers):
+            buffer.copy_(before)
+
+    def _backward_step(
+        self, step: Step, factor: torch.Tensor | float = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None).
+
+        Both are multiplied by ``factor``, and so is the gradient for `CenterOptimizer`; the update of a backward pass
+        is not.
+        """
+        receive: DenseGradient | RowGradient | Callable[[TileGradient], None]
+        if self.row_optimizer is None:
+            receive = DenseGradient(self.weight.detach())
+        else:
+            receive = self._update(step.sampled) if self.update_in_backward else RowGradient(step.sampled)
         with self._full_precision():
-            d_features = self._softmax.backward(step, dense or self._update(step))
-        if step.sampled.classes is not None:  # copies, which are written back
+            d_features = self._softmax.backward(step, receive).mul_(factor)
+        if isinstance(receive, RowGradient):
+            assert self.optimizer is not None
+            index, gradient = receive.in_order()
+            self.optimizer.accumulate(index, gradient.mul_(factor))
+        else:
+            self._end_update(step.sampled)
+        return d_features, receive.gradient.mul_(factor) if isinstance(receive, DenseGradient) else None
+
+    def _update_rows(self, index: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Updates the centers of an explicit step, see CenterOptimizer."""
+        sampled = self._store.load(self._centers(), index)
+        update = self._update(sampled)
+        for tile in tiles_of_gradient(sampled, gradient):
+            update(tile)
+        self.sampler.restore(self._sampler_after_step)
+        self._end_update(sampled)
+
+    def _end_update(self, sampled: StepCenters) -> None:
+        if sampled.classes is not None:  # copies, which are written back
             increment_version(self.weight)  # an earlier forward pass has copies of rows that change now
-            self._store.save(self._centers(), step.sampled)
+            self._store.save(self._centers(), sampled)
         self.num_update += 1
         self._prefetch()  # while the backbone computes
-        return d_features, dense.gradient if dense else None
 
     def _prefetch(self) -> None:
         """Draws the classes of the next step, unless this is done, and announces their rows."""
         if self.sampler.num_sample < self.num_local or self._store.samples_on_host:
             self._store.prefetch(self._centers(), self.sampler.prefetch())
 
-    def _update(self, step: Step) -> Callable[[TileGradient], None]:
-        """What updates the centers of the step with their gradients."""
-        if self.optimizer is None or self.learning_rate is None:
+    def _update(self, sampled: StepCenters) -> Callable[[TileGradient], None]:
+        """What updates the centers of a step with their gradients."""
+        if self.row_optimizer is None or self.learning_rate is None:
             raise ValueError("the layer has no learning rate: set its attribute learning_rate before the first update")
-        return functools.partial(self.optimizer.update, step.sampled.centers, learning_rate=self.learning_rate)
+        return functools.partial(self.row_optimizer.update, sampled.centers, learning_rate=self.learning_rate)
 
     def _apply(self, *arguments, **options):
         if not self._store.movable:
             raise ValueError("the centers are on the host: the layer cannot move to another device or type")
         return super()._apply(*arguments, **options)
 
-    def _load_from_state_dict(self, *arguments):
+    def get_extra_state(self) -> torch.Tensor:
+        """Returns what ``state_dict`` has beside the arrays, of this rank: JSON in uint8."""
+        state = {"classes": self._classes(), "num_update": self.num_update, "sampler": self.sampler.state()}
+        return torch.frombuffer(bytearray(json.dumps(state).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Continues with what `get_extra_state` returned.
+
+        Raises:
+            ValueError: it is of another rank, or of another number of ranks.
+        """
+        saved = json.loads(state.cpu().numpy().tobytes())
+        if saved["classes"] != self._classes():
+            raise ValueError(
+                "the state_dict has {} centers from class {} of {}".format(*saved["classes"])
+                + ", this rank has {} from class {} of {}".format(*self._classes())
+                + ": load what this rank has saved, or save with ShardedState for another number of ranks"
+            )
+        self.num_update = saved["num_update"]
+        self.sampler.restore(saved["sampler"])
+
+    def _classes(self) -> list[int]:
+        return [self.num_local, self.class_start, self.num_classes]
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, *arguments):
         self._store.invalidate()
-        super()._load_from_state_dict(*arguments)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *arguments)
+        if prefix + "_extra_state" in missing_keys:  # of arcface_torch, which saves the centers alone
+            missing_keys.remove(prefix + "_extra_state")
 
     def _save_to_state_dict(self, *arguments):
         self.synchronize()
@@ -370,8 +456,7 @@ class _MeanLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, d_loss):
         assert ctx.saved_tensors, "raises an error if the centers have changed since the forward pass"
-        d_features, d_weight = ctx.layer._backward_step(ctx.step)
-        return d_features.mul_(d_loss), None if d_weight is None else d_weight.mul_(d_loss), None, None
+        return *ctx.layer._backward_step(ctx.step, d_loss), None, None
 
 
 def _require_process_group() -> None:

@@ -9,7 +9,8 @@ PyTorch also rounds a product to bfloat16, which adds s u (1 + u)^2. Each logit 
 off by at most d, and the probabilities of the row together by at most exp(2d) - 1. In a product with them the
 probabilities, a unit row and, on a CPU, the result are rounded, so that the gradient of a row's loss by the unit row of
 its feature is off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; so are, added up over the centers, its
-gradients by their unit rows. The roundings of float32 sums and float16 numbers below 2^-14 are left out.
+gradients by their unit rows. The roundings of float32 sums and float16 numbers below 2^-14 are left out, and so are
+negatives that a margin changes.
 
 Shapes: G global batch, T centers of a tile, E embedding.
 """
@@ -96,8 +97,9 @@ class HalfProducts:
     def __init__(self, scale: float, dtype: torch.dtype):
         self.scale = scale
         self.dtype = dtype
-        # float16 has no numbers between 0 and 2^-24, where most probabilities of many classes are. None is above 1.
-        self._factor = 2.0**15 if dtype == torch.float16 else 1.0
+        # float16 has no numbers between 0 and 2^-24, where most probabilities of many classes are, and none above
+        # 65504. With this factor a probability, at most 1, may have a slope of a margin up to 15.
+        self._factor = 2.0**12 if dtype == torch.float16 else 1.0
 
     def operand(self, unit: torch.Tensor) -> torch.Tensor:
         """As Float32Products."""

@@ -235,7 +235,7 @@ class MarginSoftmax:
         weight = weight[rows] if isinstance(rows, slice) else weight.index_select(0, rows)
         inverse_norm = inverse_norms(weight)
         logits = self.products.logits(step.features, weight, inverse_norm)
-        slope = self.margin.negatives(logits)
+        slope = self.margin.negatives(logits, step.targets)
         if targets.log_weights is not None:
             logits.add_(targets.log_weights)  # after the margin, which sees s times cosines
         targets.scatter(logits, step.target_logits.to(logits.dtype))

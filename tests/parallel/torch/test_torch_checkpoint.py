@@ -18,16 +18,19 @@ def folder(folder):
 
 
 # float16 starts with a loss scale that overflows in these steps.
-@pytest.mark.parametrize("momentum, autocast", [(0.9, None), (0.0, None), (0.9, torch.float16)])
-def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, momentum, autocast):
-    make = partial(Training, momentum=momentum, autocast=autocast, max_grad_norm=0.5)
+@pytest.mark.parametrize(
+    "changes", [{}, {"momentum": 0.0}, {"autocast": torch.float16}, {"optimizer": "adamw"}, {"optimizer": "adagrad"}]
+)
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, changes):
+    make = partial(Training, max_grad_norm=0.5, **changes)
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
 
 
-def test_a_training_with_centers_in_files_equals_one_in_memory_bit_for_bit(folder):
-    make = partial(Training, folder=folder.path)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_training_with_centers_in_files_equals_one_in_memory_bit_for_bit(folder, optimizer):
+    make = partial(Training, folder=folder.path, optimizer=optimizer)
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
-    in_files, in_memory = make(), Training()
+    in_files, in_memory = make(), Training(optimizer=optimizer)
     for training in (in_files, in_memory):
         training.fit(checkpoint_cases.STEPS)
     assert in_files.engine.memory_bank.in_files and not in_memory.engine.memory_bank.in_files
@@ -42,10 +45,16 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
     cases = [
         ({"classes": CLASSES + 1}, f"it holds {CLASSES} classes, this training has {CLASSES + 1}"),
         ({"width": E + 1}, f"its embedding size is {E}, this training's is {E + 1}: set embedding_size={E}"),
+        (
+            {"optimizer": "adagrad"},
+            "the states weight_mom of the centers' optimizer, but this training's optimizer has weight_sum: set ",
+        ),
         ({"momentum": 0.0}, "it holds momentum of the backbone, this training has another optimizer: set momentum"),
     ]
     checkpoint_cases.a_checkpoint_of_another_training_is_refused(Training, folder, cases)
 
 
-def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder):
-    checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(Training, folder)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder, optimizer):
+    make = partial(Training, optimizer=optimizer)
+    checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, folder)

@@ -51,7 +51,7 @@ def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
 def test_momentum_that_sums_steps_as_mxnets():
     """With a momentum that sums gradients, the sums are divided by the rate at its change: the steps stay the same."""
     steps, gradients = build_engine(backbone()), build_engine(backbone())
-    steps.momentum_convention = steps.layer.optimizer.momentum_convention = "steps"
+    steps.momentum_convention = steps.layer.row_optimizer.momentum_convention = "steps"
     for update, batch in enumerate(local_batches(STEPS), start=1):
         assert float(steps.step(batch)) == pytest.approx(float(gradients.step(batch)), rel=1e-5)
         following, current = np.array(rates(update + 1)), np.array(rates(update))
@@ -66,6 +66,11 @@ def test_momentum_that_sums_steps_as_mxnets():
     np.testing.assert_allclose(
         steps.layer.weight_mom, -following[1] * gradients.layer.weight_mom.numpy(), rtol=1e-4, atol=1e-6
     )
+    restored = build_engine(backbone())
+    restored.momentum_convention = "steps"
+    restored.restore(ours, STEPS)
+    for name, momentum in steps._momentum().items():
+        assert momentum.any() and torch.equal(restored._momentum()[name], momentum), name
 
 
 def test_a_parameter_without_dimensions_is_restored():

@@ -10,13 +10,38 @@ from torch_layer import LOCAL, LR, RANK, SIZE, E, all_ranks, build, build_v2, ra
 import oracle
 from oracle import MARGINS
 from partial_fc.layer.sharding import shard_of
+from partial_fc_torch import AdaFace, CurricularFace, MagFace
+from partial_fc_torch.collectives import default_collectives
 
 SCALE = 8.0  # small enough that the oracle's central differences keep eight digits
+
+# Name -> (margin with a state of earlier steps, the same of the oracle for a batch). The norms, of four normal numbers,
+# are inside and outside of their intervals.
+STATEFUL = {
+    "adaface": (lambda: with_state(AdaFace(SCALE), norm_mean=2.0, norm_std=0.4), (oracle.AdaFace, (2.0, 0.4))),
+    "magface": (lambda: MagFace(SCALE, 1.6, 2.2), (oracle.MagFace, (1.6, 2.2))),
+    "curricularface": (lambda: with_state(CurricularFace(SCALE), t=0.3), (oracle.CurricularFace, (0.3,))),
+}
 
 # float32 against float64: the longest sums have 31 terms of order 1, and a target angle near 0 or pi amplifies a
 # rounding error of 6e-8 by at most 1 / sin(theta), below 100 here.
 TOLERANCE = dict(rtol=2e-4, atol=2e-5)
 SHARDS = [(12, 1.0), (7, 1.0), (2, 1.0), (18, 0.5), (31, 0.3)]  # with 3 ranks the last one has none of 2 classes
+
+
+def with_state(margin, **state):
+    """Sets the buffers of a margin, and returns it."""
+    for name, value in state.items():
+        getattr(margin, name).fill_(value)
+    return margin
+
+
+def margins_of(name):
+    """Returns what `build` takes, and what Expected does."""
+    if name in MARGINS:
+        return MARGINS[name], MARGINS[name]
+    make, expected = STATEFUL[name]
+    return make(), expected
 
 
 def record_samples(layer):
@@ -37,6 +62,9 @@ class Expected:
 
     def __init__(self, features, centers, labels, classes, margins, threshold=0.0, counts=None):
         features, centers = features.astype(np.float64), centers.astype(np.float64)
+        if isinstance(margins[0], type):
+            margins = margins[0](features.copy(), centers.copy(), labels, classes, *margins[1])
+        self.margins = margins
         arguments = features, centers, labels, classes.tolist(), margins, SCALE, threshold, counts
         loss = functools.partial(oracle.mean_loss, *arguments)
         self.centers, self.loss = centers, loss()
@@ -44,20 +72,22 @@ class Expected:
         self.d_centers = oracle.gradient(loss, centers)
 
 
-@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("name", [*MARGINS, *STATEFUL])
 @pytest.mark.parametrize("classes, ratio", SHARDS)
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3}, {"tile_classes": 3, "logits_cache_mb": 0}])
 def test_partial_fc_matches_the_oracle(name, classes, ratio, tiling):
-    layer = build(classes, ratio, MARGINS[name], SCALE, **tiling)
+    margin, expected_margin = margins_of(name)
+    layer = build(classes, ratio, margin, SCALE, **tiling)
     samples = record_samples(layer)
     features, labels = random_batch(classes)
     before = all_ranks(layer.weight)
     gradient, loss = layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
     gradient, after, mom = all_ranks(gradient / SIZE), all_ranks(layer.weight), all_ranks(layer.weight_mom)
+    states = default_collectives.gather_object("margin", {k: v.item() for k, v in layer.margin.state_dict().items()})
     if RANK != 0:
         return  # the oracle is slow, and every rank has the same numbers
     assert set(labels) <= set(samples[0])
-    expected = Expected(features, before, labels, samples[0], MARGINS[name])
+    expected = Expected(features, before, labels, samples[0], expected_margin)
     np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
     np.testing.assert_allclose(gradient, expected.d_features, **TOLERANCE)
     weight, steps = oracle.sgd_momentum(expected.centers, np.zeros_like(before, np.float64), expected.d_centers, LR)
@@ -66,18 +96,36 @@ def test_partial_fc_matches_the_oracle(name, classes, ratio, tiling):
     np.testing.assert_allclose(-LR * mom[sampled], steps[sampled], **TOLERANCE)  # mom sums gradients
     np.testing.assert_array_equal(after[~sampled], before[~sampled])
     assert not mom[~sampled].any()
+    assert all(state == states[0] for state in states)
+    assert states[0] == pytest.approx(getattr(expected.margins, "state", {}), rel=1e-5)
 
 
-def step_of(layer, factor=1):
-    """A step of PartialFC_V2: loss, gradients by features and centers, centers, labels and samples of all ranks."""
+def step_of(layer, factor=1, between=lambda: None):
+    """A step of PartialFC_V2, with a call between its passes.
+
+    Returns: loss, gradients by features and centers, features, centers, labels and samples of all ranks.
+    """
     samples = [] if layer.sampling_correction else record_samples(layer)
     features, labels = random_batch(layer.num_classes)
     local = torch.from_numpy(features[LOCAL]).requires_grad_()
     loss = layer(local, torch.from_numpy(labels[LOCAL])[:, None])
+    between()
     (factor * loss).backward()
     gradients = all_ranks(local.grad / SIZE / factor), all_ranks(layer.weight.grad / factor)
     sampled = samples[0] if samples else np.flatnonzero(gradients[1].any(axis=1))
     return loss.item(), gradients, features, all_ranks(layer.weight), labels, sampled
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("ratio", [1.0, 0.3])
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_a_margin_with_a_dense_gradient_matches_the_oracle(name, ratio, tiling):
+    """Another forward pass, which changes the state, comes before the backward pass."""
+    margin, expected = margins_of(name)
+    layer = build_v2(31, ratio, margin, SCALE, **tiling)
+    other, labels = random_batch(31, seed=1)
+    forward = functools.partial(layer, torch.from_numpy(9 * other[LOCAL]), torch.from_numpy(labels[LOCAL]))
+    assert_expected(step_of(layer, factor=2, between=forward), expected)
 
 
 def assert_expected(found, margins, threshold=0.0, counts=None):
@@ -99,16 +147,16 @@ def test_partial_fc_v2_matches_the_oracle(name, classes, ratio, threshold):
     assert_expected(step_of(layer, factor=2), MARGINS[name], threshold)  # a factor as that of a loss scale
 
 
-@pytest.mark.parametrize("name", ["arcface", "combined"])
+@pytest.mark.parametrize("name", ["arcface", "combined", *STATEFUL])
 @pytest.mark.parametrize("classes, ratio", [(18, 0.5), (31, 0.5), (12, 1.0)])
 @pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
 def test_sampled_negatives_count_for_all(name, classes, ratio, tiling):
-    layer = build_v2(classes, ratio, MARGINS[name], SCALE, sampling_correction=True, **tiling)
-    found = step_of(layer)
+    margin, expected = margins_of(name)
+    found = step_of(build_v2(classes, ratio, margin, SCALE, sampling_correction=True, **tiling))
     labels, sampled = found[-2:]
     counts = oracle.negative_counts(sampled, labels, [shard_of(classes, rank, SIZE) for rank in range(SIZE)])
     assert set(labels) < set(sampled) and (max(counts.values()) > 1.5) == (ratio < 1)
-    assert_expected(found, MARGINS[name], counts=counts)
+    assert_expected(found, expected, counts=counts)
 
 
 @pytest.mark.parametrize("corrected", [True, False])
@@ -161,14 +209,16 @@ def test_the_rate_may_change_between_two_steps():
         changed.sample_rate = 1.5
 
 
+@pytest.mark.parametrize("name", ["arcface", *STATEFUL])
 @pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
-def test_rows_without_their_positive_are_left_out(tiling):
-    layer = build_v2(31, 0.3, MARGINS["arcface"], SCALE, **tiling)
+def test_rows_without_their_positive_are_left_out(name, tiling):
+    margin, expected = margins_of(name)
+    layer = build_v2(31, 0.3, margin, SCALE, **tiling)
     layer.requires_positives = False
     layer.sample = lambda labels: torch.arange(0, layer.num_local, 2)
     *_, labels, classes = found = step_of(layer)
     assert 0 < np.isin(labels, classes).sum() < len(labels)
-    assert_expected(found, MARGINS["arcface"])
+    assert_expected(found, expected)
 
 
 def test_all_negatives_may_be_left_out():
@@ -207,6 +257,19 @@ def test_half_precision_keeps_its_error_bounds(classes, ratio, tiling):
     assert (errors[1] < errors[0]).all() and errors[1].any()
 
 
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_float16_holds_the_gradients_of_hard_negatives(tiling):
+    """Of negatives that equal their features: their probabilities are 1, their slopes 2.9."""
+    gradients = []
+    for dtype in (torch.float32, torch.float16):
+        layer = build_v2(12, 1.0, with_state(CurricularFace(64.0).eval(), t=0.9), layer_dtype=dtype, **tiling)
+        local = torch.from_numpy(np.repeat(all_ranks(layer.weight)[:1], len(range(6)[LOCAL]), axis=0)).requires_grad_()
+        layer(local, torch.full((len(local),), 1)).backward()
+        gradients += [all_ranks(local.grad), all_ranks(layer.weight.grad)]
+    for expected, found in zip(gradients[:2], gradients[2:]):
+        np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2 * np.abs(expected).max())
+
+
 def test_backward_of_the_loss_is_a_step():
     """loss.backward() updates the same bits as step(); a factor of the loss acts on the features' gradient alone."""
     features, labels = random_batch(18)
@@ -223,10 +286,10 @@ def test_backward_of_the_loss_is_a_step():
     assert differentiated.weight.grad is None
 
 
-@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("name", [*MARGINS, *STATEFUL])
 def test_features_equal_to_their_centers_give_finite_gradients(name):
     for sign in (1, -1):  # theta = 0 and theta = pi
-        layer = build(6, 1.0, MARGINS[name], 64.0)
+        layer = build(6, 1.0, margins_of(name)[0], 64.0)
         features = torch.from_numpy(sign * all_ranks(layer.weight)[LOCAL])
         gradient, loss = layer.step(features, torch.arange(6)[LOCAL])
         assert torch.isfinite(loss) and torch.isfinite(gradient).all()

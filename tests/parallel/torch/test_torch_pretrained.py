@@ -41,7 +41,7 @@ def start_from(path):
     own = engine()
     model_format = NEW_WEIGHTS.model_format(pretrained, own.model_format)
     own.backbone.eps, own.backbone.pixel_scale, own.momentum_convention = model_format
-    own.layer.optimizer.momentum_convention = own.momentum_convention
+    own.layer.row_optimizer.momentum_convention = own.momentum_convention
     centers = own.layer.weight.clone()
     take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=own.num_classes), own)
     assert torch.equal(own.layer.weight, centers) and own.num_update == 0

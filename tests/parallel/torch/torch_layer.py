@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy, linear, normalize
 from oracle import MARGINS
 from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2
 from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.layer.margins import Margin
 
 G, E = 6, 4
 RANK, SIZE = default_collectives.rank, default_collectives.size
@@ -20,9 +21,9 @@ LR = 0.1
 
 
 def build(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, **arguments):
-    """Returns a PartialFC with the learning rate LR."""
+    """Returns a PartialFC with the learning rate LR; margins are (m1, m2, m3) or a Margin."""
     layer = PartialFC(
-        margin_softmax=CombinedMarginLoss(scale, *margins),
+        margin_softmax=margins if isinstance(margins, Margin) else CombinedMarginLoss(scale, *margins),
         num_classes=classes,
         sample_rate=ratio,
         embedding_size=embedding_size,
@@ -33,8 +34,9 @@ def build(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_s
 
 
 def build_v2(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, threshold=0.0, **arguments):
-    """Returns a PartialFC_V2."""
-    return PartialFC_V2(CombinedMarginLoss(scale, *margins, threshold), embedding_size, classes, ratio, **arguments)
+    """Returns a PartialFC_V2; margins as of `build`."""
+    margin = margins if isinstance(margins, Margin) else CombinedMarginLoss(scale, *margins, threshold)
+    return PartialFC_V2(margin, embedding_size, classes, ratio, **arguments)
 
 
 def all_ranks(rows):

@@ -29,9 +29,12 @@ def rates(num_update):
     return LR * factor, 2 * LR * factor
 
 
-def build_engine(backbone, classes=CLASSES, ratio=1.0, momentum=0.9, width=E, folder=None, **arguments):
+def build_engine(
+    backbone, classes=CLASSES, ratio=1.0, momentum=0.9, width=E, folder=None, optimizer="sgd", **arguments
+):
     """Returns the engine of this rank; its centers are in files if there is a folder."""
-    layer = build(classes, ratio, MARGINS, SCALE, width, momentum=momentum, tile_classes=3, folder=folder)
+    of_layer = {"momentum": momentum, "optimizer": optimizer, "folder": folder}
+    layer = build(classes, ratio, MARGINS, SCALE, width, tile_classes=3, **of_layer)
     return TorchEngine(data_parallel(backbone, layer), layer, rates, momentum=momentum, **arguments)
 
 

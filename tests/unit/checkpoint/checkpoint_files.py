@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from partial_fc.checkpoint import CheckpointFolder, Manifest, array_chunks, npz_chunks, write_file
-from partial_fc.checkpoint.layout import BACKBONE, centers_file, momentum_file, statistics_file
+from partial_fc.checkpoint.layout import BACKBONE, center_file, statistics_file
 from partial_fc.layer.sharding import shard_of
 
 E = 3
@@ -17,21 +17,27 @@ def centers(classes, seed=0):
     return np.random.default_rng(seed).standard_normal((2, classes, E)).astype(np.float32)
 
 
-def write_checkpoint(folder, num_update, classes=7, ranks=2, seed=0, commit=True):
-    """Writes one as `ranks` ranks do, the centers of a rank in pieces of 2 rows; returns its path."""
+def write_checkpoint(folder, num_update, classes=7, ranks=2, seed=0, commit=True, states=None):
+    """Writes one as `ranks` ranks do, the centers of a rank in pieces of 2 rows; returns its path.
+
+    Without `states` (name -> (C, width)) it is one of an earlier version, with momentum.
+    """
     weight, momentum = centers(classes, seed)
+    fields = {"weight": weight, **({"weight_mom": momentum} if states is None else states)}
     shards = [shard_of(classes, rank, ranks) for rank in range(ranks)]
     folder = CheckpointFolder(str(folder), kept=1)
     path = folder.begin(num_update)
     chunks = {BACKBONE: npz_chunks({**BACKBONE_ARRAYS, "arg:seed": np.float32([seed])})}
     for rank, (start, stop) in enumerate(shards):
         chunks[statistics_file(rank)] = npz_chunks({"aux:bn_moving_mean": np.float32([rank, seed])})
-        for name, rows in ((centers_file(rank), weight), (momentum_file(rank), momentum)):
+        for field, rows in fields.items():
             # One row where there are two to stack, and none on a rank without classes.
-            chunks[name] = array_chunks(
+            chunks[center_file(field, rank)] = array_chunks(
                 [rows[start : start + 1], rows[start + 1 : stop]] if stop > start else [rows[:0]]
             )
     files = {name: write_file(os.path.join(path, name), content) for name, content in chunks.items()}
-    states = [{"sampler": rank} for rank in range(ranks)]
-    manifest = Manifest(num_update, classes, E, ranks, shards, files, {"data": None}, states, {"time": "noon"})
+    samplers = [{"sampler": rank} for rank in range(ranks)]
+    widths = {} if states is None else {"center_widths": {field: rows.shape[1] for field, rows in fields.items()}}
+    state = {"data": None, **widths}
+    manifest = Manifest(num_update, classes, E, ranks, shards, files, state, samplers, {"time": "noon"})
     return folder.commit(num_update, manifest) if commit else path

@@ -1,5 +1,6 @@
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ from checkpoint_files import write_checkpoint
 from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
 from partial_fc.checkpoint.tools.check import check
 from paths import ROOT
+from synced_disk import SyncedDisk
 
 
 def updates(folder):
@@ -58,6 +60,19 @@ def test_a_planted_link_is_not_written_to(tmp_path):
 def test_fewer_than_one_kept_checkpoint_is_refused(kept, tmp_path):
     with pytest.raises(ValueError, match=f"checkpoints_kept is {kept}, expected 1"):
         CheckpointFolder(str(tmp_path), kept)
+
+
+def test_a_checkpoint_is_on_the_disk(tmp_path, monkeypatch):
+    """Its files before their folder has the name of a complete checkpoint, and the name before another one goes."""
+    folder, disk = CheckpointFolder(str(tmp_path), kept=1), SyncedDisk(monkeypatch)
+    for number in (1, 2):
+        write_checkpoint(tmp_path, number)
+        assert disk.has(tmp_path)
+    removed, rmtree = [], shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path: removed.append(disk.has(tmp_path)) or rmtree(path))
+    folder.prune()
+    assert not disk.early and removed == [True] and updates(folder) == [2]
+    assert folder.leave(1) and disk.has(tmp_path)
 
 
 @pytest.fixture

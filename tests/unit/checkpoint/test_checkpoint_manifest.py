@@ -81,6 +81,7 @@ FIELDS = {
     ],
     "files": [{}, [], None],
     "rank_states": [[], [{}], [{}, {}, {}], None],
+    "state": [{"center_widths": widths} for widths in ({"weight": 3}, {"weight": 3, "../x": 3}, ["weight"], 3, None)],
     "format": ["other", None],
     "version": [2, "1", None],
 }

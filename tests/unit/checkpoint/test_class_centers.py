@@ -11,23 +11,42 @@ def of(path):
     return SavedClasses.of_checkpoint(path, read_manifest(path))
 
 
-def same(saved, weight, momentum):
-    classes = np.arange(len(weight))
-    np.testing.assert_array_equal(saved.rows("weight", classes), weight)
-    np.testing.assert_array_equal(saved.rows("weight_mom", classes), momentum)
+def same(saved, **fields):
+    assert saved.widths == {name: rows.shape[1] for name, rows in fields.items()}
+    for name, rows in fields.items():
+        np.testing.assert_array_equal(saved.rows(name, np.arange(len(rows))), rows)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 9])
 def test_a_checkpoint_of_any_number_of_ranks(ranks, tmp_path):
     saved, (weight, momentum) = of(write_checkpoint(tmp_path, 5, classes=7, ranks=ranks)), centers(7)
-    assert (saved.num_classes, saved.embedding_size) == (7, E)
-    same(saved, weight, momentum)
+    assert saved.num_classes == 7
+    same(saved, weight=weight, weight_mom=momentum)
     for classes in ([6, 0, 3, 3, 1], [4], []):
         asked = np.array(classes, np.int64)
         np.testing.assert_array_equal(saved.rows("weight", asked), weight[asked])
         np.testing.assert_array_equal(saved.rows("weight_mom", asked), momentum[asked])
     saved.rows("weight", np.arange(2))[:] = 0  # the caller's own
-    same(saved, weight, momentum)
+    same(saved, weight=weight, weight_mom=momentum)
+    same(saved.without_states(), weight=weight)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 9])
+def test_states_of_another_optimizer(ranks, tmp_path):
+    states = {"weight_exp_avg": centers(7, seed=1)[0], "weight_updates": np.arange(7, dtype=np.float32)[:, None]}
+    saved = of(write_checkpoint(tmp_path, 5, classes=7, ranks=ranks, states=states))
+    same(saved, weight=centers(7)[0], **states)
+    widths = {"weight": E, "weight_exp_avg": E, "weight_updates": 1}
+    saved.require_widths(widths)
+    saved.without_states().require_widths({"weight": E, "weight_mom": E})
+    for own, message in (
+        ({"weight": E + 1}, f"of embedding size {E}, expected {E + 1}: set embedding_size={E}"),
+        ({"weight": E, "weight_mom": E}, "weight_exp_avg, weight_updates .* has weight_mom: set center_optimizer"),
+        ({"weight": E}, "has none: set center_optimizer"),
+        ({**widths, "weight_updates": E}, "set center_optimizer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            saved.require_widths(own)
 
 
 @pytest.mark.parametrize("classes", [[-1], [0, 7], [10**12]])
@@ -52,7 +71,7 @@ def test_files_of_memory_banks(ranks, momentum, tmp_path):
             bank_file(tmp_path, rank, np.split(field[start:stop], [1] if rank % 2 else []), kind)
     saved = SavedClasses.of_original(str(tmp_path))
     assert saved.num_classes == 13
-    same(saved, weight, weight_mom if momentum else np.zeros((13, E)))
+    same(saved, weight=weight, **({"weight_mom": weight_mom} if momentum else {}))
 
 
 def test_files_of_the_original_trainer(tmp_path):

@@ -35,7 +35,7 @@ def ways(planned):
 def test_sums_by_hand():
     planned = plan(Case(1001, ranks=2, batch=4, embedding=8, ratio=0.1, tile_classes=20, logits_cache_mb=0))
     assert planned.layer[:5] == (8, 501, 50, 20, 3)  # G, L, S, T, tiles
-    assert nbytes(planned, "class centers", "device") == nbytes(planned, "their momentum") == 501 * 8 * 4
+    assert nbytes(planned, "class centers", "device") == nbytes(planned, "states of their") == 501 * 8 * 4
     assert nbytes(planned, "logits of 2 tiles") == 2 * (8 + 1) * 20 * 4
     assert nbytes(planned, "sampled centers") == nbytes(planned, "momentum of a tile's") == 20 * 8 * 4
     assert planned.memory("device") == sum(part.nbytes for part in planned.parts if part.place == "device")
@@ -43,7 +43,7 @@ def test_sums_by_hand():
     assert moved(planned, "all-gather of statistics") == (3 * 8 * 4,) * 2
     assert moved(planned, "reduce-scatter") == (4 * 8 * 4,) * 2
     assert moved(planned, "class centers") == (2 * 50 * 8 * 4 + 4 * 8 * 4, 50 * 8 * 4)
-    assert moved(planned, "momentum") == (50 * 8 * 4, 50 * 8 * 4)
+    assert moved(planned, "states") == (50 * 8 * 4, 50 * 8 * 4)
 
 
 def test_without_negatives_a_step_has_a_center_of_each_image_at_most():
@@ -135,7 +135,7 @@ def with_textbook_layer(planned):
     """
     layer, embedding = planned.layer, planned.case.embedding
     ours = sum(part.nbytes for part in planned.parts if part.place == "device" and part.group == "layer")
-    bank = nbytes(planned, "class centers") + nbytes(planned, "their momentum")
+    bank = nbytes(planned, "class centers") + nbytes(planned, "states of their")
     textbook = 4 * layer.sampled * (5 * layer.batch + (4 if layer.gathered else 2) * embedding)
     return planned.memory("device") - ours + bank + textbook
 
@@ -199,10 +199,10 @@ def test_invalid_cases_are_refused(changes, message):
 def test_sums_of_the_pytorch_trainer_by_hand():
     case = Case(1001, 2, batch=4, embedding=8, ratio=0.1, tile_classes=20, logits_cache_mb=0, trainer="torch")
     planned = plan(case)
-    assert nbytes(planned, "class centers", "device") == nbytes(planned, "their momentum") == 501 * 8 * 4
+    assert nbytes(planned, "class centers", "device") == nbytes(planned, "states of their") == 501 * 8 * 4
     assert nbytes(planned, "logits of a tile") == (8 + 1) * 20 * 4
     assert nbytes(planned, "sampled centers") == nbytes(planned, "gradient of a tile's") == 20 * 8 * 4
-    assert nbytes(planned, "momentum, intermediate results", "device") == 20 * 8 * 4
+    assert nbytes(planned, "states, intermediate results", "device") == 20 * 8 * 4
     assert nbytes(planned, "indices", "device") == 8 * 50
     assert nbytes(planned, "features and their gradients") == (4 * 8 + 4 * 4) * 8 * 4
     assert moved(planned, "reduce-scatter")[0] == 4 * 8 * 4

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from partial_fc.checkpoint import replace_file, write_file
+from partial_fc.utils import atomic_io
 from partial_fc.utils.atomic_io import PART, replacing
 from small_disk import small_disk
+from synced_disk import SyncedDisk
 
 
 def test_chunks_of_any_size_and_kind(tmp_path):
@@ -49,6 +51,17 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path, monkeypatch)
     assert replace_file(str(path), chunks()) == (5, hashlib.sha256(b"newer").hexdigest())
     assert path.read_bytes() == b"newer"
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_content_and_name_are_on_the_disk(tmp_path, monkeypatch):
+    """Of a file that is larger than the interval between two calls of fsync, too."""
+    monkeypatch.setattr(atomic_io, "SYNC_INTERVAL", 2 * PART)
+    disk = SyncedDisk(monkeypatch)
+    write_file(str(tmp_path / "a"), [b"content"])
+    assert disk.has(tmp_path / "a")
+    for size in (5, 2 * PART, 3 * PART):
+        replace_file(str(tmp_path / "b"), [bytes(size)])
+        assert disk.has(tmp_path) and not disk.early
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "of the disk"), FloatingPointError("row 3"), KeyboardInterrupt()])

@@ -2,40 +2,98 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import torch
+
+from partial_fc.utils.imports import import_object
+
+from .adaface import AdaFace
 from .combined import ArcFace, CombinedMarginLoss, CosFace
+from .curricularface import CurricularFace
 from .function import FunctionMargin
+from .magface import MagFace
 from .margin import Margin, Targets
 
 DEFAULT_SCALE = 64.0  # of a function that has no attribute s or scale
 
-__all__ = ["ArcFace", "CombinedMarginLoss", "CosFace", "FunctionMargin", "Margin", "Targets", "as_margin"]
+# Name in the setting ``margin`` -> what makes it, with s and the options of the setting ``margin_options``.
+MARGINS: dict[str, Callable[..., Margin]] = {
+    "combined": CombinedMarginLoss,
+    "adaface": AdaFace,
+    "magface": MagFace,
+    "curricularface": CurricularFace,
+}
+
+__all__ = [
+    "AdaFace",
+    "ArcFace",
+    "CombinedMarginLoss",
+    "CosFace",
+    "CurricularFace",
+    "FunctionMargin",
+    "MagFace",
+    "Margin",
+    "Targets",
+    "as_margin",
+    "margin_named",
+]
 
 
-def as_margin(margin: Any) -> Margin:
+def margin_named(name: str, s: float, options: Mapping[str, Any]) -> Any:
+    """Makes the margin that the setting ``margin`` names.
+
+    Args:
+        name: of MARGINS, or ``package.module:name`` of a class, which is called with ``s`` and the options, or of a
+            function for FunctionMargin, which gets the options as further arguments.
+        s: the scale.
+        options: further arguments by name.
+
+    Returns:
+        What `as_margin` accepts.
+
+    Raises:
+        ValueError: there is no such object, or it does not take these options.
+    """
+    made = MARGINS[name] if name in MARGINS else import_object(name, "margin")
+    try:
+        if inspect.isclass(made):
+            return made(s=s, **options)
+        return FunctionMargin(partial(made, **options) if options else made, s)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"margin is {name!r}, but cannot be made with s={s} and {dict(options)}: {error}") from error
+
+
+def as_margin(margin: Any, device: torch.device | str | None = None) -> Margin:
     """Returns an object as a Margin.
 
     Args:
         margin: a Margin; or an object with s, m1, m2 and m3, as arcface_torch's CombinedMarginLoss, whose slope of 1 is
             taken over; or a function for FunctionMargin, with its ``scale`` or ``s``, otherwise 64.
+        device: to which a Margin, and a function that is a module, is moved.
 
     Raises:
         TypeError: it is none of them.
+        ValueError: the function cannot compute the targets of a batch of two rows, which is tried.
     """
-    if isinstance(margin, Margin):
-        return margin
-    if all(hasattr(margin, name) for name in ("s", "m1", "m2", "m3")):
-        threshold = getattr(margin, "interclass_filtering_threshold", 0)
-        return CombinedMarginLoss(margin.s, margin.m1, margin.m2, margin.m3, threshold, straight_through=True)
-    if _takes_three(margin):
-        scale = getattr(margin, "scale", getattr(margin, "s", DEFAULT_SCALE))
-        return FunctionMargin(margin, float(scale))
-    raise TypeError(
-        f"the margin loss is of type {type(margin).__name__}, expected a Margin such as ArcFace(), an object with s, "
-        "m1, m2 and m3, or a function (cosine, norms, labels) -> target logits"
-    )
+    if not isinstance(margin, Margin):
+        if all(hasattr(margin, name) for name in ("s", "m1", "m2", "m3")):
+            threshold = getattr(margin, "interclass_filtering_threshold", 0)
+            return CombinedMarginLoss(margin.s, margin.m1, margin.m2, margin.m3, threshold, straight_through=True)
+        if not _takes_three(margin):
+            raise TypeError(
+                f"the margin loss is of type {type(margin).__name__}, expected a Margin such as ArcFace(), an object "
+                "with s, m1, m2 and m3, or a function (cosine, norms, labels) -> target logits"
+            )
+        margin = FunctionMargin(margin, float(getattr(margin, "scale", getattr(margin, "s", DEFAULT_SCALE))))
+    margin = margin.to(device)
+    if isinstance(margin, FunctionMargin):
+        _try_forward(margin, device)
+    return margin
 
 
 def _takes_three(function: Any) -> bool:
@@ -47,3 +105,15 @@ def _takes_three(function: Any) -> bool:
     except (TypeError, ValueError):  # other arguments, or no signature
         return False
     return True
+
+
+def _try_forward(margin: FunctionMargin, device: torch.device | str | None) -> None:
+    """Raises ValueError, now and not in the first step, if a function cannot compute targets; its state stays."""
+    numbers = torch.tensor([0.5, 0.1], dtype=torch.float64, device=device)
+    try:
+        copy.deepcopy(margin).targets(numbers, 40 * numbers, torch.zeros(2, dtype=torch.int64, device=device))
+    except Exception as error:  # the function is the user's, and may raise anything
+        raise ValueError(
+            f"the margin {margin.function!r} cannot compute the target logits of two rows "
+            f"({type(error).__name__}: {error})"
+        ) from error

@@ -56,7 +56,11 @@ class CombinedMarginLoss(Margin):
         value, slope = target_logit(cosine.double(), self.margins, torch)
         return Targets(value, torch.ones_like(slope) if self.straight_through else slope)
 
-    def negatives(self, logits: torch.Tensor) -> None:
+    def negatives(self, logits: torch.Tensor, targets: Targets) -> None:
+        """See Margin.negatives; leaves out the logits above the threshold."""
+        self.filter(logits)
+
+    def filter(self, logits: torch.Tensor) -> None:
         """Replaces logits above the threshold by the lowest number of their type: their exponentials become 0."""
         if self.interclass_filtering_threshold:
             above = logits > self.scale * self.interclass_filtering_threshold
@@ -77,7 +81,7 @@ class CombinedMarginLoss(Margin):
         columns = labels[rows].long()
         targets = _TargetLogit.apply(logits[rows, columns], self)
         scaled = self.scale * logits
-        self.negatives(scaled)
+        self.filter(scaled)
         return scaled.index_put((rows, columns), self.scale * targets)
 
 

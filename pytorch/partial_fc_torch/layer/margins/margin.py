@@ -19,6 +19,7 @@ class Targets(NamedTuple):
         by_norm: (G,) float64, its derivative by the norm of the feature; None for 0.
         penalty: (G,) float64, what the loss of the row gets in addition; None for 0.
         penalty_by_norm: (G,) float64, the derivative of the penalty by the norm; None for 0.
+        of_negatives: what `Margin.negatives` reads of this step, in any shape.
     """
 
     value: torch.Tensor
@@ -26,13 +27,14 @@ class Targets(NamedTuple):
     by_norm: torch.Tensor | None = None
     penalty: torch.Tensor | None = None
     penalty_by_norm: torch.Tensor | None = None
+    of_negatives: torch.Tensor | None = None
 
 
 class Margin(torch.nn.Module):
     """The margin of a margin softmax; a subclass defines `targets`.
 
     Its state is in buffers, of which every rank has the same values: they follow from the features of all ranks. They
-    are saved with the layer.
+    move to the device of the layer, and are saved with it.
 
     Args:
         scale: s; a logit without a margin is s times the cosine.
@@ -62,10 +64,15 @@ class Margin(torch.nn.Module):
         """
         raise NotImplementedError
 
-    def negatives(self, logits: torch.Tensor) -> torch.Tensor | None:
-        """Changes the logits (G, T) of a tile in place, s times cosines; the targets among them are set afterwards.
+    def negatives(self, logits: torch.Tensor, targets: Targets) -> torch.Tensor | None:
+        """Changes the logits of a tile in place; the targets among them are set afterwards.
 
-        It may read what `targets` has computed in this step.
+        It may be called again for the backward pass, when the state may be that of a later step: what it reads of the
+        state belongs into `Targets.of_negatives`.
+
+        Args:
+            logits: (G, T), s times the cosines.
+            targets: of the batch, from `targets`.
 
         Returns:
             (G, T), derivatives of the results by the arguments; None if all are 1, or the result is the lowest number

@@ -1,8 +1,38 @@
 """The optimizers of the centers: one file each; docs/extend.md adds one."""
 
+from __future__ import annotations
+
+from partial_fc.utils.imports import import_object
+
 from .adagrad import Adagrad
 from .adamw import AdamW
 from .optimizer import RowOptimizer
 from .sgd import SGD
 
-__all__ = ["SGD", "Adagrad", "AdamW", "RowOptimizer"]
+OPTIMIZERS = {"sgd": SGD, "adamw": AdamW, "adagrad": Adagrad}
+
+__all__ = ["OPTIMIZERS", "SGD", "Adagrad", "AdamW", "RowOptimizer", "optimizer_named"]
+
+
+def optimizer_named(name: str, weight_decay: float, **of_sgd) -> RowOptimizer:
+    """Builds an optimizer of the centers.
+
+    Args:
+        name: a key of OPTIMIZERS, or ``package.module:name`` of what returns a RowOptimizer when it is called with
+            ``weight_decay``.
+        weight_decay: in the form that the optimizer has it.
+        of_sgd: further arguments of SGD, which the others do not get.
+
+    Raises:
+        ValueError: there is no such optimizer, or it is no RowOptimizer.
+    """
+    if name == "sgd":
+        return SGD(weight_decay=weight_decay, **of_sgd)
+    build = OPTIMIZERS.get(name) or import_object(name, "center_optimizer")
+    optimizer = build(weight_decay=weight_decay)
+    if not isinstance(optimizer, RowOptimizer):
+        raise ValueError(
+            f"center_optimizer is {name!r}, which makes a {type(optimizer).__name__}: it must make a RowOptimizer of "
+            "partial_fc_torch.layer.optimizers"
+        )
+    return optimizer

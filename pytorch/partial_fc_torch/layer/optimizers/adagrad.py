@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import torch
 
+from partial_fc.layer.center_states import CENTER_STATES
+
+from ..rows import dot_rows
 from .optimizer import RowOptimizer
 
 
 class Adagrad(RowOptimizer):
-    """Row-wise Adagrad, as recommender systems train tables of embeddings (arXiv 1906.00091).
+    """Row-wise Adagrad, as tables of embeddings are trained by PBG (arXiv 1903.12287), FBGEMM and TorchRec.
 
-    The state of a row is the sum over its updates of the mean of its squared gradient, instead of a sum for each of
-    its numbers.
+    The state n of a row is the sum over its updates of the mean of its squared gradient, where torch.optim.Adagrad has
+    a sum for each of its numbers. The weight decay is part of the gradient.
+
+        g = g + weight_decay W        n = n + mean(g^2)        W = W - lr g / (sqrt(n) + eps)
 
     Args:
         eps: added to the root of the state.
         weight_decay: times a center, is added to its gradient.
     """
 
-    states = {"weight_sum": False}
+    states = CENTER_STATES["adagrad"]
 
     def __init__(self, eps: float = 1e-10, weight_decay: float = 0.0) -> None:
         self.eps = eps
@@ -31,7 +36,7 @@ class Adagrad(RowOptimizer):
         self, weight: torch.Tensor, gradient: torch.Tensor, states: dict[str, torch.Tensor], learning_rate: float
     ) -> None:
         """See RowOptimizer.update_rows."""
-        (total,) = states.values()
+        total = states["weight_sum"]
         gradient.add_(weight, alpha=self.weight_decay)
-        total.add_(gradient.square().mean(dim=1, keepdim=True))
-        weight.sub_(gradient.mul_(learning_rate / (total.sqrt() + self.eps)))
+        total.add_(dot_rows(gradient, gradient)[:, None], alpha=1 / gradient.shape[1])
+        weight.addcmul_(gradient, total.sqrt().add_(self.eps).reciprocal_(), value=-learning_rate)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import torch
 
+from partial_fc.layer.center_states import CENTER_STATES
+
 from .optimizer import RowOptimizer
 
 
 class AdamW(RowOptimizer):
-    """Adam with decoupled weight decay (arXiv 1711.05101).
+    """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2).
 
-    The bias of the moments is corrected by the number of updates of the row itself: with a sample, rows have different
-    numbers of them. Where every row is in every step, it is torch.optim.AdamW.
+    The bias of a row's moments is corrected by the number of updates of this row (n): with a sample, rows have
+    different numbers of them. Where every row is in every step, it is torch.optim.AdamW.
+
+        m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g^2
+        W = (1 - lr weight_decay) W - lr (m / (1 - beta1^n)) / (sqrt(v / (1 - beta2^n)) + eps)
 
     Args:
         betas: of the first and the second moment.
@@ -22,7 +27,7 @@ class AdamW(RowOptimizer):
         weight_decay: times the learning rate, the part of a center that a step takes away.
     """
 
-    states = {"weight_exp_avg": True, "weight_exp_avg_sq": True, "weight_updates": False}
+    states = CENTER_STATES["adamw"]
 
     def __init__(
         self, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
@@ -35,13 +40,14 @@ class AdamW(RowOptimizer):
         self, weight: torch.Tensor, gradient: torch.Tensor, states: dict[str, torch.Tensor], learning_rate: float
     ) -> None:
         """See RowOptimizer.update_rows."""
-        first, second, updates = states.values()
+        first, second, updates = (states[name] for name in self.states)
         beta1, beta2 = self.betas
-        updates.add_(1)  # float32 counts exactly to 2^24
+        updates.add_(1)  # float32 counts exactly to 2^24, where both corrections are 1
         first.lerp_(gradient, 1 - beta1)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        # 1 - beta^n, without the cancellation that float32 has for the first updates.
-        correction1, correction2 = (-torch.expm1(updates * torch.tensor(beta).log().item()) for beta in self.betas)
-        weight.mul_(1 - learning_rate * self.weight_decay)
-        denominator = second.sqrt().div_(correction2.sqrt_()).add_(self.eps)
-        weight.sub_(torch.div(first, denominator, out=denominator).mul_(learning_rate / correction1))
+        # In float64: 1 - beta^n of the first updates is a difference of nearly equal numbers.
+        correction1, correction2 = (1 - beta ** updates.double() for beta in self.betas)
+        # Both sides of the quotient times correction1, so that it needs no pass over the rows of its own.
+        factor, eps = correction1 / correction2.sqrt(), correction1 * self.eps
+        denominator = second.sqrt().mul_(factor.to(weight.dtype)).add_(eps.to(weight.dtype))
+        weight.mul_(1 - learning_rate * self.weight_decay).addcdiv_(first, denominator, value=-learning_rate)

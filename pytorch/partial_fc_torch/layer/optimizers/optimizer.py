@@ -5,13 +5,13 @@ Shapes: N rows, T rows of a tile, E embedding.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from partial_fc.layer.sgd import BLOCK_ROWS
+from ..rows import Centers, RowIndex, TileGradient
 
-from ..rows import Centers, TileGradient
+BLOCK_NUMBERS = 2**18  # of each array: with their temporaries they stay in the cache
 
 
 class RowOptimizer:
@@ -24,7 +24,7 @@ class RowOptimizer:
             the start. The names are those of attributes of the layer, and of files.
     """
 
-    states: dict[str, bool] = {}
+    states: Mapping[str, bool] = {}
 
     def update(self, centers: Centers, gradient: TileGradient, learning_rate: float) -> None:
         """Updates one tile.
@@ -60,17 +60,13 @@ class RowOptimizer:
         """Parts of a tile: on a CPU so small that they stay in the cache of a core, on a GPU the whole tile."""
         if tile.weight.device.type != "cpu":
             return [tile]
-        first = tile.rows.start if isinstance(tile.rows, slice) else 0
-        parts = (slice(start, start + BLOCK_ROWS) for start in range(0, len(tile.weight), BLOCK_ROWS))
-        return [
-            replace(
-                tile,
-                rows=slice(first + part.start, first + min(part.stop, len(tile.weight)))
-                if isinstance(tile.rows, slice)
-                else tile.rows[part],
-                weight=tile.weight[part],
-                inverse_norm=tile.inverse_norm[part],
-                raw=tile.raw[part],
-            )
-            for part in parts
-        ]
+        size = max(1, BLOCK_NUMBERS // tile.weight.shape[1])
+        arrays = (array.split(size) for array in (tile.weight, tile.inverse_norm, tile.raw))
+        parts = zip(_split(tile.rows, size), *arrays)
+        return [TileGradient(rows, weight, norm, raw, tile.scale) for rows, weight, norm, raw in parts]
+
+
+def _split(rows: RowIndex, size: int) -> Sequence[RowIndex]:
+    if isinstance(rows, slice):
+        return [slice(start, min(start + size, rows.stop)) for start in range(rows.start, rows.stop, size)]
+    return rows.split(size)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch.autograd.graph import increment_version
 
+from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.sgd import SGDParams, sgd_momentum
 
 from ..rows import Centers, TileGradient, remove_component
@@ -21,7 +22,7 @@ class SGD(RowOptimizer):
         momentum_convention: "gradients" or "steps", what the momentum sums.
     """
 
-    states = {"weight_mom": True}
+    states = CENTER_STATES["sgd"]
 
     def __init__(
         self, momentum: float = 0.9, weight_decay: float = 5e-4, momentum_convention: str = "gradients"

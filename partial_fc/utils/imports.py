@@ -1,0 +1,41 @@
+"""Objects of users that a setting names as ``package.module:name``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .text import quoted
+
+
+def check_object_name(text: str, setting: str) -> None:
+    """Raises ValueError, which names the setting, if a text is not of the form ``package.module:name``."""
+    module, colon, name = text.partition(":")
+    if not (colon and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
+        raise ValueError(f"{setting} is {quoted(text)}, but must be a known name or package.module:name")
+
+
+def import_object(text: str, setting: str) -> Any:
+    """Returns the object that ``package.module:name`` names; its module is imported.
+
+    Args:
+        text: the value of the setting.
+        setting: its name, for the error.
+
+    Raises:
+        ValueError: the text has another form, the module cannot be imported, or does not have the name.
+    """
+    check_object_name(text, setting)
+    module_name, _, name = text.partition(":")
+    try:
+        found = importlib.import_module(module_name)
+    except Exception as error:  # the module is the user's, and may raise anything
+        raise ValueError(
+            f"{setting} is {text!r}, but {module_name} cannot be imported ({type(error).__name__}: {error}): put it "
+            "beside the program, install it, or add its folder to PYTHONPATH"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{setting} is {text!r}, but {module_name} has no {name}")
+        found = getattr(found, part)
+    return found

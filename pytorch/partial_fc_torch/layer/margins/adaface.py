@@ -1,0 +1,55 @@
+"""AdaFace: a margin that follows the norm of the feature, as a measure of the quality of the image.
+
+Shapes: G global batch.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from partial_fc.layer.margins import angle, sine
+
+from .margin import Margin, Targets
+
+_NORMS = 0.001, 100.0  # norms are clipped to these, as in the authors' code, so that no outlier moves the statistics
+_EPSILON = 0.001  # added to the standard deviation of the norms
+
+
+class AdaFace(Margin):
+    """The margin of AdaFace (arXiv 2204.00964, equations 13 to 16).
+
+    With z = h (|x| - mean) / std of the norms of features, clipped to [-1, 1], the target logit is
+    s (cos(theta - m z) - m - m z), where the angle is clipped to [0, pi]. z has no gradient. Mean and standard
+    deviation are exponential averages over steps of those of the global batch.
+
+    Args:
+        s: the scale.
+        m: the margin.
+        h: how much of the distribution of the norms is inside [-1, 1].
+        t_alpha: weight of a step in the averages.
+
+    Attributes:
+        norm_mean, norm_std: scalars float64, the averages.
+    """
+
+    norm_mean: torch.Tensor
+    norm_std: torch.Tensor
+
+    def __init__(self, s: float = 64.0, m: float = 0.4, h: float = 0.333, t_alpha: float = 0.01):
+        super().__init__(s)
+        self.m, self.h, self.t_alpha = m, h, t_alpha
+        self.register_buffer("norm_mean", torch.tensor(20.0, dtype=torch.float64))
+        self.register_buffer("norm_std", torch.tensor(100.0, dtype=torch.float64))
+
+    def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
+        """See Margin.targets."""
+        norms = norms.clip(*_NORMS)
+        if self.training:
+            # A batch of one has no standard deviation but 0.
+            std = norms.std(correction=min(1, len(norms) - 1))
+            self.norm_mean += self.t_alpha * (norms.mean() - self.norm_mean)
+            self.norm_std += self.t_alpha * (std - self.norm_std)
+        z = (self.h * (norms - self.norm_mean) / (self.norm_std + _EPSILON)).clip(-1.0, 1.0)
+        turned = (angle(cosine, torch) - self.m * z).clip(0.0, torch.pi)
+        # At the ends the sine, and with it the derivative of the clipped angle, is 0.
+        return Targets(turned.cos() - self.m - self.m * z, turned.sin() / sine(cosine, torch))

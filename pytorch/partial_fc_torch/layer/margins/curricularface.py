@@ -1,0 +1,56 @@
+"""CurricularFace: the margin of ArcFace, and harder negatives as the training goes on.
+
+Shapes: G global batch, T classes of a tile.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from partial_fc.layer.margins import target_logit
+
+from .margin import Margin, Targets
+
+_WEIGHT = 0.01  # of a step in t
+
+
+class CurricularFace(Margin):
+    """The margin of CurricularFace (arXiv 2004.00288, equations 6 to 10).
+
+    The target logit is s cos(theta + m). A negative is hard if its cosine c is above cos(theta + m) of the row; its
+    logit is s c (t + c). t is the exponential average over steps of the targets' cosines, starting with 0. For angles
+    beyond pi see partial_fc/layer/margins.py.
+
+    Args:
+        s: the scale.
+        m: the margin.
+
+    Attributes:
+        t: scalar float64.
+    """
+
+    needs_all_targets = True
+    slopes_negatives = True
+    t: torch.Tensor
+
+    def __init__(self, s: float = 64.0, m: float = 0.5):
+        super().__init__(s)
+        self.m = m
+        self.register_buffer("t", torch.tensor(0.0, dtype=torch.float64))
+
+    def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
+        """See Margin.targets."""
+        if self.training:
+            # The cosine is -inf in a row whose center no rank has: it leaves t as it is.
+            self.t += _WEIGHT * torch.where(torch.isneginf(cosine), 0.0, cosine - self.t).mean()
+        value, slope = target_logit(cosine, (1.0, self.m, 0.0), torch)
+        return Targets(value, slope, of_negatives=torch.stack([value, self.t.to(value).expand_as(value)]))
+
+    def negatives(self, logits: torch.Tensor, targets: Targets) -> torch.Tensor:
+        """See Margin.negatives."""
+        assert targets.of_negatives is not None, "from targets()"
+        margin_cosine, t = targets.of_negatives.to(logits.dtype)[..., None]
+        slope = logits / self.scale  # the cosines; in place from here on, because it is as large as the logits
+        easy = slope <= margin_cosine
+        logits.mul_(slope.add_(t).masked_fill_(easy, 1.0))
+        return slope.mul_(2).sub_(t).masked_fill_(easy, 1.0)  # t + 2c

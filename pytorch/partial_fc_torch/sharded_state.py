@@ -1,0 +1,64 @@
+"""The layer in torch.distributed.checkpoint.
+
+Shapes: R ranks, C classes, L classes of this rank, E embedding.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
+
+from .layer.module import ClassCenters
+
+
+class ShardedState:
+    """The state of a layer, which another number of processes can load.
+
+    ``torch.distributed.checkpoint.save({"layer": ShardedState(layer)}, checkpoint_id=folder)`` saves it, ``load`` with
+    the same arguments loads it, both without a copy of the arrays. Every rank continues with its sampler; with another
+    number of ranks than at the save with a new one, which depends on the number of updates.
+
+    Args:
+        layer: PartialFC or PartialFC_V2 with the collectives of the default process group.
+    """
+
+    def __init__(self, layer: ClassCenters):
+        self._layer = layer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns centers and row states (C, E) or (C, 1), sharded by rows, and the state of margin and samplers.
+
+        Collectives: all-gather ``samplers``.
+        """
+        layer, ranks = self._layer, self._layer.collectives.size
+        samplers = layer.collectives.gather_object("samplers", layer.sampler.state())
+        mesh = init_device_mesh(layer.weight.device.type, (ranks,)) if ranks > 1 else None
+        return {
+            **{name: self._sharded(layer.rows(name), mesh) for name in layer.widths},
+            **{f"margin.{name}": value for name, value in layer.margin.state_dict().items()},
+            "progress": json.dumps({"num_update": layer.num_update, "samplers": samplers}),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues with a state that torch.distributed.checkpoint has read into the arrays of `state_dict`."""
+        layer, progress = self._layer, json.loads(state["progress"])
+        layer._store.invalidate()
+        layer.num_update, samplers = progress["num_update"], progress["samplers"]
+        if len(samplers) == layer.collectives.size:
+            layer.sampler.restore(samplers[layer.collectives.rank])
+        else:
+            layer.sampler.restart(layer.num_update)
+
+    def _sharded(self, rows: torch.Tensor, mesh: DeviceMesh | None) -> torch.Tensor:
+        if mesh is None:
+            return rows
+        # DTensor's own shards of an uneven division are others than those of shard_of: their places are given.
+        places = [(self._layer.class_start, 0)] if len(rows) else []
+        shape, width = (self._layer.num_classes, rows.shape[1]), rows.shape[1]
+        local = LocalShardsWrapper([rows][: len(places)], places)
+        return DTensor.from_local(local, mesh, [Shard(0)], shape=torch.Size(shape), stride=(width, 1), run_check=False)

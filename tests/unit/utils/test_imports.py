@@ -1,0 +1,39 @@
+"""Objects that a setting names."""
+
+import pytest
+
+from partial_fc.utils.imports import check_object_name, import_object
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "own_objects.py").write_text("class Outer:\n    inner = 5\n")
+    (tmp_path / "own_mistake.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_an_object_is_found_by_its_name(module):
+    assert import_object("own_objects:Outer", "margin").inner == import_object("own_objects:Outer.inner", "margin") == 5
+    assert import_object("os.path:join", "margin")("a", "b") == "a/b"
+
+
+@pytest.mark.parametrize("text", ["", "arcfase", "a.b", "a:", ":b", "a..b:c", "a-b:c", "a:b c", "/tmp/a.py:b"])
+def test_other_forms_are_refused(text):
+    for function in (check_object_name, import_object):
+        with pytest.raises(ValueError, match=r"margin is '.*', but must be a known name or package\.module:name"):
+            function(text, "margin")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("own_missing:a", r"own_missing cannot be imported \(ModuleNotFoundError: .*\): put it beside the program"),
+        ("own_mistake:a", r"own_mistake cannot be imported \(ZeroDivisionError: division by zero\)"),
+        ("own_objects:Other", "own_objects has no Other"),
+        ("own_objects:Outer.other", "own_objects has no Outer.other"),
+    ],
+)
+def test_errors_name_the_setting_in_one_line(module, text, message):
+    with pytest.raises(ValueError, match=f"^center_optimizer is '{text}', but {message}") as error:
+        import_object(text, "center_optimizer")
+    assert "\n" not in str(error.value)
