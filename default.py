@@ -11,19 +11,24 @@ from easydict import EasyDict as edict
 
 from config import config as user_config
 from partial_fc.layer.center_states import CENTER_STATES
-from partial_fc.layer.margins import check_margins
+from partial_fc.layer.margins import MARGINS, check_margins
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedule import tabulate_rates
-from partial_fc.utils.config import Schema, Setting, SettingsError, choose, read_settings
+from partial_fc.utils.config import Schema, Setting, SettingsError, choose, parse_options, read_settings
 from partial_fc.utils.imports import check_object_name
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 config = edict()  # filled in below with the defaults, and by generate_config with a whole configuration
 
+# The MXNet trainer has those of the margin "combined".
 loss = edict(
-    arcface=edict(margins=(1.0, 0.5, 0.0)),
-    cosface=edict(margins=(1.0, 0.0, 0.4)),
+    arcface=edict(margin="combined", margin_options="", margins=(1.0, 0.5, 0.0)),
+    cosface=edict(margin="combined", margin_options="", margins=(1.0, 0.0, 0.4)),
+    **{name: edict(margin=name, margin_options="") for name in MARGINS[1:]},
+    own=edict(
+        margin="", margin_options="", margins=(1.0, 0.5, 0.0)
+    ),  # taken where the user names the margin and no loss
 )
 
 NETWORKS = ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")
@@ -151,7 +156,9 @@ SETTINGS = Schema(
     Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),
     Setting("layer_dtype", "float32", "type of the layer's products", choices=LAYER_DTYPES, trainer="torch"),
     Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
-    Setting("margins", (1.0, 0.5, 0.0), "(m1, m2, m3) of the target logit, set by loss", item=float, length=3),
+    Setting("margin", "combined", f"{', '.join(MARGINS)}, or package.module:name; set by loss", trainer="torch"),
+    Setting("margin_options", "", "of the margin, such as m=0.4,h=0.333; empty: its own", trainer="torch"),
+    Setting("margins", (1.0, 0.5, 0.0), "(m1, m2, m3) of the margin combined, set by loss", item=float, length=3),
     Setting(
         "interclass_filtering_threshold", 0.0, "leave out negatives of a higher cosine; 0: none", at_least=0, below=1
     ),
@@ -265,6 +272,9 @@ def generate_config(
     names = {**defaults(), **user, **saved, **own}
     if "dataset" not in named and (names["rec"] or names["data_name"]):
         names["dataset"] = own["dataset"] = "own"
+    if "loss" not in named and "margin" in named:
+        names["loss"] = own["loss"] = "own"
+    check_loss(names["loss"], trainer)
     for kind in PRESETS:
         if saved.get(kind, names[kind]) != names[kind]:
             for name in {**preset(kind, saved[kind], trainer), **preset(kind, names[kind], trainer)}:
@@ -328,6 +338,30 @@ def check_network(name, trainer):
         raise SettingsError(f"network is {name!r}, which only the mxnet trainer has: choose one of {known}")
 
 
+def check_loss(name, trainer):
+    """Refuses a loss that the trainer does not have."""
+    if trainer == "mxnet" and loss[name].margin != "combined":
+        known = ", ".join(other for other in loss if loss[other].margin == "combined")
+        raise SettingsError(
+            f"loss is {name!r}, which only the torch trainer has: train with bash pytorch/run.sh, or choose {known}"
+        )
+
+
+def check_margin(settings):
+    """Refuses a margin that is not that of the loss, has another form, or does not take what is set."""
+    name, margin, default = settings["loss"], settings["margin"], SETTINGS.defaults()
+    if name != "own" and margin != loss[name].margin:
+        raise SettingsError(f"margin is {margin!r}, but that of loss {name} is {loss[name].margin!r}: set loss=own")
+    if margin not in MARGINS:
+        check_object_name(margin, "margin")
+    parse_options("margin_options", settings["margin_options"])
+    others = ("margin_options",) if margin == "combined" else ("margins", "interclass_filtering_threshold")
+    for other in others:
+        if settings[other] != default[other]:
+            raise SettingsError(f"{other} is {settings[other]}, but the margin is {margin!r}, which does not take it")
+    check_margins(settings["margins"])
+
+
 def check_together(settings):
     """Refuses values that are allowed one by one, but not together.
 
@@ -344,7 +378,7 @@ def check_together(settings):
     if factors and len(factors) < epochs:
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     try:
-        check_margins(settings["margins"])
+        check_margin(settings)
         if ":" in settings["center_optimizer"]:
             check_object_name(settings["center_optimizer"], "center_optimizer")
         else:

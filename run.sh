@@ -74,7 +74,7 @@ main() {
         train "$@"
         [ -z "$interrupted" ] || code=130
         if [ "$code" -gt 128 ] && [ "$code" -le 192 ] && [ "$code" -ne 130 ]; then
-            printf 'run.sh: a rank was killed by signal %s\n' $((code - 128)) >&2
+            printf 'run.sh: mpirun or a rank was killed by signal %s\n' $((code - 128)) >&2
         fi
         case $code in 0 | 2 | 75 | 130) break ;; esac
         if [ -n "$stopped" ] || [ "$restart" -gt "${MAX_RESTARTS:-0}" ]; then break; fi

@@ -48,8 +48,9 @@ class TorchTraining(TrainingProgram):
 
     def load_framework(self, settings):
         """Imports PyTorch and checks that it has what the settings ask for."""
-        from partial_fc_torch.build import TorchFramework
+        from partial_fc_torch.build import TorchFramework, build_margin
 
+        build_margin(settings)  # an error of a user's own is reported before the data are read
         return TorchFramework(backend=settings.backend)
 
     def connect(self, settings):

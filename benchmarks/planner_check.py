@@ -149,13 +149,15 @@ def torch_trainer() -> Trainer:
     from partial_fc_torch.collectives import default_collectives
     from partial_fc_torch.engine import TorchEngine
     from partial_fc_torch.image_data import ImageBatch
+    from partial_fc_torch.layer.margins import margin_named
 
     dist.init_process_group("gloo")
 
     def build_bank(case: Case):
         sizes = {"num_classes": case.classes, "sample_rate": case.ratio, "embedding_size": case.embedding}
         tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
-        return PartialFC(margin_softmax=CosFace(), device="cpu", **sizes, **tiling)
+        margin = CosFace() if case.margin == "combined" else margin_named(case.margin, 64.0, {})
+        return PartialFC(margin_softmax=margin, device="cpu", **sizes, **tiling)
 
     def build_step(case: Case, bank):
         linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(INPUTS, case.embedding))

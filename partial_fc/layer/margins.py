@@ -17,6 +17,9 @@ import numpy as np
 
 from . import Array
 
+# Names in the setting ``margin``. Both trainers have the first one, which this file computes.
+MARGINS = ("combined", "adaface", "magface", "curricularface")
+
 # Lower bound of sin(theta) in the denominator of the derivative. float32 does not resolve smaller values, because a
 # cosine near 1 changes in steps of 2^-24, and their root is 2^-12. The bound keeps the derivative finite where feature
 # and center coincide; there it is multiplied by (center - cos * feature), which is zero.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
+from partial_fc.layer.margins import MARGINS
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 
@@ -19,6 +20,7 @@ MIB = 1 << 20
 TRAINERS = ("mxnet", "torch")
 DEVICES = ("gpu", "cpu")
 BANKS = ("gpu", "host", "file")
+SLOPED = ("curricularface",)  # margins that change negatives: each logit has a slope, and a step gathers all targets
 
 
 class Case(NamedTuple):
@@ -38,6 +40,7 @@ class Case(NamedTuple):
         logits_cache_mb: most that the forward pass keeps of logits and centers for the backward pass, in MiB.
         trainer: mxnet or torch.
         optimizer: of the centers, a key of CENTER_STATES.
+        margin: a name in MARGINS.
     """
 
     classes: int
@@ -53,6 +56,7 @@ class Case(NamedTuple):
     logits_cache_mb: int = LOGITS_CACHE_MB
     trainer: str = "mxnet"
     optimizer: str = "sgd"
+    margin: str = MARGINS[0]
 
 
 class Layer(NamedTuple):
@@ -68,8 +72,9 @@ class Layer(NamedTuple):
         elsewhere: the bank is not on the GPU that computes, so centers are copied to it: by tile, in PyTorch all of a
             step, with their states.
         gathered: the rows of a tile are gathered from the bank, as classes are sampled.
-        keeps: logits, and copied centers, are kept from the forward pass for the backward pass.
+        keeps: logits, their slopes and copied centers are kept from the forward pass for the backward pass.
         states: numbers per class of each state of the optimizer.
+        sloped: whether logits have slopes, see SLOPED.
     """
 
     batch: int
@@ -83,6 +88,7 @@ class Layer(NamedTuple):
     gathered: bool
     keeps: bool
     states: tuple[int, ...]
+    sloped: bool
 
 
 class Part(NamedTuple):
@@ -111,6 +117,8 @@ def lay_out(case: Case) -> Layer:
         raise ValueError(f"the torch trainer has no {case.network}: choose one of {', '.join(TORCH_SAVED)}")
     if case.trainer == "mxnet" and case.optimizer != "sgd":
         raise ValueError(f"the mxnet trainer has no {case.optimizer} for the centers: plan it with --trainer torch")
+    if case.trainer == "mxnet" and case.margin != MARGINS[0]:
+        raise ValueError(f"the mxnet trainer has no margin {case.margin}: plan it with --trainer torch")
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
     sampled = num_sampled(classes, case.ratio) or min(batch, classes)  # r = 0: at most one center of each image
     tile = min(sampled, case.tile_classes or tile_classes(batch, case.embedding, case.device))
@@ -118,11 +126,13 @@ def lay_out(case: Case) -> Layer:
     bank = computes if case.bank == "gpu" else case.bank
     elsewhere, gathered = computes == "device" and bank != "device", sampled < classes
     copied = gathered and not elsewhere if case.trainer == "torch" else gathered or elsewhere
-    numbers_of_class = batch + (case.embedding if copied else 0)
+    sloped = case.margin in SLOPED
+    numbers_of_class = batch * (1 + sloped) + (case.embedding if copied else 0)
     keeps = FLOAT * numbers_of_class * sampled <= case.logits_cache_mb << 20
     _, *states = center_widths(case.embedding, CENTER_STATES[case.optimizer]).values()
     tiles = -(-sampled // tile)
-    return Layer(batch, classes, sampled, tile, tiles, computes, bank, elsewhere, gathered, keeps, tuple(states))
+    of_bank = computes, bank, elsewhere, gathered, keeps, tuple(states), sloped
+    return Layer(batch, classes, sampled, tile, tiles, *of_bank)
 
 
 def gradient_bytes(case: Case) -> int:

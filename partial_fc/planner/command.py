@@ -11,6 +11,7 @@ import argparse
 import json
 
 from partial_fc.layer.center_states import CENTER_STATES
+from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 
 from . import Case, plan
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     count, size = whole_number(1), whole_number(0)
     parser.add_argument("--classes", type=count, required=True, help="number of classes of the training")
     parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
+    parser.add_argument("--margin", choices=MARGINS, help="of the loss (default: combined)")
     parser.add_argument("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
     parser.add_argument("--batch", type=count, help="batch size of a rank (default: 64)")
     parser.add_argument("--embedding", type=count, help="embedding size (default: 512)")

@@ -39,6 +39,8 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
     columns = layer.sampled if layer.keeps else layer.tile
     logits = "logits, kept for the backward pass" if layer.keeps else "logits of a tile"
     yield layer_part(logits, layer.computes, (layer.batch + 1) * columns)  # with 1 / |center| of each column
+    if layer.sloped:
+        yield layer_part("slopes of the logits", layer.computes, layer.batch * columns)
     staged = (case.embedding + sum(layer.states)) * layer.sampled
     if layer.elsewhere:
         yield layer_part("sampled centers and states, of this step and the next", "device", 2 * staged)
@@ -48,11 +50,9 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
         yield layer_part("sampled centers", layer.computes, case.embedding * columns)
     yield layer_part("gradient of a tile's centers", layer.computes, center_rows)
     if layer.computes == "device":  # a CPU updates some rows at a time
-        # SGD needs its intermediate results before it copies the sampled rows of its momentum, the others while they
-        # hold those of their states.
+        # One after the other; the states are copied if they are sampled rows of the bank.
         copied = sum(layer.states) * layer.tile if layer.gathered and not layer.elsewhere else 0
-        results = max(center_rows, copied + center_rows * (case.optimizer != "sgd"))
-        yield layer_part("states, intermediate results of a tile", layer.computes, results)
+        yield layer_part("states, intermediate results of a tile", layer.computes, max(center_rows, copied))
     else:
         yield Part("layer", "workspace of the products", "host", PRODUCT_WORKSPACE)
     rows = _GATHERED_ARRAYS * layer.batch + _LOCAL_ARRAYS * case.batch

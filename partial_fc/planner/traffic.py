@@ -16,6 +16,7 @@ from partial_fc.layer.label_encoding import DIGITS
 from .backbones import IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer, gradient_bytes
 
+DOUBLE = 8  # bytes of a float64
 PAGE = 4096  # bytes; the unit in which a file is read and written
 _STATISTICS = 3  # numbers of a row: maximum, sum, target logit
 
@@ -46,6 +47,7 @@ def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
     others = case.ranks - 1
     for name, nbytes in (
         ("all-gather of features and labels (features)", others * case.batch * (case.embedding + DIGITS) * FLOAT),
+        ("all-gather of the targets' cosines (targets)", others * layer.sloped * layer.batch * DOUBLE),
         ("all-gather of statistics (softmax_statistics)", others * _STATISTICS * layer.batch * FLOAT),
         ("reduce-scatter of their gradient (feature_gradient)", others * case.batch * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradient_bytes(case) // case.ranks),

@@ -252,6 +252,17 @@ def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
     return changes
 
 
+def parse_options(setting: str, text: str) -> dict[str, Any]:
+    """Reads the value of a setting whose form is ``name=value,name=value``, as `parse_assignments`."""
+    try:
+        options = parse_assignments(part.strip() for part in text.split(",") if text)
+    except SettingsError:
+        options = {"": text}
+    if not all(name.isidentifier() for name in options):
+        raise SettingsError(f"{setting} is {quoted(text)}, but must be name=value, separated by commas")
+    return options
+
+
 def _literal(text: str) -> Any:
     constants = {"true": True, "false": False}
     if text.lower() in constants:

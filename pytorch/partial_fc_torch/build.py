@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from partial_fc.layer.center_states import center_widths
 from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
+from partial_fc.utils.config import parse_options
 from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model
@@ -30,12 +32,25 @@ from .collectives import default_collectives, uses_gpu
 from .engine import TorchEngine, data_parallel
 from .image_data import ImageBatch, dummy_images, face_data
 from .layer.center_files import center_file
-from .layer.margins import CombinedMarginLoss
+from .layer.margins import margin_named
 from .layer.optimizers import optimizer_named
 from .onnx_export import OnnxExport
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
+
+
+def build_margin(settings) -> Any:
+    """Returns the margin of the settings, which may be anything that as_margin accepts.
+
+    Raises:
+        ValueError: ``margin`` names no object, or one that does not take ``margin_options``.
+    """
+    options = parse_options("margin_options", settings.margin_options)
+    if settings.margin == "combined":
+        options = dict(zip(("m1", "m2", "m3"), settings.margins))
+        options["interclass_filtering_threshold"] = settings.interclass_filtering_threshold
+    return margin_named(settings.margin, settings.loss_s, options)
 
 
 class TorchFramework:
@@ -166,9 +181,8 @@ class TorchFramework:
 
     def build_layer(self, settings, folder: str, model_format: ModelFormat) -> PartialFC:
         """Builds the layer of this rank, which saves its centers in ``folder``."""
-        m1, m2, m3 = settings.margins
         return PartialFC(
-            margin_softmax=CombinedMarginLoss(settings.loss_s, m1, m2, m3, settings.interclass_filtering_threshold),
+            margin_softmax=build_margin(settings),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,

@@ -34,6 +34,7 @@ Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
 STATE = "state:{}:"  # the momentum of a parameter
+MARGIN = "margin:"  # before the name of a buffer of the margin
 # Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
@@ -227,9 +228,10 @@ class TorchEngine:
         torch.manual_seed(seed)
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and momentum on the host; they are the same on every rank."""
+        """Returns copies of parameters, momentum and margin's state on the host; they are the same on every rank."""
         momentum = {name: self._sign * tensor.cpu().numpy() for name, tensor in self._momentum().items()}
-        return {**weights.parameter_arrays(self.backbone), **momentum}
+        margin = {f"{MARGIN}{name}": weights.to_array(value) for name, value in self.layer.margin.state_dict().items()}
+        return {**weights.parameter_arrays(self.backbone), **momentum, **margin}
 
     def _momentum(self) -> dict[str, torch.Tensor]:
         """Returns the optimizer's momentum by its name in a checkpoint; {} if it has none."""
@@ -249,8 +251,12 @@ class TorchEngine:
         weights.set_weights(self.backbone, arrays, self.network)
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, running statistics and momentum to those in ``arrays``, see Engine.restore."""
+        """Sets parameters, running statistics, momentum and margin's state to those in ``arrays``, see Engine.restore.
+
+        Where there is no state of this margin, it starts anew: the training goes on with another loss.
+        """
         self.set_weights(arrays)
+        self._restore_margin(arrays)
         named, own = with_torch_names(self.network, arrays), self._momentum()
         trained = {STATE.format(name): value.requires_grad for name, value in self.backbone.named_parameters()}
         # MXNet has momentum, all zeros, for parameters that are not trained.
@@ -266,3 +272,17 @@ class TorchEngine:
             raise ValueError(f"it holds {content} of the backbone, this training has another optimizer: set momentum")
         for name, array in saved.items():
             own[name].copy_(torch.from_numpy(np.asarray(self._sign * array)).reshape(own[name].shape))
+
+    def _restore_margin(self, arrays: Arrays) -> None:
+        margin = self.layer.margin
+        saved = {name.removeprefix(MARGIN): array for name, array in arrays.items() if name.startswith(MARGIN)}
+        own = margin.state_dict()
+        if {name: array.shape for name, array in saved.items()} == {name: value.shape for name, value in own.items()}:
+            margin.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
+        elif own and self.collectives.rank == 0:
+            logging.warning(
+                "the checkpoint has no state of %s (%s), but %s: it starts anew",
+                type(margin).__name__,
+                some(list(own)),
+                some(list(saved)) or "none",
+            )

@@ -11,6 +11,7 @@ import torch
 
 from partial_fc.distributed.env import rank_info
 
+from .layer.center_optimizer import CenterOptimizer
 from .layer.module import ClassCenters
 from .layer.optimizers import RowOptimizer, optimizer_named
 from .tutorial import TutorialCalls
@@ -43,11 +44,12 @@ class PartialFC_V2(ClassCenters):
 
 
 class PartialFC(TutorialCalls):
-    """Partial FC that updates the centers of a step in its backward pass.
+    """Partial FC that updates the centers of a step in its backward pass, or after it with ``optimizer.step()``.
 
     No gradient (L, E) exists, and all other centers and their states are unchanged. A step is `step`, or
     ``loss = layer(embeddings, labels); loss.backward()``; both use ``learning_rate``. A factor of the loss, such as a
-    loss scale, acts on the gradient of the embeddings, not on the update of the centers.
+    loss scale, acts on the gradient of the embeddings, not on an update in the backward pass. With
+    ``update_in_backward=False`` it also acts on the gradient of the centers, which ``optimizer`` has.
 
     Args:
         margin_softmax: as ``margin_loss`` of ClassCenters.
@@ -70,6 +72,8 @@ class PartialFC(TutorialCalls):
         ValueError: rank and world_size are not those of the process group, a file holds other classes, or there is no
             such optimizer.
     """
+
+    optimizer: CenterOptimizer
 
     def __init__(
         self,

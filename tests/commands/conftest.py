@@ -99,6 +99,7 @@ def horovodrun(transport, *words):
 # Number of ranks, command, environment.
 LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
+    "pytorch/run.sh": (2, ["bash", "pytorch/run.sh"], {"NP": "2"}),
     "horovodrun over MPI": horovodrun("--mpi"),
     # As in docs/mxnet.md: horovodrun takes --network for an abbreviation of its own options.
     "horovodrun over Gloo": horovodrun("--gloo", "--loss=arcface", "network=small"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 import pytest
 from conftest import TORCH, needs_torch
 
@@ -93,6 +94,12 @@ def read_until(group, text, times=1):
         if not times:
             return lines
     raise AssertionError("".join(lines))
+
+
+def launcher_of(group, name):
+    """Returns the process of a script's group, the shell itself or its child, whose program ends with the name."""
+    shell = psutil.Process(group.pid)
+    return next(process for process in (shell, *shell.children()) if process.cmdline()[0].endswith(name))
 
 
 def processes_with(text):

@@ -10,7 +10,11 @@ pytestmark = pytest.mark.slow
 
 
 CASES = [{"classes": 40_000}, {"classes": 40_000, "ratio": 0.5, "logits_cache_mb": 0}]
-TORCH_CASES = [{"classes": 100_000, "ratio": 0.5}, {"classes": 2000, "network": "r18", "batch": 2}]
+TORCH_CASES = [
+    {"classes": 100_000, "ratio": 0.5},
+    {"classes": 40_000, "margin": "curricularface"},
+    {"classes": 2000, "network": "r18", "batch": 2},
+]
 
 
 def compared(text):

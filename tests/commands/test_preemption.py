@@ -5,10 +5,18 @@ import os
 import signal
 import time
 
-import psutil
 import pytest
 from conftest import LAUNCHERS, TORCH, needs_torch, slow
-from groups import ENDLESS, checkpoints_in, processes_with, ranks_with, read_until, run_with_fault, started
+from groups import (
+    ENDLESS,
+    checkpoints_in,
+    launcher_of,
+    processes_with,
+    ranks_with,
+    read_until,
+    run_with_fault,
+    started,
+)
 
 from small_disk import fill, small_disk
 
@@ -113,31 +121,41 @@ def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(sc
 
 
 @pytest.mark.parametrize(
-    "script, killed, code",
+    "launcher, killed, code",
     [
         ("run.sh", "bash", -signal.SIGKILL),
         ("run.sh", "mpirun", 128 + signal.SIGKILL),
         pytest.param("pytorch/run.sh", "python", 128 + signal.SIGKILL, marks=[needs_torch, pytest.mark.slow]),
+        pytest.param("torchrun", "python", -signal.SIGKILL, marks=[needs_torch, pytest.mark.slow]),
+        slow("horovodrun over Gloo", "python", -signal.SIGKILL),
     ],
 )
-def test_when_a_launcher_is_killed_its_ranks_save_and_end(script, killed, code, arguments, tmp_path):
+def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code, arguments, tmp_path):
     """It reads what they print, and Open MPI would end them when it is gone."""
     models = tmp_path / "models"
-    with started(["bash", script, *arguments], NP="2") as group:
+    _, command, environment = LAUNCHERS[launcher]
+    with started([*command, *arguments], **environment) as group:
         read_until(group, "Global Step: 4 ")
-        shell = psutil.Process(group.pid)
-        launcher = next(one for one in (shell, *shell.children()) if one.cmdline()[0].endswith(killed))
-        launcher.kill()
+        launcher_of(group, killed).kill()
         wait_for_end(models)
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == code and len(checkpoints_in(models)) == 1, output
 
 
-def test_an_interrupt_of_run_sh_ends_all(arguments, tmp_path):
-    with started(["bash", "run.sh", *arguments], NP="2") as group:
-        output, code = stop(group, signal.SIGINT)
-        assert not processes_with(tmp_path / "models")
-    assert code == 130, output
+@pytest.mark.parametrize(
+    "launcher, code",
+    [
+        ("run.sh", 130),  # test_pytorch_run.py has pytorch/run.sh
+        pytest.param("torchrun", 1, marks=[needs_torch, pytest.mark.slow]),
+        slow("horovodrun over Gloo", 1),
+    ],
+)
+def test_an_interrupt_ends_all(launcher, code, arguments, tmp_path):
+    _, command, environment = LAUNCHERS[launcher]
+    with started([*command, *arguments], **environment) as group:
+        output, returned = stop(group, signal.SIGINT)
+        wait_for_end(tmp_path / "models")
+    assert returned == code, output
 
 
 def pause(pids):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from conftest import CLASSES, needs_torch
-from groups import checkpoints_in, ranks_with, started, wait_until
+from groups import ENDLESS, checkpoints_in, launcher_of, processes_with, ranks_with, read_until, started, wait_until
 
 LIMIT = 60  # seconds
 
@@ -42,6 +42,28 @@ def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
         assert re.findall(r"^run.sh: exit code \d+, restart (\d) of 2$", output, re.MULTILINE) == ["1", "2"], output
     assert newest % 5 == 0 and re.search(r"resumes from update \d*[05],", output), output
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == 30
+
+
+@pytest.mark.slow
+def test_a_restart_goes_on_where_the_ranks_of_a_killed_mpirun_have_saved(arguments, tmp_path):
+    """mpirun is killed twice, restarted once: the ranks save when they notice that, and the restart waits for them."""
+    models, output = tmp_path / "models", []
+    command = ["bash", "run.sh", *arguments, *ENDLESS, "checkpoint_every=0"]
+    with started(command, MAX_RESTARTS="1", NP="2") as group:
+        output += read_until(group, "Global Step: ")
+        launcher_of(group, "mpirun").kill()
+        output += read_until(group, "resumes from update ")
+        (first,) = checkpoints_in(models)
+        output += read_until(group, "Global Step: ")
+        launcher_of(group, "mpirun").kill()
+        rest, _ = group.communicate(timeout=LIMIT)
+        wait_until(lambda: not processes_with(models))
+    output = "".join(output) + rest
+    assert group.returncode == 128 + signal.SIGKILL, output
+    assert re.findall(r"^run.sh: exit code (\d+), restart (.*)$", output, re.MULTILINE) == [("137", "1 of 1")], output
+    assert output.count("resumes from update ") == 1 and f"resumes from update {first}," in output, output
+    (*_, second) = checkpoints_in(models)
+    assert 10 <= first < second, output
 
 
 def test_a_refused_training_is_not_retried(arguments, run, tmp_path):

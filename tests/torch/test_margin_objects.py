@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import oracle
+from partial_fc.layer.margins import MARGINS as NAMES
+from partial_fc.planner.case import SLOPED
 from partial_fc_torch import (
     AdaFace,
     ArcFace,
@@ -118,6 +120,12 @@ def test_functions_and_objects_of_others_are_margins(margin, expected):
         loss.backward()
         results.append((loss, rows.grad, layer.weight.grad))
     torch.testing.assert_close(*results)
+
+
+def test_the_planner_knows_the_margins():
+    assert tuple(MARGINS) == NAMES
+    assert tuple(name for name in MARGINS if MARGINS[name].slopes_negatives) == SLOPED
+    assert tuple(name for name in MARGINS if MARGINS[name].needs_all_targets) == SLOPED
 
 
 def test_margins_by_name():

@@ -1,13 +1,15 @@
 """TorchFramework: a backbone of the user, trained as train.py trains, and devices that are not there."""
 
 import json
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import default
-from partial_fc.checkpoint import CheckpointFolder, read_manifest
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
@@ -101,6 +103,51 @@ def test_nccl_without_gpus_is_refused():
 def test_float16_without_gpus_is_refused_and_writes_nothing(setting, message, tmp_path):
     with pytest.raises(JobError, match=message):
         train(settings_of(tmp_path, debug=True, **setting), TorchFramework())
+    assert not list(tmp_path.iterdir())
+
+
+LION = """
+from partial_fc_torch.layer.optimizers import RowOptimizer
+
+
+class Lion(RowOptimizer):
+    states = {"weight_lion": True, "weight_steps": False}
+
+    def __init__(self, weight_decay):
+        self.weight_decay = weight_decay
+
+    def update_rows(self, weight, gradient, states, learning_rate):
+        states["weight_steps"].add_(1)
+        states["weight_lion"].lerp_(gradient, 0.1)
+        weight.sub_(states["weight_lion"].sign(), alpha=learning_rate)
+"""
+
+
+def test_a_users_own_optimizer_of_the_centers_and_a_checkpoint_that_another_refuses(tmp_path, monkeypatch):
+    (tmp_path / "lion_of_a_user.py").write_text(LION)
+    monkeypatch.syspath_prepend(tmp_path)
+    make = partial(settings_of, tmp_path, debug=True, val_targets=[], save_every=4, checkpoint_every=4)
+    train(make(center_optimizer="lion_of_a_user:Lion"), TorchFramework())
+    path = str(tmp_path / "out" / "checkpoints" / "step-0000000004")
+    saved = SavedClasses.of_checkpoint(path, read_manifest(path))
+    assert saved.widths == {"weight": 16, "weight_lion": 16, "weight_steps": 1}
+    for field in saved.widths:
+        rows = torch.load(tmp_path / "out" / f"rank_0_softmax_{field}.pt", weights_only=True)
+        assert rows.any() and torch.equal(rows, torch.from_numpy(saved.rows(field, np.arange(10))))
+    assert (saved.rows("weight_steps", np.arange(10)) == 4).all()
+    with pytest.raises(JobError, match="holds the states weight_lion, weight_steps of .* has weight_sum: set center_o"):
+        train(make(center_optimizer="adagrad", output=str(tmp_path / "next"), resume=path), TorchFramework())
+    train(
+        make(center_optimizer="adagrad", pretrained=path, class_map="same", output=str(tmp_path / "new"), max_update=0),
+        TorchFramework(),
+    )
+    weight = torch.load(tmp_path / "new" / "rank_0_softmax_weight.pt", weights_only=True)
+    np.testing.assert_array_equal(weight, saved.rows("weight", np.arange(10)))
+
+
+def test_an_optimizer_that_is_not_there_is_refused_and_writes_nothing(tmp_path):
+    with pytest.raises(JobError, match="center_optimizer is 'not_here:Lion', but not_here cannot be imported"):
+        train(settings_of(tmp_path, debug=True, center_optimizer="not_here:Lion"), TorchFramework())
     assert not list(tmp_path.iterdir())
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import torch
+from torch.autograd.graph import increment_version
 
 # Added to squared norms, so that a zero row has a finite inverse norm; the same as in the MXNet trainer.
 NORM_EPSILON = 1e-10
@@ -51,6 +52,20 @@ class TileGradient:
         """The gradient (T, E); overwrites ``raw``, so that it can be called once."""
         remove_component(self.raw, self.weight, self.inverse_norm)
         return self.raw.mul_(self.scale)
+
+
+def gather_rows(array: torch.Tensor, rows: RowIndex) -> torch.Tensor:
+    """Returns some rows of an array: a view if they are a slice, otherwise a copy."""
+    return array[rows] if isinstance(rows, slice) else array.index_select(0, rows)
+
+
+def scatter_rows(array: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
+    """Writes rows by number, without repetitions, in place."""
+    if array.device.type != "cpu":
+        array.index_copy_(0, rows, values)
+        return
+    array.numpy()[rows.numpy()] = values.numpy()  # twice as fast as index_copy_
+    increment_version(array)
 
 
 def inverse_norms(rows: torch.Tensor) -> torch.Tensor:

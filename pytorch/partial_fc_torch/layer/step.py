@@ -33,7 +33,7 @@ from .device import to_device
 from .exchange import LayerExchange
 from .margins import Margin, Targets
 from .products import Features, Float32Products, HalfProducts
-from .rows import Centers, RowIndex, TileGradient, dot_rows, inverse_norms, remove_component
+from .rows import Centers, RowIndex, TileGradient, dot_rows, gather_rows, inverse_norms, remove_component
 from .stores import CenterStore, StepCenters
 from .tiles import Tile, TileTargets, targets_by_tile, tiles_of
 
@@ -231,8 +231,8 @@ class MarginSoftmax:
 
     def _logits(self, step: Step, number: int) -> Tile:
         """A tile with its logits."""
-        rows, targets, weight = step.tiles[number], step.tile_targets[number], step.sampled.centers.weight
-        weight = weight[rows] if isinstance(rows, slice) else weight.index_select(0, rows)
+        rows, targets = step.tiles[number], step.tile_targets[number]
+        weight = gather_rows(step.sampled.centers.weight, rows)
         inverse_norm = inverse_norms(weight)
         logits = self.products.logits(step.features, weight, inverse_norm)
         slope = self.margin.negatives(logits, step.targets)

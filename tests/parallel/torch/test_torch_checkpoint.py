@@ -4,12 +4,13 @@ from functools import partial
 
 import pytest
 import torch
-from torch_layer import E
+from torch_layer import RANK, E
 from torch_training import Training
 
 import checkpoint_cases
 from checkpoint_cases import CLASSES
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc_torch import AdaFace, CurricularFace
 
 
 @pytest.fixture
@@ -24,6 +25,23 @@ def folder(folder):
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, changes):
     make = partial(Training, max_grad_norm=0.5, **changes)
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
+
+
+@pytest.mark.parametrize("margin", [AdaFace, CurricularFace])
+def test_the_state_of_the_margin_is_restored(folder, margin):
+    make = partial(Training, margin=margin)
+    checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
+    state = {name for name in make().engine.parameters() if name.startswith("margin:")}
+    assert state == {"margin:t"} if margin is CurricularFace else state == {"margin:norm_mean", "margin:norm_std"}
+
+
+def test_the_state_of_another_margin_is_left_out(folder, caplog):
+    saved = checkpoint_cases.newest(Training(margin=AdaFace).fit(2, folder, every=100), folder)
+    resumed = Training(margin=CurricularFace).fit(2, saved=saved)
+    message = "the checkpoint has no state of CurricularFace (t), but norm_mean, norm_std: it starts anew"
+    assert (message in caplog.text) == (RANK == 0)
+    assert resumed.engine.layer.margin.t == 0
+    assert Training().fit(3, saved=saved).engine.num_update == 3
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

@@ -30,11 +30,20 @@ def rates(num_update):
 
 
 def build_engine(
-    backbone, classes=CLASSES, ratio=1.0, momentum=0.9, width=E, folder=None, optimizer="sgd", **arguments
+    backbone,
+    classes=CLASSES,
+    ratio=1.0,
+    momentum=0.9,
+    width=E,
+    folder=None,
+    optimizer="sgd",
+    margin=None,
+    **arguments,
 ):
-    """Returns the engine of this rank; its centers are in files if there is a folder."""
+    """Returns the engine of this rank; its centers are in files if there is a folder, its margin is `margin()`."""
+    margins = margin() if margin else MARGINS
     of_layer = {"momentum": momentum, "optimizer": optimizer, "folder": folder}
-    layer = build(classes, ratio, MARGINS, SCALE, width, tile_classes=3, **of_layer)
+    layer = build(classes, ratio, margins, SCALE, width, tile_classes=3, **of_layer)
     return TorchEngine(data_parallel(backbone, layer), layer, rates, momentum=momentum, **arguments)
 
 

@@ -188,6 +188,8 @@ def test_no_remedies():
     [
         ({"ratio": 1.5}, "sample_ratio"),
         ({"device": "cpu", "fp16": True}, "float16"),
+        ({"optimizer": "adamw"}, "the mxnet trainer has no adamw for the centers: plan it with --trainer torch"),
+        ({"margin": "adaface"}, "the mxnet trainer has no margin adaface: plan it with --trainer torch"),
         ({"trainer": "torch", "network": "rx50"}, "the torch trainer has no rx50: choose one of r18, .*small"),
     ],
 )
@@ -206,6 +208,35 @@ def test_sums_of_the_pytorch_trainer_by_hand():
     assert nbytes(planned, "indices", "device") == 8 * 50
     assert nbytes(planned, "features and their gradients") == (4 * 8 + 4 * 4) * 8 * 4
     assert moved(planned, "reduce-scatter")[0] == 4 * 8 * 4
+
+
+@pytest.mark.parametrize("optimizer, widths", [("sgd", [16]), ("adamw", [16, 16, 1]), ("adagrad", [1])])
+def test_the_states_of_an_optimizer(optimizer, widths):
+    case = Case(80_000, 2, 4, 16, ratio=0.1, tile_classes=20, logits_cache_mb=0, trainer="torch", optimizer=optimizer)
+    planned, on_host, in_file = (plan(case._replace(bank=bank)) for bank in ("gpu", "host", "file"))
+    assert nbytes(planned, "states of", "device") == nbytes(on_host, "states of", "host") == 160_000 * sum(widths)
+    assert moved(planned, "states") == (16_000 * sum(widths),) * 2
+    assert moved(on_host, "centers and states") == (16_000 * (16 + sum(widths)),) * 2
+    assert nbytes(on_host, "sampled centers and states", "device") == 2 * 16_000 * (16 + sum(widths))
+    # Every page has rows of the sample: 64 rows of 16 numbers, or 1,024 of one.
+    pages = sum(round(160_000 * width / 4096) for width in widths)
+    assert moved(in_file, "states of their optimizer, without")[0] == pytest.approx(4096 * pages, rel=0.01)
+    assert nbytes(planned, "states, intermediate results", "device") == 80 * max(16, sum(widths))
+    assert nbytes(on_host, "states, intermediate results", "device") == 80 * 16
+
+
+@pytest.mark.parametrize("cache_mb, columns", [(0, 20), (1, 50)])
+def test_a_margin_that_changes_negatives_has_slopes(cache_mb, columns):
+    case = Case(1001, 2, 4, 8, 0.1, tile_classes=20, logits_cache_mb=cache_mb, trainer="torch", margin="curricularface")
+    planned = plan(case)
+    assert nbytes(planned, "slopes of the logits") == 8 * columns * 4
+    assert moved(planned, "all-gather of the targets' cosines") == (8 * 8, 8 * 8)
+    assert not nbytes(plan(case._replace(margin="adaface")), "slopes")
+
+
+def test_slopes_are_kept_beside_the_logits():
+    case = Case(4096, batch=64, logits_cache_mb=1, trainer="torch")
+    assert plan(case).layer.keeps and not plan(case._replace(margin="curricularface")).layer.keeps
 
 
 def test_a_backbone_of_the_pytorch_trainer():
@@ -247,8 +278,9 @@ def test_json_has_the_plan(capsys):
 
 def test_every_option_reaches_the_case(capsys):
     options = "--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --trainer torch --json"
-    main(["plan", *options.split()])
-    case = plan(Case(1000, batch=3, embedding=64, tile_classes=10, logits_cache_mb=5, trainer="torch")).case
+    main(["plan", *options.split(), "--optimizer", "adagrad", "--margin", "magface"])
+    sizes = {"batch": 3, "embedding": 64, "tile_classes": 10, "logits_cache_mb": 5}
+    case = plan(Case(1000, **sizes, trainer="torch", optimizer="adagrad", margin="magface")).case
     assert json.loads(capsys.readouterr().out)["case"] == case._asdict()
 
 

@@ -11,6 +11,7 @@ from partial_fc.utils.config import (
     Setting,
     SettingsError,
     parse_assignments,
+    parse_options,
     to_json,
     write_settings,
 )
@@ -122,7 +123,13 @@ def test_help_has_the_defaults_of_the_trainer():
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
         ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
         ({"dropout": 0.4}, "dropout is 0.4, but only the torch trainer has this setting: remove it"),
+        ({"center_optimizer": "adamw"}, "center_optimizer is 'adamw', but only the torch trainer has this setting"),
         ({"dataset": "100w", "debug": False}, "dataset 100w has no images"),
+        *(
+            ({"loss": name}, f"loss is '{name}', which only the torch trainer has: train with bash pytorch/run.sh, or ")
+            for name in ("adaface", "magface", "curricularface", "own")
+        ),
+        ({"margin": "own:Margin"}, "margin is 'own:Margin', but only the torch trainer has this setting"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
     ],
 )
@@ -144,6 +151,21 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError: division by zero"),
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError: "),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0, but must be at least 0"),
+        ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
+        (
+            {"center_optimizer": "my-module:Lion"},
+            "center_optimizer is 'my-module:Lion', but must be a known name or pa",
+        ),
+        ({"loss": "own"}, "margin is '', but must be a known name or package.module:name"),
+        ({"margin": "arcfase"}, "margin is 'arcfase', but must be a known name or package.module:name"),
+        ({"loss": "cosface", "margin": "a:b"}, "margin is 'a:b', but that of loss cosface is 'combined': set loss=own"),
+        ({"loss": "adaface", "margin_options": "0.4"}, "margin_options is '0.4', but must be name=value, separated"),
+        ({"margin_options": "m=0.4"}, "margin_options is m=0.4, but the margin is 'combined', which does not take it"),
+        ({"loss": "adaface", "margins": (1, 0, 0.4)}, r"margins is \(1.0, 0.0, 0.4\), but the margin is 'adaface'"),
+        (
+            {"loss": "magface", "interclass_filtering_threshold": 0.3},
+            "interclass_filtering_threshold is 0.3, but the margin is 'magface'",
+        ),
         ({"net_se": True}, "net_se is True, but only the mxnet trainer has this setting: remove it"),
         (
             {"network": "rx50"},
@@ -153,6 +175,31 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
 )
 def test_settings_of_the_pytorch_trainer_that_are_refused(changes, message):
     test_settings_that_are_refused(changes, message, "torch")
+
+
+@pytest.mark.parametrize(
+    "changes, loss, margin",
+    [
+        ({}, "arcface", "combined"),
+        ({"loss": "magface"}, "magface", "magface"),
+        ({"margin": "own.margins:Mine"}, "own", "own.margins:Mine"),
+        ({"loss": "own", "margin": "combined", "margins": (0.9, 0.4, 0.1)}, "own", "combined"),
+    ],
+)
+def test_a_loss_has_its_margin(changes, loss, margin, tmp_path):
+    config = default.generate_config(changes=changes, trainer="torch")
+    assert (config.loss, config.margin) == (loss, margin)
+    saved = tmp_path / "settings.json"
+    write_settings(str(saved), {**config, "margin_options": "" if margin == "combined" else "m=0.3,kind=a"})
+    config = default.generate_config(config_file=str(saved), trainer="torch")
+    assert (config.loss, config.margin) == (loss, margin)
+    config = default.generate_config("adaface", config_file=str(saved), trainer="torch")
+    assert (config.loss, config.margin, config.margin_options) == ("adaface", "adaface", "")
+
+
+def test_options_of_a_margin():
+    assert parse_options("margin_options", "m=0.4,kind=a, n=3") == {"m": 0.4, "kind": "a", "n": 3}
+    assert parse_options("margin_options", "") == {}
 
 
 def test_errors_name_their_source(monkeypatch):
@@ -309,14 +356,14 @@ PRESET_NAMES = [
     for trainer in default.TRAINERS
     for kind, presets in default.PRESETS.items()
     for name in presets
-    if trainer == "mxnet" or name not in default.MXNET_NETWORKS
+    if name not in (default.MXNET_NETWORKS if trainer == "torch" else [*default.MARGINS, *(["own"] * (kind == "loss"))])
 ]
 
 
 @pytest.mark.parametrize("trainer, kind, name", PRESET_NAMES)
 def test_a_saved_configuration_gives_the_same_settings(kind, name, trainer, saved, monkeypatch):
     changes = {
-        **({**OWN, "lr_epochs": []} if name == "own" else {}),
+        **({"dataset": {**OWN, "lr_epochs": []}, "loss": {"margin": "a:b"}}[kind] if name == "own" else {}),
         kind: name,
         "lr": 0.123456789012345678,
         "resume": "auto",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from .margin import Margin, Targets
 DEFAULT_SCALE = 64.0  # of a function that has no attribute s or scale
 
 # Name in the setting ``margin`` -> what makes it, with s and the options of the setting ``margin_options``.
-MARGINS: dict[str, Callable[..., Margin]] = {
+MARGINS: dict[str, type[Margin]] = {
     "combined": CombinedMarginLoss,
     "adaface": AdaFace,
     "magface": MagFace,
@@ -78,7 +78,7 @@ def as_margin(margin: Any, device: torch.device | str | None = None) -> Margin:
 
     Raises:
         TypeError: it is none of them.
-        ValueError: the function cannot compute the targets of a batch of two rows, which is tried.
+        ValueError: it cannot compute the targets of a batch of two rows, which is tried.
     """
     if not isinstance(margin, Margin):
         if all(hasattr(margin, name) for name in ("s", "m1", "m2", "m3")):
@@ -91,8 +91,7 @@ def as_margin(margin: Any, device: torch.device | str | None = None) -> Margin:
             )
         margin = FunctionMargin(margin, float(getattr(margin, "scale", getattr(margin, "s", DEFAULT_SCALE))))
     margin = margin.to(device)
-    if isinstance(margin, FunctionMargin):
-        _try_forward(margin, device)
+    _try_forward(margin, device)
     return margin
 
 
@@ -107,13 +106,14 @@ def _takes_three(function: Any) -> bool:
     return True
 
 
-def _try_forward(margin: FunctionMargin, device: torch.device | str | None) -> None:
-    """Raises ValueError, now and not in the first step, if a function cannot compute targets; its state stays."""
+def _try_forward(margin: Margin, device: torch.device | str | None) -> None:
+    """Raises ValueError, now and not in the first step, if a margin cannot compute targets; its state stays."""
     numbers = torch.tensor([0.5, 0.1], dtype=torch.float64, device=device)
     try:
         copy.deepcopy(margin).targets(numbers, 40 * numbers, torch.zeros(2, dtype=torch.int64, device=device))
-    except Exception as error:  # the function is the user's, and may raise anything
+    except Exception as error:  # it may be the user's, and raise anything
+        named = getattr(margin, "function", margin)
         raise ValueError(
-            f"the margin {margin.function!r} cannot compute the target logits of two rows "
-            f"({type(error).__name__}: {error})"
+            f"the margin {getattr(named, '__qualname__', type(named).__name__)} cannot compute the target logits of "
+            f"two rows ({type(error).__name__}: {error})"
         ) from error

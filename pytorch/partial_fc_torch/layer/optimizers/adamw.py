@@ -49,5 +49,5 @@ class AdamW(RowOptimizer):
         correction1, correction2 = (1 - beta ** updates.double() for beta in self.betas)
         # Both sides of the quotient times correction1, so that it needs no pass over the rows of its own.
         factor, eps = correction1 / correction2.sqrt(), correction1 * self.eps
-        denominator = second.sqrt().mul_(factor.to(weight.dtype)).add_(eps.to(weight.dtype))
+        denominator = torch.sqrt(second, out=gradient).mul_(factor.to(weight.dtype)).add_(eps.to(weight.dtype))
         weight.mul_(1 - learning_rate * self.weight_decay).addcdiv_(first, denominator, value=-learning_rate)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..rows import Centers, RowIndex, TileGradient
+from ..rows import Centers, RowIndex, TileGradient, gather_rows, scatter_rows
 
 BLOCK_NUMBERS = 2**18  # of each array: with their temporaries they stay in the cache
 
@@ -35,13 +35,14 @@ class RowOptimizer:
             learning_rate: of this step.
         """
         for block in self._blocks(gradient):
+            values = block.values()  # its temporary is gone before states are copied
             # A slice gives views; rows by number are copies, which have to be written back.
-            states = {name: state[block.rows] for name, state in centers.states.items()}
-            self.update_rows(block.weight, block.values(), states, learning_rate)
+            states = {name: gather_rows(state, block.rows) for name, state in centers.states.items()}
+            self.update_rows(block.weight, values, states, learning_rate)
             if not isinstance(block.rows, slice):
-                centers.weight[block.rows] = block.weight
+                scatter_rows(centers.weight, block.rows, block.weight)
                 for name, state in states.items():
-                    centers.states[name][block.rows] = state
+                    scatter_rows(centers.states[name], block.rows, state)
 
     def update_rows(
         self, weight: torch.Tensor, gradient: torch.Tensor, states: dict[str, torch.Tensor], learning_rate: float

@@ -1,0 +1,30 @@
+"""The layer with DistributedDataParallel: the backward pass updates the centers, and no gradient of them exists.
+
+torchrun --nproc_per_node=2 -m examples.loops.with_ddp
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
+
+from examples.loops import problem
+from partial_fc_torch import PartialFC
+
+dist.init_process_group("gloo")
+backbone = DistributedDataParallel(problem.backbone())
+layer = PartialFC(**problem.LAYER, sample_rate=0.5)
+layer.learning_rate = problem.RATE
+optimizer = torch.optim.SGD(backbone.parameters(), lr=problem.RATE, **problem.DECAY)
+schedules = [LambdaLR(each, problem.rate_factor) for each in (optimizer, layer.optimizer)]
+for images, labels in problem.batches(dist.get_rank()):
+    loss = layer(backbone(images), labels)  # of the batches of all processes
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(backbone.parameters(), problem.MAX_NORM)
+    optimizer.step()
+    layer.optimizer.step()  # has nothing to do, but its schedule expects it
+    for schedule in schedules:
+        schedule.step()
+    print(f"rank {dist.get_rank()} loss {loss.item():.7f}")
+dist.destroy_process_group()

@@ -1,0 +1,26 @@
+"""Losses of TorchEngine, and so of train.py, in the problem of examples/loops; argument: the sample rate."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+
+from examples.loops import problem
+from partial_fc_torch import PartialFC
+from partial_fc_torch.engine import TorchEngine, data_parallel
+from partial_fc_torch.image_data import ImageBatch
+
+
+def rates(num_update):
+    return 2 * (problem.RATE * problem.rate_factor(num_update - 1),)
+
+
+dist.init_process_group("gloo")
+layer = PartialFC(**problem.LAYER, sample_rate=float(sys.argv[1]))
+engine = TorchEngine(
+    data_parallel(problem.backbone(), layer), layer, rates, max_grad_norm=problem.MAX_NORM, **problem.DECAY
+)
+for images, labels in problem.batches(dist.get_rank()):
+    pixels = ((images + 1) * 127.5).round().to(torch.uint8)
+    print(f"rank {dist.get_rank()} loss {engine.step(ImageBatch(pixels, labels.numpy())).item():.7f}")
+dist.destroy_process_group()

@@ -1,0 +1,45 @@
+"""Loads a layer from a distributed checkpoint, if there is one, trains a step and saves it in another folder.
+
+Arguments: folder to load from, or "-"; folder to save in. Rank 0 writes arrays of all ranks to <folder>.npz.
+"""
+
+import sys
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from partial_fc_torch import CosFace, PartialFC, ShardedState
+from partial_fc_torch.layer.optimizers import AdamW
+
+CLASSES, E = 20, 4
+before, after = sys.argv[1:]
+if dist.is_torchelastic_launched():
+    dist.init_process_group("gloo")
+layer = PartialFC(
+    margin_softmax=CosFace(),
+    num_classes=CLASSES,
+    sample_rate=0.5,
+    embedding_size=E,
+    optimizer=AdamW(),
+    seed=len(before),
+)
+layer.learning_rate = 0.1
+
+
+def write(path):
+    gathered = layer.collectives.gather_object("rows", {name: layer.rows(name).numpy() for name in layer.widths})
+    if layer.collectives.rank == 0:
+        np.savez(path, **{name: np.concatenate([rows[name] for rows in gathered]) for name in layer.widths})
+
+
+if before != "-":
+    dcp.load({"layer": ShardedState(layer)}, checkpoint_id=before)
+write(f"{after}-before.npz")
+layer.step(torch.ones(2, E), torch.arange(2))
+print(f"update {layer.num_update}")
+write(f"{after}.npz")
+dcp.save({"layer": ShardedState(layer)}, checkpoint_id=after)
+if dist.is_initialized():
+    dist.destroy_process_group()
