@@ -35,7 +35,7 @@ from .margins import Margin, Targets
 from .products import Features, Float32Products, HalfProducts
 from .rows import Centers, RowIndex, TileGradient, dot_rows, gather_rows, inverse_norms, remove_component
 from .stores import CenterStore, StepCenters
-from .tiles import Tile, TileTargets, targets_by_tile, tiles_of
+from .tiles import Tile, TileTargets, fits_cache, targets_by_tile, tiles_of
 
 
 @dataclass
@@ -172,7 +172,9 @@ class MarginSoftmax:
             del tile, gradient  # before the next ones take as much memory
         remove_component(d_unit, features.unit, torch.ones_like(features.inverse_norm))
         d_unit.mul_((self.margin.scale * features.inverse_norm)[:, None])
-        self._add_gradient_by_norms(step, d_target_logits, d_unit)
+        by_norms = step.targets.gradient_by_norms(d_target_logits, self.margin.scale)
+        if by_norms is not None:
+            d_unit.addcmul_(features.unit, torch.where(step.held, by_norms, 0.0).to(d_unit.dtype)[:, None])
         return self.exchange.sum_gradient(d_unit).mul_(self.exchange.collectives.size * scale)
 
     def _sample(
@@ -214,12 +216,10 @@ class MarginSoftmax:
 
     def _statistics(self, step: Step) -> torch.Tensor:
         """(3, G) float64 of this rank: maximum logit of each row, sum of exp(logit - maximum), target logit or -inf."""
-        # The loss is log_sum_exp - target: a penalty that is subtracted here is added there.
-        penalty = 0 if step.targets.penalty is None else step.targets.penalty
-        if not step.tiles:
-            empty = torch.full_like(step.target_logits, -torch.inf)
-            return torch.stack([empty, torch.zeros_like(empty), empty])
-        caching, maxima, sums = self._fits_cache(step), [], []
+        if not step.tiles:  # no target either: all of them are -inf
+            return torch.stack([step.target_logits, torch.zeros_like(step.target_logits), step.target_logits])
+        caching = fits_cache(step.sampled, len(step.held), self.margin.slopes_negatives, self.logits_cache_bytes)
+        maxima, sums = [], []
         for number in range(len(step.tiles)):
             tile = self._logits(step, number)
             maxima.append(tile.logits.amax(dim=1))
@@ -227,7 +227,10 @@ class MarginSoftmax:
             if caching:
                 step.cached.append(tile)
         step.maxima, totals = torch.stack(maxima).double(), torch.stack(sums).double()
-        return torch.stack([*combine_tiles(step.maxima, totals, torch), step.target_logits - penalty])
+        target_logits = step.target_logits
+        if step.targets.penalty is not None:  # the loss is log_sum_exp - target: what is subtracted here is added there
+            target_logits = target_logits - step.targets.penalty
+        return torch.stack([*combine_tiles(step.maxima, totals, torch), target_logits])
 
     def _logits(self, step: Step, number: int) -> Tile:
         """A tile with its logits."""
@@ -252,20 +255,3 @@ class MarginSoftmax:
         if tile.slope is not None:
             tile.logits.mul_(tile.slope)
         return tile
-
-    def _add_gradient_by_norms(self, step: Step, d_target_logits: torch.Tensor, d_features: torch.Tensor) -> None:
-        """Adds what a margin and its penalty give the norms of the features, on the rank that holds the center."""
-        targets, total = step.targets, torch.zeros_like(d_target_logits)
-        if targets.by_norm is None and targets.penalty_by_norm is None:
-            return
-        if targets.by_norm is not None:
-            total += self.margin.scale * targets.by_norm * d_target_logits
-        if targets.penalty_by_norm is not None:
-            total += targets.penalty_by_norm.where(torch.isfinite(step.log_sum_exp), 0.0)  # not in a row left out
-        total = torch.where(step.held, total, 0.0).to(d_features.dtype)
-        d_features.addcmul_(step.features.unit, total[:, None])
-
-    def _fits_cache(self, step: Step) -> bool:
-        weight, batch = step.sampled.centers.weight, len(step.held)
-        numbers = batch * (1 + self.margin.slopes_negatives) + (weight.shape[1] if step.sampled.rows is not None else 0)
-        return weight.element_size() * len(step.sampled) * numbers <= self.logits_cache_bytes

@@ -85,3 +85,10 @@ def targets_by_tile(columns: torch.Tensor, sampled: int, size: int, num_local: i
     drawn[columns] = False  # the last place is that of -1
     weights = log_weights(drawn[:-1], num_local, torch).split(size)
     return [TileTargets(*pair, weight) for pair, weight in zip(targets, weights)]
+
+
+def fits_cache(sampled: StepCenters, batch: int, slopes: bool, limit: int) -> bool:
+    """Whether the logits of a step, with slopes and the copies of its centers, take at most this many bytes."""
+    weight = sampled.centers.weight
+    numbers = batch * (1 + slopes) + (weight.shape[1] if sampled.rows is not None else 0)
+    return weight.element_size() * len(sampled) * numbers <= limit

@@ -29,6 +29,18 @@ class Targets(NamedTuple):
     penalty_by_norm: torch.Tensor | None = None
     of_negatives: torch.Tensor | None = None
 
+    def gradient_by_norms(self, d_target_logits: torch.Tensor, scale: float) -> torch.Tensor | None:
+        """Returns the derivatives (G,) of the losses of the rows by the norms of their features; None for 0.
+
+        Args:
+            d_target_logits: (G,) float64, derivatives of the losses by the target logits.
+            scale: s.
+        """
+        if self.by_norm is None:
+            return self.penalty_by_norm
+        by_norm = scale * self.by_norm * d_target_logits
+        return by_norm if self.penalty_by_norm is None else by_norm + self.penalty_by_norm
+
 
 class Margin(torch.nn.Module):
     """The margin of a margin softmax; a subclass defines `targets`.
