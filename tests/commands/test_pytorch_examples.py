@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from conftest import needs_torch
+from conftest import TORCH, needs_torch
 from groups import LAUNCH
 
 from paths import ROOT
