@@ -134,7 +134,16 @@ SETTINGS = Schema(
     Setting("network", "small", "backbone", choices=network),
     "Layer",
     Setting("embedding_size", 512, "dimensions of an embedding", at_least=1, at_most=65536),
-    Setting("sample_ratio", 1.0, "share of a rank's centers in a step", above=0, at_most=1, alias="sample_rate"),
+    Setting(
+        "sample_ratio",
+        1.0,
+        "share of a rank's centers in a step, as 0.1,0.1,1.0 by epoch; 0: those of the batch alone",
+        at_least=0,
+        at_most=1,
+        alias="sample_rate",
+        by_epoch=True,
+    ),
+    Setting("sampling_correction", False, "count each sampled negative 1 / its probability times"),
     Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
     Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
     Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
@@ -363,6 +372,9 @@ def check_together(settings):
     for name, unit in (("lr_steps", "updates"), ("lr_epochs", "epochs")):
         if settings[name] != sorted(set(settings[name])):
             raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
+    ratios = settings["sample_ratio"]
+    if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
+        raise SettingsError("sampling_correction weights sampled negatives, but with sample_ratio 0 there are none")
     if factors and len(factors) < epochs:
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     try:

@@ -8,6 +8,7 @@ See docs/experiment.md.
     python benchmarks/experiment.py --trainer random --ratios 0.1       # positives may be missing from the sample
     python -m examples.glyphs.noise flip data/glyphs-flip
     python benchmarks/experiment.py --noise flip --ratios 1 0.1 --filters 0 0.4
+    python benchmarks/experiment.py --noise flip --ratios 1 0.1 --corrected         # also with sampling_correction
     python benchmarks/experiment.py --quick              # a few updates on the set at hand
 
 Two ranks of one thread. A run that is in models/experiment is taken from there, if it had the same set and settings:
@@ -51,18 +52,25 @@ KINDS = {"trained": "typefaces of training", "new": "new typefaces"}
 
 
 class Case(NamedTuple):
-    """What is trained: trainer, noise of the labels (none, flip or split), sample_ratio, and filter of negatives."""
+    """What is trained: trainer, noise of the labels (none, flip or split), sample_ratio, filter and correction."""
 
     trainer: str
     noise: str
     ratio: float
     threshold: float
+    corrected: bool = False
 
     @property
     def name(self) -> str:
         noise = "" if self.noise == "none" else f"-{self.noise}"
         threshold = f"-filter{self.threshold:g}" if self.threshold else ""
-        return f"{self.trainer}{noise}-r{self.ratio:g}{threshold}"
+        return f"{self.trainer}{noise}-r{self.ratio:g}{threshold}" + ("-corrected" if self.corrected else "")
+
+    @property
+    def cells(self) -> list[str]:
+        """Of a table."""
+        ratio = f"{self.ratio:g}" + (", corrected" if self.corrected else "")
+        return [self.trainer, self.noise, ratio, f"{self.threshold:g}"]
 
     def set_folder(self, data: Path) -> Path:
         return data if self.noise == "none" else data.with_name(f"{data.name}-{self.noise}")
@@ -86,6 +94,7 @@ class Case(NamedTuple):
             "sample_ratio": self.ratio,
             "interclass_filtering_threshold": self.threshold,
             "seed": seed,
+            **({"sampling_correction": True} if self.corrected else {}),
         }
 
 
@@ -135,9 +144,8 @@ def rows_of(kind: str, results: dict[Case, list[Result]]) -> list[list[str]]:
     """A row for each case."""
     rows = []
     for case, runs in results.items():
-        costs = [sum(run.content[name] for run in runs) / len(runs) for name in COSTS]
-        settings = [case.trainer, case.noise, f"{case.ratio:g}", f"{case.threshold:g}", str(len(runs))]
-        rows.append([*settings, *map(percent, means_of(kind, runs).values()), *(f"{cost:.0f}" for cost in costs)])
+        costs = [f"{sum(run.content[name] for run in runs) / len(runs):.0f}" for name in COSTS]
+        rows.append([*case.cells, str(len(runs)), *map(percent, means_of(kind, runs).values()), *costs])
     return rows
 
 
@@ -145,26 +153,26 @@ def differences(results: dict[Case, list[Result]]) -> list[list[str]]:
     """A row for each case beside its r = 1: the differences of the same probes, seeds averaged."""
     rows = []
     for case, runs in results.items():
-        full = results.get(case._replace(ratio=1.0))
+        full = results.get(case._replace(ratio=1.0, corrected=False))
         if case.ratio == 1 or not full:
             continue
         cells = []
         for kind, name in itertools.product(KINDS, ("tar", "rank1")):
             hits = [np.mean([run.hits[f"{kind}_{name}"] for run in side], axis=0) for side in (runs, full)]
             cells.append(percent(with_margin(full[0].hits[f"{kind}_labels"], hits[0] - hits[1])))
-        rows.append([case.trainer, case.noise, f"{case.ratio:g}", f"{case.threshold:g}", str(len(full)), *cells])
+        rows.append([*case.cells, str(len(full)), *cells])
     return rows
 
 
 def draw_chart(path: Path, results: dict[Case, list[Result]]) -> None:
-    """Each measure over the sample ratio, in both kinds of typefaces; without noise and filter."""
+    """Each measure over the sample ratio, in both kinds of typefaces; without noise, filter and correction."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(MEASURES), figsize=(11, 3.4), layout="constrained")
-    plain = sorted(case for case in results if case.noise == "none" and not case.threshold)
+    plain = sorted(case for case in results if case.noise == "none" and not (case.threshold or case.corrected))
     for axis, (name, title) in zip(axes, MEASURES.items()):
         for trainer, kind in itertools.product(dict.fromkeys(case.trainer for case in plain), KINDS):
             cases = [case for case in plain if case.trainer == trainer]
@@ -186,6 +194,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--noise", nargs="+", choices=["none", *NOISES], default=["none"])
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.3, 0.1, 0.05])
     parser.add_argument("--filters", nargs="+", type=float, default=[0.0], help="interclass_filtering_threshold")
+    parser.add_argument("--corrected", action="store_true", help="r < 1 also with sampling_correction")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "glyphs", help="folder of the set (data/glyphs)")
     parser.add_argument("--folder", type=Path, default=ROOT / "models" / "experiment", help="of the runs")
@@ -205,6 +214,8 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     cases = list(itertools.starmap(Case, itertools.product(args.trainer, args.noise, args.ratios, args.filters)))
+    if args.corrected:
+        cases += [case._replace(corrected=True) for case in cases if case.ratio < 1]
     for case in cases:
         case.settings(0, args.data)  # a missing set is reported before hours of training
     print(f"{cpu_name()}, {RANKS} ranks of one thread", flush=True)

@@ -1,7 +1,5 @@
 """Checkpoints of a training, for the tests of both trainers: ``make(**arguments)`` builds a SmallTraining."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -10,9 +8,11 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.training.checkpointing import CallBackCheckpoint, progress
 from partial_fc.training.loop import LoopState, seed_step
 from partial_fc.training.saved_training import SavedTraining
+from partial_fc.training.schedule import value_in_epoch
 
-# Three batches of an epoch; both rates change after update RATES_CHANGE.
+# Three batches of an epoch; both rates change after update RATES_CHANGE, and the sample ratio after each epoch.
 CLASSES, BATCH, SHAPE, EPOCH, STEPS, RATES_CHANGE = 13, 4, (3, 4, 4), 3, 8, 4
+RATIOS = 0.5, 0.7, 0.0
 
 
 class SmallTraining:
@@ -28,13 +28,17 @@ class SmallTraining:
 
     def fit(self, steps, folder=None, every=0, saved=None, callbacks=()):
         self.prepare()
-        seed = partial(seed_step, self.engine.seed_generators, 0, self.engine.collectives.rank)
-        seed(saved.manifest.num_update if saved else self.engine.num_update)
+
+        def prepare_step(num_update):  # as Trainer does
+            self.engine.memory_bank.set_sample_ratio(value_in_epoch(RATIOS, num_update // EPOCH))
+            seed_step(self.engine.seed_generators, 0, self.engine.collectives.rank, num_update)
+
+        prepare_step(saved.manifest.num_update if saved else self.engine.num_update)
         calls = [lambda param: self.losses.append(param.loss_value)]
         if folder:
             self.checkpoint = CallBackCheckpoint(self.engine, folder, every, loop=self.loop)
             calls.append(self.checkpoint)
-        self.run([*calls, *callbacks, lambda param: seed(param.num_update)], steps, saved)
+        self.run([*calls, *callbacks, lambda param: prepare_step(param.num_update)], steps, saved)
         if folder:
             self.checkpoint.save(steps)
         return self
@@ -71,7 +75,8 @@ def newest(training, folder):
 
 def a_resumed_training_equals_an_uninterrupted_one(make, folder):
     whole = make().fit(STEPS)
-    for stop in (EPOCH, RATES_CHANGE + 1):  # at the end of an epoch; within one, and after the rates have changed
+    # The end of an epoch, before another sample ratio; within one, after the rates have changed; in the last one.
+    for stop in (EPOCH, RATES_CHANGE + 1, 2 * EPOCH, STEPS - 1):
         make().fit(stop, folder, every=100)
         again = make()
         saved = newest(again, folder)

@@ -95,11 +95,11 @@ class CurricularFace(Combined):
         return cosine * (self.t + cosine) if cosine > target else cosine
 
 
-def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0):
+def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0, counts=None):
     """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other.
 
     The margins are (m1, m2, m3) or a Combined. With a threshold, other centers than the label's count only up to this
-    cosine. A row whose label is not among the classes has no loss.
+    cosine. A class in `counts` counts so many times. A row whose label is not among the classes has no loss.
     """
     margin = margins if isinstance(margins, Combined) else Combined(*margins, threshold)
     total, lengths = 0.0, {c: float(np.linalg.norm(centers[c])) for c in classes}
@@ -109,11 +109,21 @@ def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0)
         length = float(np.linalg.norm(feature))
         cosines = {c: float(feature @ centers[c]) / (length * lengths[c]) for c in classes}
         target, penalty = margin.target(row, max(-1.0, min(1.0, cosines.pop(label))), length)
-        others = (margin.negative(cosine, target) for cosine in cosines.values())
-        logits = [scale * value for value in (target, *others) if value is not None]
-        top = max(logits)
-        total += top + math.log(sum(math.exp(z - top) for z in logits)) - logits[0] + penalty
+        logits = {c: margin.negative(cosine, target) for c, cosine in cosines.items()} | {label: target}
+        logits = {c: scale * value for c, value in logits.items() if value is not None}
+        top = max(logits.values())
+        terms = ((counts or {}).get(c, 1.0) * math.exp(z - top) for c, z in logits.items())
+        total += top + math.log(sum(terms)) - logits[label] + penalty
     return total / len(labels)
+
+
+def negative_counts(classes, labels, shards):
+    """How often each sampled negative counts: 1 / the share of the negatives of its shard that are in the sample."""
+    counts = {}
+    for start, stop in shards:
+        negatives = set(range(start, stop)) - set(labels)
+        counts |= {c: len(negatives) / len(negatives & set(classes)) for c in negatives & set(classes)}
+    return counts
 
 
 def gradient(function, point, step=1e-6):

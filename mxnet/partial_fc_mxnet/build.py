@@ -21,7 +21,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.inputs import record_path
-from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
 
 from .collectives import default_collectives
 from .image_iter import DummyIter, FaceImageIter
@@ -124,7 +124,7 @@ class MXNetFramework:
         job = self.collectives
         shard = shard_of(settings.num_classes, job.rank, job.size)
         return MemoryBank(
-            num_sample=num_sampled(shard.size, settings.sample_ratio),
+            num_sample=num_sampled(shard.size, value_in_epoch(settings.sample_ratio, 0)),
             num_local=shard.size,
             rank=job.rank,
             local_rank=job.local_rank,
@@ -134,6 +134,7 @@ class MXNetFramework:
             folder=settings.bank_folder,
             class_start=shard.start,
             seed=settings.seed,
+            sampling_correction=settings.sampling_correction,
         )
 
     def build_module(

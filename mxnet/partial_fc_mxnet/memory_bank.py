@@ -18,12 +18,15 @@ from partial_fc.checkpoint import SavedClasses, replace_file
 from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
 from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
 from partial_fc.layer.sampling import WeightIndexSampler
+from partial_fc.layer.sharding import num_sampled
 
 from .collectives import default_collectives
 from .layer.center_storage import CenterStorage, Piece, empty_arrays
 from .ops.memory import host_view, rank_context
 
 Index: TypeAlias = np.ndarray | mx.nd.NDArray
+
+NOTHING_TO_CORRECT = "sampling_correction weights sampled negatives, but with sample_ratio 0 there are none"
 
 # Rows that are read from a file at a time.
 ROWS = 1024
@@ -33,7 +36,7 @@ class MemoryBank:
     """Weight and momentum of this rank's classes, and the sampler of the classes of a step.
 
     Args:
-        num_sample: S, the number of centers sampled per step; L or more selects every center.
+        num_sample: S, the number of centers sampled per step; L or more selects every center, 0 those of the batch.
         num_local: L. It is 0 on the last ranks if there are more ranks than classes.
         rank: this rank.
         local_rank: index of this rank on its host, which is its GPU.
@@ -47,6 +50,8 @@ class MemoryBank:
         class_start: first class of this rank. None derives it from the L of all ranks (collective: all-gather
             ``class_start``), so every rank has to create its bank.
         seed: of the initial centers and of the sampler.
+        sampling_correction: counts each sampled negative 1 / its probability times, so that the sum over the negatives
+            is unbiased, see log_weights in partial_fc/layer/sampling.py.
 
     Attributes:
         weight: (L, E) float32, drawn from N(0, 0.01); it depends on seed and class, not on the number of ranks.
@@ -55,6 +60,7 @@ class MemoryBank:
 
     Raises:
         OSError: the folder is not writable, or has too little space for weight and momentum of all classes.
+        ValueError: ``sampling_correction`` without sampled negatives.
     """
 
     def __init__(
@@ -70,8 +76,10 @@ class MemoryBank:
         folder: str | None = None,
         class_start: int | None = None,
         seed: int = 0,
+        sampling_correction: bool = False,
     ):
-        self.num_sample = num_sample
+        if sampling_correction and num_sample == 0 and num_local > 0:
+            raise ValueError(NOTHING_TO_CORRECT)
         self.num_local = num_local
         self.rank = rank
         self.embedding_size = embedding_size
@@ -81,9 +89,21 @@ class MemoryBank:
         self.class_start = _gather_class_start(num_local, rank) if class_start is None else class_start
         self.sampler = WeightIndexSampler(num_sample, num_local, rank, self.class_start, seed)
         self.requires_positives = True
+        self.sampling_correction = sampling_correction
         local_size = hvd.local_size() if hvd.is_initialized() else 1
         self.centers = CenterStorage(num_local, embedding_size, self.context, folder, local_size)
         self.centers.initialize(self.class_start, seed)
+
+    @property
+    def num_sample(self) -> int:
+        """S of the next step."""
+        return self.sampler.num_sample
+
+    def set_sample_ratio(self, ratio: float) -> None:
+        """Samples another part of the centers from the next step on, see CenterBank.set_sample_ratio."""
+        if self.sampling_correction and ratio == 0:
+            raise ValueError(NOTHING_TO_CORRECT)
+        self.sampler.resize(num_sampled(self.num_local, ratio))
 
     @property
     def weight(self) -> mx.nd.NDArray:
@@ -158,7 +178,9 @@ class MemoryBank:
         """
         os.makedirs(self.prefix, exist_ok=True)
         with self.sequential_access():
-            for path, field in list(zip(self._files(), Piece._fields))[: 1 + with_momentum]:
+            for path, field in zip(self._files(), Piece._fields):
+                if field == "weight_mom" and not with_momentum:
+                    continue
                 content = array_file_chunks(self.host_rows(field, copied=False))
                 replace_file(path, content, default_collectives.report_progress)
 

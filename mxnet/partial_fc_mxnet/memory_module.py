@@ -177,6 +177,7 @@ class SampleDistributeModule(DataParallelModule):
         self.loss_cache[:] = loss
         if self.size > 1:
             with self.collectives.waiting("reduce-scatter feature_gradient"):
+                # The backbone's rescale_grad divides by B, and the mean loss is over B * R.
                 gradient = hvd.reducescatter(gradient, op=hvd.Sum, name="feature_gradient") / self.size
         if self.loss_scale is not None:
             gradient = gradient * self.loss_scale.factor

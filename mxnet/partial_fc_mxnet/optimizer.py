@@ -91,7 +91,7 @@ class GradientSumSGD(mx.optimizer.SGD):
         if self.clip_gradient:
             factors["clip_gradient"] = self.clip_gradient
         for weight, grad, state, lr, wd in zip(weights, grads, states, self._get_lrs(indices), self._get_wds(indices)):
-            if lr == 0 != self.learning_rate:  # not trained, by lr_mult: a sum of gradients would have no meaning
+            if lr == 0 and self.learning_rate != 0:  # by lr_mult: not trained, and a sum of gradients has no meaning
                 continue
             mom, master = state if multi_precision else (state, weight)
             gradient = grad.astype(master.dtype, copy=False)
@@ -173,7 +173,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         """Starts to sum the gradient of a parameter, or those of a list, over the ranks in place, without waiting."""
         if hvd.size() == 1:
             return
-        many = isinstance(index, (tuple, list))
-        for i, g in zip(index, grad) if many else ((index, grad),):
+        if not isinstance(index, (tuple, list)):
+            index, grad = [index], [grad]
+        for i, g in zip(index, grad):
             name = self._optimizer.idx2name.get(i, i)
             hvd.allreduce_(g, op=hvd.Sum, name=f"{self._prefix}grad.{name}", priority=-i)

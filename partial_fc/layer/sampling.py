@@ -105,12 +105,32 @@ def label_columns(labels: Array, local_index: Array, class_start: int, xp: Modul
     return xp.where(local_index[column] == local, column, -1)
 
 
+def log_weights(drawn: Array, num_local: int, xp: ModuleType = np) -> Array:
+    """Returns what the logits of a sample get so that their sum of exponentials over the negatives is unbiased.
+
+    A negative that has been drawn is in a sample with the probability p = (S - P) / (L - P), all alike, and counts
+    1 / p times (Horvitz and Thompson 1952, A generalization of sampling without replacement from a finite universe):
+    its logit gets log(1 / p). Positives of the batch are in every sample, also as negatives of the other rows, and get
+    0. A sample of positives alone cannot stand for the negatives that it leaves out.
+
+    Args:
+        drawn: (S,) bool, whether a class is no positive of the batch.
+        num_local: L.
+        xp: numpy or torch.
+
+    Returns:
+        (S,) floating point.
+    """
+    count = xp.clip(drawn.sum(), 1, None)  # S - P
+    return xp.where(drawn, xp.log1p((num_local - len(drawn)) / count), 0.0)
+
+
 class WeightIndexSampler:
     """Samples the centers of a step for one rank (arXiv 2203.15565, section 3.2, PPRN sampling).
 
     A sample contains all positives, even if they are more than ``num_sample``; negatives fill it up. With
-    ``num_sample`` >= L it contains every center, and nothing is drawn. The classes of a step are drawn before its
-    labels are known.
+    ``num_sample`` >= L it contains every center, with 0 the positives alone, and nothing is drawn. The classes of a
+    step are drawn before its labels are known.
 
     Args:
         num_sample: S, number of centers of a step, unless more are positive.
@@ -150,6 +170,12 @@ class WeightIndexSampler:
         """Starts a new stream for the updates after ``num_update``, for a resume without a saved state."""
         self._rng = np.random.default_rng([*self._key, num_update])
         self._ahead = None
+
+    def resize(self, num_sample: int) -> None:
+        """Samples another number of centers from the next step on, which draws again what `prefetch` has drawn."""
+        if num_sample != self.num_sample:
+            self.restore(self.state())
+            self.num_sample = num_sample
 
     def prefetch(self) -> np.ndarray:
         """Draws the classes of the next step, unless this is done: (S,) int64, sorted.

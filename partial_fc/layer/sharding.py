@@ -38,12 +38,14 @@ def shard_of(num_classes: int, rank: int, size: int) -> Shard:
 
 
 def num_sampled(num_local: int, sample_ratio: float) -> int:
-    """Returns the number of centers that a rank with L classes samples per step: max(1, floor(L * r)), or 0 if L = 0.
+    """Returns the number of centers that a rank with L classes samples per step: max(1, floor(L * r)).
+
+    It is 0 if L or r is 0: then a step has the classes of the batch alone.
 
     Raises:
-        ValueError: The sample ratio r is outside (0, 1].
+        ValueError: The sample ratio r is outside [0, 1].
     """
-    if not 0.0 < sample_ratio <= 1.0:
-        raise ValueError(f"sample_ratio must be above 0 and at most 1, not {sample_ratio}")
+    if not 0.0 <= sample_ratio <= 1.0:
+        raise ValueError(f"sample_ratio must be at least 0 and at most 1, not {sample_ratio}")
     # 100 * 0.29 is 28.999999999999996 in binary; the tolerance of 1e-9 makes it 29.
-    return min(num_local, max(1, int(num_local * sample_ratio + 1e-9)))
+    return min(num_local, max(int(sample_ratio > 0), int(num_local * sample_ratio + 1e-9)))

@@ -109,7 +109,7 @@ def lay_out(case: Case) -> Layer:
     """Computes the sizes of the layer.
 
     Raises:
-        ValueError: the trainer cannot train this case, or r is not in (0, 1].
+        ValueError: the trainer cannot train this case, or r is not in [0, 1].
     """
     if case.fp16 and case.device == "cpu":
         raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
@@ -120,7 +120,7 @@ def lay_out(case: Case) -> Layer:
     if case.trainer == "mxnet" and case.margin != MARGINS[0]:
         raise ValueError(f"the mxnet trainer has no margin {case.margin}: plan it with --trainer torch")
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
-    sampled = num_sampled(classes, case.ratio)
+    sampled = num_sampled(classes, case.ratio) or min(batch, classes)  # r = 0: at most one center of each image
     tile = min(sampled, case.tile_classes or tile_classes(batch, case.embedding, case.device))
     computes = "device" if case.device == "gpu" else "host"
     bank = computes if case.bank == "gpu" else case.bank

@@ -20,12 +20,14 @@ class Training(NamedTuple):
     Attributes:
         settings: of default.py; ``max_update`` is the length also where ``num_epoch`` decides.
         rate_factor: of the learning rates.
+        epochs: of its updates.
         engine: with its initial parameters, or pretrained ones.
         data: of this rank.
     """
 
     settings: Any
     rate_factor: RateFactor
+    epochs: Epochs
     engine: Engine
     data: TrainingData
 
@@ -92,4 +94,4 @@ def build_training(
     engine = framework.build_engine(settings, rate_factor, data, folder, model_format)
     if pretrained is not None:
         resume.take_pretrained(pretrained, settings, engine)
-    return Training(settings, rate_factor, engine, data)
+    return Training(settings, rate_factor, epochs, engine, data)

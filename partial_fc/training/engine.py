@@ -50,6 +50,13 @@ class CenterBank(Protocol):
     @property
     def in_files(self) -> bool: ...
 
+    def set_sample_ratio(self, ratio: float) -> None:
+        """Samples another part of the centers from the next step on, which draws as if it had been the part before.
+
+        Args:
+            ratio: the same on all ranks, from 0 to 1.
+        """
+
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context in which all rows are read from the first to the last."""
 
@@ -159,7 +166,7 @@ class Engine(Protocol):
         """Returns copies of parameters and optimizer states on the host, which are the same on every rank.
 
         Returns:
-            ``arg:<name>`` -> float32 array, ``state:<name>:<place>`` -> array.
+            ``arg:<name>`` -> float32 array, ``state:<name>:<place>`` and ``margin:<name>`` -> array.
         """
 
     def statistics(self) -> Arrays:

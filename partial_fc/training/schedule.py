@@ -91,9 +91,14 @@ def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
 
     def factor(num_update: int) -> float:
         epoch = epochs.epoch_of(num_update)
-        return given[min(epoch, len(given) - 1)] if given else rate_factor(num_update, epoch, **steps)
+        return value_in_epoch(given, epoch) if given else rate_factor(num_update, epoch, **steps)
 
     return type(settings)({**settings, "max_update": max_update}), factor
+
+
+def value_in_epoch(setting: float | Sequence[float], epoch: int) -> float:
+    """Returns the value of a setting in an epoch, from 0: of several the last is that of all later epochs."""
+    return setting[min(epoch, len(setting) - 1)] if isinstance(setting, Sequence) else setting
 
 
 def rate_factor(

@@ -35,7 +35,7 @@ from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, open_run_folder, output_folder, progress_bar
 from .saving import onnx_metadata
-from .schedule import learning_rates
+from .schedule import learning_rates, value_in_epoch
 from .verifying import CallBackVerification
 
 FACES = 4  # faces on which the ONNX file is compared with the framework
@@ -89,6 +89,7 @@ class Trainer:
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
         self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
+        self.epochs = training.epochs
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.loop = LoopState()
         self.baselines: dict[str, float] = {}
@@ -146,7 +147,7 @@ class Trainer:
 
     def _train(self, savers: Sequence[Saver]) -> None:
         self.verification.catch_up(self.engine.num_update)
-        self._seed_step(self.engine.num_update)  # after the verification, as in the loop
+        self._prepare_step(self.engine.num_update)  # after the verification, as in the loop
         self.log.restart()
         for update in updates(self.engine, self.data, self.loop, self.settings.max_update):
             self.collectives.report_progress(update.num_update)
@@ -161,7 +162,7 @@ class Trainer:
                     self.collectives.end_if_stopped()
                 self.checkpoint(update)  # if a rank was asked to stop, saves and ends the training here
                 self._update_report(update)
-            self._seed_step(update.num_update)  # last, because the verification draws random numbers too
+            self._prepare_step(update.num_update)  # last, because the verification draws random numbers too
         self._finish(savers)
 
     def _start(self) -> Sequence[Saver]:
@@ -193,8 +194,10 @@ class Trainer:
         self._start_time = time.perf_counter()
         return savers
 
-    def _seed_step(self, num_update: int) -> None:
-        """Seeds the generators of this rank for the step after ``num_update``."""
+    def _prepare_step(self, num_update: int) -> None:
+        """Sets the sample ratio of the step after ``num_update``, and seeds the generators of this rank for it."""
+        ratio = value_in_epoch(self.settings.sample_ratio, self.epochs.epoch_of(num_update + 1))
+        self.engine.memory_bank.set_sample_ratio(ratio)
         if self._draws_random_numbers:
             seed_step(self.engine.seed_generators, self.settings.seed, self.rank, num_update)
 

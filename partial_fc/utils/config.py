@@ -42,6 +42,7 @@ class Setting:
         path: Whether the value is the path of a file or folder.
         alias: Another name that users may write; empty for none.
         function: Whether config.py may give a function in place of the value.
+        by_epoch: Whether a list may give a value for each epoch, the last one for all later ones.
         trainer: The only trainer that has the setting, a key of TRAINERS in default.py; empty for both.
     """
 
@@ -60,6 +61,7 @@ class Setting:
     path: bool = False
     alias: str = ""
     function: bool = False
+    by_epoch: bool = False
     trainer: str = ""
 
     @property
@@ -98,6 +100,8 @@ class Setting:
         kind = type(self.default)
         if self.function and callable(value):
             return value
+        if self.by_epoch and isinstance(value, (list, tuple)) and value:
+            return [self._check_one(each, kind) for each in value]
         if not self.item:
             return self._check_one(value, kind)
         if not isinstance(value, (list, tuple)):

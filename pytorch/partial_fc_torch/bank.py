@@ -27,6 +27,10 @@ class TorchBank:
         self.embedding_size, self.widths = layer.embedding_size, layer.widths
         self.sampler: WeightIndexSampler = layer.sampler
 
+    def set_sample_ratio(self, ratio: float) -> None:
+        """Samples another part of the centers from the next step on, see CenterBank.set_sample_ratio."""
+        self._layer.sample_rate = ratio
+
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context in which all rows are read from the first to the last."""
         return self._layer.sequential_access()

@@ -23,7 +23,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.center_states import center_widths
 from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
-from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.text import plural
 
@@ -71,7 +71,7 @@ class TorchFramework:
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",
-        "class centers of each rank": "rank_<rank>_softmax_weight.pt, and a file of each state of their optimizer",
+        "class centers of each rank": "rank_<rank>_softmax_weight.pt, ..._<state>.pt",
     }
 
     def __init__(self, backbone: nn.Module | None = None, backend: str = ""):
@@ -184,7 +184,8 @@ class TorchFramework:
         return PartialFC(
             margin_softmax=build_margin(settings),
             num_classes=settings.num_classes,
-            sample_rate=settings.sample_ratio,
+            sample_rate=value_in_epoch(settings.sample_ratio, 0),
+            sampling_correction=settings.sampling_correction,
             embedding_size=settings.embedding_size,
             prefix=folder,
             optimizer=settings.center_optimizer,

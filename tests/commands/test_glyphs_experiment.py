@@ -40,8 +40,10 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     done = run(*experiment, *cases, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("| flip | 0.1 | 0.4 | 1 |") == 2  # kinds of typefaces
-    done = run(*experiment, "--ratios", "0.1", "1", "--chart", tmp_path / "experiment.png", timeout=300)
+    cases = ["--ratios", "0.1", "1", "--corrected", "--chart", tmp_path / "experiment.png"]
+    done = run(*experiment, *cases, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| none | 0.1, corrected | 0 | 1 |") == 3  # kinds of typefaces, differences to r = 1
     assert (tmp_path / "experiment.png").stat().st_size > 10000
     model = tmp_path / "experiment-quick" / "torch-r1-seed0" / "backbone.onnx"
     done = run(TORCH / "python", "-m", "examples.glyphs.evaluate", model, "--root", data)

@@ -1,5 +1,6 @@
 """The Python examples of docs/pytorch.md run without changes."""
 
+import json
 import os
 import re
 
@@ -16,7 +17,8 @@ pytestmark = needs_torch
 def run_example(run, tmp_path):
     """Runs the example of the document with this text, by a launcher and with arguments; returns what it printed."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
-    search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch")])
+    search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
+    (tmp_path / "softer.py").write_text(next(each for each in programs if "softer" in each))
 
     def run_program(text, launcher, *arguments):
         program = tmp_path / "example.py"
@@ -40,8 +42,10 @@ def test_explicit_steps_in_a_loop_of_a_user(run_example):
 
 
 @pytest.mark.slow
-def test_a_backbone_of_a_user_is_trained_verified_and_saved(run_example, settings, tmp_path):
+def test_a_backbone_and_a_margin_of_a_user_are_trained_verified_and_saved(run_example, settings, tmp_path):
     output = tmp_path / "own"
-    printed = run_example("class OwnTraining", LAUNCH["launch.py"], *settings, f"output={output}")
+    arguments = [*settings, f"output={output}", "margin=softer:softer", "margin_options=m=0.3"]
+    printed = run_example("class OwnTraining", LAUNCH["launch.py"], *arguments)
     assert "[demo_val] final accuracy" in printed
+    assert json.loads((output / "settings.json").read_text())["loss"] == "own"
     assert all((output / name).stat().st_size for name in ("backbone.pth", "backbone.onnx", "report.html"))

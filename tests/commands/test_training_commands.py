@@ -33,7 +33,7 @@ def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
     """The second run gives the same numbers and keeps the files of the first."""
     folder = tmp_path / "models" / "small-cosface-demo"
     path = folder / "settings.json"
-    commands = [["bash", "run.sh", "--loss", "cosface", *settings, "sample_ratio=0.5"]]
+    commands = [["bash", "run.sh", "--loss", "cosface", *settings, "sample_ratio=0.5,1.0"]]
     commands += [["bash", "run.sh", "--config", path]]
     summaries, documents = [], []
     for command in commands:
@@ -41,11 +41,11 @@ def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
         assert result.returncode == 0, result.stdout + result.stderr
         summaries.append(check_outcome(folder, 2, loss="cosface"))
         documents.append(path.read_text())
-    assert summaries[0]["sample_ratio"] == 0.5
+    assert summaries[0]["sample_ratio"] == [0.5, 1.0]
     assert summaries[0]["final_loss"] == summaries[1]["final_loss"]
     assert summaries[0]["verification"] == summaries[1]["verification"]
     assert documents[0] == documents[1]
-    assert json.loads(documents[0]).items() >= {"loss": "cosface", "max_update": 7, "sample_ratio": 0.5}.items()
+    assert json.loads(documents[0]).items() >= {"loss": "cosface", "max_update": 7, "sample_ratio": [0.5, 1.0]}.items()
     (first,) = folder.glob("earlier-*")
     assert json.loads((first / "summary.json").read_text()) == summaries[0]
     assert {path.name for path in folder.iterdir()} == {path.name for path in first.iterdir()} | {first.name, ".lock"}

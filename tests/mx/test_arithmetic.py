@@ -35,6 +35,7 @@ CALLS = {
     "scale_rows": lambda a, x: a.scale_rows(x, a.vector(np.arange(T))) or [x],
     "exponentiate": lambda a, x: [*a.exponentiate(x), x],
     "exp_minus": lambda a, x: a.exp_minus(x, np.arange(T)) or [x],
+    "add_to_columns": lambda a, x: a.add_to_columns(x, np.arange(E) / 7) or [x],
     "replace_above": lambda a, x: a.replace_above(x, 0.5, -9.0) or [x],
     "to_host": lambda a, x: [a.to_host([a.vector(np.arange(T)), a.inverse_norms(x)])],
 }

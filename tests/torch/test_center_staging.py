@@ -67,6 +67,14 @@ def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
     assert_same(plain, staged, **TOLERANCE)
 
 
+@pytest.mark.parametrize("corrected, rates", [(True, (0.2, 0.5, 1.0, 0.2)), (False, (0.2, 0.0, 0.5))])
+def test_another_rate_while_rows_of_the_last_one_are_fetched(corrected, rates):
+    plain, staged = build(False, sampling_correction=corrected), build(True, sampling_correction=corrected)
+    for rate in rates:
+        plain.sample_rate = staged.sample_rate = rate
+        assert_same(plain, staged, 2, **TOLERANCE)
+
+
 def test_loss_backward_and_a_step_that_comes_too_late():
     plain, staged = build(False), build(True)
     (features, labels), (later, _) = batches(2)

@@ -54,7 +54,7 @@ class NoExchange(LayerExchange):
 def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer, kind):
     margin = kind().to("meta")
     exchange, store = NoExchange(default_collectives, CLASSES, E), CenterStore(CLASSES, torch.device("meta"))
-    softmax = MarginSoftmax(exchange, store, 0, margin, products_of(dtype, margin.scale), 64, cache_bytes)
+    softmax = MarginSoftmax(exchange, store, 0, margin, products_of(dtype, margin.scale), 64, cache_bytes, CLASSES)
     weight, *states = center_widths(E, optimizer.states if optimizer else {}).items()
     centers = Centers(store.allocate(*weight), {name: store.allocate(name, width) for name, width in states})
     step = softmax.forward(centers, meta(G, E), None, lambda labels: meta(sampled, dtype=torch.int64), 1)

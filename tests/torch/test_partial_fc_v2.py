@@ -94,9 +94,9 @@ def test_a_margin_loss_of_another_kind_is_refused():
         PartialFC_V2(torch.nn.CrossEntropyLoss(), E, CLASSES)
 
 
-@pytest.mark.parametrize("ratio", [0.0, 1.5])
+@pytest.mark.parametrize("ratio", [-0.1, 1.5])
 def test_a_sample_rate_outside_its_range_is_refused(ratio):
-    with pytest.raises(ValueError, match=f"must be above 0 and at most 1, not {ratio}"):
+    with pytest.raises(ValueError, match=f"must be at least 0 and at most 1, not {ratio}"):
         PartialFC_V2(CosFace(), E, CLASSES, ratio)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import default
-from partial_fc.checkpoint import SavedClasses, read_manifest
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
@@ -54,6 +54,36 @@ def test_a_users_own_backbone(tmp_path):
         expected = backbone.eval()(images).numpy()
     assert FaceModel.open(str(tmp_path / "out")).embed(faces.numpy()) == pytest.approx(expected, abs=1e-5)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["updates"] == 4
+
+
+class Recorded(TorchFramework):
+    """Records the number of centers of each step."""
+
+    def build_layer(self, *arguments):
+        layer = super().build_layer(*arguments)
+        self.sampled, sample = [], layer.sample
+
+        def recorded(labels):
+            index = sample(labels)
+            self.sampled.append(len(index))
+            return index
+
+        layer.sample = recorded
+        return layer
+
+
+def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path):
+    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
+    plain = {"rec": str(tmp_path / "faces"), "sample_ratio": [0.4, 0.0, 1.0], "max_update": 12, "checkpoint_every": 6}
+    whole, resumed = Recorded(OwnBackbone()), Recorded(OwnBackbone())
+    train(settings_of(tmp_path, **plain), whole)  # 5 updates of 8 images in an epoch
+    (_, last), (update, path) = CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 2).complete()
+    train(settings_of(tmp_path, **plain, resume=path, output=str(tmp_path / "again")), resumed)
+    assert whole.sampled[:5] == [max(4, number) for number in whole.sampled[:5]]
+    assert max(whole.sampled[5:10]) < 10 and whole.sampled[10:] == [10, 10]
+    assert update == 6 and resumed.sampled == whole.sampled[6:]
+    ((_, again),) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
+    assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
 
 
 @no_gpu

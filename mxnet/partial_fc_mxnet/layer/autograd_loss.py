@@ -13,7 +13,7 @@ import numpy as np
 from partial_fc_mxnet.memory_bank import MemoryBank
 
 
-class _StepState(NamedTuple):
+class _Step(NamedTuple):
     """The state of a step between its forward and its backward pass."""
 
     local_index: np.ndarray  # (S,) sorted local indices of the centers
@@ -35,9 +35,15 @@ class AutogradLoss:
         self.fc7_model = fc7_model
         self.bank = bank
         self.context = context
-        self._state: _StepState | None = None
+        self._state: _Step | None = None
 
-    def forward(self, features: mx.nd.NDArray, columns: np.ndarray, local_index: np.ndarray) -> np.ndarray:
+    def forward(
+        self,
+        features: mx.nd.NDArray,
+        columns: np.ndarray,
+        local_index: np.ndarray,
+        log_weights: np.ndarray | None = None,
+    ) -> np.ndarray:
         """As TiledMarginSoftmax.forward."""
         data = features.detach()
         weight, momentum = (rows.as_in_context(self.context) for rows in self.bank.get(local_index))
@@ -47,7 +53,9 @@ class AutogradLoss:
         column = mx.nd.array(columns, ctx=self.context, dtype="int32")
         with mx.autograd.record():
             logits, _ = self.fc7_model.forward(data, recorded, mapping_label=column, depth=len(local_index))
-        self._state = _StepState(local_index, weight, momentum, data, recorded, column, logits)
+            if log_weights is not None:
+                logits = mx.nd.broadcast_add(logits, mx.nd.array(log_weights, ctx=self.context).reshape((1, -1)))
+        self._state = _Step(local_index, weight, momentum, data, recorded, column, logits)
         target = mx.nd.pick(logits, mx.nd.maximum(column, 0), axis=1)
         target = mx.nd.where(column >= 0, target, mx.nd.full(target.shape, -np.inf, ctx=self.context))
         maximum = mx.nd.max(logits, axis=1, keepdims=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.sampling import label_columns
+from partial_fc.layer.sampling import label_columns, log_weights
 from partial_fc.layer.softmax import GlobalSoftmax, combine_statistics
 from partial_fc_mxnet.memory_bank import MemoryBank
 from partial_fc_mxnet.memory_softmax import MarginLoss
@@ -56,16 +56,28 @@ class ClassLayer:
 
         Raises:
             MissingPositiveError: on every rank, if the center of a label is not among those of the step.
+            ValueError: on every rank, if the bank corrects for its sampling, but its ``sample`` is the user's own.
         """
+        if self.bank.sampling_correction and getattr(self.bank.sample, "__func__", None) is not MemoryBank.sample:
+            raise ValueError("sampling_correction knows no probabilities of a sample() of your own: leave it out")
         self.bank.centers.prefetch(local_index)
         self._empty = len(local_index) == 0
         if self._empty:
+            # Of no columns, as combine_statistics expects them.
             statistics = np.repeat([[-np.inf], [0.0], [-np.inf]], len(labels), axis=1)
         else:
             columns = label_columns(labels, local_index, self.bank.class_start)
-            statistics = self._loss.forward(features, columns, local_index)
+            statistics = self._loss.forward(features, columns, local_index, self._log_weights(columns, local_index))
         gathered = exchange(statistics).reshape(-1, 3, len(labels))
         return combine_statistics(gathered, labels, self.bank.requires_positives)
+
+    def _log_weights(self, columns: np.ndarray, local_index: np.ndarray) -> np.ndarray | None:
+        """(S,) float64 for each center of the step, see sampling.log_weights; None for 0."""
+        if not self.bank.sampling_correction or len(local_index) == self.bank.num_local:
+            return None
+        drawn = np.ones(len(local_index) + 1, bool)
+        drawn[columns] = False  # the last place is that of -1
+        return log_weights(drawn[:-1], self.bank.num_local)
 
     def backward(self, softmax: GlobalSoftmax, optimizer, learning_rate: float) -> mx.nd.NDArray | None:
         """Updates the centers of the last forward pass.

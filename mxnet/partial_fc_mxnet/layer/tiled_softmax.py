@@ -42,7 +42,7 @@ class _TileLogits(NamedTuple):
 
 
 @dataclass
-class _StepState:
+class _Step:
     """The state of a step between its forward and its backward pass."""
 
     tiles: list[Tile]
@@ -53,6 +53,7 @@ class _StepState:
     d_scaled: mx.nd.NDArray  # (G, E) gradient of ``scaled``, summed over the tiles
     target_logits: np.ndarray  # (G,) float64, -inf where another rank holds the target
     target_slope: np.ndarray  # (G,) float64, derivative of target logit / s with respect to the cosine
+    log_weights: np.ndarray | None  # (S,) that the logits get, see partial_fc/layer/sampling.py; None for 0
     # The tiles' exponentiated logits; empty if the backward pass computes the logits again.
     cached: deque[_TileLogits] = field(default_factory=deque)
     # (tiles, G) float64, the row maxima that were subtracted from the cached logits.
@@ -78,26 +79,33 @@ class TiledMarginSoftmax:
         self.logits_cache_bytes = logits_cache_bytes
         self._arithmetic = arithmetic_on(context)
         self._buffers = Buffers()
-        self._state: _StepState | None = None
+        self._state: _Step | None = None
 
-    def forward(self, features: mx.nd.NDArray, columns: np.ndarray, local_index: np.ndarray) -> np.ndarray:
+    def forward(
+        self,
+        features: mx.nd.NDArray,
+        columns: np.ndarray,
+        local_index: np.ndarray,
+        log_weights: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Computes the softmax statistics of this rank's centers.
 
         Args:
             features: (G, E) float32 in this context.
             columns: (G,) column of each row's target among the centers of the step, -1 if it is not among them.
             local_index: (S,) sorted local indices of these centers, S at least 1.
+            log_weights: (S,) that their logits get, see partial_fc/layer/sampling.py; None for 0.
 
         Returns:
             (3, G) float64: maximum logit of each row, sum of exp(logit - maximum), target logit or -inf.
         """
-        self._state = state = self._prepare(features, columns, local_index)
+        self._state = state = self._begin(features, columns, local_index, log_weights)
         caching = self._fits_cache(len(columns), state.tiles)
         maxima, sums = [], []
         for number in range(len(state.tiles)):
             # The centers of a cached tile are needed until the backward pass, so they get a buffer of their own.
             buffer = f"weight{number}" if caching else "weight"
-            tile_logits = self._compute_logits(state, number, buffer, differentiable=caching)
+            tile_logits = self._logits(state, number, buffer, differentiable=caching)
             maximum, total = self._arithmetic.exponentiate(tile_logits.logits)
             maxima.append(maximum)
             sums.append(total)
@@ -128,6 +136,8 @@ class TiledMarginSoftmax:
             rows, columns = state.tile_targets[number]
             self._arithmetic.scatter_entries(tile_logits.logits, rows, columns, target_gradient[rows])
             self._arithmetic.scale_columns(tile_logits.logits, tile_logits.inverse_norm)
+            # The array of the products holds the gradient by them now. Their backward operator reads this gradient and
+            # their inputs, but not their values: no second (G, T) is needed.
             tile_logits.logits.backward(tile_logits.logits)
             if fused:
                 self._update_fused(tile, tile_logits, optimizer, learning_rate)
@@ -135,7 +145,7 @@ class TiledMarginSoftmax:
                 self._update(tile, tile_logits, optimizer, learning_rate)
         return self._feature_gradient(state)
 
-    def _prepare(self, features, columns, local_index) -> _StepState:
+    def _begin(self, features, columns, local_index, log_weights) -> _Step:
         batch, embedding_size = features.shape
         size = self.size or tile_classes(batch, embedding_size, self.context.device_type)
         every = len(local_index) == self.bank.num_local
@@ -143,7 +153,7 @@ class TiledMarginSoftmax:
         unit, inverse_norm = features.copy(), self._arithmetic.inverse_norms(features)
         self._arithmetic.scale_rows(unit, inverse_norm)
         target_logits, target_slope = self._compute_targets(unit, columns, local_index)
-        return _StepState(
+        return _Step(
             tiles=tiles,
             tile_targets=targets_by_tile(columns, tiles),
             unit=unit,
@@ -152,12 +162,13 @@ class TiledMarginSoftmax:
             d_scaled=self._buffers.get(self.context, "d_scaled", unit.shape),
             target_logits=target_logits,
             target_slope=target_slope,
+            log_weights=log_weights,
         )
 
     def _compute_targets(self, unit, columns, local_index) -> tuple[np.ndarray, np.ndarray]:
         """Target logits and slopes of the rows whose target this rank holds, from the target centers alone."""
         order = np.argsort(columns, kind="stable")
-        rows = order[np.searchsorted(columns[order], 0) :]
+        rows = order[np.searchsorted(columns[order], 0) :]  # after those with -1, in the order of their centers
         target_logits, target_slope = np.full(len(columns), -np.inf), np.zeros(len(columns))
         if len(rows):
             arithmetic = self._arithmetic
@@ -174,7 +185,7 @@ class TiledMarginSoftmax:
         floats_per_class = batch + (self.bank.embedding_size if copied else 0)
         return 4 * floats_per_class * tiles[-1].stop <= self.logits_cache_bytes
 
-    def _compute_logits(self, state: _StepState, number: int, buffer: str, differentiable: bool) -> _TileLogits:
+    def _logits(self, state: _Step, number: int, buffer: str, differentiable: bool) -> _TileLogits:
         """The logits of a tile with the margin; ``buffer`` holds its centers if they have to be copied."""
         weight = self._weight(state.tiles[number], buffer)
         d_weight = self._buffer(self.context, "d_weight", len(weight))
@@ -184,18 +195,21 @@ class TiledMarginSoftmax:
         if self.loss.interclass_filtering_threshold:
             highest = self.loss.loss_s * self.loss.interclass_filtering_threshold
             self._arithmetic.replace_above(logits, highest, LOWEST)
+        if state.log_weights is not None:
+            tile = state.tiles[number]
+            self._arithmetic.add_to_columns(logits, state.log_weights[tile.start : tile.stop])
         rows, columns = state.tile_targets[number]
         self._arithmetic.scatter_entries(logits, rows, columns, state.target_logits[rows])
         return _TileLogits(weight, d_weight, inverse_norm, logits)
 
-    def _probabilities(self, state: _StepState, number: int, log_sum_exp: np.ndarray) -> _TileLogits:
+    def _probabilities(self, state: _Step, number: int, log_sum_exp: np.ndarray) -> _TileLogits:
         """A tile whose logits have become probabilities of the undivided layer."""
         if state.cached:
             tile_logits = state.cached.popleft()  # frees its memory after this tile
             factors = np.exp(state.maxima[number] - log_sum_exp)
             self._arithmetic.scale_rows(tile_logits.logits, self._arithmetic.vector(factors))
         else:
-            tile_logits = self._compute_logits(state, number, "weight", differentiable=True)
+            tile_logits = self._logits(state, number, "weight", differentiable=True)
             self._arithmetic.exp_minus(tile_logits.logits, log_sum_exp)
         return tile_logits
 
@@ -229,7 +243,7 @@ class TiledMarginSoftmax:
         self.bank.centers.write(tile, weight)
         self.bank.centers.write(tile, momentum, "weight_mom")
 
-    def _feature_gradient(self, state: _StepState) -> mx.nd.NDArray:
+    def _feature_gradient(self, state: _Step) -> mx.nd.NDArray:
         arithmetic = self._arithmetic
         arithmetic.remove_component(state.d_scaled, state.unit, arithmetic.vector(np.ones(len(state.unit))))
         arithmetic.scale_rows(state.d_scaled, state.inverse_norm * self.loss.loss_s)

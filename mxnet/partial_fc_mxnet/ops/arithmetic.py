@@ -60,6 +60,11 @@ class HostArithmetic:
         memory = memory_of(logits)
         memory[memory > highest] = value
 
+    def add_to_columns(self, logits: mx.nd.NDArray, summands: np.ndarray) -> None:
+        """Adds to each column of logits (G, T) its summand (T,), in place."""
+        memory = memory_of(logits)
+        memory += summands.astype(memory.dtype)
+
     def inverse_norms(self, rows: mx.nd.NDArray) -> Vector:
         """1 / Euclidean norm of every row: (T,)."""
         memory = memory_of(rows)
@@ -127,6 +132,9 @@ class DeviceArithmetic:
 
     def replace_above(self, logits, highest, value):
         mx.nd.where(logits > highest, mx.nd.full(logits.shape, value, ctx=self.context), logits, out=logits)
+
+    def add_to_columns(self, logits, summands):
+        mx.nd.broadcast_add(logits, self.vector(summands).reshape((1, -1)), out=logits)
 
     def inverse_norms(self, rows):
         return mx.nd.rsqrt(mx.nd.sum(mx.nd.square(rows), axis=1) + NORM_EPSILON)

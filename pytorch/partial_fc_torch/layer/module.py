@@ -54,10 +54,13 @@ class ClassCenters(torch.nn.Module):
         margin_loss: a Margin, or what `as_margin` accepts.
         embedding_size: E.
         num_classes: C, of all ranks together.
-        sample_rate: part of the centers that each step samples, above 0 and at most 1.
+        sample_rate: part of the centers that each step samples, at most 1; with 0 those of the batch alone, whose
+            number is known when the labels are: then the host waits for the GPU in the middle of a step.
         optimizer: updates the centers of a step; None gives ``weight`` a dense gradient instead.
         update_in_backward: the backward pass updates the centers. False: it adds the gradient of the step's rows to
             that of the backward passes before, and ``layer.optimizer.step()`` applies the sum, see CenterOptimizer.
+        sampling_correction: counts each sampled negative 1 / its probability times, so that the sum over the negatives
+            is unbiased, see log_weights in partial_fc/layer/sampling.py.
         seed: of the initial centers and of the sampler; None draws it with PyTorch's generator of rank 0, which
             torch.manual_seed seeds (broadcast ``seed``).
         collectives: of this process; None uses those of the default process group.
@@ -81,6 +84,7 @@ class ClassCenters(torch.nn.Module):
         margin, update_in_backward: as above.
         row_optimizer: the ``optimizer`` above.
         optimizer: CenterOptimizer, for schedulers of the learning rate and for explicit steps; None without the above.
+        sample_rate: may be set between two steps.
         in_files: whether the centers are in files.
         sampler: WeightIndexSampler of this rank.
         num_update: updates done, for error messages; a training that resumes sets it.
@@ -100,6 +104,7 @@ class ClassCenters(torch.nn.Module):
         *,
         optimizer: RowOptimizer | None = None,
         update_in_backward: bool = True,
+        sampling_correction: bool = False,
         seed: int | None = 0,
         collectives: Collectives | None = None,
         tile_classes: int = 0,
@@ -125,7 +130,9 @@ class ClassCenters(torch.nn.Module):
         shard = shard_of(num_classes, rank, size)
         self.num_classes, self.embedding_size = num_classes, embedding_size
         self.class_start, self.num_local = shard.start, shard.size
-        self.sampler = WeightIndexSampler(num_sampled(shard.size, sample_rate), shard.size, rank, shard.start, seed)
+        self.sampling_correction = sampling_correction
+        self.sampler = WeightIndexSampler(shard.size, shard.size, rank, shard.start, seed)
+        self.sample_rate = sample_rate
         self.num_update, self._sampler_after_step = 0, self.sampler.state()
         self.in_files = bool(folder) and shard.size > 0
         self._store = self._open_store(folder, on_host, store, device)
@@ -143,6 +150,7 @@ class ClassCenters(torch.nn.Module):
             products_of(layer_dtype, self.margin.scale),
             tile_classes,
             logits_cache_mb << 20,
+            shard.size if sampling_correction else 0,
         )
 
     @property
@@ -170,6 +178,18 @@ class ClassCenters(torch.nn.Module):
     def device(self) -> torch.device:
         """Where the layer computes."""
         return self.weight.device if self._store.movable else self._store.device
+
+    @property
+    def sample_rate(self) -> float:
+        """Part of the centers that the next step samples."""
+        return self._sample_rate
+
+    @sample_rate.setter
+    def sample_rate(self, value: float) -> None:
+        if self.sampling_correction and value == 0:
+            raise ValueError("sampling_correction weights sampled negatives, but with sample_rate 0 there are none")
+        self.sampler.resize(num_sampled(self.num_local, value))
+        self._sample_rate = value
 
     @property
     def requires_positives(self) -> bool:
@@ -285,8 +305,7 @@ class ClassCenters(torch.nn.Module):
             return CenterStore(0, device)
         store: CenterStore = make_store(self.num_local, torch.device("cpu") if on_host else device)
         if folder:
-            every_row = self.sampler.num_sample >= self.num_local
-            store = FileStore(self.num_local, folder, self.widths, self.collectives.local_size, every_row)
+            store = FileStore(self.num_local, folder, self.widths, self.collectives.local_size)
         return HostStore(store, device) if on_host or store.device != device else store
 
     def _centers(self) -> Centers:
@@ -305,6 +324,8 @@ class ClassCenters(torch.nn.Module):
         return torch.autocast(self.device.type, enabled=False)
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
+        if self.sampling_correction and getattr(self.sample, "__func__", None) is not ClassCenters.sample:
+            raise ValueError("sampling_correction knows no probabilities of a sample() of your own: leave it out")
         if self._store.samples_on_host:
             self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
         sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]

@@ -118,7 +118,7 @@ class HalfProducts:
         gradient = _float32_product(d_half.t(), features.operand)
         gradient.mul_((self.scale / self._factor * tile.inverse_norm)[:, None])
         # The targets, which have most of the gradient, from the float32 rows.
-        inside, columns = tile.targets
+        inside, columns = tile.targets.inside, tile.targets.columns
         factor = torch.where(inside, d_targets * tile.inverse_norm[columns], 0.0)[:, None]
         d_unit.addcmul_(tile.weight[columns], factor)
         return gradient.index_add_(0, columns, features.unit * factor, alpha=self.scale)

@@ -80,6 +80,7 @@ class MarginSoftmax:
         products: of tiles.
         tile_classes: T; 0 selects a size that suits the device.
         logits_cache_bytes: upper limit of what a step caches between its passes.
+        weighted_classes: L, if each sampled negative counts 1 / its probability, see log_weights; otherwise 0.
 
     Attributes:
         requires_positives: False leaves out the rows whose center is not among those of the step, instead of an error.
@@ -94,11 +95,12 @@ class MarginSoftmax:
         products: Float32Products | HalfProducts,
         tile_classes: int,
         logits_cache_bytes: int,
+        weighted_classes: int = 0,
     ):
         self.exchange, self.store, self.class_start = exchange, store, class_start
         self.margin, self.products = margin, products
         self.tile_classes, self.logits_cache_bytes = tile_classes, logits_cache_bytes
-        self.requires_positives = True
+        self.weighted_classes, self.requires_positives = weighted_classes, True
 
     @torch.no_grad()
     def forward(
@@ -204,7 +206,7 @@ class MarginSoftmax:
             sampled,
             features,
             tiles=tiles_of(sampled, size),
-            tile_targets=targets_by_tile(columns, len(sampled), size),
+            tile_targets=targets_by_tile(columns, len(sampled), size, self.weighted_classes),
             held=held,
             targets=targets,
             target_logits=torch.where(held, self.margin.scale * targets.value, -torch.inf),
@@ -224,20 +226,20 @@ class MarginSoftmax:
             sums.append(tile.logits.sub_(maxima[-1][:, None]).exp_().sum(dim=1))
             if caching:
                 step.cached.append(tile)
-        step.maxima = torch.stack(maxima).double()
-        return torch.stack(
-            [*combine_tiles(step.maxima, torch.stack(sums).double(), torch), step.target_logits - penalty]
-        )
+        step.maxima, totals = torch.stack(maxima).double(), torch.stack(sums).double()
+        return torch.stack([*combine_tiles(step.maxima, totals, torch), step.target_logits - penalty])
 
     def _logits(self, step: Step, number: int) -> Tile:
         """A tile with its logits."""
-        rows = step.tiles[number]
+        rows, targets = step.tiles[number], step.tile_targets[number]
         weight = gather_rows(step.sampled.centers.weight, rows)
         inverse_norm = inverse_norms(weight)
         logits = self.products.logits(step.features, weight, inverse_norm)
         slope = self.margin.negatives(logits, step.targets)
-        step.tile_targets[number].scatter(logits, step.target_logits.to(logits.dtype))
-        return Tile(rows, step.tile_targets[number], weight, inverse_norm, logits, slope)
+        if targets.log_weights is not None:
+            logits.add_(targets.log_weights)  # after the margin, which sees s times cosines
+        targets.scatter(logits, step.target_logits.to(logits.dtype))
+        return Tile(rows, targets, weight, inverse_norm, logits, slope)
 
     def _probabilities(self, step: Step, number: int) -> Tile:
         """A tile whose logits have become probabilities of the undivided layer, times the slope of the margin."""

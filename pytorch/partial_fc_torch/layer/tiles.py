@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 
+from partial_fc.layer.sampling import log_weights
+
 from .rows import RowIndex
 from .stores import StepCenters
 
@@ -20,10 +22,12 @@ class TileTargets(NamedTuple):
     Attributes:
         inside: (G,) whether the target of a row is in the tile.
         columns: (G,) int64, its column of the tile; any column for the other rows.
+        log_weights: (T,), which the logits of the tile get, see partial_fc/layer/sampling.py; None for 0.
     """
 
     inside: torch.Tensor
     columns: torch.Tensor
+    log_weights: torch.Tensor | None = None
 
     def scatter(self, rows: torch.Tensor, values: torch.Tensor) -> None:
         """Writes values (G,) to the targets' elements of ``rows`` (G, T)."""
@@ -61,16 +65,23 @@ def tiles_of(sampled: StepCenters, size: int) -> list[RowIndex]:
     return [slice(start, min(start + size, len(sampled))) for start in range(0, len(sampled), size)]
 
 
-def targets_by_tile(columns: torch.Tensor, sampled: int, size: int) -> list[TileTargets]:
+def targets_by_tile(columns: torch.Tensor, sampled: int, size: int, num_local: int = 0) -> list[TileTargets]:
     """The targets of the batch in each tile.
 
     Args:
         columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
         sampled: S.
         size: T.
+        num_local: L, for the weights of sampled negatives; 0 for none.
     """
     starts = torch.arange(0, sampled, size, device=columns.device)
     of_tile = columns - starts[:, None]
     # A tile that is smaller than the others is the last one, and no column is beyond it.
     inside = (of_tile >= 0) & (of_tile < size)
-    return [TileTargets(*pair) for pair in zip(inside, of_tile.clamp(0, size - 1))]
+    targets = zip(inside, of_tile.clamp(0, size - 1))
+    if num_local <= sampled:  # all negatives are in the step
+        return [TileTargets(*pair) for pair in targets]
+    drawn = torch.ones(sampled + 1, dtype=torch.bool, device=columns.device)
+    drawn[columns] = False  # the last place is that of -1
+    weights = log_weights(drawn[:-1], num_local, torch).split(size)
+    return [TileTargets(*pair, weight) for pair, weight in zip(targets, weights)]

@@ -8,6 +8,7 @@ from layer import E, G, OnlyForward, all_ranks, build_bank, build_module
 
 import oracle
 from oracle import MARGINS
+from partial_fc.layer.sharding import shard_of
 from partial_fc_mxnet import MarginLoss, MemoryBank
 
 SCALE = 8.0  # small enough that the oracle's central differences keep eight digits
@@ -17,24 +18,27 @@ SCALE = 8.0  # small enough that the oracle's central differences keep eight dig
 TOLERANCE = dict(rtol=2e-4, atol=2e-5)
 
 
-def one_step(classes, ratio, loss, folder):
+def one_step(classes, ratio, loss, folder, corrected=False, **options):
     """Runs the layer once on fixed features; returns inputs and results of all ranks."""
     rng = np.random.default_rng(7)
     features = rng.standard_normal((G, E)).astype(np.float32)
     labels = rng.integers(0, classes, G)
-    bank = build_bank(classes, ratio, folder)
-    module, _ = build_module(bank, loss)
+    bank = build_bank(classes, ratio, folder, sampling_correction=corrected)
+    module, _ = build_module(bank, loss, **options)
     samples, sample = [], bank.sample
-    bank.sample = lambda label: samples.append(sample(label)) or samples[-1]
+    if not corrected:  # which knows no other sample() than the bank's
+        bank.sample = lambda label: samples.append(sample(label)) or samples[-1]
     before = all_ranks(bank.weight.asnumpy(), "before")
     module.num_classes = classes
     d_features, loss_value = module.backward_sample(mx.nd.array(features), labels)
+    moved = (bank.weight_mom.asnumpy() != 0).any(axis=1)  # by the weight decay, if by nothing else
+    index = samples[0][0] if samples else np.flatnonzero(moved)
     partial = hvd.allgather_object(d_features.asnumpy(), name="partial") if hvd.size() > 1 else [d_features.asnumpy()]
     return {
         "features": features.astype(np.float64),
         "labels": labels,
         "before": before.astype(np.float64),
-        "classes": all_ranks(samples[0][0] + bank.class_start, "sampled"),
+        "classes": all_ranks(index + bank.class_start, "sampled"),
         "d_features": np.sum(partial, axis=0),
         "loss": loss_value,
         "after": all_ranks(bank.weight.asnumpy(), "after"),
@@ -42,11 +46,11 @@ def one_step(classes, ratio, loss, folder):
     }
 
 
-def check(result, margins, threshold=0.0):
+def check(result, margins, threshold=0.0, counts=None):
     if hvd.rank() != 0:
         return  # the oracle is slow, and every rank has the same numbers
     features, centers = result["features"], result["before"]
-    args = (features, centers, result["labels"], result["classes"].tolist(), margins, SCALE, threshold)
+    args = (features, centers, result["labels"], result["classes"].tolist(), margins, SCALE, threshold, counts)
     np.testing.assert_allclose(result["loss"], oracle.mean_loss(*args), rtol=1e-5)
     d_features = oracle.gradient(lambda: oracle.mean_loss(*args), features)
     np.testing.assert_allclose(result["d_features"] / G, d_features, **TOLERANCE)
@@ -74,6 +78,37 @@ def test_textbook_form_matches_the_oracle(threshold, tmp_path):
         forward = staticmethod(MarginLoss(MARGINS["arcface"], SCALE, E, threshold).forward)
 
     check(one_step(18, 0.5, Textbook(), tmp_path), MARGINS["arcface"], threshold)
+
+
+@pytest.mark.parametrize("loss", [MarginLoss, OnlyForward])
+@pytest.mark.parametrize("classes, ratio", [(18, 0.5), (31, 0.5), (12, 1.0)])
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_sampled_negatives_count_for_all(loss, classes, ratio, tiling, tmp_path):
+    result = one_step(classes, ratio, loss(MARGINS["arcface"], SCALE), tmp_path, corrected=True, **tiling)
+    labels, shards = result["labels"], [shard_of(classes, rank, hvd.size()) for rank in range(hvd.size())]
+    counts = oracle.negative_counts(result["classes"], labels, shards)
+    assert set(labels) < set(result["classes"]) and (max(counts.values()) > 1.5) == (ratio < 1)
+    check(result, MARGINS["arcface"], counts=counts)
+
+
+def test_a_correction_that_has_no_sense_is_refused(tmp_path):
+    message = "sampling_correction weights sampled negatives, but with sample_ratio 0 there are none"
+    with pytest.raises(ValueError, match=message):
+        build_bank(12, 0, tmp_path, sampling_correction=True)
+    bank = build_bank(12, 0.5, tmp_path, sampling_correction=True)
+    with pytest.raises(ValueError, match=message):
+        bank.set_sample_ratio(0)
+    bank.sample = lambda label: (np.arange(bank.num_local), np.unique(label))
+    module, _ = build_module(bank, MarginLoss(MARGINS["arcface"], SCALE, E))
+    with pytest.raises(ValueError, match=r"sampling_correction knows no probabilities of a sample\(\) of your own"):
+        module.backward_sample(mx.nd.ones((G, E)), np.arange(G))
+
+
+@pytest.mark.parametrize("loss", [MarginLoss, OnlyForward])
+def test_the_classes_of_the_batch_alone(loss, tmp_path):
+    result = one_step(31, 0, loss(MARGINS["arcface"], SCALE), tmp_path)
+    assert sorted(result["classes"]) == sorted(set(result["labels"]))
+    check(result, MARGINS["arcface"])
 
 
 def test_rows_without_their_positive_are_left_out(tmp_path, monkeypatch):

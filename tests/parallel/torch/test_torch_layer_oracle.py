@@ -9,6 +9,7 @@ from torch_layer import LOCAL, LR, RANK, SIZE, E, all_ranks, build, build_v2, ra
 
 import oracle
 from oracle import MARGINS
+from partial_fc.layer.sharding import shard_of
 from partial_fc_torch import AdaFace, CurricularFace, MagFace
 from partial_fc_torch.collectives import default_collectives
 
@@ -59,12 +60,12 @@ def record_samples(layer):
 class Expected:
     """The oracle's numbers of a step: mean loss and gradients by features and centers."""
 
-    def __init__(self, features, centers, labels, classes, margins, threshold=0.0):
+    def __init__(self, features, centers, labels, classes, margins, threshold=0.0, counts=None):
         features, centers = features.astype(np.float64), centers.astype(np.float64)
         if isinstance(margins[0], type):
             margins = margins[0](features.copy(), centers.copy(), labels, classes, *margins[1])
         self.margins = margins
-        arguments = features, centers, labels, classes.tolist(), margins, SCALE, threshold
+        arguments = features, centers, labels, classes.tolist(), margins, SCALE, threshold, counts
         loss = functools.partial(oracle.mean_loss, *arguments)
         self.centers, self.loss = centers, loss()
         self.d_features = oracle.gradient(loss, features)
@@ -104,13 +105,15 @@ def step_of(layer, factor=1, between=lambda: None):
 
     Returns: loss, gradients by features and centers, features, centers, labels and samples of all ranks.
     """
-    samples, (features, labels) = record_samples(layer), random_batch(layer.num_classes)
+    samples = [] if layer.sampling_correction else record_samples(layer)
+    features, labels = random_batch(layer.num_classes)
     local = torch.from_numpy(features[LOCAL]).requires_grad_()
     loss = layer(local, torch.from_numpy(labels[LOCAL])[:, None])
     between()
     (factor * loss).backward()
     gradients = all_ranks(local.grad / SIZE / factor), all_ranks(layer.weight.grad / factor)
-    return loss.item(), gradients, features, all_ranks(layer.weight), labels, samples[0]
+    sampled = samples[0] if samples else np.flatnonzero(gradients[1].any(axis=1))
+    return loss.item(), gradients, features, all_ranks(layer.weight), labels, sampled
 
 
 @pytest.mark.parametrize("name", STATEFUL)
@@ -125,11 +128,11 @@ def test_a_margin_with_a_dense_gradient_matches_the_oracle(name, ratio, tiling):
     assert_expected(step_of(layer, factor=2, between=forward), expected)
 
 
-def assert_expected(found, margins, threshold=0.0):
+def assert_expected(found, margins, threshold=0.0, counts=None):
     loss, (d_features, d_centers), *inputs, classes = found
     if RANK != 0:
         return
-    expected = Expected(*inputs, classes, margins, threshold)
+    expected = Expected(*inputs, classes, margins, threshold, counts)
     np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
     np.testing.assert_allclose(d_features, expected.d_features, **TOLERANCE)
     np.testing.assert_allclose(d_centers, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
@@ -142,6 +145,68 @@ def assert_expected(found, margins, threshold=0.0):
 def test_partial_fc_v2_matches_the_oracle(name, classes, ratio, threshold):
     layer = build_v2(classes, ratio, MARGINS[name], SCALE, threshold=threshold, tile_classes=3)
     assert_expected(step_of(layer, factor=2), MARGINS[name], threshold)  # a factor as that of a loss scale
+
+
+@pytest.mark.parametrize("name", ["arcface", "combined", *STATEFUL])
+@pytest.mark.parametrize("classes, ratio", [(18, 0.5), (31, 0.5), (12, 1.0)])
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_sampled_negatives_count_for_all(name, classes, ratio, tiling):
+    margin, expected = margins_of(name)
+    found = step_of(build_v2(classes, ratio, margin, SCALE, sampling_correction=True, **tiling))
+    labels, sampled = found[-2:]
+    counts = oracle.negative_counts(sampled, labels, [shard_of(classes, rank, SIZE) for rank in range(SIZE)])
+    assert set(labels) < set(sampled) and (max(counts.values()) > 1.5) == (ratio < 1)
+    assert_expected(found, expected, counts=counts)
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_the_sum_over_corrected_samples_is_unbiased(corrected):
+    """exp(loss) is the sum over all classes, divided by the target's exponential, if all rows are the same."""
+
+    def ratio_of_sums(layer):
+        with torch.no_grad():
+            return np.exp(layer(torch.ones(2, E), torch.full((2,), 5)).item())
+
+    full = ratio_of_sums(build_v2(30))
+    layer = build_v2(30, 0.4, sampling_correction=corrected)
+    sums = np.array([ratio_of_sums(layer) for _ in range(400)])
+    errors = abs(sums.mean() - full) / (sums.std() / np.sqrt(len(sums)))
+    assert (errors < 4) == corrected and sums.std() > 0.01 * full
+
+
+def test_a_correction_that_has_no_sense_is_refused():
+    with pytest.raises(ValueError, match="sampling_correction weights sampled negatives, but with sample_rate 0"):
+        build(18, 0, sampling_correction=True)
+    layer = build(18, 0.5, sampling_correction=True)
+    layer.sample = lambda labels: torch.arange(layer.num_local)
+    with pytest.raises(ValueError, match=r"sampling_correction knows no probabilities of a sample\(\) of your own"):
+        layer.step(*map(torch.from_numpy, random_batch(18)))
+
+
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_the_classes_of_the_batch_alone(tiling):
+    layer = build_v2(31, 0, MARGINS["arcface"], SCALE, **tiling)
+    found = step_of(layer)
+    assert sorted(found[-1]) == sorted(set(found[-2])), "classes are the labels"
+    assert_expected(found, MARGINS["arcface"])
+
+
+def test_the_rate_may_change_between_two_steps():
+    """A step after a change samples as that of a layer which has had the new rate before."""
+    changed, expected = build(31, 1.0), build(31, 0.5)
+    features, labels = random_batch(31)
+    batch = torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL])
+    for rate in (0.3, 0.0, 0.5):
+        changed.sample_rate = rate
+        changed.step(*batch)
+    expected.load_state_dict(changed.state_dict())
+    expected.sampler.restore(changed.sampler.state())
+    assert changed.sample_rate == 0.5
+    for layer in (changed, expected):
+        layer.step(*batch)
+    np.testing.assert_array_equal(changed.weight.detach(), expected.weight.detach())
+    with pytest.raises(ValueError, match="sample_ratio must be at least 0 and at most 1, not 1.5"):
+        changed.sample_rate = 1.5
 
 
 @pytest.mark.parametrize("name", ["arcface", *STATEFUL])

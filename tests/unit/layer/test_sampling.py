@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from partial_fc.layer.sampling import WeightIndexSampler, label_columns
+from partial_fc.layer.sampling import WeightIndexSampler, label_columns, log_weights
 
 
 def chi_square_limit(freedom):
@@ -136,6 +136,39 @@ def test_a_step_drawn_ahead_changes_neither_samples_nor_state():
     ahead.restart(7)
     plain.restart(7)
     assert ahead(labels)[0].tolist() == plain(labels)[0].tolist()
+
+
+def test_another_number_of_classes_does_not_depend_on_what_was_drawn_ahead():
+    labels = np.arange(0, 1000, 100)
+    plain, ahead = [WeightIndexSampler(50, 1000, rank=0) for _ in range(2)]
+    for num_sample in (50, 200, 0, 1000, 50):
+        for sampler in (plain, ahead):
+            sampler.resize(num_sample)
+        index = plain(labels)[0]
+        assert len(index) == max(num_sample, 10) and ahead(labels)[0].tolist() == index.tolist()
+        ahead.prefetch()
+
+
+def test_without_negatives_a_sample_has_the_local_positives_alone():
+    index, _ = WeightIndexSampler(0, 50, rank=1)(np.array([149, 7, 60, 50, 60]))
+    assert index.tolist() == [0, 10]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6])
+def test_weights_make_the_sum_over_the_negatives_unbiased(count):
+    """The mean over all samples, which are equally likely, is the sum over all classes."""
+    terms, positive = np.random.default_rng(count).exponential(size=10), [0, 3, 4, 9]
+    estimates = []
+    for negatives in itertools.combinations([1, 2, 5, 6, 7, 8], count):
+        index = np.array(sorted([*positive, *negatives]))
+        estimates.append((terms[index] * np.exp(log_weights(~np.isin(index, positive), 10))).sum())
+    assert np.mean(estimates) == pytest.approx(terms.sum(), rel=1e-14)
+
+
+@pytest.mark.parametrize("drawn", [[False, False], [True, False, True, True]])
+def test_positives_and_complete_samples_have_no_weight(drawn):
+    assert not log_weights(np.array(drawn), 4)[~np.array(drawn)].any()
+    assert not log_weights(np.ones(4, bool), 4).any()
 
 
 @pytest.mark.parametrize("start", [0, 16_777_210, 2**40])

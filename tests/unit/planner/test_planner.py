@@ -46,6 +46,11 @@ def test_sums_by_hand():
     assert moved(planned, "states") == (50 * 8 * 4, 50 * 8 * 4)
 
 
+def test_without_negatives_a_step_has_a_center_of_each_image_at_most():
+    assert plan(Case(1001, ranks=2, batch=4, ratio=0)).layer.sampled == 8
+    assert plan(Case(10, ranks=2, batch=4, ratio=0)).layer.sampled == 5
+
+
 def test_one_rank_sends_nothing():
     assert ways(plan(Case(1000))) == {"bank"}
 

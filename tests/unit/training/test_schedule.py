@@ -4,7 +4,7 @@ import pytest
 
 import default
 from partial_fc.data.cursor import Cursor
-from partial_fc.training.schedule import Epochs, rate_factor, resolve_schedule, scaled_rate
+from partial_fc.training.schedule import Epochs, rate_factor, resolve_schedule, scaled_rate, value_in_epoch
 
 
 def resolved(epochs, dataset="demo", **changes):
@@ -86,6 +86,11 @@ def test_a_function_of_the_user():
     assert [factor(update) for update in (1, 3, 4, 9)] == [1, 1, 0.5, 1 / 3]
     _, factor = resolved(Epochs(30, 10), max_update=100, lr_func=[1, 0.5])
     assert [factor(update) for update in (3, 4, 100)] == [1, 0.5, 0.5]  # the last factor holds
+
+
+def test_a_setting_of_one_value_or_of_one_for_each_epoch():
+    assert [value_in_epoch(0.3, epoch) for epoch in (0, 7)] == [0.3, 0.3]
+    assert [value_in_epoch([0.1, 0.2, 1.0], epoch) for epoch in range(5)] == [0.1, 0.2, 1.0, 1.0, 1.0]
 
 
 def test_warm_up_and_divisions_in_updates():

@@ -25,6 +25,7 @@ SCHEMA = Schema(
     Setting("margins", (1.0, 0.5), "", item=float, length=2),
     Setting("kind", "a", "", choices=("a", "bc")),
     Setting("flag", True, ""),
+    Setting("part", 1.0, "", at_least=0, at_most=1, by_epoch=True),
     hints={},
 )
 
@@ -39,6 +40,8 @@ SCHEMA = Schema(
         ("steps", [], []),
         ("margins", [1, 0], (1.0, 0.0)),
         ("kind", "bc", "bc"),
+        *(("part", given, [0.1, 1.0]) for given in ([0.1, 1], (0.1, 1.0))),
+        ("part", 0, 0.0),
     ],
 )
 def test_values_that_are_allowed_take_the_type_of_the_default(name, given, value):
@@ -63,6 +66,8 @@ def test_values_that_are_allowed_take_the_type_of_the_default(name, given, value
         ("margins", (1, math.nan), "contains nan, but must be a finite number"),
         ("kind", "b", "did you mean 'bc'"),
         ("flag", 1, "must be of type bool"),
+        ("part", [0.5, 2], "is 2.0, but must be at least 0 and at most 1"),
+        *(("part", value, "must be of type float, such as 1.0") for value in ([], [None], [[0.5]])),
     ],
 )
 def test_values_beyond_every_kind_of_bound_and_of_another_type(name, value, message):
@@ -103,6 +108,10 @@ def test_help_has_the_defaults_of_the_trainer():
         (
             {"sample_rate": 0.1, "sample_ratio": 0.3},
             "sample_ratio and sample_rate are one setting, given as 0.1 and 0.3: set one",
+        ),
+        *(
+            ({"sampling_correction": True, "sample_ratio": ratio}, "sampling_correction weights sampled negatives, but")
+            for ratio in (0, [0.1, 0.0, 1.0])
         ),
         ({"cutoff": 1000}, "cutout is 1000, but must be at most 112, the image_size"),
         ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
@@ -204,9 +213,9 @@ def test_errors_name_their_source(monkeypatch):
 
 
 def test_assignments_of_the_command_line():
-    arguments = ["sample_ratio=0.1", "lr_steps=[10,20]", "debug=true", "rec=/data/a=b/train.rec", "data_name={[]:1}"]
-    assert parse_assignments(arguments) == {
-        "sample_ratio": 0.1,
+    words = "sample_ratio=0.1,0.1,1.0 lr_steps=[10,20] debug=true rec=/data/a=b/train.rec data_name={[]:1}"
+    assert parse_assignments(words.split()) == {
+        "sample_ratio": (0.1, 0.1, 1.0),
         "lr_steps": [10, 20],
         "debug": True,
         "rec": "/data/a=b/train.rec",

@@ -25,7 +25,6 @@ class FileStore(CenterStore):
         folder: of the files.
         widths: of each array, by its name.
         sharing: processes that create such files in the folder at the same time.
-        every_row: whether a step has all rows.
 
     Raises:
         OSError: the folder is not writable, or has too little space.
@@ -33,18 +32,18 @@ class FileStore(CenterStore):
 
     movable = False
 
-    def __init__(self, num_local: int, folder: str, widths: Mapping[str, int], sharing: int, every_row: bool):
+    def __init__(self, num_local: int, folder: str, widths: Mapping[str, int], sharing: int):
         super().__init__(num_local, torch.device("cpu"))
         self._files = BankFiles(folder, num_local, widths, num_local, sharing)
-        if every_row:
-            self._files.expect_all_rows()
 
     def allocate(self, name: str, width: int) -> torch.Tensor:
         """See CenterStore.allocate."""
         return torch.from_numpy(self._files.file(0, name).rows)
 
     def prefetch(self, centers: Centers, index: np.ndarray) -> None:
-        """Starts to read the rows from the disk."""
+        """Starts to read the rows from the disk; of all rows, those that follow the ones in use."""
+        if len(index) == self.num_local:
+            self._files.expect_all_rows()
         self._files.prefetch(index)
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
