@@ -9,9 +9,6 @@ import json
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Shard
-from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 
 from .layer.module import ClassCenters
 
@@ -35,11 +32,10 @@ class ShardedState:
 
         Collectives: all-gather ``samplers``.
         """
-        layer, ranks = self._layer, self._layer.collectives.size
+        layer = self._layer
         samplers = layer.collectives.gather_object("samplers", layer.sampler.state())
-        mesh = init_device_mesh(layer.weight.device.type, (ranks,)) if ranks > 1 else None
         return {
-            **{name: self._sharded(layer.rows(name), mesh) for name in layer.widths},
+            **{name: self._sharded(layer.rows(name)) for name in layer.widths},
             **{f"margin.{name}": value for name, value in layer.margin.state_dict().items()},
             "progress": json.dumps({"num_update": layer.num_update, "samplers": samplers}),
         }
@@ -54,10 +50,16 @@ class ShardedState:
         else:
             layer.sampler.restart(layer.num_update)
 
-    def _sharded(self, rows: torch.Tensor, mesh: DeviceMesh | None) -> torch.Tensor:
-        if mesh is None:
+    def _sharded(self, rows: torch.Tensor) -> torch.Tensor:
+        ranks, width = self._layer.collectives.size, rows.shape[1]
+        if ranks == 1:
             return rows
+        # These take half a second to import, which no other program should wait for.
+        from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+        from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
+
         # DTensor's own shards of an uneven division are others than those of shard_of: their places are given.
         local = LocalShardsWrapper([rows], [(self._layer.class_start, 0)]) if len(rows) else LocalShardsWrapper([], [])
-        shape, stride = torch.Size((self._layer.num_classes, rows.shape[1])), (rows.shape[1], 1)
-        return DTensor.from_local(local, mesh, [Shard(0)], shape=shape, stride=stride, run_check=False)
+        mesh = init_device_mesh(rows.device.type, (ranks,))
+        shape = torch.Size((self._layer.num_classes, width))
+        return DTensor.from_local(local, mesh, [Shard(0)], shape=shape, stride=(width, 1), run_check=False)

@@ -11,7 +11,8 @@ from torch_layer import LOCAL, LR, RANK, SIZE, E, G, all_ranks, build, build_v2,
 from partial_fc_torch import PartialFC, ShardedState
 from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
-from partial_fc_torch.layer.stores import CenterStore, HostStore
+from partial_fc_torch.layer.rows import Centers
+from partial_fc_torch.layer.stores import CenterStore, HostStore, StepCenters
 
 CLASSES = 31
 TOLERANCE = dict(rtol=3e-4, atol=3e-5)  # as against the oracle: float32 sums in another order, after some steps
@@ -37,12 +38,30 @@ def host_store(num_local, device):
     return HostStore(CenterStore(num_local, device), device)
 
 
+class ReversedStore(CenterStore):
+    """Copies the rows of a step in reversed order."""
+
+    movable = False
+
+    def load(self, centers, index):
+        """See CenterStore.load."""
+        classes = index.flip(0)
+        copies = Centers(centers.weight[classes], {name: state[classes] for name, state in centers.states.items()})
+        return StepCenters(copies, None, torch.arange(len(index)).flip(0), classes.numpy())
+
+    def save(self, centers, step):
+        """See CenterStore.save."""
+        centers.weight[step.classes] = step.centers.weight
+        for name, state in step.centers.states.items():
+            centers.states[name][step.classes] = state
+
+
 OPTIMIZERS = {"sgd": SGD, "adamw": AdamW, "adagrad": Adagrad}
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("store", [CenterStore, host_store])
+@pytest.mark.parametrize("store", [CenterStore, host_store, ReversedStore])
 def test_an_explicit_step_equals_the_update_in_backward(name, ratio, store):
     """A loss scale is divided out; the learning rate follows a scheduler."""
     losses, layers = [], []
@@ -93,15 +112,21 @@ def test_accumulated_gradients_equal_one_batch_of_a_fixed_set_of_classes(name, f
 
 def test_all_passes_before_a_step_have_the_same_negatives():
     """The positives of each batch take the places of some; the gradient is that of all rows of any pass."""
-    layer, samples = build(300, 0.1, update_in_backward=False), []
-    sample = layer.sample
+    layer, single = (build(300, 0.1, update_in_backward=False) for _ in range(2))
+    samples, sample, total = [], layer.sample, torch.zeros(layer.weight.shape)
     layer.sample = lambda labels: samples.append(sample(labels)) or samples[-1]
     before = layer.weight.detach().clone()
     for _ in range(2):
         first = len(samples)
         for seed in range(3):
             features, labels = random_batch(300, seed)
-            layer(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL])).backward()
+            for each in (layer, single) if first == 0 else (layer,):
+                each(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL])).backward()
+            if first == 0:
+                total[single.optimizer.index] += single.optimizer.rows.grad
+                single.optimizer.zero_grad()
+        if first == 0:
+            np.testing.assert_allclose(layer.optimizer.rows.grad, total[layer.optimizer.index], **TOLERANCE)
         seen = [set(index.tolist()) for index in samples[first:]]
         assert all(len(seen[0] & other) >= layer.sampler.num_sample - G for other in seen)
         assert layer.optimizer.index.tolist() == sorted(set.union(*seen))
