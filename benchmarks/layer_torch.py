@@ -6,6 +6,10 @@ the memory, in files:
 
     .venv-torch/bin/torchrun --nproc_per_node=2 benchmarks/layer_torch.py --classes 10000000 --ratio 0.01 --steps 60 \
         --folder /ssd/bank
+
+The optimizers of the centers, by the time of the processor that an update of sampled rows takes, relative to SGD's:
+
+    .venv-torch/bin/torchrun --nproc_per_node=1 benchmarks/layer_torch.py --classes 200000 --ratio 0.1 --optimizers
 """
 
 from __future__ import annotations
@@ -28,8 +32,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "pytorch"), str(ROOT / "benchmarks")]
 from host import resident, start_peak  # noqa: E402
 from textbook_torch import TextbookPartialFC  # noqa: E402
 
+from partial_fc.layer.center_states import center_widths  # noqa: E402
 from partial_fc.layer.sharding import num_sampled, shard_of  # noqa: E402
+from partial_fc.layer.tiling import tile_classes  # noqa: E402
 from partial_fc_torch import CosFace, PartialFC, PartialFC_V2  # noqa: E402
+from partial_fc_torch.layer.optimizers import OPTIMIZERS, optimizer_named  # noqa: E402
+from partial_fc_torch.layer.rows import Centers, TileGradient, inverse_norms  # noqa: E402
 
 BATCH, EMBEDDING, INPUTS, SCALE, MARGIN = 64, 512, 16, 64.0, 0.4
 SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
@@ -159,6 +167,29 @@ def fastest(run: Callable[[], None], device, times: int = 5) -> float:
     return min(seconds)
 
 
+def optimizer_times(classes: int, ratio: float) -> dict[str, float]:
+    """Least time of this thread's processor for an update by each optimizer, relative to SGD's."""
+    rows, size = num_sampled(classes, ratio), tile_classes(BATCH, EMBEDDING, "cpu")
+    tiles = torch.randperm(classes)[:rows].sort().values.split(size)
+    weight, gradient = torch.randn(classes, EMBEDDING), torch.randn(size, EMBEDDING)
+    seconds = {}
+    for name in OPTIMIZERS:
+        optimizer, states = optimizer_named(name, SGD["weight_decay"]), {}
+        for state, width in center_widths(EMBEDDING, optimizer.states).items():
+            states[state] = torch.zeros(classes, width)
+        centers, measured = Centers(states.pop("weight").copy_(weight), states), []
+        for _ in range(7):
+            measured.append(0.0)
+            for index in tiles:
+                copies = centers.weight[index]
+                tile = TileGradient(index, copies, inverse_norms(copies), gradient[: len(index)].clone(), 1 / BATCH)
+                start = time.thread_time()
+                optimizer.update(centers, tile, learning_rate=1e-3)
+                measured[-1] += time.thread_time() - start
+        seconds[name] = min(measured)
+    return {name: round(own / seconds["sgd"], 2) for name, own in seconds.items()}
+
+
 def start_peak_on(device) -> int:
     """Starts a new peak of the memory on the device; returns the bytes allocated now."""
     if torch.device(device).type == "cpu":
@@ -196,11 +227,14 @@ def main() -> None:
     parser.add_argument("--classes", type=int, required=True)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--optimizers", action="store_true", help="time the optimizers of the centers alone")
     parser.add_argument("--folder", help="for centers in files: PartialFC alone, bytes of all but the page cache")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     case = args.classes, args.ratio
-    if args.folder:
+    if args.optimizers:
+        measured = optimizer_times(*case)
+    elif args.folder:
         step = trainer(partial_fc(*case, "cpu", folder=args.folder), "cpu")
         seconds, _ = measure_step(step, args.classes, args.steps, "cpu")
         measured = {"PartialFC": (seconds, largest(resident("RssAnon")))}

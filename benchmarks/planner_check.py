@@ -147,7 +147,7 @@ def torch_trainer() -> Trainer:
 
     from partial_fc_torch import CosFace, PartialFC, get_model
     from partial_fc_torch.collectives import default_collectives
-    from partial_fc_torch.engine import TorchEngine
+    from partial_fc_torch.engine import TorchEngine, data_parallel
     from partial_fc_torch.image_data import ImageBatch
     from partial_fc_torch.layer.margins import margin_named
 
@@ -163,7 +163,7 @@ def torch_trainer() -> Trainer:
         linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(INPUTS, case.embedding))
         backbone = get_model(case.network, num_features=case.embedding) if case.network else linear
         backbone = backbone.to(memory_format=torch.channels_last)
-        engine = TorchEngine(backbone, bank, lambda num_update: (0.1, 0.1))
+        engine = TorchEngine(data_parallel(backbone, bank), bank, lambda num_update: (0.1, 0.1))
 
         def step(images: np.ndarray, labels: np.ndarray) -> None:
             engine.step(ImageBatch(torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8)), labels))

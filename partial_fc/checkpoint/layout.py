@@ -2,7 +2,7 @@
 
 step-0000000500/            a complete checkpoint: only complete ones have such a name
     manifest.json           sizes, hashes and state; written last
-    backbone.npz            parameters and optimizer states, written by rank 0
+    backbone.npz            parameters, optimizer states and the state of the loss, written by rank 0
     rank-00000.npz          running statistics of rank 0's images; one file per rank
     centers-00000.npy       (L, E) float32, the centers of rank 0's classes in order; one file per rank
     momentum-00000.npy      (L, E) float32, their momentum; one file per rank

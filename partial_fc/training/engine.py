@@ -166,7 +166,7 @@ class Engine(Protocol):
         """Returns copies of parameters and optimizer states on the host, which are the same on every rank.
 
         Returns:
-            ``arg:<name>`` -> float32 array, ``state:<name>:<place>`` -> array.
+            ``arg:<name>`` -> float32 array, ``state:<name>:<place>`` and ``margin:<name>`` -> array.
         """
 
     def statistics(self) -> Arrays:

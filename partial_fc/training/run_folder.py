@@ -30,10 +30,12 @@ LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 def output_folder(settings) -> str:
     """Returns the output folder of a training: the setting ``output``, or one in ``models_root``."""
-    dataset = settings.dataset
+    dataset, loss = settings.dataset, settings.loss
     if dataset == "own":  # so that the checkpoints of two of them do not meet
         dataset = settings.data_name or os.path.basename(os.path.dirname(settings.rec)) or dataset
-    name = f"{settings.network}-{settings.loss}-{dataset}"
+    if loss == "own":
+        loss = settings.margin.rpartition(":")[2]
+    name = f"{settings.network}-{loss}-{dataset}"
     return settings.output or os.path.join(settings.models_root, name)
 
 

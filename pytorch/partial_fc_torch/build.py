@@ -71,7 +71,7 @@ class TorchFramework:
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",
-        "class centers of each rank": "rank_<rank>_softmax_weight.pt, and a file of each state of their optimizer",
+        "class centers of each rank": "rank_<rank>_softmax_weight.pt, ..._<state>.pt",
     }
 
     def __init__(self, backbone: nn.Module | None = None, backend: str = ""):

@@ -58,7 +58,6 @@ class ShardedState:
         if mesh is None:
             return rows
         # DTensor's own shards of an uneven division are others than those of shard_of: their places are given.
-        places = [(self._layer.class_start, 0)] if len(rows) else []
-        shape, width = (self._layer.num_classes, rows.shape[1]), rows.shape[1]
-        local = LocalShardsWrapper([rows][: len(places)], places)
-        return DTensor.from_local(local, mesh, [Shard(0)], shape=torch.Size(shape), stride=(width, 1), run_check=False)
+        local = LocalShardsWrapper([rows], [(self._layer.class_start, 0)]) if len(rows) else LocalShardsWrapper([], [])
+        shape, stride = torch.Size((self._layer.num_classes, rows.shape[1])), (rows.shape[1], 1)
+        return DTensor.from_local(local, mesh, [Shard(0)], shape=shape, stride=stride, run_check=False)

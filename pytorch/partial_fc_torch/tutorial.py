@@ -59,6 +59,7 @@ class TutorialCalls(ClassCenters):
 
         With SGD that is ``rank_<rank>_softmax_weight_mom.pt``; with the convention "steps" only the first is written,
         as the second means a sum of gradients.
+        The state of a margin such as AdaFace is in state_dict alone.
 
         Raises:
             OSError: a file cannot be written; the previous file is unchanged.

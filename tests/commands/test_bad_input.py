@@ -56,6 +56,9 @@ def refused(run, program, *arguments, message, **environment):
     [
         (RUN_SH, ["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
         pytest.param(TORCHRUN, ["--dataset", "emor"], "unknown dataset 'emor': did you mean", marks=needs_torch),
+        pytest.param(
+            PYTORCH, ["debug=True", "margin=nowhere:own"], "nowhere cannot be imported (ModuleNotF", marks=needs_torch
+        ),
     ],
 )
 def test_settings(run, program, arguments, message):

@@ -1,10 +1,11 @@
 """The Python examples of docs/pytorch.md run without changes."""
 
+import json
 import os
 import re
 
 import pytest
-from conftest import needs_torch
+from conftest import TORCH, needs_torch
 from groups import LAUNCH
 
 from paths import ROOT
@@ -14,13 +15,15 @@ pytestmark = needs_torch
 
 @pytest.fixture
 def run_example(run, tmp_path):
-    """Runs the example of this place in the document with a launcher and arguments; returns what it printed."""
+    """Runs the example of the document with this text, by a launcher and with arguments; returns what it printed."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
-    search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch")])
+    search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
+    (tmp_path / "softer.py").write_text(next(each for each in programs if "softer" in each))
 
-    def run_program(place, launcher, *arguments):
+    def run_program(text, launcher, *arguments):
         program = tmp_path / "example.py"
-        program.write_text(programs[place].replace('prefix="centers"', f"prefix={str(tmp_path)!r}"))
+        (source,) = (each for each in programs if text in each)
+        program.write_text(source.replace('prefix="centers"', f"prefix={str(tmp_path)!r}"))
         done = run(*launcher, program, *arguments, PYTHONPATH=search, CUDA_VISIBLE_DEVICES="")
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -29,13 +32,20 @@ def run_example(run, tmp_path):
 
 
 def test_the_layer_in_a_program_of_a_user(run_example, tmp_path):
-    losses = re.findall(r"loss ([\d.]+)", run_example(0, LAUNCH["torchrun"]))
+    losses = re.findall(r"loss ([\d.]+)", run_example('prefix="centers"', LAUNCH["torchrun"]))
     assert len(losses) == 2 and losses[0] == losses[1]
     assert len(list(tmp_path.glob("rank_?_softmax_weight.pt"))) == 2
 
 
+def test_explicit_steps_in_a_loop_of_a_user(run_example):
+    assert "3 updates, learning rate 0.01" in run_example("update_in_backward=False", [TORCH / "python"])
+
+
 @pytest.mark.slow
-def test_a_backbone_of_a_user_is_trained_verified_and_saved(run_example, settings, tmp_path):
+def test_a_backbone_and_a_margin_of_a_user_are_trained_verified_and_saved(run_example, settings, tmp_path):
     output = tmp_path / "own"
-    assert "[demo_val] final accuracy" in run_example(1, LAUNCH["launch.py"], *settings, f"output={output}")
+    arguments = [*settings, f"output={output}", "margin=softer:softer", "margin_options=m=0.3"]
+    printed = run_example("class OwnTraining", LAUNCH["launch.py"], *arguments)
+    assert "[demo_val] final accuracy" in printed
+    assert json.loads((output / "settings.json").read_text())["loss"] == "own"
     assert all((output / name).stat().st_size for name in ("backbone.pth", "backbone.onnx", "report.html"))

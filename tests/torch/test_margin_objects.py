@@ -219,3 +219,46 @@ def test_adaface_has_statistics_of_a_batch_of_one():
     margin, one = AdaFace(), torch.tensor([0.5], dtype=torch.float64)
     targets = margin.targets(one, one, torch.tensor([0]))
     assert torch.isfinite(targets.value) and margin.norm_std.item() == pytest.approx(99.0)
+
+
+@pytest.mark.parametrize(
+    "make, expected",
+    [
+        (
+            lambda: AdaFace(8.0, m=0.5, h=0.9, t_alpha=0.5),
+            lambda *batch: oracle.AdaFace(*batch, 20, 100, 0.5, 0.9, 0.5),
+        ),
+        (lambda: MagFace(8.0), lambda *batch: oracle.MagFace(*batch, 10.0, 110.0)),
+        (lambda: CurricularFace(8.0), lambda *batch: oracle.CurricularFace(*batch, 0.0)),
+    ],
+)
+def test_targets_from_0_to_pi_at_all_norms(make, expected):
+    """Beyond the ends of the intervals of angles and norms, too."""
+    cosines, norms = np.tile(np.cos(np.linspace(0.01, math.pi - 0.01, 40)), 5), np.repeat([0, 1e-4, 9, 90, 500], 40)
+    features, labels = norms[:, None] * np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1), np.zeros(200, int)
+    targets = make().targets(*map(torch.from_numpy, (cosines, norms.astype(float), labels)))
+    margin = expected(features + 1e-12, np.array([[1.0, 0.0]]), labels, [0])
+
+    def value(shift=0.0, longer=0.0, part=0):
+        rows = enumerate(zip(cosines, norms))
+        return np.array([margin.target(row, cosine + shift, norm + longer)[part] for row, (cosine, norm) in rows])
+
+    def derivative(part=0, **step):
+        ((name, size),) = step.items()
+        return (value(**{name: size}, part=part) - value(**{name: -size}, part=part)) / (2 * size)
+
+    np.testing.assert_allclose(targets.value, value(), atol=1e-9)
+    slope = derivative(shift=1e-7)
+    wrong = np.abs(targets.by_cosine.numpy() - slope) > 1e-4 * (1 + slope)
+    assert wrong.sum() <= 2  # beside the ends of AdaFace's angles
+    if targets.penalty is not None:
+        np.testing.assert_allclose(targets.penalty, value(part=1), rtol=1e-12)
+        np.testing.assert_allclose(targets.by_norm, derivative(longer=1e-5), atol=1e-6)
+        np.testing.assert_allclose(targets.penalty_by_norm, derivative(longer=1e-5, part=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("make, fits", [(ArcFace, True), (CurricularFace, False)])
+def test_slopes_take_place_in_the_cache(make, fits):
+    layer = PartialFC_V2(make(), 4, 4096, logits_cache_mb=1)
+    step = layer._forward_step(torch.randn(64, 4), torch.arange(64))
+    assert bool(step.cached) == fits

@@ -15,7 +15,7 @@ from partial_fc.layer.sampling import WeightIndexSampler, insert_positives, labe
 from partial_fc_torch import AdaFace, ArcFace, CurricularFace, MagFace, PartialFC
 from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.layer.exchange import GlobalBatch, GlobalStatistics, LayerExchange
-from partial_fc_torch.layer.gradients import DenseGradient
+from partial_fc_torch.layer.gradients import DenseGradient, RowGradient, tiles_of_gradient
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.layer.products import products_of
 from partial_fc_torch.layer.rows import Centers
@@ -61,6 +61,18 @@ def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer, kind
     assert bool(step.cached) == bool(cache_bytes and sampled)
     update = partial(optimizer.update, centers, learning_rate=0.1) if optimizer else DenseGradient(centers.weight)
     assert softmax.backward(step, update).shape == (G, E)
+    if optimizer:
+        apply_explicitly(softmax, step, update)
+
+
+def apply_explicitly(softmax, step, update):
+    """The same update by an explicit step."""
+    rows = RowGradient(step.sampled)
+    softmax.backward(step, rows)
+    index, gradient = rows.in_order()
+    assert gradient.shape == (len(index), E) == (len(step.sampled), E)
+    for tile in tiles_of_gradient(step.sampled, gradient):
+        update(tile)
 
 
 def test_the_sample_of_a_step():

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .rows import TileGradient, inverse_norms
+from .rows import TileGradient, gather_rows, inverse_norms
 from .stores import StepCenters
 
 UPDATE_ROWS = 4096  # of a tile of an update that is not part of a backward pass
@@ -73,5 +73,6 @@ def tiles_of_gradient(sampled: StepCenters, gradient: torch.Tensor) -> Iterator[
     for start in range(0, len(gradient), UPDATE_ROWS):
         part = slice(start, min(start + UPDATE_ROWS, len(gradient)))
         rows = part if places is None else places[part]
+        of_tile = gather_rows(weight, rows)
         # Along its center, this gradient has no component that could be removed again.
-        yield TileGradient(rows, weight[rows], inverse_norms(weight[rows]), gradient[part], scale=1.0)
+        yield TileGradient(rows, of_tile, inverse_norms(of_tile), gradient[part], scale=1.0)
