@@ -202,8 +202,7 @@ class MarginSoftmax:
         if self.margin.needs_all_targets:
             cosine = self.exchange.gather_targets(torch.where(held, cosine, -torch.inf))
         targets = self.margin.targets(cosine, features.inverse_norm.double().reciprocal(), labels)
-        kind = "cpu" if rows.device.type == "cpu" else "gpu"
-        size = self.tile_classes or tile_classes(len(rows), rows.shape[1], kind)
+        size = self.tile_classes or tile_classes(len(rows), rows.shape[1], "cpu" if rows.is_cpu else "gpu")
         return Step(
             sampled,
             features,

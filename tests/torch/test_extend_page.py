@@ -1,0 +1,104 @@
+"""The programs of docs/extend.md run, and what they add to the layer computes what the page says."""
+
+import importlib
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, linear, normalize
+
+from partial_fc_torch import CosFace, PartialFC, PartialFC_V2
+from partial_fc_torch.layer.margins import margin_named
+from partial_fc_torch.layer.optimizers import optimizer_named
+from paths import ROOT
+
+PROGRAMS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL)
+SIZES = {"num_classes": 30, "embedding_size": 8, "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The programs as files that can be imported."""
+    for name, text in PROGRAMS:
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return tmp_path
+
+
+def batches(steps):
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        yield torch.from_numpy(rng.standard_normal((16, 8), np.float32)), torch.from_numpy(rng.integers(0, 30, 16))
+
+
+def test_every_program_of_the_page_is_one_of_a_file():
+    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 3
+
+
+@pytest.mark.parametrize(
+    "name, printed",
+    [
+        ("mv.py", r"loss \d+\.\d{4}"),
+        ("lion.py", r"momentum \(1000, 128\)"),
+        ("named_files.py", r"files \['weight.npy', 'weight_mom.npy'\]"),
+    ],
+)
+def test_a_program_runs(name, printed, folder, capsys):
+    runpy.run_path(str(folder / name), run_name="__main__")
+    assert re.fullmatch(printed, capsys.readouterr().out.strip())
+
+
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 7, "logits_cache_mb": 0}])
+def test_the_margin_matches_its_formula_in_float64(tiling):
+    s, m, t = 8.0, 0.35, 1.1
+    layer = PartialFC_V2(margin_named("mv:MVSoftmax", s, {"t": t}), **SIZES, **tiling)
+    features, labels = next(batches(1))
+    layer.weight.data[labels[0]] = features[0] / 100  # a target that no negative exceeds
+    local = features.clone().requires_grad_()
+    layer(local, labels).backward()
+    inputs, centers = features.double().requires_grad_(), layer.weight.detach().double().requires_grad_()
+    cosine = linear(normalize(inputs), normalize(centers))
+    target = cosine[range(16), labels] - m
+    hard = cosine > target[:, None]
+    assert not hard[0].all() and hard.any(dim=1).all()
+    logits = torch.where(hard, t * cosine + t - 1, cosine).index_put((torch.arange(16), labels), target)
+    cross_entropy(s * logits, labels).backward()
+    torch.testing.assert_close(local.grad.double(), inputs.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_the_optimizer_follows_its_algorithm():
+    learning_rate, weight_decay, betas = 0.01, 0.1, (0.9, 0.99)
+    layer = PartialFC(margin_softmax=CosFace(), optimizer=optimizer_named("lion:Lion", weight_decay), **SIZES)
+    textbook = PartialFC_V2(CosFace(), **SIZES)
+    layer.learning_rate, momentum = learning_rate, torch.zeros(30, 8)
+    for features, labels in batches(4):
+        textbook.weight.grad = None
+        textbook(features, labels).backward()
+        layer.step(features, labels)
+        gradient, weight = textbook.weight.grad, textbook.weight.data
+        direction = torch.sign(betas[0] * momentum + (1 - betas[0]) * gradient)
+        weight -= learning_rate * (direction + weight_decay * weight)
+        momentum = betas[1] * momentum + (1 - betas[1]) * gradient
+        torch.testing.assert_close(layer.weight, textbook.weight.data, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(layer.weight_momentum, momentum, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [0.3, 1.0])
+def test_the_store_trains_as_memory_does_and_its_files_have_the_centers(ratio, folder: Path):
+    store = importlib.import_module("named_files").NamedFiles
+    layers = [
+        PartialFC(margin_softmax=CosFace(), sample_rate=ratio, **SIZES, **more)
+        for more in ({}, {"store": lambda num_local, device: store(num_local, device, str(folder))})
+    ]
+    for features, labels in batches(3):
+        for layer in layers:
+            layer.learning_rate = 0.1
+            layer.step(features, labels)
+    for name in ("weight", "weight_mom"):
+        expected = getattr(layers[0], name).detach().numpy()
+        np.testing.assert_array_equal(np.load(folder / f"{name}.npy"), expected)
