@@ -9,6 +9,7 @@ from groups import checkpoint_contents
 from outcome import check_outcome
 
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.layer.sampling import WeightIndexSampler
 
 pytestmark = needs_torch
 
@@ -111,3 +112,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, arg
     assert restored.keys() == arrays.keys() > {"state:fc.weight:", "weight_updates", "margin:t"}
     for name, array in arrays.items():
         np.testing.assert_array_equal(restored[name], array, err_msg=name)
+    for rank, state in enumerate(manifest.rank_states):  # not those of a new training, which would draw the same again
+        sampler = WeightIndexSampler(1, 2, rank, seed=0)
+        sampler.restart(7)
+        assert state["sampler"] == sampler.state()
