@@ -62,7 +62,9 @@ ONE_RANK = pytest.mark.world_size(1)  # what differs concerns a single rank
 
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("store", [CenterStore, *(pytest.param(own, marks=ONE_RANK) for own in (host_store, ReversedStore))])
+@pytest.mark.parametrize(
+    "store", [CenterStore, *(pytest.param(own, marks=ONE_RANK) for own in (host_store, ReversedStore))]
+)
 def test_an_explicit_step_equals_the_update_in_backward(name, ratio, store):
     """A loss scale is divided out; the learning rate follows a scheduler."""
     losses, layers = [], []
