@@ -20,7 +20,7 @@ import numpy as np
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
-from partial_fc.layer.nonfinite import nonfinite_source
+from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.loop import BatchEndParam, LoopState, updates
 
@@ -211,7 +211,9 @@ class SampleDistributeModule(DataParallelModule):
         self.memory_lr = learning_rate = self.memory_optimizer.lr_scheduler(self.num_update + 1)
         softmax = self._layer.forward(total_feature, total_label, local_index, self._gather_statistics)
         if not math.isfinite(softmax.loss):  # no center has changed yet
-            self._raise_nonfinite(softmax.loss, total_feature)
+            statistics = self._statistics.reshape(self.size, 3, -1)
+            values = total_feature.asnumpy(), statistics, self.loss_scale is not None
+            raise nonfinite_loss(softmax.loss, self.num_update + 1, *values)
         d_feature = self._layer.backward(softmax, self.memory_optimizer, learning_rate)
         return mx.nd.zeros_like(total_feature) if d_feature is None else d_feature, softmax.loss
 
@@ -220,13 +222,6 @@ class SampleDistributeModule(DataParallelModule):
         local = host_array(statistics.astype(np.float32))
         self._statistics = self.allgather(local, "softmax_statistics", shape, np.float32, mx.cpu()).asnumpy()
         return self._statistics
-
-    def _raise_nonfinite(self, loss: float, total_feature: mx.nd.NDArray) -> None:
-        source = nonfinite_source(total_feature.asnumpy(), self._statistics, self.size)
-        raise FloatingPointError(
-            f"the loss is {loss} at update {self.num_update + 1} ({source}): lower lr, set warmup_steps or "
-            "max_grad_norm, or check the images" + (", or set fp16=False" if self.loss_scale else "")
-        )
 
     def update(self) -> None:
         """Sums the backbone's gradients over the ranks and updates it; the centers are already updated.

@@ -1,4 +1,4 @@
-"""Which rank made the loss of a step infinite or NaN.
+"""The error of a step whose loss is infinite or NaN, with the rank that made it so.
 
 Shapes: G global batch, R ranks, E embedding.
 """
@@ -8,22 +8,31 @@ from __future__ import annotations
 import numpy as np
 
 
-def nonfinite_source(features: np.ndarray, statistics: np.ndarray, ranks: int) -> str:
-    """Describes where the non-finite values behind a non-finite loss come from.
+def nonfinite_loss(
+    loss: float, num_update: int, features: np.ndarray, statistics: np.ndarray, fp16: bool = False
+) -> FloatingPointError:
+    """Returns the error of a step, which says what to change.
 
     Args:
+        loss: of the step.
+        num_update: its number.
         features: (G, E) float32, the gathered features in rank order.
-        statistics: float32, the gathered softmax statistics in rank order, in any shape.
-        ranks: R.
-
-    Returns:
-        Such as "non-finite features on rank 1". Centers are named only if all features are finite.
+        statistics: (R, 3, G) float32, the gathered softmax statistics.
+        fp16: the backbone is in float16, which may be the cause.
     """
+    return FloatingPointError(
+        f"the loss is {loss} at update {num_update} ({_source(features, statistics)}): lower the learning rate, "
+        "warm it up, clip the gradients, or check the images" + (", or set fp16=False" if fp16 else "")
+    )
+
+
+def _source(features: np.ndarray, statistics: np.ndarray) -> str:
+    """Such as "non-finite features on rank 1". Centers are named only if all features are finite."""
     kind, invalid = "features", ~np.isfinite(features)
     if not invalid.any():
         # Statistics of a rank without centers are infinite, so only a NaN is an error.
         kind, invalid = "centers", np.isnan(statistics)
-    found = np.flatnonzero(invalid.reshape(ranks, -1).any(axis=1)).tolist()
+    found = np.flatnonzero(invalid.reshape(len(statistics), -1).any(axis=1)).tolist()
     if not found:
         return "all features and centers are finite"
     return f"non-finite {kind} on rank{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"

@@ -4,15 +4,13 @@
 
 With the unit rows x = X / |X| of the features and w = W / |W| of the centers, a logit is s x.w; the margin changes the
 G target logits, and possibly the others. The ranks exchange the maximum and the sum of exponentials of every row, from
-which the probabilities p of the undivided layer follow. With D = (p - onehot) times the slope of the margin, and
-g = s D^T x, the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; that of a feature has the
-same form. A logit exists only in a tile of centers, and the cache keeps those of small layers between both passes: the
-memory of a step does not grow with the number of classes.
+which the probabilities p of the undivided layer follow. With D = (p - onehot) times the slope of the margin, and g = s
+D^T x, the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; that of a feature has the same
+form. A logit exists only in a tile of centers, and the cache keeps those of small layers between both passes: the
+memory of a step does not grow with the number of classes. No operation waits for the device, but for the exchange of
+the statistics, and no shape depends on values there.
 
-No operation waits for the device, but for the exchange of the statistics, and no shape depends on values there.
-
-Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of this rank, S sampled classes of this rank,
-T centers of a tile, E embedding.
+Shapes: B local batch, R ranks, G = B*R, C classes, L of this rank, S of them sampled, T centers of a tile, E embedding.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from partial_fc.layer.nonfinite import nonfinite_source
+from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.sampling import label_columns
 from partial_fc.layer.softmax import combine_statistics, combine_tiles
 from partial_fc.layer.tiling import tile_classes
@@ -139,11 +137,7 @@ class MarginSoftmax:
             return None
         softmax = combine_statistics(gathered.softmax, gathered.labels, self.requires_positives)
         if not math.isfinite(softmax.loss):
-            source = nonfinite_source(batch.features.cpu().numpy(), gathered.softmax, len(gathered.softmax))
-            raise FloatingPointError(
-                f"the loss is {softmax.loss} at update {num_update} ({source}): lower the learning rate, warm it up, "
-                "clip the gradients, or check the images"
-            )
+            raise nonfinite_loss(softmax.loss, num_update, batch.features.cpu().numpy(), gathered.softmax)
         step.loss, step.log_sum_exp = softmax.loss, to_device(softmax.log_sum_exp, batch.features.device)
         return step
 
@@ -215,8 +209,9 @@ class MarginSoftmax:
 
     def _statistics(self, step: Step) -> torch.Tensor:
         """(3, G) float64 of this rank: maximum logit of each row, sum of exp(logit - maximum), target logit or -inf."""
+        target_logits = step.target_logits
         if not step.tiles:  # no target either: all of them are -inf
-            return torch.stack([step.target_logits, torch.zeros_like(step.target_logits), step.target_logits])
+            return torch.stack([target_logits, torch.zeros_like(target_logits), target_logits])
         caching = fits_cache(step.sampled, len(step.held), self.margin.slopes_negatives, self.logits_cache_bytes)
         maxima, sums = [], []
         for number in range(len(step.tiles)):
@@ -226,7 +221,6 @@ class MarginSoftmax:
             if caching:
                 step.cached.append(tile)
         step.maxima, totals = torch.stack(maxima).double(), torch.stack(sums).double()
-        target_logits = step.target_logits
         if step.targets.penalty is not None:  # the loss is log_sum_exp - target: what is subtracted here is added there
             target_logits = target_logits - step.targets.penalty
         return torch.stack([*combine_tiles(step.maxima, totals, torch), target_logits])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partial_fc.layer.nonfinite import nonfinite_source
+from partial_fc.layer.nonfinite import nonfinite_loss
 
 RANKS, GLOBAL_BATCH, EMBEDDING = 3, 6, 2
 
@@ -23,4 +23,6 @@ def test_the_ranks_are_named(bad_features, bad_statistics, source):
     statistics = np.ones((3 * RANKS, GLOBAL_BATCH), np.float32)
     statistics[3] = -np.inf  # the maximum of the second rank, which holds no center
     statistics[bad_statistics, 4] = np.nan
-    assert nonfinite_source(features, statistics, RANKS) == source
+    error = nonfinite_loss(np.nan, 7, features, statistics.reshape(RANKS, 3, -1), fp16=True)
+    assert str(error).startswith(f"the loss is nan at update 7 ({source}): lower the learning rate, ")
+    assert str(error).endswith(", or set fp16=False")
