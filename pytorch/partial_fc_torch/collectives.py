@@ -16,8 +16,15 @@ from partial_fc.distributed.collectives import Collectives
 
 from .errors import error_message
 
-# Messages of Gloo and of the store on the remaining ranks after one has exited.
-CONNECTION_ERRORS = ("gloo/transport", "Connection closed by peer", "Connection reset by peer", "Broken pipe")
+# Messages of Gloo, NCCL and the store on the remaining ranks after one has exited. Other errors of NCCL, such as a full
+# /dev/shm or two ranks on one GPU, have a cause on this host, which no lost rank explains.
+CONNECTION_ERRORS = (
+    "gloo/transport",
+    "Connection closed by ",
+    "Connection reset by peer",
+    "Broken pipe",
+    "ncclRemoteError",
+)
 
 # PyTorch 2.13 renamed both functions; the earlier names still work, with a warning.
 _all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
@@ -31,6 +38,7 @@ class TorchBackend:
     """
 
     error_message = staticmethod(error_message)
+    user_errors = (dist.DistBackendError, torch.OutOfMemoryError)
 
     @property
     def rank(self) -> int:
@@ -73,7 +81,7 @@ class TorchBackend:
 
     def is_connection_error(self, error: BaseException) -> bool:
         """Returns whether a collective failed because another rank left it."""
-        if isinstance(error, (dist.DistBackendError, dist.DistNetworkError)):
+        if isinstance(error, dist.DistNetworkError):
             return True
         return isinstance(error, RuntimeError) and any(text in str(error) for text in CONNECTION_ERRORS)
 

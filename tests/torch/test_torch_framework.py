@@ -13,9 +13,11 @@ from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
+from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
 from partial_fc.training.trainer import train
 from partial_fc_torch.build import TorchFramework
+from partial_fc_torch.collectives import default_collectives
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 
@@ -104,6 +106,43 @@ def test_float16_without_gpus_is_refused_and_writes_nothing(setting, message, tm
     with pytest.raises(JobError, match=message):
         train(settings_of(tmp_path, debug=True, **setting), TorchFramework())
     assert not list(tmp_path.iterdir())
+
+
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.1 GiB of which 1.2 GiB is free."
+
+
+class TooLarge(OwnBackbone):
+    """Needs too much memory in its third step of training, or when it is built."""
+
+    steps, allowed = 0, 2
+
+    def forward(self, images):
+        self.steps += self.training
+        if self.steps > self.allowed:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY + "\nException raised from malloc at x.cpp:1")
+        return super().forward(images)
+
+    def to(self, *arguments, **options):
+        if not self.allowed:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return super().to(*arguments, **options)
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_too_little_memory_of_a_gpu_says_what_to_change(allowed, tmp_path, capfd, monkeypatch):
+    def ended(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr("os._exit", ended)
+    backbone = TooLarge()
+    backbone.allowed = allowed
+    settings = settings_of(tmp_path, debug=True, val_targets=[])
+    with pytest.raises(SystemExit):
+        run_rank(default_collectives, lambda: train(settings, TorchFramework(backbone)))
+    printed = capfd.readouterr().err
+    assert OUT_OF_MEMORY in printed and "Exception raised" not in printed and "bug" not in printed
+    for name in ("batch_size", "tile_classes", "logits_cache_mb", "bank_on_gpu=False"):
+        assert name in printed
 
 
 LION = """
