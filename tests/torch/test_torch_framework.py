@@ -1,6 +1,8 @@
 """TorchFramework: a backbone of the user, trained as train.py trains, and devices that are not there."""
 
 import json
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -18,6 +20,8 @@ from partial_fc.inference.model import FaceModel
 from partial_fc.training.trainer import train
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.collectives import default_collectives
+from paths import ROOT
+from stub_driver import stub_driver
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 
@@ -92,6 +96,21 @@ def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path):
 def test_nccl_without_gpus_is_refused():
     with pytest.raises(ValueError, match="backend is nccl, which needs GPUs, but .*: set backend=gloo"):
         TorchFramework(backend="nccl")
+
+
+@no_gpu
+def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
+    """The libcuda of an older driver, which any build of PyTorch refuses."""
+    code = "from partial_fc_torch.build import TorchFramework\nprint(TorchFramework(backend='gloo').device)\n"
+    variables = {"LD_LIBRARY_PATH": stub_driver(tmp_path, 8, 11040), "PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}"}
+    command = [sys.executable, "-c", code + "TorchFramework()"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "cpu\n", done.stderr
+    message = done.stderr.splitlines()[-1]
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
+    begin = f"ValueError: PyTorch {torch.__version__}, built for {build}, cannot use this host's 8 GPUs, whose driver "
+    assert message.startswith(begin + "has CUDA 11.4 (") and '/whl/cu126" bash setup-utils/install-torch.sh' in message
+    assert message.endswith("backend=gloo")
 
 
 @no_gpu
