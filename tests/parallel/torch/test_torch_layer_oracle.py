@@ -159,6 +159,7 @@ def test_sampled_negatives_count_for_all(name, classes, ratio, tiling):
     assert_expected(found, expected, counts=counts)
 
 
+@pytest.mark.world_size(1)
 @pytest.mark.parametrize("corrected", [True, False])
 def test_the_sum_over_corrected_samples_is_unbiased(corrected):
     """exp(loss) is the sum over all classes, divided by the target's exponential, if all rows are the same."""

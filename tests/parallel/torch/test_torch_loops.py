@@ -57,11 +57,14 @@ class ReversedStore(CenterStore):
 
 
 OPTIMIZERS = {"sgd": SGD, "adamw": AdamW, "adagrad": Adagrad}
+ONE_RANK = pytest.mark.world_size(1)  # what differs concerns a single rank
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("store", [CenterStore, host_store, ReversedStore])
+@pytest.mark.parametrize(
+    "store", [CenterStore, *(pytest.param(own, marks=ONE_RANK) for own in (host_store, ReversedStore))]
+)
 def test_an_explicit_step_equals_the_update_in_backward(name, ratio, store):
     """A loss scale is divided out; the learning rate follows a scheduler."""
     losses, layers = [], []
@@ -184,6 +187,7 @@ def train(layer, seeds):
         layer.step(*local_batch(seed))
 
 
+@pytest.mark.world_size(1)
 @pytest.mark.parametrize("store", [CenterStore, host_store])
 def test_a_state_dict_continues_the_training(store, tmp_path):
     whole, first, second = (build(CLASSES, 0.3, optimizer=AdamW(), store=store) for _ in range(3))
