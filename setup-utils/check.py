@@ -19,6 +19,7 @@ from environment import CLONE, MXNET, TORCH, last_line, run
 
 from partial_fc.distributed.preflight.row import Row, failed_checks, print_rows
 from partial_fc.utils.cli import run_module
+from partial_fc.utils.process_pool import usable_cores
 
 
 def check_python() -> Row:
@@ -128,7 +129,7 @@ def check_wheel(machine: cuda.Machine) -> list[Row]:
 
 
 def check_host() -> list[Row]:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     threads = os.environ.get("OMP_NUM_THREADS", "not set: the cores are divided by the ranks of a host")
     gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     rows = [Row("ok", "host", f"{cores} cores, {gigabytes:.0f} GiB memory, OMP_NUM_THREADS {threads}")]

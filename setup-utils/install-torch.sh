@@ -6,8 +6,9 @@
 #   PYTHON=python3.12 bash setup-utils/install-torch.sh    with this Python instead of the preferred one
 #   TORCH=torch==2.11.0 bash setup-utils/install-torch.sh  another build: what follows "pip install", e.g. TORCH=torch, or
 #       TORCH="torch --index-url https://download.pytorch.org/whl/cu126" for GPUs with an older driver
-# Without TORCH: where there is an NVIDIA GPU, the package index's own torch (PyPI's contains CUDA); otherwise the newest
-# CPU build of that index, else PyTorch's own index of CPU builds, if it answers.
+# Without TORCH: where there is an NVIDIA GPU, the package index's own torch (PyPI's contains CUDA 13), or the build for
+# CUDA 12.6 if the driver is older than CUDA 13; otherwise the newest CPU build of that index, else PyTorch's own index of
+# CPU builds, if it answers.
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -15,6 +16,7 @@ set -euo pipefail
 . "$SETUP_DIR/venv.sh"
 use_venv .venv-torch install-torch.sh "8 GB (1 GB for a CPU build)"
 NEWEST_PYTHON=14
+OLDER_CUDA_INDEX=https://download.pytorch.org/whl/cu126
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 sources() {
@@ -33,8 +35,9 @@ check_machine() {
     esac
 }
 
-has_gpu() {
-    (cd "$SETUP_DIR" && "$VENV/bin/python" -c 'import sys, cuda; sys.exit(not cuda.probe_gpus()[0])')
+# Prints the CUDA version of the driver, 12020 for 12.2; 0 without a GPU.
+driver_of_gpus() {
+    (cd "$SETUP_DIR" && "$VENV/bin/python" -c 'import cuda; gpus, _, driver = cuda.probe_gpus(); print(driver if gpus else 0)')
 }
 
 # Prints the newest version with "+cpu" that the package index at hand has for this Python; nothing if it has none.
@@ -52,10 +55,14 @@ PY
 
 # Sets `torch`, the arguments of pip, and `reason`. An installation stays with its build until TORCH names another.
 choose_torch() {
-    local version
+    local version driver
+    driver=$(driver_of_gpus)
     if [ -n "${TORCH:-}" ]; then torch=$TORCH reason="as TORCH says"
     elif [ -f "$STATE/torch" ]; then torch=$(cat "$STATE/torch") reason="as before"
-    elif has_gpu; then torch=torch reason="for this machine's GPU: about 3 GB to fetch"
+    elif [ "$driver" -ge 13000 ]; then torch=torch reason="for this machine's GPU: about 3 GB to fetch"
+    elif [ "$driver" -gt 0 ]; then
+        torch="torch --index-url $OLDER_CUDA_INDEX"
+        reason="for this machine's GPU, whose driver is older than CUDA 13: about 3 GB to fetch"
     else
         version=$(newest_cpu_build)
         if [ -n "$version" ]; then torch="torch==$version" reason="no NVIDIA GPU: the newest CPU build of the package index"

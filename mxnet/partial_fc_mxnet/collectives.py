@@ -47,6 +47,7 @@ class HorovodBackend:
     """Collectives of MXNet arrays through Horovod, see partial_fc.distributed.collectives.Backend for the methods."""
 
     error_message = staticmethod(error_message)
+    user_errors = ()
 
     @property
     def rank(self) -> int:

@@ -25,7 +25,11 @@ class Backend(Protocol):
     Attributes:
         rank: of this process in the job.
         size: the number of ranks of the job.
+        user_errors: of the framework, which a user can fix, beside USER_ERRORS.
     """
+
+    @property
+    def user_errors(self) -> tuple[type[Exception], ...]: ...
 
     @property
     def rank(self) -> int: ...

@@ -115,30 +115,32 @@ def _end_with(collectives: Collectives, error: BaseException) -> NoReturn:
             _report(collectives, f"error: {error}")
         collectives.barrier("error_reported")
     elif collectives.backend.is_connection_error(error):
-        _report_lost_connection(collectives)
+        _report_lost_connection(collectives, error)
     else:
         # If all ranks raise the same error, rank 0 reports it.
         _leave_to_rank_0(collectives)
         num_update = -1 if collectives.watchdog is None else collectives.watchdog.rank_status.num_update
         place = f"error on rank {collectives.rank}" + (f" at update {num_update}" if num_update >= 0 else "")
-        if isinstance(error, USER_ERRORS):
+        if isinstance(error, USER_ERRORS + collectives.backend.user_errors):
+            text = str(error) if isinstance(error, USER_ERRORS) else collectives.backend.error_message(error)
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            _report(collectives, f"{place}: {error} ({os.path.basename(frame.filename)}:{frame.lineno})")
+            _report(collectives, f"{place}: {text} ({os.path.basename(frame.filename)}:{frame.lineno})")
         else:
             trace = "".join(traceback.format_exception(error))
             _report(collectives, f"{place}: unexpected error, a bug in this program or in a library:\n{trace}")
     _exit(collectives, collectives.exit_code)
 
 
-def _report_lost_connection(collectives: Collectives) -> None:
+def _report_lost_connection(collectives: Collectives, error: BaseException) -> None:
     """Reports a lost connection, unless the rank that caused it, or one that knows that it exited, reports why."""
-    rank, watchdog = collectives.rank, collectives.watchdog
+    rank, watchdog, text = collectives.rank, collectives.watchdog, collectives.backend.error_message(error)
     if watchdog is None:
-        _report(collectives, f"error on rank {rank}: lost the connection to another rank, which failed or exited")
+        lost = "lost the connection to another rank, which failed or exited"
+        _report(collectives, f"error on rank {rank}: {lost}: {text}")
         return
     # Meanwhile the watchdog looks for ranks that exited, and ends this process if it finds one.
     _wait_for_report(watchdog, LOST_WAIT)
-    _report(collectives, f"error: {connection_message(rank, watchdog.rank_status.records())}")
+    _report(collectives, f"error: {connection_message(rank, watchdog.rank_status.records())}: {text}")
 
 
 def _leave_to_rank_0(collectives: Collectives) -> None:

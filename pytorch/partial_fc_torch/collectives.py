@@ -6,6 +6,7 @@ process group is rank 0 of 1.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import Any
 
@@ -13,11 +14,22 @@ import torch
 import torch.distributed as dist
 
 from partial_fc.distributed.collectives import Collectives
+from partial_fc.utils.text import plural
 
 from .errors import error_message
 
-# Messages of Gloo and of the store on the remaining ranks after one has exited.
-CONNECTION_ERRORS = ("gloo/transport", "Connection closed by peer", "Connection reset by peer", "Broken pipe")
+# Messages of Gloo, NCCL and the store on the remaining ranks after one has exited. Other errors of NCCL, such as a full
+# /dev/shm or two ranks on one GPU, have a cause on this host, which no lost rank explains.
+CONNECTION_ERRORS = (
+    "gloo/transport",
+    "Connection closed by ",
+    "Connection reset by peer",
+    "Broken pipe",
+    "ncclRemoteError",
+)
+
+# What pip installs for a driver older than CUDA 13, which PyPI's builds need; see install-torch.sh.
+OLDER_BUILD = "torch --index-url https://download.pytorch.org/whl/cu126"
 
 # PyTorch 2.13 renamed both functions; the earlier names still work, with a warning.
 _all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
@@ -31,6 +43,7 @@ class TorchBackend:
     """
 
     error_message = staticmethod(error_message)
+    user_errors = (dist.DistBackendError, torch.OutOfMemoryError)
 
     @property
     def rank(self) -> int:
@@ -73,7 +86,7 @@ class TorchBackend:
 
     def is_connection_error(self, error: BaseException) -> bool:
         """Returns whether a collective failed because another rank left it."""
-        if isinstance(error, (dist.DistBackendError, dist.DistNetworkError)):
+        if isinstance(error, dist.DistNetworkError):
             return True
         return isinstance(error, RuntimeError) and any(text in str(error) for text in CONNECTION_ERRORS)
 
@@ -82,12 +95,38 @@ def uses_gpu(backend: str) -> bool:
     """Returns whether a training with this backend, "nccl", "gloo" or "" for a choice, computes on GPUs.
 
     Raises:
-        ValueError: "nccl" without GPUs.
+        ValueError: "nccl" without GPUs; or there are GPUs, and the installed PyTorch cannot use them.
     """
+    if backend != "gloo" and not torch.cuda.is_available():
+        _refuse_unused_gpus()
     if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
         reason = "PyTorch finds no GPU" if torch.version.cuda else f"PyTorch {torch.__version__} is built without CUDA"
         raise ValueError(f"backend is nccl, which needs GPUs, but {reason}: set backend=gloo, or install another build")
     return backend != "gloo" and torch.cuda.is_available()
+
+
+def _refuse_unused_gpus() -> None:
+    """Raises ValueError if the driver has GPUs: training on the CPU instead would look like a slow success."""
+    gpus, version = ctypes.c_int(), ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(gpus)) or not gpus.value:
+        return
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError) as error:  # the former of a build without CUDA
+        reason = error_message(error)
+        cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
+        build = "torch" if version.value >= 13000 else OLDER_BUILD
+        raise ValueError(
+            f"PyTorch {torch.__version__}, built for {cuda}, cannot use this host's {plural(gpus.value, 'GPU')}, whose "
+            f"driver has CUDA {version.value // 1000}.{version.value % 1000 // 10} ({reason}): install a build for it "
+            f'with TORCH="{build}" bash setup-utils/install-torch.sh, or the same by pip; or update the driver; or '
+            "train on the CPU with backend=gloo"
+        ) from None
 
 
 def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:

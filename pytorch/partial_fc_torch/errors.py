@@ -8,6 +8,11 @@ INSTALL = (
 )
 NOT_INSTALLED = f"PyTorch is not installed: {INSTALL}"
 
+LESS_MEMORY = (
+    "To need less memory, reduce batch_size, tile_classes or logits_cache_mb, or keep the centers in host memory by "
+    "bank_on_gpu=False"
+)
+
 # What C++ adds to a message, and the stack trace that follows it.
 _CPP_TRACE = "\nException raised from "
 
@@ -16,4 +21,6 @@ def error_message(error: BaseException) -> str:
     """Returns the message of an error, without the C++ stack trace that PyTorch puts behind it."""
     if isinstance(error, OSError) and error.strerror and not error.filename:
         return error.strerror  # raised with a message beside its number
-    return str(error).split(_CPP_TRACE, 1)[0].strip() or repr(error)
+    message = str(error).split(_CPP_TRACE, 1)[0].strip() or repr(error)
+    # PyTorch says which GPU, how much was asked for and how much was free.
+    return f"{message} {LESS_MEMORY}" if type(error).__name__ == "OutOfMemoryError" else message

@@ -5,7 +5,9 @@ import sys
 import textwrap
 
 import pytest
+import torch.distributed as dist
 
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.errors import error_message
 from paths import ROOT
 
@@ -54,6 +56,46 @@ def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp
         os._exit(0)
     """
     assert two_ranks(tmp_path, code).strip() == "[{'rank': 0}, {'rank': 1}] 1.0"
+
+
+NCCL = "NCCL error in: NCCLUtils.cpp:77, unhandled error, version 2.27.3\n{}\nLast error:\n{}"
+SYSTEM = "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error."
+NO_SHARED_MEMORY = (SYSTEM, "Error while creating shared memory segment /dev/shm/nccl-3zV8Jq (size 9637888)")
+REMOTE = ("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.", "")
+
+
+@pytest.mark.parametrize(
+    "texts, lost",
+    [
+        (NO_SHARED_MEMORY, False),
+        (("ncclInvalidUsage", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"), False),
+        ((SYSTEM, "Bootstrap : no socket interface found"), False),
+        (REMOTE, True),
+        ((SYSTEM, "Call to recv from 10.0.0.2<4321> failed : Connection reset by peer"), True),
+        ((SYSTEM, "Net : Connection closed by remote peer hostb<4321>"), True),
+    ],
+)
+def test_errors_of_nccl_are_a_lost_connection_only_where_they_say_so(texts, lost):
+    assert default_collectives.backend.is_connection_error(dist.DistBackendError(NCCL.format(*texts))) == lost
+
+
+@pytest.mark.parametrize("texts, begin", [(NO_SHARED_MEMORY, "NCCL error in"), (REMOTE, "lost the connection to")])
+def test_the_text_of_nccl_is_printed(texts, begin):
+    text = NCCL.format(*texts).strip()
+    code = f"""
+import torch.distributed as dist
+from partial_fc.distributed.run_rank import run_rank
+from partial_fc_torch.collectives import default_collectives
+
+def main():
+    raise dist.DistBackendError({text!r} + "\\nException raised from create at NCCLUtils.cpp:77")
+
+run_rank(default_collectives, main)
+"""
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and done.stderr.startswith(f"error on rank 0: {begin}"), done.stderr
+    assert text in done.stderr and "Exception raised" not in done.stderr and "bug" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """TorchFramework: a backbone of the user, trained as train.py trains, and devices that are not there."""
 
 import json
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -13,9 +15,13 @@ from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
+from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
 from partial_fc.training.trainer import train
 from partial_fc_torch.build import TorchFramework
+from partial_fc_torch.collectives import default_collectives
+from paths import ROOT
+from stub_driver import stub_driver
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 
@@ -93,6 +99,21 @@ def test_nccl_without_gpus_is_refused():
 
 
 @no_gpu
+def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
+    """The libcuda of an older driver, which any build of PyTorch refuses."""
+    code = "from partial_fc_torch.build import TorchFramework\nprint(TorchFramework(backend='gloo').device)\n"
+    variables = {"LD_LIBRARY_PATH": stub_driver(tmp_path, 8, 11040), "PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}"}
+    command = [sys.executable, "-c", code + "TorchFramework()"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "cpu\n", done.stderr
+    message = done.stderr.splitlines()[-1]
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
+    begin = f"ValueError: PyTorch {torch.__version__}, built for {build}, cannot use this host's 8 GPUs, whose driver "
+    assert message.startswith(begin + "has CUDA 11.4 (") and '/whl/cu126" bash setup-utils/install-torch.sh' in message
+    assert message.endswith("backend=gloo")
+
+
+@no_gpu
 @pytest.mark.parametrize(
     "setting, message",
     [
@@ -104,6 +125,43 @@ def test_float16_without_gpus_is_refused_and_writes_nothing(setting, message, tm
     with pytest.raises(JobError, match=message):
         train(settings_of(tmp_path, debug=True, **setting), TorchFramework())
     assert not list(tmp_path.iterdir())
+
+
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.1 GiB of which 1.2 GiB is free."
+
+
+class TooLarge(OwnBackbone):
+    """Needs too much memory in its third step of training, or when it is built."""
+
+    steps, allowed = 0, 2
+
+    def forward(self, images):
+        self.steps += self.training
+        if self.steps > self.allowed:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY + "\nException raised from malloc at x.cpp:1")
+        return super().forward(images)
+
+    def to(self, *arguments, **options):
+        if not self.allowed:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return super().to(*arguments, **options)
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_too_little_memory_of_a_gpu_says_what_to_change(allowed, tmp_path, capfd, monkeypatch):
+    def ended(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr("os._exit", ended)
+    backbone = TooLarge()
+    backbone.allowed = allowed
+    settings = settings_of(tmp_path, debug=True, val_targets=[])
+    with pytest.raises(SystemExit):
+        run_rank(default_collectives, lambda: train(settings, TorchFramework(backbone)))
+    printed = capfd.readouterr().err
+    assert OUT_OF_MEMORY in printed and "Exception raised" not in printed and "bug" not in printed
+    for name in ("batch_size", "tile_classes", "logits_cache_mb", "bank_on_gpu=False"):
+        assert name in printed
 
 
 LION = """

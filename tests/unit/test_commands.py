@@ -1,6 +1,7 @@
 """The tree of commands: help of every command without heavy imports, errors, and how missing packages are reported."""
 
 import importlib
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from partial_fc import __version__
 from partial_fc.__main__ import TREE
 from partial_fc.utils import cli
 from partial_fc.utils.cli import Group
-from partial_fc.utils.process_pool import usable_cores
+from partial_fc.utils.process_pool import cpu_quota, usable_cores
 from paths import ROOT, with_root
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
@@ -92,7 +93,34 @@ def test_words_that_are_no_arguments_of_a_training_are_refused(capsys):
 
 def test_the_number_of_cores_where_there_is_no_affinity(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert usable_cores() == os.cpu_count()
+    quota = cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup")
+    assert usable_cores() == max(1, int(min(os.cpu_count(), quota)))
+
+
+@pytest.mark.parametrize(
+    "membership, files, expected",
+    [
+        ("0::/", {"cpu.max": "350000 100000"}, 3.5),
+        ("0::/", {"cpu.max": "max 100000"}, math.inf),
+        ("0::/", {}, math.inf),
+        ("0::/jobs/mine", {"jobs/cpu.max": "200000 100000", "jobs/mine/cpu.max": "800000 100000"}, 2),
+        ("0::/jobs/mine", {"jobs/cpu.max": "max 100000", "jobs/mine/cpu.max": "50000 100000"}, 0.5),
+        ("0::/docker/of-the-host", {"cpu.max": "400000 100000"}, 4),
+        ("4:memory:/\n2:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "150000", "cpu/a/cpu.cfs_period_us": "50000"}, 3),
+        ("2:cpu,cpuacct:/job", {"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "100000"}, math.inf),
+        ("3:cpuset:/", {"cpuset/cpu.max": "100000 100000"}, math.inf),
+    ],
+)
+def test_the_quota_of_control_groups_of_both_versions(membership, files, expected, tmp_path):
+    (tmp_path / "membership").write_text(membership + "\n")
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(text + "\n")
+    assert cpu_quota(str(tmp_path / "membership"), str(tmp_path / "groups")) == expected
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path):
+    assert cpu_quota(str(tmp_path / "missing"), str(tmp_path)) == math.inf
 
 
 def test_every_module_imports_without_what_only_linux_has():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from partial_fc.distributed.env import RankInfo, deterministic_allreduce, rank_info, share_cores, use_shared_memory
+from partial_fc.utils.process_pool import usable_cores
 from paths import ROOT
 
 
@@ -42,7 +43,7 @@ def test_only_sums_of_three_or_more_need_no_fusion(size, expected):
 
 
 def test_cores_are_divided_between_the_ranks_of_a_host():
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     alone = {}
     assert share_cores(alone) == cores
     assert alone["OMP_NUM_THREADS"] == str(cores)

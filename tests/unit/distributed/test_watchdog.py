@@ -77,7 +77,7 @@ def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
 def test_a_rank_that_loses_the_connection_ends_with_the_code_of_the_report(rank):
     stopped = rank("sys.stdin.readline()\nos.kill(os.getpid(), 15)\ntime.sleep(600)", 0, 2)
     lines = "from types import SimpleNamespace\nfrom partial_fc.distributed import run_rank\n"
-    lines += "backend = SimpleNamespace(is_connection_error=lambda error: True, abort=lambda code: None)\n"
+    lines += "backend = SimpleNamespace(is_connection_error=lambda error: True, abort=int, error_message=str)\n"
     lines += "this = SimpleNamespace(watchdog=guard, rank=1, exit_code=2, backend=backend)\n"
     lines += "print('ready', flush=True)\nwait_until(guard.rank_status.error_reported)\n"
     lines += "run_rank._end_with(this, RuntimeError('Connection closed by peer'))"
