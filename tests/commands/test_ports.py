@@ -31,9 +31,10 @@ def listening(group):
     found = set()
     for process in [group, *group.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):  # it has just ended
+            line = " ".join(process.cmdline())  # first: that of a process which ends meanwhile is empty
             for connection in process.net_connections("tcp"):
                 if connection.status == psutil.CONN_LISTEN:
-                    found.add((connection.laddr.ip, " ".join(process.cmdline())))
+                    found.add((connection.laddr.ip, line))
     return found
 
 
