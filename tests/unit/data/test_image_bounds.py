@@ -9,13 +9,14 @@ from paths import with_root
 
 # In a process of its own, as the command: others here may have imported OpenCV first.
 DECODE = """
-import resource, sys
+import sys
 from partial_fc.data.transforms import decode_any_size
 try:
     decode_any_size(sys.stdin.buffer.read())
 except ValueError as error:
     print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# Not ru_maxrss, which begins with the peak of the process that has started this one.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
