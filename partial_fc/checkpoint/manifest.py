@@ -106,9 +106,12 @@ def _checked(content: dict) -> Manifest:
     starts, stops = zip(*manifest.shards)
     if (0, *stops) != (*starts, manifest.num_classes) or any(start > stop for start, stop in manifest.shards):
         raise ValueError(f"its shards do not hold each of {manifest.num_classes} classes once, in order")
-    expected = files_of(ranks, manifest.center_widths)
+    widths = manifest.center_widths
+    if type(widths) is not dict or any(type(width) is not int or width < 1 for width in widths.values()):
+        raise ValueError(f"its center_widths {str(widths)[:100]} are no numbers by name")
+    expected = files_of(ranks, widths)
     if not all(map(is_file_name, expected)):
-        raise ValueError(f"its center_widths {str(manifest.center_widths)[:100]} have no names of states")
+        raise ValueError(f"its center_widths {str(widths)[:100]} have no names of states")
     if set(files) != expected:
         name = sorted(set(files) ^ expected)[0]
         raise ValueError(f"the file {name[:80]!r} is {'surplus' if name in files else 'missing'} for {ranks} ranks")

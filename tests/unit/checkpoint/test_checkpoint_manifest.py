@@ -81,7 +81,18 @@ FIELDS = {
     ],
     "files": [{}, [], None],
     "rank_states": [[], [{}], [{}, {}, {}], None],
-    "state": [{"center_widths": widths} for widths in ({"weight": 3}, {"weight": 3, "../x": 3}, ["weight"], 3, None)],
+    "state": [
+        {"center_widths": widths}
+        for widths in (
+            {"weight": 3},
+            {"weight": 3, "../x": 3},
+            ["weight"],
+            ["weight", "weight_mom"],
+            {"weight": 3, "weight_mom": "3"},
+            3,
+            None,
+        )
+    ],
     "format": ["other", None],
     "version": [2, "1", None],
 }
