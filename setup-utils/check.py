@@ -19,7 +19,7 @@ from environment import CLONE, MXNET, TORCH, last_line, run
 
 from partial_fc.distributed.preflight.row import Row, failed_checks, print_rows
 from partial_fc.utils.cli import run_module
-from partial_fc.utils.process_pool import usable_cores
+from partial_fc.utils.cores import usable_cores
 
 
 def check_python() -> Row:

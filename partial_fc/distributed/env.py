@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from partial_fc.utils.process_pool import usable_cores
+from partial_fc.utils.cores import usable_cores
 
 MAX_DECODE_THREADS = 8  # of an automatic choice: some 40,000 images/s, more than one GPU consumes
 SHARED_BYTES = 16 << 20  # of /dev/shm that Open MPI uses for a rank, at most

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
-from .process_pool import usable_cores
+from .cores import usable_cores
 from .text import printable
 
 USER_ERROR = 2  # as argparse itself ends

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing.util
 import os
 import signal
@@ -12,10 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
-from pathlib import Path
 from typing import TypeVar
 
 Task = TypeVar("Task")
@@ -23,47 +21,6 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 AHEAD = 3  # tasks in flight per worker: enough to keep it busy, few enough to bound the memory
-
-
-def usable_cores(process: int = 0) -> int:
-    """Number of cores that a process may use; 0: this one. Raises OSError if there is no such process.
-
-    That is what it is bound to, at most the whole cores of its quota, which containers are given: with more threads,
-    all of them would be stopped for a part of each period.
-    """
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    cores = len(affinity(process)) if affinity else os.cpu_count() or 1
-    return max(1, math.floor(min(cores, cpu_quota(f"/proc/{process or 'self'}/cgroup", "/sys/fs/cgroup"))))
-
-
-def cpu_quota(membership: str, root: str) -> float:
-    """Returns how many cores' time the control groups of a process grant (infinity without a quota).
-
-    Args:
-        membership: the file of /proc that names the groups of the process; it may be missing.
-        root: where the groups are mounted, version 1 or 2.
-    """
-    quota = math.inf
-    with suppress(OSError), open(membership) as stream:
-        for line in stream:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):  # version 2 names none
-                continue
-            mount = os.path.join(root, "cpu" if controllers else "")
-            # A group has at most what each group above it has. In a container the path may be that of the host, and
-            # the mount is the container's own group.
-            parts = path.strip("/").split("/")
-            for depth in range(len(parts) + 1):
-                quota = min(quota, _quota_of_group(os.path.join(mount, *parts[:depth])))
-    return quota
-
-
-def _quota_of_group(folder: str) -> float:
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        with suppress(OSError, ValueError):  # no such file; "max" of version 2
-            limit, period = map(int, " ".join(Path(folder, name).read_text() for name in names).split())
-            return limit / period if limit > 0 else math.inf  # -1 of version 1
-    return math.inf
 
 
 def ordered_map(
@@ -135,7 +92,7 @@ if sys.version_info < (3, 11):
 
 def start_worker() -> None:
     """Initializes a worker. OpenCV's own threads would compete for the cores that the workers share."""
-    import cv2  # not at the top: command lines import this module for usable_cores only
+    import cv2  # not at the top: it takes time that not every command needs
 
     cv2.setNumThreads(1)
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import TORCH, needs_torch
 
-from partial_fc.utils.process_pool import usable_cores
+from partial_fc.utils.cores import usable_cores
 from paths import ROOT
 
 LIMIT = 90  # seconds

@@ -14,7 +14,7 @@ from partial_fc import __version__
 from partial_fc.__main__ import TREE
 from partial_fc.utils import cli
 from partial_fc.utils.cli import Group
-from partial_fc.utils.process_pool import cpu_quota, usable_cores
+from partial_fc.utils.cores import cpu_quota, usable_cores
 from paths import ROOT, with_root
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import write_pairs
-from partial_fc.utils.process_pool import usable_cores
+from partial_fc.utils.cores import usable_cores
 
 from .draw import encode_face
 from .identity import random_stream

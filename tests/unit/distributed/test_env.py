@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from partial_fc.distributed.env import RankInfo, deterministic_allreduce, rank_info, share_cores, use_shared_memory
-from partial_fc.utils.process_pool import usable_cores
+from partial_fc.utils.cores import usable_cores
 from paths import ROOT
 
 
