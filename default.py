@@ -12,6 +12,7 @@ from easydict import EasyDict as edict
 from config import config as user_config
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS, check_margins
+from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedule import tabulate_rates
 from partial_fc.utils.config import Schema, Setting, SettingsError, choose, parse_options, read_settings
@@ -26,9 +27,8 @@ loss = edict(
     arcface=edict(margin="combined", margin_options="", margins=(1.0, 0.5, 0.0)),
     cosface=edict(margin="combined", margin_options="", margins=(1.0, 0.0, 0.4)),
     **{name: edict(margin=name, margin_options="") for name in MARGINS[1:]},
-    own=edict(
-        margin="", margin_options="", margins=(1.0, 0.5, 0.0)
-    ),  # taken where the user names the margin and no loss
+    # Taken where the user names a margin and no loss.
+    own=edict(margin="", margin_options="", margins=(1.0, 0.5, 0.0)),
 )
 
 NETWORKS = ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")
@@ -374,7 +374,7 @@ def check_together(settings):
             raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
     ratios = settings["sample_ratio"]
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
-        raise SettingsError("sampling_correction weights sampled negatives, but with sample_ratio 0 there are none")
+        raise SettingsError(NOTHING_TO_CORRECT)
     if factors and len(factors) < epochs:
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     try:

@@ -17,7 +17,7 @@ import numpy as np
 from partial_fc.checkpoint import SavedClasses, replace_file
 from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
 from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
-from partial_fc.layer.sampling import WeightIndexSampler
+from partial_fc.layer.sampling import NOTHING_TO_CORRECT, WeightIndexSampler
 from partial_fc.layer.sharding import num_sampled
 
 from .collectives import default_collectives
@@ -25,8 +25,6 @@ from .layer.center_storage import CenterStorage, Piece, empty_arrays
 from .ops.memory import host_view, rank_context
 
 Index: TypeAlias = np.ndarray | mx.nd.NDArray
-
-NOTHING_TO_CORRECT = "sampling_correction weights sampled negatives, but with sample_ratio 0 there are none"
 
 # Rows that are read from a file at a time.
 ROWS = 1024

@@ -105,6 +105,11 @@ def label_columns(labels: Array, local_index: Array, class_start: int, xp: Modul
     return xp.where(local_index[column] == local, column, -1)
 
 
+# Errors of both trainers.
+NOTHING_TO_CORRECT = "sampling_correction weights sampled negatives, but with sample_ratio 0 there are none"
+UNKNOWN_PROBABILITIES = "sampling_correction knows no probabilities of a sample() of your own: leave it out"
+
+
 def log_weights(drawn: Array, num_local: int, xp: ModuleType = np) -> Array:
     """Returns what the logits of a sample get so that their sum of exponentials over the negatives is unbiased.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.sampling import label_columns, log_weights
+from partial_fc.layer.sampling import UNKNOWN_PROBABILITIES, label_columns, log_weights
 from partial_fc.layer.softmax import GlobalSoftmax, combine_statistics
 from partial_fc_mxnet.memory_bank import MemoryBank
 from partial_fc_mxnet.memory_softmax import MarginLoss
@@ -59,7 +59,7 @@ class ClassLayer:
             ValueError: on every rank, if the bank corrects for its sampling, but its ``sample`` is the user's own.
         """
         if self.bank.sampling_correction and getattr(self.bank.sample, "__func__", None) is not MemoryBank.sample:
-            raise ValueError("sampling_correction knows no probabilities of a sample() of your own: leave it out")
+            raise ValueError(UNKNOWN_PROBABILITIES)
         self.bank.centers.prefetch(local_index)
         self._empty = len(local_index) == 0
         if self._empty:

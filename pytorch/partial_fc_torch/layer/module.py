@@ -23,7 +23,12 @@ from partial_fc.layer.bank_files import Blocks, rate_limited
 from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
-from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
+from partial_fc.layer.sampling import (
+    NOTHING_TO_CORRECT,
+    UNKNOWN_PROBABILITIES,
+    WeightIndexSampler,
+    insert_positives,
+)
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
@@ -187,7 +192,7 @@ class ClassCenters(torch.nn.Module):
     @sample_rate.setter
     def sample_rate(self, value: float) -> None:
         if self.sampling_correction and value == 0:
-            raise ValueError("sampling_correction weights sampled negatives, but with sample_rate 0 there are none")
+            raise ValueError(NOTHING_TO_CORRECT)
         self.sampler.resize(num_sampled(self.num_local, value))
         self._sample_rate = value
 
@@ -325,7 +330,7 @@ class ClassCenters(torch.nn.Module):
 
     def _forward_step(self, features: torch.Tensor, labels) -> Step:
         if self.sampling_correction and getattr(self.sample, "__func__", None) is not ClassCenters.sample:
-            raise ValueError("sampling_correction knows no probabilities of a sample() of your own: leave it out")
+            raise ValueError(UNKNOWN_PROBABILITIES)
         if self._store.samples_on_host:
             self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
         sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]

@@ -176,7 +176,7 @@ def test_the_sum_over_corrected_samples_is_unbiased(corrected):
 
 
 def test_a_correction_that_has_no_sense_is_refused():
-    with pytest.raises(ValueError, match="sampling_correction weights sampled negatives, but with sample_rate 0"):
+    with pytest.raises(ValueError, match="sampling_correction weights sampled negatives, but with sample_ratio 0"):
         build(18, 0, sampling_correction=True)
     layer = build(18, 0.5, sampling_correction=True)
     layer.sample = lambda labels: torch.arange(layer.num_local)
