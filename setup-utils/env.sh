@@ -60,7 +60,8 @@ export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1
 # With two ranks mpirun binds each to one core, and MXNet's threads would share that core.
 export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
 # A rank that waits in MPI spins, while on a CPU the same core has to compute the rank's backward pass: yielding makes a
-# step of the demo on two cores a third shorter (benchmarks/step.py). On GPU hosts spinning is better for the latency.
+# step of the demo on two cores a third shorter (benchmarks/step.py of commit 370c392). On GPU hosts spinning is better
+# for the latency.
 if [ "$PFC_WHEEL" = mxnet ]; then
     export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 fi
