@@ -61,7 +61,7 @@ def _require_bank_memory(settings, framework: Framework) -> None:
     free = framework.free_gpu_bytes() if settings.bank_on_gpu else None
     if free is not None:
         hint = "start more ranks, or set bank_on_gpu=False"
-        memory.require_memory(needed, free, f"on GPU {collectives.local_rank}", hint)
+        memory.require_memory(needed, free, f"on the GPU of rank {collectives.rank}", hint)
         return
     local_size = collectives.local_size
     place = f"for the {plural(local_size, 'rank')} of this host"

@@ -25,10 +25,10 @@ from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
 from partial_fc.utils.config import parse_options
-from partial_fc.utils.text import plural
 
 from .backbones import Backbone, get_model
 from .collectives import default_collectives, uses_gpu
+from .device_defaults import gpu_of_rank, require_enough_gpus
 from .engine import TorchEngine, data_parallel
 from .image_data import ImageBatch, dummy_images, face_data
 from .layer.center_files import center_file
@@ -62,7 +62,7 @@ class TorchFramework:
         backend: of torch.distributed, see uses_gpu.
 
     Raises:
-        ValueError: ``backend`` needs GPUs, and there are none; or there are fewer GPUs than ranks on this host.
+        ValueError: ``backend`` needs GPUs, and there are none; or see require_enough_gpus.
     """
 
     collectives = default_collectives
@@ -76,17 +76,15 @@ class TorchFramework:
 
     def __init__(self, backbone: nn.Module | None = None, backend: str = ""):
         self.backbone, self._uses_gpu = backbone, uses_gpu(backend)
-        gpus, local_size = torch.cuda.device_count(), self.collectives.local_size
-        if self._uses_gpu and local_size > gpus:  # now, because a rank chooses its GPU before the ranks connect
-            raise ValueError(
-                f"{local_size} ranks on this host, but it has {plural(gpus, 'GPU')}: start one rank per GPU, or "
-                "train on the CPU with backend=gloo"
-            )
+        if self._uses_gpu:  # now, because a rank chooses its GPU before the ranks connect
+            require_enough_gpus(self.collectives.local_size, torch.cuda.device_count())
 
     @property
     def device(self) -> torch.device:
         """The GPU of this rank, or the CPU."""
-        return torch.device("cuda", self.collectives.local_rank) if self._uses_gpu else torch.device("cpu")
+        if not self._uses_gpu:
+            return torch.device("cpu")
+        return torch.device("cuda", gpu_of_rank(self.collectives.local_rank, torch.cuda.device_count()))
 
     @property
     def model_format(self) -> ModelFormat:

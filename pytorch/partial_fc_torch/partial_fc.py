@@ -11,6 +11,7 @@ import torch
 
 from partial_fc.distributed.env import rank_info
 
+from .device_defaults import gpu_of_rank
 from .layer.center_optimizer import CenterOptimizer
 from .layer.module import ClassCenters
 from .layer.optimizers import RowOptimizer, optimizer_named
@@ -55,13 +56,13 @@ class PartialFC(TutorialCalls):
         margin_softmax: as ``margin_loss`` of ClassCenters.
         num_classes, sample_rate, embedding_size, arguments: see ClassCenters.
         rank, world_size: of this process; None takes them from the process group, which they must equal.
-        local_rank: of this process on its host, which is its GPU if there are GPUs; None takes it from the launcher.
+        local_rank: of this process on its host, which is its GPU if there are several; None takes it from the launcher.
         batch_size: accepted; a batch may have any size.
         resume: reads the files of `save_params`.
         prefix: folder of the files.
         momentum, weight_decay, momentum_convention: of an optimizer that is given by name.
         optimizer: of the centers; an object, or a name for optimizer_named.
-        device: see ClassCenters; None is the GPU ``local_rank`` if there are GPUs, otherwise the CPU.
+        device: see ClassCenters; None is the GPU of this rank, see gpu_of_rank, or the CPU.
 
     Attributes:
         weight_mom: (L, E) float32, with SGD, a sum of gradients as in torch.optim.SGD, or of steps. Other optimizers
@@ -104,7 +105,7 @@ class PartialFC(TutorialCalls):
             num_classes,
             sample_rate,
             optimizer=optimizer,
-            device=device or (f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"),
+            device=device or _device_of_rank(local_rank),
             **arguments,
         )
         self._require_rank(rank, world_size)
@@ -117,3 +118,8 @@ class PartialFC(TutorialCalls):
             raise ValueError(
                 f"this process is rank {own[0]} of {own[1]} in the process group, not rank {rank} of {world_size}"
             )
+
+
+def _device_of_rank(local_rank: int) -> torch.device:
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return torch.device("cuda", gpu_of_rank(local_rank, gpus)) if gpus else torch.device("cpu")

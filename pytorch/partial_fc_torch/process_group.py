@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import stat
 import tempfile
 import time
@@ -21,7 +22,8 @@ from partial_fc.distributed.env import rank_info
 from partial_fc.distributed.processes import has_ended, process_state
 from partial_fc.distributed.watchdog import start_limit
 
-from .collectives import gloo_beside, uses_gpu
+from .collectives import default_collectives, gloo_beside, uses_gpu
+from .device_defaults import gpu_of_rank, require_different_gpus
 from .errors import error_message
 
 POLL = 0.2  # seconds between two looks at what rank 0 has written
@@ -35,12 +37,12 @@ def start_process_group(backend: str, timeout: float) -> None:
         timeout: seconds without a step that end the job.
 
     Raises:
-        ValueError: A variable of the launcher is missing.
+        ValueError: A variable of the launcher is missing, or two ranks have the same GPU.
         OSError: The ranks cannot reach each other, or rank 0 cannot listen at the address of the launcher.
     """
     on_gpu = uses_gpu(backend)
     if on_gpu:
-        torch.cuda.set_device(rank_info(os.environ).local_rank)
+        torch.cuda.set_device(gpu_of_rank(rank_info(os.environ).local_rank, torch.cuda.device_count()))
     limit = datetime.timedelta(seconds=collective_limit(timeout, os.environ))
     try:
         store, rank, size = _rendezvous(limit)
@@ -50,6 +52,15 @@ def start_process_group(backend: str, timeout: float) -> None:
     except dist.DistError as error:
         address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
         raise OSError(f"cannot connect the ranks at {address}: {error_message(error)}") from error
+    if on_gpu:
+        require_own_gpu(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))
+
+
+def require_own_gpu(uuid: str) -> None:
+    """Raises ValueError on every rank if two of them have the same GPU (all-gather ``gpus``)."""
+    # With one GPU visible to each rank, nothing else shows that it is always the same one. NCCL would find it later,
+    # and without the names of the ranks.
+    require_different_gpus(default_collectives.gather_object("gpus", (socket.gethostname(), uuid)))
 
 
 def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:

@@ -12,6 +12,7 @@ from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc_torch.collectives import TorchBackend, default_collectives
+from partial_fc_torch.process_group import require_own_gpu
 
 LAST = SIZE - 1
 B = G // SIZE
@@ -179,3 +180,10 @@ def test_objects_and_numbers_of_all_ranks():
 def test_collectives_of_different_names_are_an_error():
     with pytest.raises(RuntimeError, match="different collectives, by rank: first, .*other"):
         default_collectives.backend.gather_object("first" if RANK == 0 else "other", 1)
+
+
+@pytest.mark.world_size(2, 3)
+def test_ranks_that_share_a_gpu_are_refused_on_all_of_them():
+    require_own_gpu(f"GPU-{RANK}")
+    with pytest.raises(ValueError, match=f"ranks 0, {LAST} on .* have the same GPU GPU-0 "):
+        require_own_gpu(f"GPU-{RANK % LAST}")
