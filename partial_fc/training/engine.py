@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from partial_fc.checkpoint import ModelFormat, SavedClasses
-from partial_fc.data.batch_loader import ReadCounters
-from partial_fc.data.cursor import Cursor
+from partial_fc.data.training_data import DataLoader, DummyData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
@@ -23,9 +22,11 @@ from partial_fc.layer.sampling import WeightIndexSampler
 
 from .events import ScalarWriter
 from .pretrained import Pretrained
+from .saving import SaveCallback
 from .schedule import RateFactor
 
 Arrays = dict[str, np.ndarray]
+TrainingData = DataLoader[Any] | DummyData[Any]
 
 
 class CenterBank(Protocol):
@@ -194,66 +195,6 @@ class Engine(Protocol):
         """
 
 
-class TrainingData(Protocol):
-    """The training images of this rank: an iterator over batches that ends after an epoch.
-
-    Attributes:
-        digest: identifies the content, the same on every rank.
-        skipped: number of bad images that this rank has skipped so far.
-        threads: number of decoding threads.
-        counters: bytes and seconds spent on reading.
-        cursor: position in the data, of the batches handed out.
-    """
-
-    cursor: Cursor
-
-    @property
-    def threads(self) -> int: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def skipped(self) -> int: ...
-
-    @property
-    def counters(self) -> ReadCounters: ...
-
-    def next(self) -> Any:
-        """Returns the next batch; raises StopIteration at the end of an epoch, on all ranks after as many batches."""
-
-    def __iter__(self) -> Any: ...
-
-    def reset(self) -> None:
-        """Starts the next epoch."""
-
-    def sample(self, count: int) -> np.ndarray:
-        """Returns up to ``count`` faces, not augmented: (n, H, W, 3) uint8 RGB."""
-
-    def state(self) -> dict[str, Any]:
-        """Returns the position in the data, as JSON."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continues at a position that `state` returned, at any number of ranks and any batch size."""
-
-    def close(self) -> None:
-        """Stops the threads and closes the files."""
-
-
-class Saver(Protocol):
-    """A callback that saves a part of the training; called on every rank."""
-
-    def __call__(self, param: Any) -> None:
-        """Saves if it is due after this update."""
-
-    def save(self, num_update: int) -> None:
-        """Saves now, unless that was done at this update already.
-
-        Raises:
-            JobError: on every rank, if one cannot write, or an ONNX file gives other embeddings than the backbone.
-        """
-
-
 class Framework(Protocol):
     """Builds what a training needs, from settings of default.py.
 
@@ -347,7 +288,7 @@ class Framework(Protocol):
         folder: str,
         faces: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
-    ) -> Sequence[Saver]:
+    ) -> Sequence[SaveCallback]:
         """Builds the callbacks that save backbone and class centers, and checks that the backbone can be exported.
 
         Args:

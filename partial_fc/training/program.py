@@ -181,6 +181,11 @@ class TrainingProgram:
 def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) -> Callable[[], None]:
     """Returns what this rank does once the ranks are connected."""
     if args.profile_io:
+        if settings.debug:
+            raise ValueError(
+                f"--profile-io measures the reading of images, but {settings.dataset} with debug=True has dummy ones: "
+                "name a data set with --dataset, or set debug=False and rec=<path of a train.rec>"
+            )
         from .profiling.io_profile import SECONDS, profile
 
         return lambda: profile(settings, framework, args.profile_seconds or SECONDS)

@@ -9,8 +9,6 @@ from partial_fc.checkpoint.rank_files import remove_files_of_other_ranks
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.evaluation.verification import VerificationPoint
 
-from .loop import BatchEndParam
-
 ONNX_NAME = "backbone.onnx"
 
 
@@ -22,7 +20,7 @@ class SaveCallback:
         self._action = action
         self._done: int | None = None
 
-    def __call__(self, param: BatchEndParam) -> None:
+    def __call__(self, param) -> None:
         """Saves every ``frequent`` updates; called on every rank."""
         if param.num_update % self.frequent == 0:
             self.save(param.num_update)
@@ -31,7 +29,7 @@ class SaveCallback:
         """Saves now, unless that was done at this update already.
 
         Raises:
-            JobError: On every rank, if one cannot write.
+            JobError: On every rank, if one cannot write, or an ONNX file gives other embeddings than the backbone.
         """
         if self._done != num_update:
             self._action(num_update)

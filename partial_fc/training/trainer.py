@@ -26,7 +26,7 @@ from .building import Training, build_data, build_training
 from .callbacks import CallBackFinite, CallBackLogging
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
-from .engine import Framework, Saver
+from .engine import Framework
 from .job_facts import job_facts, versions
 from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, seed_step, updates
@@ -34,7 +34,7 @@ from .report import try_report, write_results
 from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, open_run_folder, output_folder, progress_bar
-from .saving import onnx_metadata
+from .saving import SaveCallback, onnx_metadata
 from .schedule import learning_rates, value_in_epoch
 from .verifying import CallBackVerification
 
@@ -145,7 +145,7 @@ class Trainer:
             self.checkpoint.save(self.engine.num_update)
             raise Preempted(self.engine.num_update) from None
 
-    def _train(self, savers: Sequence[Saver]) -> None:
+    def _train(self, savers: Sequence[SaveCallback]) -> None:
         self.verification.catch_up(self.engine.num_update)
         self._prepare_step(self.engine.num_update)  # after the verification, as in the loop
         self.log.restart()
@@ -165,7 +165,7 @@ class Trainer:
             self._prepare_step(update.num_update)  # last, because the verification draws random numbers too
         self._finish(savers)
 
-    def _start(self) -> Sequence[Saver]:
+    def _start(self) -> Sequence[SaveCallback]:
         """Reads the validation sets, restores or initializes the training, and takes ownership of the output folder.
 
         Returns:
@@ -201,7 +201,7 @@ class Trainer:
         if self._draws_random_numbers:
             seed_step(self.engine.seed_generators, self.settings.seed, self.rank, num_update)
 
-    def _finish(self, savers: Sequence[Saver]) -> None:
+    def _finish(self, savers: Sequence[SaveCallback]) -> None:
         """Verifies and saves the trained model, and writes the results."""
         num_update = self.engine.num_update
         self.log.write(self.loop.num_epoch, num_update)
@@ -301,6 +301,6 @@ class Trainer:
             warn_missing(self.verification.missing)
 
 
-def _save(savers: Sequence[Saver], num_update: int) -> None:
+def _save(savers: Sequence[SaveCallback], num_update: int) -> None:
     for saver in savers:
         saver.save(num_update)

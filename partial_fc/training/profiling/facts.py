@@ -35,11 +35,6 @@ class Tally(NamedTuple):
     idle_seconds: float | None
 
     @property
-    def wait_share(self) -> float:
-        """Share of the time that the rank waited for data."""
-        return self.waited / self.seconds
-
-    @property
     def read_share(self) -> float:
         """Share of the decoding threads' busy time spent reading files; 0 if they were idle."""
         return self.read_seconds / self.busy_seconds if self.busy_seconds else 0.0
@@ -79,13 +74,7 @@ class Phase(NamedTuple):
     @property
     def wait_share(self) -> float:
         """Share of the time that a rank waited for data, mean over the ranks."""
-        return sum(tally.wait_share for tally in self.tallies) / len(self.tallies)
-
-    @property
-    def disk_bytes_per_second(self) -> float | None:
-        """Bytes per second read from the disk for all ranks; None if the system does not count them."""
-        rates = [tally.disk_bytes / tally.seconds for tally in self.tallies if tally.disk_bytes is not None]
-        return sum(rates) if len(rates) == len(self.tallies) else None
+        return sum(tally.waited / tally.seconds for tally in self.tallies) / len(self.tallies)
 
 
 class Profile(NamedTuple):
@@ -98,9 +87,9 @@ class Profile(NamedTuple):
     gpu: bool
 
     @property
-    def phases(self) -> tuple[Phase, Phase, Phase]:
+    def phases(self) -> tuple[Phase, ...]:
         """The three phases in order."""
-        return self.reader, self.dummies, self.training
+        return self[:3]
 
     @property
     def bottleneck(self) -> int:
@@ -112,56 +101,43 @@ class Profile(NamedTuple):
         tally = phase.tallies[rank]
         return tally.busy_seconds / (tally.seconds * self.rank_hosts[rank].threads)
 
-    def decoding_cores(self, phase: Phase, rank: int) -> float:
-        """Returns the cores that decoding uses at most on the host of a rank: reading threads wait without a core."""
-        tallies = self._beside(phase, rank)
-        return sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in tallies)
-
     def idle_cores(self, phase: Phase, rank: int) -> float:
-        """Returns the idle cores on the host of a rank.
-
-        The minimum of two estimates: the system counts the cores of the host, of which a container may have fewer, and
-        the CPU time of the ranks does not include other programs.
-        """
-        tallies = self._beside(phase, rank)
-        by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
-        return min([self._left_by_ranks(phase, rank), *by_host])
+        """Returns the idle cores on the host of a rank, without those that other programs use."""
+        return self._cores_left(phase, rank)[1]
 
     def taken_by_others(self, phase: Phase) -> float:
         """Returns the share of a host's cores used by other programs, on the host where it is largest."""
-        return max(
-            (self._left_by_ranks(phase, rank) - self.idle_cores(phase, rank)) / rank_host.cores
-            for rank, rank_host in enumerate(self.rank_hosts)
-        )
+        left = [self._cores_left(phase, rank) for rank in range(len(self.rank_hosts))]
+        return max((by_ranks - idle) / host.cores for (by_ranks, idle), host in zip(left, self.rank_hosts))
 
-    def ranks_beside(self, rank: int) -> list[int]:
-        """Returns the ranks on the host of a rank, including it."""
-        hosts = [rank_host.host for rank_host in self.rank_hosts]
-        return [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    def on_host_of(self, phase: Phase, rank: int) -> list[Tally]:
+        """Returns the tallies of the ranks on the host of a rank, including it."""
+        host = self.rank_hosts[rank].host
+        return [tally for tally, other in zip(phase.tallies, self.rank_hosts) if other.host == host]
 
-    def _beside(self, phase: Phase, rank: int) -> list[Tally]:
-        return [phase.tallies[other] for other in self.ranks_beside(rank)]
-
-    def _left_by_ranks(self, phase: Phase, rank: int) -> float:
-        used = sum(tally.cpu_seconds / tally.seconds for tally in self._beside(phase, rank))
-        return max(0.0, self.rank_hosts[rank].cores - used)
+    def _cores_left(self, phase: Phase, rank: int) -> tuple[float, float]:
+        """Returns the cores that the ranks leave idle on the host of a rank, and those that all programs do."""
+        tallies = self.on_host_of(phase, rank)
+        left = max(0.0, self.rank_hosts[rank].cores - sum(tally.cpu_seconds / tally.seconds for tally in tallies))
+        # The system counts the cores of the host, of which a container may have fewer.
+        by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
+        return left, min([left, *by_host])
 
 
 def disk_bytes(path: str = "/proc/self/io") -> int | None:
     """Returns the bytes read from the disk for this process so far; None if the system does not count them."""
-    return _number_in(path, "read_bytes:")
+    return next((numbers[0] for numbers in _numbers_in(path, "read_bytes:")), None)
 
 
 def idle_seconds(path: str = "/proc/stat") -> float | None:
     """Returns the idle time of this host's cores so far, summed; None if the system does not count it."""
-    idle, waiting = _number_in(path, "cpu ", 4), _number_in(path, "cpu ", 5)
-    # In some sandboxes all numbers of the file are zero.
-    return (idle + (waiting or 0)) / os.sysconf("SC_CLK_TCK") if idle else None
+    idle = next((sum(numbers[3:5]) for numbers in _numbers_in(path, "cpu ")), 0)  # idle, waiting for a disk
+    return idle / os.sysconf("SC_CLK_TCK") if idle else None  # in some sandboxes all numbers of the file are zero
 
 
-def _number_in(path: str, name: str, column: int = 1) -> int | None:
+def _numbers_in(path: str, name: str) -> list[list[int]]:
     try:
         with open(path, encoding="ascii") as file:
-            return next((int(line.split()[column]) for line in file if line.startswith(name)), None)
+            return [list(map(int, line.split()[1:])) for line in file if line.startswith(name)]
     except OSError:
-        return None
+        return []

@@ -51,7 +51,6 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     # A step does the same work, and no loss becomes infinite.
     settings.lr = settings.backbone_lr = settings.memory_bank_lr = 0.0
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    collectives.run_on_all_ranks("sizes", lambda: _require_data_set(settings))
     data = build_data(settings, framework)
     data_name = "" if settings.rec else settings.data_name
     files = collectives.run_on_all_ranks("files", lambda: find_set_files(record_path(settings), data_name))
@@ -62,14 +61,6 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     measured = _measure(settings.batch_size, seconds, data, dummies, engine)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
-
-
-def _require_data_set(settings) -> None:
-    if settings.debug:
-        raise ValueError(
-            f"--profile-io measures the reading of images, but {settings.dataset} with debug=True has dummy images: "
-            "name a data set with --dataset, or set debug=False and rec=<path of a train.rec>"
-        )
 
 
 def _measure(batch_size: int, seconds: float, data: TrainingData, dummies: TrainingData, engine: Engine) -> Profile:

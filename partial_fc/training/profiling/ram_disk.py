@@ -45,21 +45,14 @@ def find_set_files(rec: str, data_name: str = "") -> SetFiles:
     return SetFiles(os.path.join(folder, name), tuple(sorted(sizes)), sum(sizes.values()), data_name)
 
 
-def ram_disk_lines(files: SetFiles, root: str = RAM_DISK) -> list[str]:
-    """Returns the bash commands that mount a RAM disk at ``root`` and copy the set to it."""
-    source = os.path.dirname(files.rec)
+def ram_disk_copy(files: SetFiles, root: str = RAM_DISK) -> tuple[str, list[str]]:
+    """Returns the setting that trains on a copy of the set, and the bash commands that copy it to a RAM disk."""
+    source, rec = os.path.split(files.rec)
     target = os.path.join(root, files.data_name or os.path.basename(source))
+    setting = f"data_root={quote(root)}" if files.data_name else "rec=" + quote(os.path.join(target, rec))
     names = ",".join(quote(name) for name in files.names)
     names = "{" + names + "}" if len(files.names) > 1 else names
-    return [
+    return setting, [
         f"sudo mkdir -p {quote(root)} && sudo mount -t tmpfs -o size={files.ram_disk_gib}G tmpfs {quote(root)}",
         f"mkdir -p {quote(target)} && cp {quote(source)}/{names} {quote(target)}/",
     ]
-
-
-def ram_disk_setting(files: SetFiles, root: str = RAM_DISK) -> str:
-    """Returns the command-line setting that trains on the copy."""
-    if files.data_name:
-        return f"data_root={quote(root)}"
-    folder, name = os.path.split(files.rec)
-    return "rec=" + quote(os.path.join(root, os.path.basename(folder), name))

@@ -33,35 +33,18 @@ def format_profile(profile: Profile) -> str:
 
 def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
     trains, reads = phase is not profile.reader, phase is not profile.dummies
-    disk, milliseconds, rank = phase.disk_bytes_per_second, 1000 * phase.step_seconds, profile.bottleneck
+    disk = [tally.disk_bytes / tally.seconds for tally in phase.tallies if tally.disk_bytes is not None]
+    milliseconds, rank = 1000 * phase.step_seconds, profile.bottleneck
     return (
         phase.name,
         f"{phase.samples_per_second:.1f}",
         f"{milliseconds:.1f}",
         f"{phase.wait_share * milliseconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
         f"{profile.rank_hosts[rank].threads}" if reads else "-",
-        "-" if disk is None or not reads else f"{disk / 1e6:.1f}",
+        f"{sum(disk) / 1e6:.1f}" if reads and len(disk) == len(phase.tallies) else "-",
         percent(phase.tallies[rank].read_share) if reads else "-",
         busy_cores(profile, phase),
     )
-
-
-def numbers(profile: Profile, verdict: Verdict) -> dict[str, Any]:
-    """Returns all figures for JSON: of the phases, of each rank and its host, and the verdict."""
-    shown = ("samples_per_second", "step_seconds", "wait_share")
-    phases = {
-        phase.name: {
-            **{name: getattr(phase, name) for name in shown},
-            "ranks": [tally._asdict() for tally in phase.tallies],
-        }
-        for phase in profile.phases
-    }
-    return {
-        "verdict": verdict._asdict(),
-        "ranks": len(profile.rank_hosts),
-        "phases": phases,
-        "rank_hosts": [rank_host._asdict() for rank_host in profile.rank_hosts],
-    }
 
 
 def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> None:
@@ -121,7 +104,22 @@ def write_report(
     for line in verdict.lines:
         print(f"    {line}")
     shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size", *COSTLY)}
-    figures = json.dumps({**shown, **numbers(profile, verdict), "versions": versions}, indent=2) + "\n"
-    replace_file(path + ".json", [figures.encode()])
+    figures = {
+        **shown,
+        "verdict": verdict._asdict(),
+        "ranks": len(profile.rank_hosts),
+        "phases": {
+            phase.name: {
+                "samples_per_second": phase.samples_per_second,
+                "step_seconds": phase.step_seconds,
+                "wait_share": phase.wait_share,
+                "ranks": [tally._asdict() for tally in phase.tallies],
+            }
+            for phase in profile.phases
+        },
+        "rank_hosts": [rank_host._asdict() for rank_host in profile.rank_hosts],
+        "versions": versions,
+    }
+    replace_file(path + ".json", [(json.dumps(figures, indent=2) + "\n").encode()])
     draw_chart(path + ".png", title, profile, verdict)
     print(f"written to {path}.png and .json", flush=True)

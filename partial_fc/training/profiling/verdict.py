@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from .facts import Phase, Profile
-from .ram_disk import GIB, SetFiles, ram_disk_lines, ram_disk_setting
+from .ram_disk import GIB, SetFiles, ram_disk_copy
 
 # Training at this share of its speed on dummy images is compute-bound: the rest is below the variation between runs.
 COMPUTE_BOUND = 0.95
@@ -67,7 +67,7 @@ def judge(profile: Profile, files: SetFiles, costly: tuple[str, ...] = ()) -> Ve
         files: Files of the data set.
         costly: Settings in use that slow down decoding, such as ``color_jittering``.
     """
-    verdict, others = _judge(profile, files, costly), max(profile.taken_by_others(phase) for phase in profile.phases)
+    verdict, others = _judge(profile, files, costly), max(map(profile.taken_by_others, profile.phases))
     if others < DISTURBED:
         return verdict
     warning = f"Other programs used up to {percent(others)} of the cores: measure again without them. "
@@ -81,15 +81,17 @@ def _judge(profile: Profile, files: SetFiles, costly: tuple[str, ...]) -> Verdic
         return _compute(profile, loss)
     # The threads of the busiest rank are at their limit if they are about as busy as in the reader alone.
     saturated = profile.busy_share(training, rank) >= SATURATED * profile.busy_share(profile.reader, rank)
-    idle = profile.idle_cores(training, rank) / len(profile.ranks_beside(rank))
-    tally = training.tallies[rank]
+    tally, on_host = training.tallies[rank], profile.on_host_of(training, rank)
+    idle = profile.idle_cores(training, rank) / len(on_host)
     from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
     reading_dominates = tally.read_share >= (READING_FROM_DISK if from_disk else READING_DOMINATES)
-    if reading_dominates and (saturated or tally.wait_share >= loss / 2):
+    if reading_dominates and (saturated or tally.waited / tally.seconds >= loss / 2):
         return _storage(profile, loss, files, idle)
     if idle >= FREE_CORE:
         return _threads(profile, loss, idle) if saturated else _unclear(profile, loss)
-    if saturated or profile.decoding_cores(training, rank) >= loss * profile.rank_hosts[rank].cores / 2:
+    # A thread that reads waits without a core.
+    decoding = sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in on_host)
+    if saturated or decoding >= loss * profile.rank_hosts[rank].cores / 2:
         return _cores(profile, loss, costly)
     return _unclear(profile, loss)
 
@@ -132,6 +134,7 @@ def _compute(profile: Profile, loss: float) -> Verdict:
 
 def _storage(profile: Profile, loss: float, files: SetFiles, idle: float) -> Verdict:
     gib, threads, copy = files.ram_disk_gib, None, "Copy"
+    setting, lines = ram_disk_copy(files)
     if idle >= FREE_CORE:
         now, threads = _needed_threads(profile)
         copy = (
@@ -141,7 +144,7 @@ def _storage(profile: Profile, loss: float, files: SetFiles, idle: float) -> Ver
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
         f"{_of_rank(profile)} spend {percent(profile.training.tallies[profile.bottleneck].read_share)} of their time "
-        f"waiting for files. {copy} the data set into memory on each host, and train with {ram_disk_setting(files)}"
+        f"waiting for files. {copy} the data set into memory on each host, and train with {setting}"
     )
     available = min(rank_host.memory_available for rank_host in profile.rank_hosts)
     if available < gib * GIB:
@@ -149,7 +152,7 @@ def _storage(profile: Profile, loss: float, files: SetFiles, idle: float) -> Ver
             f". This needs {gib} GiB of memory, but only {available / GIB:.1f} GiB are free: add memory "
             "or use a local SSD instead"
         )
-    return Verdict("storage", f"{text}:", ram_disk_lines(files), loss, threads)
+    return Verdict("storage", f"{text}:", lines, loss, threads)
 
 
 def _threads(profile: Profile, loss: float, idle: float) -> Verdict:
@@ -168,7 +171,7 @@ def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
     options = {
         "more cores": True,
         "a GPU for the network": not profile.gpu,
-        "fewer ranks per host": len(profile.ranks_beside(rank)) > 1,
+        "fewer ranks per host": len(profile.on_host_of(profile.training, rank)) > 1,
         f"less augmentation ({', '.join(costly)})": costly,
     }
     text = (

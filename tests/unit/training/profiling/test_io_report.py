@@ -8,7 +8,7 @@ import pytest
 from io_figures import SET, profile, tally
 
 from partial_fc.training.profiling.facts import Phase, RankHost, Tally, disk_bytes, idle_seconds
-from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_lines, ram_disk_setting
+from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_copy
 from partial_fc.training.profiling.report import format_profile
 from partial_fc.training.profiling.verdict import judge
 
@@ -24,10 +24,7 @@ def test_figures_of_a_phase():
     assert phase.samples_per_second == 200
     assert phase.step_seconds == 0.5
     assert phase.wait_share == pytest.approx(0.2)
-    assert phase.disk_bytes_per_second == 100
     assert [tally.read_share for tally in phase.tallies] == [0.25, 0]
-    unknown = phase._replace(tallies=(phase.tallies[0], phase.tallies[1]._replace(disk_bytes=None)))
-    assert unknown.disk_bytes_per_second is None
 
 
 def test_idle_cores_are_those_of_the_host_of_a_rank():
@@ -35,7 +32,7 @@ def test_idle_cores_are_those_of_the_host_of_a_rank():
     rank_hosts = (RankHost("a", 4, 1, 5 * GIB), RankHost("a", 4, 2, 5 * GIB), RankHost("b", 2, 3, 9 * GIB))
     measured = measured._replace(rank_hosts=rank_hosts)
     assert [measured.idle_cores(measured.training, rank) for rank in range(3)] == [1, 1, 0.5]
-    assert [len(measured.ranks_beside(rank)) for rank in range(3)] == [2, 2, 1]
+    assert [len(measured.on_host_of(measured.training, rank)) for rank in range(3)] == [2, 2, 1]
 
 
 def test_cores_used_by_other_programs_are_not_idle():
@@ -79,20 +76,20 @@ def test_all_files_of_a_data_set_are_copied(tmp_path):
     (source / "nowhere.bin").symlink_to("none")
     files = find_set_files(str(source / "train.rec"))
     assert files.bytes == 1120
-    mount, copy = ram_disk_lines(files, str(target))
+    setting, (mount, copy) = ram_disk_copy(files, str(target))
     assert mount == f"sudo mkdir -p {target} && sudo mount -t tmpfs -o size=1G tmpfs {target}"
     subprocess.run(["bash", "-c", copy], check=True)
     copied = sorted(path.name for path in (target / "my faces").iterdir())
     assert copied == ["demo.json", "identities.txt", "lfw.bin", "property", "train.idx", "train.rec"]
-    assert ram_disk_setting(files, str(target)) == f"rec='{target}/my faces/train.rec'"
+    assert setting == f"rec='{target}/my faces/train.rec'"
 
 
 def test_a_data_set_under_data_root_is_copied_under_a_data_root(tmp_path):
     (tmp_path / "emore").mkdir()
     (tmp_path / "emore" / "train.rec").write_bytes(b"1")
     files = find_set_files(str(tmp_path / "emore" / "train.rec"), "emore")
-    assert ram_disk_setting(files, "/ram") == "data_root=/ram"
-    assert ram_disk_lines(files, "/ram")[1] == f"mkdir -p /ram/emore && cp {tmp_path}/emore/train.rec /ram/emore/"
+    setting, (_, copy) = ram_disk_copy(files, "/ram")
+    assert setting == "data_root=/ram" and copy == f"mkdir -p /ram/emore && cp {tmp_path}/emore/train.rec /ram/emore/"
 
 
 def test_counters_of_the_host(tmp_path):
