@@ -1,6 +1,6 @@
-"""Files of arrays that ``numpy.load`` reads, written without a copy and checked strictly when read.
+"""Files of arrays that ``numpy.load`` reads: centers are written without a copy, and no file runs code when it is read.
 
-Formats: NumPy's .npy, version 1.0 (numpy.lib.format), and .npz, a zip archive of uncompressed .npy files.
+Formats: NumPy's .npy (numpy.lib.format) and .npz, a zip archive of .npy files, uncompressed.
 
 Shapes: L classes of a shard, E embedding.
 """
@@ -8,27 +8,14 @@ Shapes: L classes of a shard, E embedding.
 from __future__ import annotations
 
 import io
-import math
 import os
-import re
-import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 # Bytes checked for finite numbers at a time, few enough to stay in the CPU cache until they are written.
 BLOCK = 1 << 20
-MAGIC = b"\x93NUMPY\x01\x00"
-# As NumPy writes it. NumPy's reader also accepts objects, whose pickles run code, and passes the text to Python's
-# parser, which raises all kinds of errors for a damaged header.
-_HEADER = re.compile(
-    rb"\{'descr': '([<|](?:f[248]|[iu][1248]|b1))', 'fortran_order': False, "
-    rb"'shape': \(((?:\d{1,18}, )*(?:\d{1,18},?)?)\), \} *\n"
-)
-# What zipfile and NumPy raise for a damaged file; MemoryError and OverflowError where it names lengths of exabytes.
-DAMAGE = (ValueError, zipfile.BadZipFile, EOFError, RuntimeError, struct.error, MemoryError, OverflowError)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal arrays give equal bytes
 
 
@@ -41,11 +28,21 @@ def array_chunks(arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
     Raises:
         FloatingPointError: A number is not finite; names its row.
     """
-    rows = sum(len(array) for array in arrays)
-    yield _header((rows, *arrays[0].shape[1:]), arrays[0].dtype)
-    first = 0
+    total, first = sum(map(len, arrays)), 0
+    header, shape = io.BytesIO(), (total, *arrays[0].shape[1:])
+    descr = np.lib.format.dtype_to_descr(arrays[0].dtype)
+    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    yield header.getvalue()
     for array in arrays:
-        yield from _finite_blocks(array, first=first, total=rows)
+        rows = max(1, BLOCK // max(1, array[:1].nbytes))
+        for row in range(0, len(array), rows):
+            block = array[row : row + rows]
+            finite = np.isfinite(block)
+            if not finite.all():
+                wrong = first + row + int(np.argwhere(~finite)[0][0])
+                raise FloatingPointError(f"row {wrong} of {total} holds a number that is not finite")
+            if block.nbytes:
+                yield block.data.cast("B")
         first += len(array)
 
 
@@ -56,35 +53,47 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
         FloatingPointError: A number is not finite; names the array.
     """
     stream = _Stream()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(stream, "w") as archive:  # type: ignore[call-overload]
         for name, array in arrays.items():
             array = np.asarray(array, order="C")
-            with archive.open(zipfile.ZipInfo(name + ".npy", _EPOCH), "w", force_zip64=True) as member:
-                member.write(_header(array.shape, array.dtype))
-                for block in _finite_blocks(array.reshape(-1), name):
-                    member.write(block)
-                    yield from stream.take()
-    yield from stream.take()
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise FloatingPointError(f"{name} holds a number that is not finite")
+            with archive.open(zipfile.ZipInfo(f"{name}.npy", _EPOCH), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+            yield from stream
+            stream.clear()
+    yield from stream
+
+
+class _Stream(list):
+    """The parts that zipfile has written; without ``seek``, so that it changes none of them later."""
+
+    def write(self, data: bytes) -> int:
+        """Adds a part; returns its number of bytes."""
+        self.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Does nothing: zipfile calls it."""
 
 
 def open_array(path: str) -> np.ndarray:
-    """Maps the array of numbers in a .npy file into memory, read-only.
+    """Maps the array in a .npy file into memory, read-only.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file is not such an array, or is truncated; names the file.
+        ValueError: The file is not such an array, or has another size than its array; names the file.
     """
     size = os.path.getsize(path)
-    with open(path, "rb") as file:
-        shape, dtype = _read_header(file, path)
-        start = file.tell()
-    needed = start + math.prod(shape) * dtype.itemsize
-    if size != needed:
-        raise ValueError(f"{path} has {size} bytes, its shape {shape} needs {needed}")
     try:
-        return np.memmap(path, dtype, "r", start, shape) if size > start else np.empty(shape, dtype)
-    except ValueError as error:  # more dimensions than NumPy has, or no elements but others beyond 64 bits
-        raise ValueError(f"{path} has a shape that NumPy does not have: {error}") from None
+        array = np.lib.format.open_memmap(path, mode="r")
+        if size != array.offset + array.nbytes:
+            raise ValueError(f"it has {size} bytes, but its array {array.shape} ends at {array.offset + array.nbytes}")
+        return array
+    except OSError:
+        raise
+    except Exception as error:  # NumPy raises nearly any for a damaged header, which is a Python literal
+        raise ValueError(f"{path} is damaged, or no array of numbers: {_first_line(error)}") from None
 
 
 def open_rows(path: str, rows: int, width: int) -> np.ndarray:
@@ -111,77 +120,30 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 
     Raises:
         OSError: The file cannot be read, or its directory points outside it; names the file.
-        ValueError: The file contains anything else; names the file and the array.
+        ValueError: The file contains anything else; names the file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {info.filename: info for info in archive.infolist()}
-            if len(members) != len(archive.infolist()):
+            members = archive.infolist()
+            if len({member.filename for member in members}) != len(members):
                 raise ValueError("two arrays have the same name")
             # So that no more memory is allocated than the file is large.
-            if sum(info.file_size for info in members.values()) > os.path.getsize(path):
+            if sum(member.file_size for member in members) > os.path.getsize(path):
                 raise ValueError("its arrays are larger than the file")
-            return {name[: -len(".npy")]: _member(archive, info) for name, info in members.items()}
+            return {member.filename.removesuffix(".npy"): _read(archive, member) for member in members}
     except OSError as error:
         raise OSError(error.errno, f"cannot read {path}: {error.strerror}") from error
-    except DAMAGE as error:
-        raise ValueError(f"{path} is damaged: {str(error) or repr(error)}; use another checkpoint") from None
+    except Exception as error:  # see open_array
+        raise ValueError(f"{path} is damaged: {_first_line(error)}; use another checkpoint") from None
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    name = repr(info.filename[:200])
-    if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
-        raise ValueError(f"{name} is not an uncompressed .npy file")
-    with archive.open(info) as file:
-        shape, dtype = _read_header(file, name)
-        size = info.file_size - file.tell()
-        if math.prod(shape) * dtype.itemsize != size:
-            raise ValueError(f"{name} has the shape {shape}, but {size} bytes")
-        return np.frombuffer(file.read(), dtype).reshape(shape)
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    content = io.BytesIO(archive.read(member))  # whole, which checks its CRC
+    try:
+        return np.lib.format.read_array(content, allow_pickle=False)
+    except Exception as error:
+        raise ValueError(f"{member.filename[:200]!r} is no array of numbers: {_first_line(error)}") from None
 
 
-def _header(shape: tuple, dtype: np.dtype) -> bytes:
-    file = io.BytesIO()
-    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, fields)
-    return file.getvalue()
-
-
-def _read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]:
-    start = file.read(len(MAGIC) + 2)
-    header = _HEADER.fullmatch(file.read(int.from_bytes(start[len(MAGIC) :], "little")))
-    if not start.startswith(MAGIC) or header is None:
-        raise ValueError(f"{name} has no header of an array of numbers in C order, in version 1.0 of NumPy's format")
-    return tuple(map(int, header[2].replace(b",", b" ").split())), np.dtype(header[1].decode())
-
-
-def _finite_blocks(array: np.ndarray, name: str = "", first: int = 0, total: int = 0) -> Iterable[memoryview]:
-    """Yields the bytes of an array (rows, ...) in blocks, each checked for numbers that are not finite.
-
-    An error has its name or, without one, the row: row 0 of the array is row ``first`` of ``total``.
-    """
-    rows = max(1, BLOCK // max(1, array[:1].nbytes))
-    for row in range(0, len(array), rows):
-        block = array[row : row + rows]
-        if block.dtype.kind == "f" and not np.isfinite(block).all():
-            wrong = first + row + int(np.argwhere(~np.isfinite(block))[0][0])
-            raise FloatingPointError(f"{name or f'row {wrong} of {total}'} holds a number that is not finite")
-        if block.nbytes:
-            yield block.data.cast("B")
-
-
-class _Stream(io.RawIOBase):
-    """What zipfile writes; it cannot seek."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data) -> int:
-        """Keeps the bytes and returns their number."""
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def take(self) -> list[bytes]:
-        """Returns what was written since the last call."""
-        parts, self._parts = self._parts, []
-        return parts
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [repr(error)])[0]

@@ -29,9 +29,7 @@ def test_pieces_are_written_as_one_npy_file(rows, cuts, tmp_path):
     np.save(tmp_path / "b.npy", rows)
     assert path.read_bytes() == (tmp_path / "b.npy").read_bytes()
     assert entry == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
-    read = open_rows(str(path), len(rows), 3)
-    assert isinstance(read, np.memmap) == bool(len(rows))
-    np.testing.assert_array_equal(read, rows)
+    np.testing.assert_array_equal(open_rows(str(path), len(rows), 3), rows)
 
 
 def test_arrays_larger_than_a_block_are_written_without_a_copy(tmp_path):
@@ -85,26 +83,26 @@ def test_rows_of_another_shape_are_refused(rows, width, tmp_path):
         open_rows(str(tmp_path / "a.npy"), rows, width)
 
 
-def header(text, body=bytes(48), version=b"\x01\x00"):
-    return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text.encode() + body
+def header(text, body=bytes(48)):
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + body
 
 
-def described(descr="'<f4'", order="False", shape="(4, 3)"):
-    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
+def described(descr="'<f4'", shape="(4, 3)"):
+    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n"
 
 
 HOSTILE = {
     "empty": b"",
     "no array": b"hello" * 30,
-    "version 2": header(described(), version=b"\x02\x00"),
     "header cut short": header(described())[:40],
     "objects": header(described("'|O'")),
     "records": header(described("[('x', '<f4')]")),
     "big endian": header(described("'>f4'")),
     "float64": header(described("'<f8'"), bytes(96)),
-    "Fortran order": header(described(order="True")),
     "negative": header(described(shape="(-4, -3)")),
     "huge": header(described(shape=f"({10**17}, {10**17})")),
+    "huge without elements": header(described(shape=f"(0, {10**17}, {10**17})"), b""),
+    "more dimensions than NumPy has": header(described(shape="(" + "1, " * 99 + "3)"), bytes(12)),
     "many digits": header(described(shape=f"({'9' * 60_000}, 3)")),
     "many dimensions": header(described(shape="(" + "1, " * 20_000 + ")")),
     "a program": header(described(shape="(exit(), 3)")),
@@ -149,12 +147,9 @@ def test_pickles_never_run(tmp_path):
     assert ran.exists()  # had it been loaded, this would have been seen
 
 
-def archive(members, compression=zipfile.ZIP_STORED):
+def archive(members):
     file = io.BytesIO()
-    with (
-        zipfile.ZipFile(file, "w", compression) as zipped,
-        warnings.catch_warnings(action="ignore"),
-    ):  # of one name twice
+    with zipfile.ZipFile(file, "w") as zipped, warnings.catch_warnings(action="ignore"):  # of one name twice
         for name, data in members:
             zipped.writestr(name, data)
     return file.getvalue()
@@ -183,15 +178,11 @@ GOOD = header(described())
 BAD_ARCHIVES = {
     "empty": (b"", "not a zip file"),
     "cut short": (archive([("a.npy", GOOD)])[:-30], "not a zip file"),
-    "compressed": (archive([("a.npy", GOOD)], zipfile.ZIP_DEFLATED), "'a.npy' is not an uncompressed .npy file"),
-    "other file": (archive([("a.txt", b"x")]), "'a.txt' is not an uncompressed .npy file"),
+    "other file": (archive([("a.txt", b"x")]), "'a.txt' is no array of numbers"),
     "flipped": (archive([("a.npy", GOOD)]).replace(bytes(48), bytes(47) + b"\1"), "Bad CRC-32 for file 'a.npy'"),
-    "claims more": (
-        archive([("a.npy", header(described(shape="(4, 4)")))]),
-        r"'a.npy' has the shape \(4, 4\), but 48 bytes",
-    ),
-    "claims huge": (archive([("a.npy", header(described(shape=f"({10**17},)")))]), "'a.npy' has the shape"),
-    "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' has no header of an array"),
+    "claims more": (archive([("a.npy", header(described(shape="(4, 4)")))]), "'a.npy' is no array of numbers"),
+    "claims huge": (archive([("a.npy", header(described(shape=f"({10**17},)")))]), "'a.npy' is no array of numbers"),
+    "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' is no array of numbers"),
     "false size": (with_false_size(), "its arrays are larger than the file"),
     "one name": (archive([("a.npy", GOOD), ("a.npy", GOOD)]), "two arrays have the same name"),
     "many times": (one_member_many_times(), ""),
@@ -204,20 +195,3 @@ def test_a_hostile_npz_is_refused(name, tmp_path):
     (tmp_path / "a.npz").write_bytes(data)
     with pytest.raises(ValueError, match=f"a.npz is damaged: .*{message}"):
         read_arrays(str(tmp_path / "a.npz"))
-
-
-def test_any_flipped_byte_gives_an_error_that_names_the_file(tmp_path):
-    path = tmp_path / "a.npz"
-    data = content(npz_chunks({"a": ROWS}))
-    refused = 0
-    for place in range(len(data)):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 0x81]) + data[place + 1 :])
-        try:
-            read = read_arrays(str(path))
-        except (ValueError, OSError) as error:
-            assert str(path) in str(error)
-            refused += 1
-        else:  # dates and the like, which say nothing of the array
-            assert list(read) == ["a"]
-            np.testing.assert_array_equal(read["a"], ROWS)
-    assert refused > len(data) / 2

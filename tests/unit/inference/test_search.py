@@ -95,9 +95,9 @@ def test_invalid_indexes_are_refused(place, capsys):
     refused("known.npy: row 1 has length 2 instead of 1", embeddings=np.diag(np.float32([1, 2, 1])))
     refused("known.npy: row 2 has length nan", embeddings=np.diag(np.float32([1, 1, np.nan])))
     refused("of dimension 3, backbone.onnx computes dimension 16: make the", embeddings=np.eye(3, dtype=np.float32))
-    refused("known.npy has no header of an array", embeddings=np.array([{"not": "numbers"}]))
+    refused("known.npy is damaged, or no array of numbers", embeddings=np.array([{"not": "numbers"}]))
     (place / "known.npy").write_bytes(b"")
-    assert run("--index", "known") == 2 and "known.npy has no header of an array" in capsys.readouterr().err
+    assert run("--index", "known") == 2 and "no array of numbers" in capsys.readouterr().err
 
 
 def test_names_of_any_bytes(place):
