@@ -164,7 +164,8 @@ def layer_steps(sizes: Sizes, device) -> list[dict[str, Any]]:
             step = layer_torch.trainer(layer, device)
             for name in types:
                 if name in HALF:
-                    layer._softmax.products = products_of(HALF[name], layer_torch.SCALE)
+                    softmax = layer._softmax
+                    softmax.products = softmax.passes.products = products_of(HALF[name], layer_torch.SCALE)
                 with tf32(name == "TF32"):
                     measured[name] = layer_torch.measure_step(step, classes, sizes.steps, device)
         rows += [

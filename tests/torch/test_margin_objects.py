@@ -261,4 +261,4 @@ def test_targets_from_0_to_pi_at_all_norms(make, expected):
 def test_slopes_take_place_in_the_cache(make, fits):
     layer = PartialFC_V2(make(), 4, 4096, logits_cache_mb=1)
     step = layer._forward_step(torch.randn(64, 4), torch.arange(64))
-    assert bool(step.cached) == fits
+    assert bool(step.kept.cached) == fits

@@ -58,7 +58,7 @@ def test_both_passes_and_the_update(sampled, cache_bytes, dtype, optimizer, kind
     weight, *states = center_widths(E, optimizer.states if optimizer else {}).items()
     centers = Centers(store.allocate(*weight), {name: store.allocate(name, width) for name, width in states})
     step = softmax.forward(centers, meta(G, E), None, lambda labels: meta(sampled, dtype=torch.int64), 1)
-    assert bool(step.cached) == bool(cache_bytes and sampled)
+    assert bool(step.kept and step.kept.cached) == bool(cache_bytes and sampled)
     update = partial(optimizer.update, centers, learning_rate=0.1) if optimizer else DenseGradient(centers.weight)
     assert softmax.backward(step, update).shape == (G, E)
     if optimizer:

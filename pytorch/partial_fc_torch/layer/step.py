@@ -16,55 +16,23 @@ Shapes: B local batch, R ranks, G = B*R, C classes, L of this rank, S of them sa
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import torch
 
 from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.sampling import label_columns
 from partial_fc.layer.softmax import combine_statistics, combine_tiles
-from partial_fc.layer.tiling import tile_classes
 
 from .device import to_device
 from .exchange import LayerExchange
-from .margins import Margin, Targets
+from .margins import Margin
+from .passes import Passes, Step
 from .products import Features, Float32Products, HalfProducts
-from .rows import Centers, RowIndex, TileGradient, dot_rows, gather_rows, inverse_norms, remove_component
+from .rows import Centers, TileGradient, dot_rows, inverse_norms, remove_component
 from .stores import CenterStore, StepCenters
-from .tiles import Tile, TileTargets, fits_cache, targets_by_tile, tiles_of
-
-
-@dataclass
-class Step:
-    """A step between its forward and its backward pass.
-
-    Attributes:
-        sampled: the centers of the step.
-        features: (G, E) of all ranks.
-        tiles: rows of the centers of each tile.
-        tile_targets: of each tile.
-        held: (G,) whether the center of a row's label is among those of this rank.
-        targets: of the batch.
-        target_logits: (G,) float64, -inf where it is not held.
-        cached: the tiles with exponentials of their logits; empty if the backward pass computes them again.
-        maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
-        loss: mean over the global batch.
-        log_sum_exp: (G,) float64 over the logits of all ranks.
-    """
-
-    sampled: StepCenters
-    features: Features
-    tiles: list[RowIndex]
-    tile_targets: list[TileTargets]
-    held: torch.Tensor
-    targets: Targets
-    target_logits: torch.Tensor
-    cached: deque[Tile] = field(default_factory=deque)
-    maxima: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    loss: float = math.nan
-    log_sum_exp: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+from .tiles import negative_weights
+from .torch_passes import TorchPasses
 
 
 class MarginSoftmax:
@@ -97,7 +65,7 @@ class MarginSoftmax:
     ):
         self.exchange, self.store, self.class_start = exchange, store, class_start
         self.margin, self.products = margin, products
-        self.tile_classes, self.logits_cache_bytes = tile_classes, logits_cache_bytes
+        self.passes: Passes = TorchPasses(margin, products, tile_classes, logits_cache_bytes)
         self.weighted_classes, self.requires_positives = weighted_classes, True
 
     @torch.no_grad()
@@ -158,12 +126,7 @@ class MarginSoftmax:
         features, scale = step.features, 1 / len(step.held)
         d_target_logits = torch.expm1(step.target_logits - step.log_sum_exp)  # p - 1
         d_targets = (torch.where(step.held, step.targets.by_cosine, 0.0) * d_target_logits).to(features.unit.dtype)
-        d_unit = torch.zeros_like(features.unit)
-        for number in range(len(step.tiles)):
-            tile = self._probabilities(step, number)
-            gradient = self.products.gradients(tile, features, d_targets, d_unit)
-            receive(TileGradient(tile.rows, tile.weight, tile.inverse_norm, gradient, scale))
-            del tile, gradient  # before the next ones take as much memory
+        d_unit = self.passes.gradients(step, d_targets, receive)
         remove_component(d_unit, features.unit, torch.ones_like(features.inverse_norm))
         d_unit.mul_((self.margin.scale * features.inverse_norm)[:, None])
         by_norms = step.targets.gradient_by_norms(d_target_logits, self.margin.scale)
@@ -196,55 +159,22 @@ class MarginSoftmax:
         if self.margin.needs_all_targets:
             cosine = self.exchange.gather_targets(torch.where(held, cosine, -torch.inf))
         targets = self.margin.targets(cosine, features.inverse_norm.double().reciprocal(), labels)
-        size = self.tile_classes or tile_classes(len(rows), rows.shape[1], "cpu" if rows.is_cpu else "gpu")
         return Step(
             sampled,
             features,
-            tiles=tiles_of(sampled, size),
-            tile_targets=targets_by_tile(columns, len(sampled), size, self.weighted_classes),
-            held=held,
-            targets=targets,
+            columns,
+            held,
+            targets,
             target_logits=torch.where(held, self.margin.scale * targets.value, -torch.inf),
+            log_weights=negative_weights(columns, len(sampled), self.weighted_classes),
         )
 
     def _statistics(self, step: Step) -> torch.Tensor:
         """(3, G) float64 of this rank: maximum logit of each row, sum of exp(logit - maximum), target logit or -inf."""
         target_logits = step.target_logits
-        if not step.tiles:  # no target either: all of them are -inf
+        if not len(step.sampled):  # no target either: all of them are -inf
             return torch.stack([target_logits, torch.zeros_like(target_logits), target_logits])
-        caching = fits_cache(step.sampled, len(step.held), self.margin.slopes_negatives, self.logits_cache_bytes)
-        maxima, sums = [], []
-        for number in range(len(step.tiles)):
-            tile = self._logits(step, number)
-            maxima.append(tile.logits.amax(dim=1))
-            sums.append(tile.logits.sub_(maxima[-1][:, None]).exp_().sum(dim=1))
-            if caching:
-                step.cached.append(tile)
-        step.maxima, totals = torch.stack(maxima).double(), torch.stack(sums).double()
+        maxima, sums = self.passes.statistics(step)
         if step.targets.penalty is not None:  # the loss is log_sum_exp - target: what is subtracted here is added there
             target_logits = target_logits - step.targets.penalty
-        return torch.stack([*combine_tiles(step.maxima, totals, torch), target_logits])
-
-    def _logits(self, step: Step, number: int) -> Tile:
-        """A tile with its logits."""
-        rows, targets = step.tiles[number], step.tile_targets[number]
-        weight = gather_rows(step.sampled.centers.weight, rows)
-        inverse_norm = inverse_norms(weight)
-        logits = self.products.logits(step.features, weight, inverse_norm)
-        slope = self.margin.negatives(logits, step.targets)
-        if targets.log_weights is not None:
-            logits.add_(targets.log_weights)  # after the margin, which sees s times cosines
-        targets.scatter(logits, step.target_logits.to(logits.dtype))
-        return Tile(rows, targets, weight, inverse_norm, logits, slope)
-
-    def _probabilities(self, step: Step, number: int) -> Tile:
-        """A tile whose logits have become probabilities of the undivided layer, times the slope of the margin."""
-        if step.cached:
-            tile = step.cached.popleft()  # frees its memory after this tile
-            tile.logits.mul_((step.maxima[number] - step.log_sum_exp).exp().to(tile.logits.dtype)[:, None])
-        else:
-            tile = self._logits(step, number)
-            tile.logits.sub_(step.log_sum_exp.to(tile.logits.dtype)[:, None]).exp_()
-        if tile.slope is not None:
-            tile.logits.mul_(tile.slope)
-        return tile
+        return torch.stack([*combine_tiles(maxima, sums, torch), target_logits])

@@ -65,26 +65,37 @@ def tiles_of(sampled: StepCenters, size: int) -> list[RowIndex]:
     return [slice(start, min(start + size, len(sampled))) for start in range(0, len(sampled), size)]
 
 
-def targets_by_tile(columns: torch.Tensor, sampled: int, size: int, num_local: int = 0) -> list[TileTargets]:
+def targets_by_tile(
+    columns: torch.Tensor, sampled: int, size: int, log_weights: torch.Tensor | None = None
+) -> list[TileTargets]:
     """The targets of the batch in each tile.
 
     Args:
         columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
         sampled: S.
         size: T.
-        num_local: L, for the weights of sampled negatives; 0 for none.
+        log_weights: (S,), see `negative_weights`.
     """
     starts = torch.arange(0, sampled, size, device=columns.device)
     of_tile = columns - starts[:, None]
     # A tile that is smaller than the others is the last one, and no column is beyond it.
     inside = (of_tile >= 0) & (of_tile < size)
-    targets = zip(inside, of_tile.clamp(0, size - 1))
-    if num_local <= sampled:  # all negatives are in the step
-        return [TileTargets(*pair) for pair in targets]
+    weights = [None] * len(starts) if log_weights is None else log_weights.split(size)
+    return [TileTargets(*parts) for parts in zip(inside, of_tile.clamp(0, size - 1), weights)]
+
+
+def negative_weights(columns: torch.Tensor, sampled: int, num_local: int) -> torch.Tensor | None:
+    """What the logits (S,) of sampled negatives get, see log_weights; None if all negatives are in the step.
+
+    Args:
+        columns, sampled: as of `targets_by_tile`.
+        num_local: L; 0 for no weights.
+    """
+    if num_local <= sampled:
+        return None
     drawn = torch.ones(sampled + 1, dtype=torch.bool, device=columns.device)
     drawn[columns] = False  # the last place is that of -1
-    weights = log_weights(drawn[:-1], num_local, torch).split(size)
-    return [TileTargets(*pair, weight) for pair, weight in zip(targets, weights)]
+    return log_weights(drawn[:-1], num_local, torch)
 
 
 def fits_cache(sampled: StepCenters, batch: int, slopes: bool, limit: int) -> bool:

@@ -1,0 +1,69 @@
+"""Both passes over the centers of a step, as the page of the layer calls them.
+
+Shapes: G global batch, S centers of the step, E embedding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from .margins import Targets
+from .products import Features
+from .rows import TileGradient
+from .stores import StepCenters
+
+
+@dataclass
+class Step:
+    """A step between its forward and its backward pass.
+
+    Attributes:
+        sampled: the centers of the step.
+        features: (G, E) of all ranks.
+        columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
+        held: (G,) whether it is among them.
+        targets: of the batch.
+        target_logits: (G,) float64, -inf where it is not held.
+        log_weights: (S,), what the logits get after the margin, see `negative_weights`; None for 0.
+        kept: what the passes keep from the first to the second.
+        loss: mean over the global batch.
+        log_sum_exp: (G,) float64 over the logits of all ranks.
+    """
+
+    sampled: StepCenters
+    features: Features
+    columns: torch.Tensor
+    held: torch.Tensor
+    targets: Targets
+    target_logits: torch.Tensor
+    log_weights: torch.Tensor | None = None
+    kept: Any = None
+    loss: float = math.nan
+    log_sum_exp: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+class Passes(Protocol):
+    """An implementation of both passes."""
+
+    def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns (row maxima of the logits, sums of exp(logit - maximum)), both (parts, G) float64.
+
+        Each of the parts of the centers, at least one, has its own. The step has at least one center.
+        """
+
+    def gradients(self, step: Step, d_targets: torch.Tensor, receive: Callable[[TileGradient], None]) -> torch.Tensor:
+        """Computes the gradients of the summed loss; a second call with the same step computes the logits again.
+
+        Args:
+            step: after `statistics`, with its ``log_sum_exp``; or without centers.
+            d_targets: (G,) gradient by s times the targets' cosines, 0 where they are not held.
+            receive: as of MarginSoftmax.backward.
+
+        Returns:
+            (G, E) gradient by the unit rows of the features, divided by s, but for a component along each of them.
+        """

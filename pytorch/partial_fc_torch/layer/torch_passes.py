@@ -1,0 +1,108 @@
+"""Both passes by operators of PyTorch, tile by tile: on any device, for any margin and type.
+
+Shapes: G global batch, T centers of a tile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from partial_fc.layer.tiling import tile_classes
+
+from .margins import Margin
+from .passes import Step
+from .products import Float32Products, HalfProducts
+from .rows import RowIndex, TileGradient, gather_rows, inverse_norms
+from .tiles import Tile, TileTargets, fits_cache, targets_by_tile, tiles_of
+
+
+@dataclass
+class Kept:
+    """The tiles of a step.
+
+    Attributes:
+        rows: of the centers of each tile.
+        targets: of each tile.
+        cached: the tiles with exponentials of their logits; empty if the backward pass computes them again.
+        maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
+    """
+
+    rows: list[RowIndex]
+    targets: list[TileTargets]
+    cached: deque[Tile] = field(default_factory=deque)
+    maxima: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+class TorchPasses:
+    """See Passes.
+
+    Args:
+        margin, products, tile_classes, logits_cache_bytes: see MarginSoftmax.
+    """
+
+    def __init__(
+        self,
+        margin: Margin,
+        products: Float32Products | HalfProducts,
+        tile_classes: int,
+        logits_cache_bytes: int,
+    ):
+        self.margin, self.products = margin, products
+        self.tile_classes, self.logits_cache_bytes = tile_classes, logits_cache_bytes
+
+    def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Passes.statistics."""
+        kept = step.kept = self._divide(step)
+        caching = fits_cache(step.sampled, len(step.held), self.margin.slopes_negatives, self.logits_cache_bytes)
+        maxima, sums = [], []
+        for number in range(len(kept.rows)):
+            tile = self._logits(step, number)
+            maxima.append(tile.logits.amax(dim=1))
+            sums.append(tile.logits.sub_(maxima[-1][:, None]).exp_().sum(dim=1))
+            if caching:
+                kept.cached.append(tile)
+        kept.maxima = torch.stack(maxima).double()
+        return kept.maxima, torch.stack(sums).double()
+
+    def gradients(self, step: Step, d_targets: torch.Tensor, receive: Callable[[TileGradient], None]) -> torch.Tensor:
+        """See Passes.gradients."""
+        d_unit = torch.zeros_like(step.features.unit)
+        for number in range(len(step.kept.rows) if step.kept else 0):
+            tile = self._probabilities(step, number)
+            gradient = self.products.gradients(tile, step.features, d_targets, d_unit)
+            receive(TileGradient(tile.rows, tile.weight, tile.inverse_norm, gradient, 1 / len(step.held)))
+            del tile, gradient  # before the next ones take as much memory
+        return d_unit
+
+    def _divide(self, step: Step) -> Kept:
+        unit, number = step.features.unit, len(step.sampled)
+        size = self.tile_classes or tile_classes(len(unit), unit.shape[1], "cpu" if unit.is_cpu else "gpu")
+        return Kept(tiles_of(step.sampled, size), targets_by_tile(step.columns, number, size, step.log_weights))
+
+    def _logits(self, step: Step, number: int) -> Tile:
+        """A tile with its logits."""
+        rows, targets = step.kept.rows[number], step.kept.targets[number]
+        weight = gather_rows(step.sampled.centers.weight, rows)
+        inverse_norm = inverse_norms(weight)
+        logits = self.products.logits(step.features, weight, inverse_norm)
+        slope = self.margin.negatives(logits, step.targets)
+        if targets.log_weights is not None:
+            logits.add_(targets.log_weights)  # after the margin, which sees s times cosines
+        targets.scatter(logits, step.target_logits.to(logits.dtype))
+        return Tile(rows, targets, weight, inverse_norm, logits, slope)
+
+    def _probabilities(self, step: Step, number: int) -> Tile:
+        """A tile whose logits have become probabilities of the undivided layer, times the slope of the margin."""
+        if step.kept.cached:
+            tile = step.kept.cached.popleft()  # frees its memory after this tile
+            tile.logits.mul_((step.kept.maxima[number] - step.log_sum_exp).exp().to(tile.logits.dtype)[:, None])
+        else:
+            tile = self._logits(step, number)
+            tile.logits.sub_(step.log_sum_exp.to(tile.logits.dtype)[:, None]).exp_()
+        if tile.slope is not None:
+            tile.logits.mul_(tile.slope)
+        return tile
