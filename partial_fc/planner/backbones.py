@@ -1,7 +1,8 @@
 """Sizes of the backbones: parameters, and the activations that a training step keeps of each image.
 
-The numbers follow from the published architectures at 112 x 112 (arXiv 1801.07698 and 1804.07573; 1611.05431 for the
-grouped ones), and tests/mx/test_planner_backbones.py compares them with the symbols in mxnet/partial_fc_mxnet/symbol.
+Those of PyTorch are derived from the module (partial_fc_torch/sizes.py). The numbers of MXNet's follow from the
+published architectures at 112 x 112 (arXiv 1801.07698 and 1804.07573; 1611.05431 for the grouped ones), and
+tests/mx/test_planner_backbones.py compares them with the symbols in mxnet/partial_fc_mxnet/symbol.
 
 MXNet keeps the output of every layer until the backward pass has used it, except those that it overwrites (additions,
 ReLU). Gradients of maps reuse the memory of maps that are no longer needed, except the first, as large as the largest
@@ -14,15 +15,19 @@ Shapes: B images, E embedding.
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
 from typing import NamedTuple
 
 # Besides its weights the head has a bias, and scale and offset of the last batch norm.
 _HEAD_VECTORS = 3
-IMAGE_NUMBERS = 3 * 112 * 112
+IMAGE_SIZE = 112
+IMAGE_NUMBERS = 3 * IMAGE_SIZE**2
+TORCH_SIZES = "partial_fc_torch.sizes"  # a module that this package must not import
 
 
 class Backbone(NamedTuple):
-    """Counts of numbers, not bytes.
+    """Counts of numbers in MXNet, not bytes.
 
     Attributes:
         half: parameters that are float16 in float16 training: those of convolutions and PReLUs.
@@ -75,27 +80,44 @@ BACKBONES = {
 }
 
 
-class Saved(NamedTuple):
-    """Numbers that autograd saves of an image for the backward pass in PyTorch.
+class TorchBackbone(NamedTuple):
+    """Counts of numbers in PyTorch, not bytes.
 
     Attributes:
-        all_full: in float32.
-        half, full: with autocast, those in float16 or bfloat16 and those in float32.
+        parameters: of the network.
+        statistics: running means and variances.
+        copied: weights of which autocast makes copies of 16 bits.
+        largest_parameter: numbers of the largest weight.
+        largest: the largest activation of an image.
+        all_full: what autograd saves of an image in float32, the image among it.
+        half, full: what it saves with autocast, in float16 or bfloat16 and in float32.
+        multiplications: of a forward pass over one image, see Backbone.
     """
 
+    parameters: int
+    statistics: int
+    copied: int
+    largest_parameter: int
+    largest: int
     all_full: int
     half: int
     full: int
+    multiplications: int
 
 
-# Compared with PyTorch's own hooks by tests/torch/test_planner_activations.py; images are among them.
-TORCH_SAVED = {
-    "r18": Saved(11528448, 11477760, 50688),
-    "r34": Saved(15291648, 15240960, 50688),
-    "r50": Saved(17700096, 17649408, 50688),
-    "r100": Saved(27936000, 27885312, 50688),
-    "r124": Saved(31247616, 31196928, 50688),
-    "r200": Saved(48859392, 48808704, 50688),
-    "mbf": Saved(9208832, 9182208, 26624),
-    "small": Saved(111104, 108544, 4608),
-}
+@cache
+def torch_backbone(network: str, embedding: int) -> TorchBackbone:
+    """Returns the sizes of a network of the PyTorch trainer for embeddings of E numbers.
+
+    Raises:
+        ValueError: There is no such network, or PyTorch is not installed here.
+    """
+    try:
+        module = importlib.import_module(TORCH_SIZES)
+    except ImportError as error:
+        raise ValueError(
+            f"the sizes of {network} are those of PyTorch's module, and it cannot be imported ({error}): install "
+            "PyTorch here, or plan in the environment of the trainer, such as .venv-torch"
+        ) from error
+    found: TorchBackbone = module.sizes(network, embedding)
+    return found

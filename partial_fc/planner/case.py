@@ -12,8 +12,9 @@ from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.margins import MARGINS
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
+from partial_fc.utils.config import choose
 
-from .backbones import BACKBONES, TORCH_SAVED
+from .backbones import BACKBONES, torch_backbone
 
 FLOAT = 4  # bytes of a float32
 MIB = 1 << 20
@@ -113,8 +114,8 @@ def lay_out(case: Case) -> Layer:
     """
     if case.fp16 and case.device == "cpu":
         raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
-    if case.trainer == "torch" and case.network and case.network not in TORCH_SAVED:
-        raise ValueError(f"the torch trainer has no {case.network}: choose one of {', '.join(TORCH_SAVED)}")
+    if case.trainer == "mxnet" and case.network:
+        choose("network of the mxnet trainer", case.network, BACKBONES)
     if case.trainer == "mxnet" and case.optimizer != "sgd":
         raise ValueError(f"the mxnet trainer has no {case.optimizer} for the centers: plan it with --trainer torch")
     if case.trainer == "mxnet" and case.margin != MARGINS[0]:
@@ -136,8 +137,20 @@ def lay_out(case: Case) -> Layer:
 
 
 def gradient_bytes(case: Case) -> int:
-    """Returns the bytes of the backbone's gradients between the ranks; PyTorch's are float32, also with fp16."""
-    if not case.network:
-        return 0
-    half, full = BACKBONES[case.network].parameters(case.embedding)
-    return (2 if case.fp16 and case.trainer == "mxnet" else FLOAT) * half + FLOAT * full
+    """Returns the bytes of the backbone's gradients between the ranks."""
+    half, full = parameters(case) if case.network else (0, 0)
+    return (2 if case.fp16 else FLOAT) * half + FLOAT * full
+
+
+def parameters(case: Case) -> tuple[int, int]:
+    """Returns the numbers of parameters that are float16 in float16 training (none in PyTorch) and of the others."""
+    if case.trainer == "torch":
+        return 0, torch_backbone(case.network, case.embedding).parameters
+    return BACKBONES[case.network].parameters(case.embedding)
+
+
+def multiplications(case: Case) -> int:
+    """Returns the multiplications of a forward pass of the backbone over one image."""
+    if case.trainer == "torch":
+        return torch_backbone(case.network, case.embedding).multiplications
+    return BACKBONES[case.network].multiplications(case.embedding)

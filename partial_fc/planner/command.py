@@ -15,7 +15,6 @@ from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 
 from . import Case, plan
-from .backbones import BACKBONES
 from .case import BANKS, DEVICES, TRAINERS
 from .report import format_plan, numbers
 from .roofline import Rates, least_times
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=count, help="batch size of a rank (default: 64)")
     parser.add_argument("--embedding", type=count, help="embedding size (default: 512)")
     parser.add_argument("--ratio", type=float, help="sample ratio r of the class centers (default: 1)")
-    parser.add_argument("--network", choices=sorted(BACKBONES), help="backbone (default: none, the layer alone)")
+    parser.add_argument("--network", help="backbone (default: none, the layer alone)")
     parser.add_argument("--fp16", action="store_true", help="train the backbone in float16")
     parser.add_argument("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
     parser.add_argument("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")

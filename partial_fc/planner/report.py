@@ -9,7 +9,7 @@ from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from . import Plan
-from .case import MIB
+from .case import MIB, multiplications, parameters
 from .roofline import Time
 from .verdict import Verdict
 
@@ -35,6 +35,7 @@ def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[s
     seconds = sum(time.seconds for time in times)
     return {
         "case": planned.case._asdict(),
+        "backbone": _backbone(planned),
         "layer": planned.layer._asdict(),
         "memory": [part._asdict() for part in planned.parts],
         "memory_total": {place: planned.memory(place) for place in PLACES},
@@ -52,12 +53,26 @@ def _heading(planned: Plan) -> list[str]:
     bank = {"device": "on the GPU", "host": "in the host's memory", "file": "in a file"}[layer.bank]
     logits = "are kept for" if layer.keeps else "are computed again in"
     trainer = "PyTorch" if case.trainer == "torch" else "MXNet"
-    return [
+    lines = [
         f"{case.classes:,} classes, embedding {case.embedding}, {case.ranks} ranks x {case.batch} images, "
         f"r = {case.ratio:g}, bank {bank}, {backbone}, {trainer}",
         f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
     ]
+    sizes = _backbone(planned)
+    if sizes:
+        lines.append(
+            f"{case.network} has {sizes['parameters'] / 1e6:.2f} M parameters and takes "
+            f"{sizes['multiplications'] / 1e9:.2f} GFLOPs for an image, each a multiplication with its addition."
+        )
+    return lines
+
+
+def _backbone(planned: Plan) -> dict[str, int] | None:
+    case = planned.case
+    if not case.network:
+        return None
+    return {"parameters": sum(parameters(case)), "multiplications": multiplications(case)}
 
 
 def _memory_table(planned: Plan) -> list[str]:

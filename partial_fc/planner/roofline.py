@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from . import Plan
-from .backbones import BACKBONES
-from .case import FLOAT
+from .case import FLOAT, multiplications
 
 # A product of two matrices takes a multiplication and an addition per term. Its backward pass takes two products, for
 # the gradients of both factors.
@@ -100,9 +99,8 @@ def _backbone_work(planned: Plan) -> tuple[float, float]:
     case = planned.case
     if not case.network:
         return 0.0, 0.0
-    multiplications = case.batch * BACKBONES[case.network].multiplications(case.embedding)
     parts = [part for part in planned.parts if part.group == "backbone" and part.name.startswith(_WRITTEN_AND_READ)]
-    return FLOPS * (1 + BACKWARD) * multiplications, 2 * sum(part.nbytes for part in parts)
+    return FLOPS * (1 + BACKWARD) * case.batch * multiplications(case), 2 * sum(part.nbytes for part in parts)
 
 
 def _layer_work(planned: Plan) -> tuple[float, float]:

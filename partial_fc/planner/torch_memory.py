@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .backbones import BACKBONES, IMAGE_NUMBERS, TORCH_SAVED
+from .backbones import IMAGE_NUMBERS, torch_backbone
 from .case import FLOAT, MIB, Case, Layer, Part, layer_part
 
 CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the driver's own memory
@@ -66,20 +66,19 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
 def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
     if not case.network:
         return
-    backbone, saved = BACKBONES[case.network], TORCH_SAVED[case.network]
-    parameters, statistics = sum(backbone.parameters(case.embedding)), backbone.statistics(case.embedding)
+    backbone = torch_backbone(case.network, case.embedding)
     if case.fp16:
-        activations = 2 * saved.half + FLOAT * saved.full
+        activations = 2 * backbone.half + FLOAT * backbone.full
     else:
-        activations = FLOAT * saved.all_full
-    # While most activations are still there: the gradient of the head's weights, before it is copied to its bucket, or
-    # that of the largest map.
-    first = FLOAT * max(backbone.head_inputs * case.embedding, backbone.largest * case.batch)
+        activations = FLOAT * backbone.all_full
+    # While most activations are still there: the gradient of the largest weight, usually the head's, before it is
+    # copied to its bucket, or that of the largest map.
+    first = FLOAT * max(backbone.largest_parameter, backbone.largest * case.batch)
     for name, place, nbytes in (
-        ("parameters and statistics", layer.computes, FLOAT * (parameters + statistics)),
-        ("gradients, in buckets", layer.computes, FLOAT * parameters),
-        ("momentum", layer.computes, FLOAT * parameters),
-        ("float16 copies of the weights", layer.computes, 2 * backbone.half * case.fp16),
+        ("parameters and statistics", layer.computes, FLOAT * (backbone.parameters + backbone.statistics)),
+        ("gradients, in buckets", layer.computes, FLOAT * backbone.parameters),
+        ("momentum", layer.computes, FLOAT * backbone.parameters),
+        ("float16 copies of the weights", layer.computes, 2 * backbone.copied * case.fp16),
         ("activations", layer.computes, case.batch * activations),
         ("first gradients of the backward pass (estimate)", layer.computes, first),
         ("images of a batch", layer.computes, case.batch * IMAGE_NUMBERS),

@@ -190,7 +190,7 @@ def test_no_remedies():
         ({"device": "cpu", "fp16": True}, "float16"),
         ({"optimizer": "adamw"}, "the mxnet trainer has no adamw for the centers: plan it with --trainer torch"),
         ({"margin": "adaface"}, "the mxnet trainer has no margin adaface: plan it with --trainer torch"),
-        ({"trainer": "torch", "network": "rx50"}, "the torch trainer has no rx50: choose one of r18, .*small"),
+        ({"network": "r51"}, "unknown network of the mxnet trainer 'r51': did you mean 'r50'"),
     ],
 )
 def test_invalid_cases_are_refused(changes, message):
@@ -237,17 +237,6 @@ def test_a_margin_that_changes_negatives_has_slopes(cache_mb, columns):
 def test_slopes_are_kept_beside_the_logits():
     case = Case(4096, batch=64, logits_cache_mb=1, trainer="torch")
     assert plan(case).layer.keeps and not plan(case._replace(margin="curricularface")).layer.keeps
-
-
-def test_a_backbone_of_the_pytorch_trainer():
-    full, half = (plan(Case(1000, 8, network="r50", trainer="torch", fp16=fp16)) for fp16 in (False, True))
-    parameters = nbytes(full, "gradients, in buckets")
-    assert parameters == nbytes(half, "gradients, in buckets") == 4 * 43590848
-    assert nbytes(full, "activations") == 64 * 4 * 17700096
-    assert nbytes(half, "activations") == 64 * (2 * 17649408 + 4 * 50688)
-    assert nbytes(full, "float16 copies") == 0 and nbytes(half, "float16 copies") == 2 * 30707136
-    # Also with fp16 PyTorch reduces gradients in float32.
-    assert moved(full, "all-reduce") == moved(half, "all-reduce") == (2 * 7 * parameters // 8,) * 2
 
 
 def test_the_table_shows_all_parts_and_their_sum(capsys):

@@ -10,7 +10,6 @@ import pytest
 from partial_fc.__main__ import main
 from partial_fc.planner import Case, plan
 from partial_fc.planner.roofline import Rates, least_times
-from paths import ROOT
 
 RATES = Rates(backbone_flops=1e12, layer_flops=1e8, memory_bandwidth=1e12, bus_bandwidth=1e5, network_bandwidth=1e6)
 COMMAND_CASE = Case(10_000_000, 64, ratio=0.1, network="r50", fp16=True)
@@ -114,26 +113,3 @@ def test_json_has_the_times_and_the_layer_has_the_rate_of_the_backbone(capsys):
     main([*COMMAND, "--json"])
     read = json.loads(capsys.readouterr().out)
     assert (read["times"], read["step_seconds"], read["samples_per_second"]) == ([], None, None)
-
-
-def scale_table():
-    """The table of docs/scale.md: 64 images a rank, r = 0.1, 8 ranks a host; the bank is on the GPUs if it fits."""
-    rows = []
-    for classes in (10, 100, 1000):
-        for ranks in (8, 64, 512):
-            case = Case(classes * 10**6, ranks, ratio=0.1, network="r50", fp16=True, trainer="torch")
-            plans = {name: plan(case._replace(bank=bank)) for name, bank in (("GPU", "gpu"), ("host", "host"))}
-            bank = next((name for name, planned in plans.items() if planned.memory("device") <= 31 << 30), "none fits")
-            planned = plans.get(bank, plans["host"])
-            device, host = planned.memory("device") / 2**30, 8 * planned.memory("host") / 2**30
-            backbone, layer = (time.seconds for time in least_times(planned, Rates(1e12, 1e12)))
-            *of_layer, all_reduce = (move.out / 1e6 for move in planned.traffic if move.way == "network")
-            sent = f"{sum(of_layer):,.0f} + {all_reduce:,.0f}"
-            sizes = f"{device:,.1f} | {host:,.0f} | {backbone:,.1f} + {layer:,.1f} | {sent}"
-            rows.append(f"| {classes:,} M | {ranks} | {bank} | {sizes} |")
-    return rows
-
-
-def test_the_table_of_the_page_is_current():
-    rows = scale_table()
-    assert "\n".join(rows) in (ROOT / "docs" / "scale.md").read_text(), "\n".join(rows)

@@ -1,0 +1,79 @@
+"""The planner's sizes of PyTorch's backbones are derived from the modules."""
+
+import json
+
+import pytest
+
+from command_line import exit_code
+from partial_fc.__main__ import main
+from partial_fc.planner import Case, plan
+from partial_fc.planner.backbones import BACKBONES, torch_backbone
+from partial_fc.planner.roofline import Rates, least_times
+from paths import ROOT
+
+# Numbers that autograd saves of an image, as recorded: in float32; with autocast in 16 bits and in float32.
+# tests/commands/test_planner_check.py compares the memory that follows with that of a process.
+SAVED = {
+    "r18": (11528448, 11477760, 50688),
+    "r50": (17700096, 17649408, 50688),
+    "mbf": (9208832, 9182208, 26624),
+    "small": (111104, 108544, 4608),
+}
+
+
+@pytest.mark.parametrize("network", SAVED)
+def test_sizes_of_a_module(network):
+    """Those that MXNet's symbols have, too, are the same; tests/mx/test_planner_backbones.py derives them there."""
+    sizes, symbol = torch_backbone(network, 512), BACKBONES[network]
+    assert (sizes.all_full, sizes.half, sizes.full) == SAVED[network]
+    assert sizes.parameters == sum(symbol.parameters(512)) and sizes.statistics == symbol.statistics(512)
+    assert (sizes.copied, sizes.largest) == (symbol.half, symbol.largest)
+    assert sizes.multiplications == symbol.multiplications(512)
+    assert sizes.largest_parameter == 512 * symbol.head_inputs
+
+
+def test_a_plan_of_a_backbone():
+    full, half = (plan(Case(1000, 8, network="r50", trainer="torch", fp16=fp16)) for fp16 in (False, True))
+    sizes = [{part.name: part.nbytes for part in planned.parts} for planned in (full, half)]
+    parameters = 4 * 43590848
+    copies = "float16 copies of the weights"
+    assert {each["gradients, in buckets"] for each in sizes} == {parameters}
+    assert [each["activations"] for each in sizes] == [64 * 4 * 17700096, 64 * (2 * 17649408 + 4 * 50688)]
+    assert copies not in sizes[0] and sizes[1][copies] == 2 * 30707136
+    # Also with fp16 PyTorch reduces gradients in float32.
+    for planned in (full, half):
+        (reduced,) = [transfer for transfer in planned.traffic if transfer.name.startswith("all-reduce")]
+        assert (reduced.out, reduced.back) == (2 * 7 * parameters // 8,) * 2
+
+
+def test_the_command_prints_the_size_of_the_network(capsys):
+    options = ["plan", "--trainer", "torch", "--classes", "1000", "--network", "r50"]
+    main(options)
+    assert "r50 has 43.59 M parameters and takes 6.31 GFLOPs for an image" in capsys.readouterr().out
+    main([*options, "--json"])
+    assert json.loads(capsys.readouterr().out)["backbone"] == {"parameters": 43590848, "multiplications": 6309330944}
+    assert exit_code(*options[:-1], "rx50") == 2
+    assert "unknown network 'rx50': did you mean 'r50'" in capsys.readouterr().err
+
+
+def scale_table():
+    """The table of docs/scale.md: 64 images a rank, r = 0.1, 8 ranks a host; the bank is on the GPUs if it fits."""
+    rows = []
+    for classes in (10, 100, 1000):
+        for ranks in (8, 64, 512):
+            case = Case(classes * 10**6, ranks, ratio=0.1, network="r50", fp16=True, trainer="torch")
+            plans = {name: plan(case._replace(bank=bank)) for name, bank in (("GPU", "gpu"), ("host", "host"))}
+            bank = next((name for name, planned in plans.items() if planned.memory("device") <= 31 << 30), "none fits")
+            planned = plans.get(bank, plans["host"])
+            device, host = planned.memory("device") / 2**30, 8 * planned.memory("host") / 2**30
+            backbone, layer = (time.seconds for time in least_times(planned, Rates(1e12, 1e12)))
+            *of_layer, all_reduce = (move.out / 1e6 for move in planned.traffic if move.way == "network")
+            sent = f"{sum(of_layer):,.0f} + {all_reduce:,.0f}"
+            sizes = f"{device:,.1f} | {host:,.0f} | {backbone:,.1f} + {layer:,.1f} | {sent}"
+            rows.append(f"| {classes:,} M | {ranks} | {bank} | {sizes} |")
+    return rows
+
+
+def test_the_table_of_the_page_is_current():
+    rows = scale_table()
+    assert "\n".join(rows) in (ROOT / "docs" / "scale.md").read_text(), "\n".join(rows)
