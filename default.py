@@ -124,6 +124,8 @@ TRAINERS = {
 # The names in partial_fc_mxnet.symbol, which needs MXNet; empty stands for the network's own.
 ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
 HEADS = ("", "FC", "E", "GAP", "GDC")
+DECAY_ON = ("all", "weights")  # those of partial_fc_torch.optimizers, which needs PyTorch
+OPTIMIZERS = ("sgd", "adamw")
 BACKENDS = ("", "gloo", "nccl")
 LAYER_DTYPES = ("float32", "bfloat16", "float16")
 
@@ -163,6 +165,20 @@ SETTINGS = Schema(
         "interclass_filtering_threshold", 0.0, "leave out negatives of a higher cosine; 0: none", at_least=0, below=1
     ),
     "Training",
+    Setting(
+        "optimizer",
+        "sgd",
+        "of the backbone: sgd, adamw, or a class of torch.optim or your own as package.module:name",
+        trainer="torch",
+    ),
+    Setting("optimizer_options", "", "of the optimizer, such as eps=1e-6; empty: its own", trainer="torch"),
+    Setting(
+        "decay_on",
+        "all",
+        "parameters of the backbone with weight decay; weights: not norms, biases, positions",
+        choices=DECAY_ON,
+        trainer="torch",
+    ),
     Setting("batch_size", 64, "images of one rank in a step", at_least=1, at_most=65536),
     Setting("lr", 0.1, "learning rate for a global batch of 512; proportional for others", at_least=0),
     Setting("backbone_lr", 0.0, "learning rate of the backbone for any batch; 0: follow lr", at_least=0),
@@ -175,7 +191,7 @@ SETTINGS = Schema(
     Setting("lr_func", [], "factor of the rates by epoch", item=float, at_least=0, function=True),
     Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0),
     Setting("num_epoch", 0, "epochs to train; 0: max_update decides", at_least=0, at_most=10**5),
-    Setting("momentum", 0.9, "momentum of backbone and centers", at_least=0, below=1),
+    Setting("momentum", 0.9, "momentum of backbone and centers, with sgd", at_least=0, below=1),
     Setting("wd", 5e-4, "weight decay of backbone and centers", at_least=0, at_most=1, alias="weight_decay"),
     Setting("seed", 0, "seed of everything random", at_least=0, below=2**31),
     Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
@@ -379,10 +395,12 @@ def check_together(settings):
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     try:
         check_margin(settings)
-        if ":" in settings["center_optimizer"]:
-            check_object_name(settings["center_optimizer"], "center_optimizer")
-        else:
-            choose("center_optimizer", settings["center_optimizer"], CENTER_STATES)
+        for kind, known in (("optimizer", OPTIMIZERS), ("center_optimizer", CENTER_STATES)):
+            if ":" in settings[kind]:
+                check_object_name(settings[kind], kind)
+            else:
+                choose(kind, settings[kind], known)
+        parse_options("optimizer_options", settings["optimizer_options"])
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if cutout > side:

@@ -49,8 +49,10 @@ class TorchTraining(TrainingProgram):
     def load_framework(self, settings):
         """Imports PyTorch and checks that it has what the settings ask for."""
         from partial_fc_torch.build import TorchFramework, build_margin
+        from partial_fc_torch.optimizers import optimizer_class
 
         build_margin(settings)  # an error of a user's own is reported before the data are read
+        optimizer_class(settings.optimizer)
         return TorchFramework(backend=settings.backend)
 
     def connect(self, settings):

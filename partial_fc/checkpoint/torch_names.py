@@ -79,7 +79,10 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     if (arrays[keys[SCALE]] != 1).any():
         raise ValueError(f"{names[SCALE]} is not 1 everywhere, but MXNet's {network} has no such scale")
     renamed = {mxnet: arrays[key] for mxnet, key in keys.items()}
-    if any(name.startswith("state:") for name in arrays):
+    states = [name for name in arrays if name.startswith("state:")]
+    # Of another optimizer than SGD: MXNet's trainer refuses to go on with them, and needs none for the weights alone.
+    renamed |= {name: arrays[name] for name in states if not name.endswith(":")}
+    if any(name.endswith(":") for name in states):
         for mxnet, key in names.items():
             kind, _, name = mxnet.partition(":")
             if kind == "arg":

@@ -10,6 +10,7 @@ import copy
 import difflib
 import json
 import math
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -253,9 +254,9 @@ def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_options(setting: str, text: str) -> dict[str, Any]:
-    """Reads the value of a setting whose form is ``name=value,name=value``, as `parse_assignments`."""
+    """Reads the value of a setting whose form is ``name=value,name=(value,value)``, as `parse_assignments`."""
     try:
-        options = parse_assignments(part.strip() for part in text.split(",") if text)
+        options = parse_assignments(part.strip() for part in re.split(r",(?![^()]*\))", text) if text)
     except SettingsError:
         options = {"": text}
     if not all(name.isidentifier() for name in options):

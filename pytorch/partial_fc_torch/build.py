@@ -35,6 +35,7 @@ from .layer.center_files import center_file
 from .layer.margins import margin_named
 from .layer.optimizers import optimizer_named
 from .onnx_export import OnnxExport
+from .optimizers import build_optimizer
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
@@ -154,7 +155,7 @@ class TorchFramework:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
         Collectives: all-gathers ``status.memory_bank`` and ``status.module``; the broadcasts of
-        DistributedDataParallel.
+        DistributedDataParallel; all-gather ``status.optimizer``.
         """
         job = self.collectives
         layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
@@ -165,17 +166,29 @@ class TorchFramework:
             factor = rate_factor(num_update)
             return backbone_lr * factor, center_lr * factor
 
-        return TorchEngine(
-            data_parallel(backbone, layer),
+        convention = {"momentum_convention": model_format.momentum_convention}
+        optimizer = partial(
+            build_optimizer,
+            name=settings.optimizer,
+            weight_decay=settings.wd,
+            decay_on=settings.decay_on,
+            options=parse_options("optimizer_options", settings.optimizer_options),
+            momentum=settings.momentum,
+            **convention,
+        )
+        model = data_parallel(backbone, layer)
+        build = partial(
+            TorchEngine,
+            model,
             layer,
             rates,
             settings.network,
-            momentum=settings.momentum,
-            weight_decay=settings.wd,
-            momentum_convention=model_format.momentum_convention,
+            optimizer=optimizer,
             max_grad_norm=settings.max_grad_norm,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
+            **convention,
         )
+        return job.run_on_all_ranks("optimizer", build)
 
     def build_layer(self, settings, folder: str, model_format: ModelFormat) -> PartialFC:
         """Builds the layer of this rank, which saves its centers in ``folder``."""

@@ -27,13 +27,13 @@ from .backbones import Backbone
 from .bank import TorchBank
 from .collectives import average_gradients_one_by_one, average_tensors
 from .image_data import ImageBatch
+from .optimizers import BackboneOptimizer, build_optimizer
 from .partial_fc import PartialFC
 from .pixels import normalized, to_images
 
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
-STATE = "state:{}:"  # the momentum of a parameter
 MARGIN = "margin:"  # before the name of a buffer of the margin
 # Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
@@ -74,8 +74,8 @@ class TorchEngine:
         layer: PartialFC on the same device.
         rates: number of an update, from 1 -> learning rates of (backbone, centers).
         network: name of the backbone, which determines the names of MXNet's arrays.
-        momentum, weight_decay: of the backbone's SGD; the decay acts on all parameters.
-        momentum_convention: of its momentum and that of the centers, see SGDParams.
+        optimizer: builds that of the backbone, see build_optimizer.
+        momentum_convention: of momentum of SGD, of backbone and centers, see SGDParams.
         max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
 
@@ -99,8 +99,7 @@ class TorchEngine:
         rates: Callable[[int], Rates],
         network: str = "",
         *,
-        momentum: float = 0.9,
-        weight_decay: float = 5e-4,
+        optimizer: Callable[[nn.Module], BackboneOptimizer] = build_optimizer,
         momentum_convention: str = "gradients",
         max_grad_norm: float = 0.0,
         autocast: torch.dtype | None = None,
@@ -113,15 +112,11 @@ class TorchEngine:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
-        self.max_grad_norm, self.autocast, self._weight_decay = max_grad_norm, autocast, weight_decay
+        self.max_grad_norm, self.autocast = max_grad_norm, autocast
         self.momentum_convention = momentum_convention
         self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
         self.device = layer.device
-        self._trained = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
-        self._optimizer = torch.optim.SGD(self._trained, lr=0.0, momentum=momentum, weight_decay=weight_decay)
-        if momentum:  # from the beginning, as a checkpoint has it also where float16 has skipped all updates so far
-            for parameter in self._trained:
-                self._optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        self.optimizer = optimizer(self.backbone)
 
     @property
     def model_format(self) -> ModelFormat:
@@ -129,11 +124,6 @@ class TorchEngine:
         if not isinstance(self.backbone, Backbone):
             return TORCH._replace(momentum_convention=self.momentum_convention)
         return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.momentum_convention)
-
-    @property
-    def _sign(self) -> np.float32:
-        """Of saved momentum, beside the optimizer's: torch.optim.SGD subtracts steps that MXNet adds."""
-        return np.float32(1 if self.momentum_convention == "gradients" else -1)
 
     @property
     def on_gpu(self) -> bool:
@@ -152,30 +142,20 @@ class TorchEngine:
         with self._autocast():
             features = self._parallel(images)
         gradient, loss = self.layer.step(features, batch.labels)
-        self._optimizer.zero_grad()
+        self.optimizer.optimizer.zero_grad()
         scale = self.loss_scale.scale if self.loss_scale else 1.0
         features.backward((gradient * scale).to(features.dtype))
         if self._clip(scale):
-            self._update(learning_rate)
+            self.optimizer.update(learning_rate)
         return loss
-
-    def _update(self, learning_rate: float) -> None:
-        """Updates the backbone; momentum that sums steps gets the gradients of this step times its learning rate."""
-        group = self._optimizer.param_groups[0]
-        if self.momentum_convention == "gradients":
-            group["lr"], group["weight_decay"] = learning_rate, self._weight_decay
-        else:
-            group["lr"], group["weight_decay"] = 1.0, learning_rate * self._weight_decay
-            torch._foreach_mul_(self._gradients(), learning_rate)
-        self._optimizer.step()
 
     def _clip(self, scale: float) -> bool:
         """Divides the gradients by the loss scale and clips them; returns whether they are finite, as on all ranks."""
         if self.loss_scale is None and not self.max_grad_norm:
             return True
         if scale != 1:
-            torch._foreach_div_(self._gradients(), scale)
-        norm = nn.utils.clip_grad_norm_(self._trained, self.max_grad_norm or float("inf"))
+            torch._foreach_div_(self.optimizer.gradients(), scale)
+        norm = nn.utils.clip_grad_norm_(self.optimizer.parameters, self.max_grad_norm or float("inf"))
         if self.loss_scale is None:
             return True
         if not torch.isfinite(norm):
@@ -183,9 +163,6 @@ class TorchEngine:
             return False
         self.loss_scale.passed()
         return True
-
-    def _gradients(self) -> list[torch.Tensor]:
-        return [parameter.grad for parameter in self._trained if parameter.grad is not None]
 
     def wait_for_update(self) -> None:
         """Returns when the last update is complete."""
@@ -228,19 +205,9 @@ class TorchEngine:
         torch.manual_seed(seed)
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters, momentum and margin's state on the host; they are the same on every rank."""
-        momentum = {name: self._sign * tensor.cpu().numpy() for name, tensor in self._momentum().items()}
+        """Returns copies of parameters and states of optimizer and margin on the host, the same on every rank."""
         margin = {f"{MARGIN}{name}": weights.to_array(value) for name, value in self.layer.margin.state_dict().items()}
-        return {**weights.parameter_arrays(self.backbone), **momentum, **margin}
-
-    def _momentum(self) -> dict[str, torch.Tensor]:
-        """Returns the optimizer's momentum by its name in a checkpoint; {} if it has none."""
-        state = self._optimizer.state
-        buffers = {
-            STATE.format(name): state.get(parameter, {}).get("momentum_buffer")
-            for name, parameter in self.backbone.named_parameters()
-        }
-        return {name: buffer for name, buffer in buffers.items() if buffer is not None}
+        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin}
 
     def statistics(self) -> Arrays:
         """Returns copies of the running statistics on the host; every rank has those of its own images."""
@@ -251,27 +218,13 @@ class TorchEngine:
         weights.set_weights(self.backbone, arrays, self.network)
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, running statistics, momentum and margin's state to those in ``arrays``, see Engine.restore.
+        """Sets parameters, statistics, and states of optimizer and margin to those in ``arrays``, see Engine.restore.
 
         Where there is no state of this margin, it starts anew: the training goes on with another loss.
         """
         self.set_weights(arrays)
+        self.optimizer.restore(with_torch_names(self.network, arrays))
         self._restore_margin(arrays)
-        named, own = with_torch_names(self.network, arrays), self._momentum()
-        trained = {STATE.format(name): value.requires_grad for name, value in self.backbone.named_parameters()}
-        # MXNet has momentum, all zeros, for parameters that are not trained.
-        saved = {name: named[name] for name in named if name.startswith("state:") and trained.get(name, True)}
-        unknown = sorted(saved.keys() - trained.keys())
-        if unknown:
-            raise ValueError(
-                f"it holds {some(unknown)} of an optimizer that this training does not have: to take the weights "
-                "alone, start with --pretrained"
-            )
-        if saved.keys() != own.keys():
-            content = "momentum" if saved else "no momentum"
-            raise ValueError(f"it holds {content} of the backbone, this training has another optimizer: set momentum")
-        for name, array in saved.items():
-            own[name].copy_(torch.from_numpy(np.asarray(self._sign * array)).reshape(own[name].shape))
 
     def _restore_margin(self, arrays: Arrays) -> None:
         margin = self.layer.margin

@@ -1,6 +1,7 @@
 """Losses of TorchEngine, and so of train.py, in the problem of examples/loops; argument: the sample rate."""
 
 import sys
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ from examples.loops import problem
 from partial_fc_torch import PartialFC
 from partial_fc_torch.engine import TorchEngine, data_parallel
 from partial_fc_torch.image_data import ImageBatch
+from partial_fc_torch.optimizers import build_optimizer
 
 
 def rates(num_update):
@@ -17,8 +19,9 @@ def rates(num_update):
 
 dist.init_process_group("gloo")
 layer = PartialFC(**problem.LAYER, sample_rate=float(sys.argv[1]))
+optimizer = partial(build_optimizer, **problem.DECAY)
 engine = TorchEngine(
-    data_parallel(problem.backbone(), layer), layer, rates, max_grad_norm=problem.MAX_NORM, **problem.DECAY
+    data_parallel(problem.backbone(), layer), layer, rates, max_grad_norm=problem.MAX_NORM, optimizer=optimizer
 )
 for images, labels in problem.batches(dist.get_rank()):
     pixels = ((images + 1) * 127.5).round().to(torch.uint8)

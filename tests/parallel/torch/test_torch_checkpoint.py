@@ -27,6 +27,23 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, chan
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
 
 
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("sgd", {"nesterov": True}),
+        ("adamw", {"betas": (0.8, 0.9)}),
+        ("torch.optim:Adagrad", {"weight_decay": 0.1}),
+        ("torch.optim:NAdam", {}),
+        ("torch.optim:Rprop", {}),
+        ("torch.optim:Adafactor", {}),
+    ],
+)
+def test_every_optimizer_of_the_backbone_resumes_bit_for_bit(name, options, folder):
+    make = partial(Training, backbone_optimizer=name, options=options)
+    checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
+    assert make().fit(1).engine.optimizer.states()
+
+
 @pytest.mark.parametrize("margin", [AdaFace, CurricularFace])
 def test_the_state_of_the_margin_is_restored(folder, margin):
     make = partial(Training, margin=margin)
@@ -67,7 +84,8 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
             {"optimizer": "adagrad"},
             "the states weight_mom of the centers' optimizer, but this training's optimizer has weight_sum: set ",
         ),
-        ({"momentum": 0.0}, "it holds momentum of the backbone, this training has another optimizer: set momentum"),
+        ({"momentum": 0.0}, "it holds momentum of the backbone's optimizer, this training's has no states: set "),
+        ({"backbone_optimizer": "adamw"}, "training's has exp_avg, exp_avg_sq, step: set optimizer, optimizer_options"),
     ]
     checkpoint_cases.a_checkpoint_of_another_training_is_refused(Training, folder, cases)
 

@@ -50,13 +50,12 @@ def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
 
 def test_momentum_that_sums_steps_as_mxnets():
     """With a momentum that sums gradients, the sums are divided by the rate at its change: the steps stay the same."""
-    steps, gradients = build_engine(backbone()), build_engine(backbone())
-    steps.momentum_convention = steps.layer.row_optimizer.momentum_convention = "steps"
+    steps, gradients = build_engine(backbone(), momentum_convention="steps"), build_engine(backbone())
     for update, batch in enumerate(local_batches(STEPS), start=1):
         assert float(steps.step(batch)) == pytest.approx(float(gradients.step(batch)), rel=1e-5)
         following, current = np.array(rates(update + 1)), np.array(rates(update))
-        for tensor in gradients._momentum().values():
-            tensor.mul_((current / following)[0])
+        for state in gradients.optimizer.optimizer.state.values():
+            state["momentum_buffer"].mul_((current / following)[0])
         gradients.layer.weight_mom.mul_((current / following)[1])
     assert STEPS > RATES_CHANGE + 1 and steps.model_format.momentum_convention == "steps"
     ours, others = steps.parameters(), gradients.parameters()
@@ -66,11 +65,10 @@ def test_momentum_that_sums_steps_as_mxnets():
     np.testing.assert_allclose(
         steps.layer.weight_mom, -following[1] * gradients.layer.weight_mom.numpy(), rtol=1e-4, atol=1e-6
     )
-    restored = build_engine(backbone())
-    restored.momentum_convention = "steps"
+    restored = build_engine(backbone(), momentum_convention="steps")
     restored.restore(ours, STEPS)
-    for name, momentum in steps._momentum().items():
-        assert momentum.any() and torch.equal(restored._momentum()[name], momentum), name
+    equal(restored.optimizer.states(), steps.optimizer.states())
+    assert all(momentum.any() for momentum in restored.optimizer.states().values())
 
 
 def test_a_parameter_without_dimensions_is_restored():

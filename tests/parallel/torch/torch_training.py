@@ -3,6 +3,8 @@
 Shapes: E embedding.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch_layer import LR, RANK, E, build
@@ -11,6 +13,7 @@ from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, SmallTr
 from partial_fc.training.loop import LoopState, updates
 from partial_fc_torch.engine import TorchEngine, data_parallel
 from partial_fc_torch.image_data import dummy_images
+from partial_fc_torch.optimizers import build_optimizer
 
 MARGINS, SCALE = (1.0, 0.3, 0.1), 8.0
 
@@ -38,13 +41,20 @@ def build_engine(
     folder=None,
     optimizer="sgd",
     margin=None,
+    backbone_optimizer="sgd",
+    options=None,
+    momentum_convention="gradients",
+    schedule=rates,
     **arguments,
 ):
     """Returns the engine of this rank; its centers are in files if there is a folder, its margin is `margin()`."""
     margins = margin() if margin else MARGINS
-    of_layer = {"momentum": momentum, "optimizer": optimizer, "folder": folder}
+    convention = {"momentum_convention": momentum_convention}
+    of_layer = {"momentum": momentum, "optimizer": optimizer, "folder": folder, **convention}
     layer = build(classes, ratio, margins, SCALE, width, tile_classes=3, **of_layer)
-    return TorchEngine(data_parallel(backbone, layer), layer, rates, momentum=momentum, **arguments)
+    of_sgd = {"momentum": momentum, **convention}
+    optimizer = partial(build_optimizer, name=backbone_optimizer, options=options, **of_sgd)
+    return TorchEngine(data_parallel(backbone, layer), layer, schedule, optimizer=optimizer, **convention, **arguments)
 
 
 class Training(SmallTraining):

@@ -46,6 +46,13 @@ def test_what_pytorch_does_not_train_has_no_momentum_in_mxnet():
     assert not back["state:fc1_gamma:"].any() and not back["state:fc1_beta:"].any()
 
 
+def test_states_of_another_optimizer_of_pytorch_keep_their_names():
+    own = {name: array for name, array in with_torch_names("small", arrays_of("small")).items() if name[:6] != "state:"}
+    state = {"state:conv1.weight:exp_avg": np.float32([1])}
+    back = with_mxnet_names("small", {**own, **state})
+    assert {name for name in back if name.startswith("state:")} == state.keys()
+
+
 def test_float16_weights_come_from_their_master_copies():
     arrays = arrays_of("small")
     momentum, master = arrays.pop("state:conv0_weight:"), np.float32([1 / 3] * 5)

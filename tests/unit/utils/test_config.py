@@ -152,6 +152,9 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError: "),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0, but must be at least 0"),
         ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
+        ({"optimizer": "adam"}, "unknown optimizer 'adam': did you mean 'adamw'"),
+        ({"optimizer": "torch.optim:"}, "optimizer is 'torch.optim:', but must be a known name or package.module:name"),
+        ({"optimizer_options": "0.9"}, "optimizer_options is '0.9', but must be name=value, separated by commas"),
         (
             {"center_optimizer": "my-module:Lion"},
             "center_optimizer is 'my-module:Lion', but must be a known name or pa",
@@ -199,6 +202,7 @@ def test_a_loss_has_its_margin(changes, loss, margin, tmp_path):
 
 def test_options_of_a_margin():
     assert parse_options("margin_options", "m=0.4,kind=a, n=3") == {"m": 0.4, "kind": "a", "n": 3}
+    assert parse_options("optimizer_options", "betas=(0.9, 0.95),eps=1e-6") == {"betas": (0.9, 0.95), "eps": 1e-6}
     assert parse_options("margin_options", "") == {}
 
 

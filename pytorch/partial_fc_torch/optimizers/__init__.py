@@ -1,0 +1,62 @@
+"""The optimizers of the backbone: classes of PyTorch, and our own in a file each; docs/extend.md adds one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from partial_fc.utils.imports import import_object
+
+from .backbone_optimizer import BackboneOptimizer
+from .decay import parameter_groups
+from .sgd import SGD
+
+# Name in the setting ``optimizer`` -> class, called with groups of parameters and the options of ``optimizer_options``.
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": SGD, "adamw": torch.optim.AdamW}
+
+__all__ = ["OPTIMIZERS", "SGD", "BackboneOptimizer", "build_optimizer", "optimizer_class"]
+
+
+def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
+    """Returns the class that the setting ``optimizer`` names.
+
+    Raises:
+        ValueError: there is no such class, or it is no optimizer of PyTorch.
+    """
+    found = OPTIMIZERS.get(name) or import_object(name, "optimizer")
+    if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
+        raise ValueError(f"optimizer is {name!r}, which is no class derived from torch.optim.Optimizer")
+    return found
+
+
+def build_optimizer(
+    backbone: nn.Module,
+    name: str = "sgd",
+    weight_decay: float = 5e-4,
+    decay_on: str = "all",
+    options: Mapping[str, Any] | None = None,
+    **of_sgd: Any,
+) -> BackboneOptimizer:
+    """Builds the optimizer of the trained parameters of a backbone.
+
+    Args:
+        backbone: on its device.
+        name: a key of OPTIMIZERS, or ``package.module:name`` of a class derived from torch.optim.Optimizer.
+        weight_decay: in the form that the optimizer has it; one without weight decay ignores it.
+        decay_on: parameters with weight decay, see parameter_groups.
+        options: further arguments of the class.
+        of_sgd: those of SGD, which the others do not get.
+
+    Raises:
+        ValueError: there is no such class, or it does not take these options.
+    """
+    made, given = optimizer_class(name), {"lr": 0.0, **(of_sgd if name == "sgd" else {}), **(options or {})}
+    groups = parameter_groups(backbone, given.pop("weight_decay", weight_decay), decay_on)
+    try:
+        optimizer = made(groups, **given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"optimizer is {name!r}, but cannot be made with {dict(options or {})}: {error}") from error
+    return BackboneOptimizer(optimizer, backbone)

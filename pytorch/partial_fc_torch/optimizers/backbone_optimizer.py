@@ -1,0 +1,121 @@
+"""An optimizer of PyTorch whose states have the names of the backbone's parameters, as checkpoints need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from partial_fc.utils.text import some
+
+from ..weights import to_array
+
+STATE = "state:{}:{}"  # a state of a parameter
+MOMENTUM = "momentum_buffer"  # has an empty name in checkpoints, as MXNet's has
+
+
+class BackboneOptimizer:
+    """Updates a backbone, and saves and restores the states of its optimizer by name.
+
+    Args:
+        optimizer: whose state is one of each parameter: tensors and numbers.
+        backbone: which has its parameters.
+
+    Attributes:
+        optimizer: as above.
+        parameters: those that it trains.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, backbone: nn.Module):
+        self.optimizer = optimizer
+        named = dict(backbone.named_parameters())
+        self._named = {name: value for name, value in named.items() if value.requires_grad}
+        self._others = {None, *(named.keys() - self._named.keys())}
+        self.parameters = list(self._named.values())
+
+    def update(self, learning_rate: float) -> None:
+        """Updates the parameters with their gradients."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Returns the gradients that exist."""
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def states(self) -> dict[str, np.ndarray]:
+        """Returns copies of the states on the host, by name.
+
+        Raises:
+            TypeError: a state is neither a tensor nor a number.
+        """
+        return {name: self._saved(state, key) for name, state, key in self._entries()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Sets all states to those in ``arrays``, by the names that `states` has; other arrays are ignored.
+
+        Raises:
+            ValueError: There are the states of another optimizer.
+        """
+        # MXNet has momentum, all zeros, for parameters that are not trained.
+        saved = {name: array for name, array in arrays.items() if _parameter_of(name) not in self._others}
+        if saved and not self.optimizer.state:
+            self._create_states()
+        own = {name: (state, key) for name, state, key in self._entries()}
+        if own.keys() != saved.keys():
+            raise ValueError(
+                f"it holds {_places(saved)} of the backbone's optimizer, this training's has {_places(own)}: set "
+                "optimizer, optimizer_options and momentum as they were, or take the weights alone with --pretrained"
+            )
+        for name, (state, key) in own.items():
+            value, array = state[key], np.asarray(self._sign(key) * saved[name])
+            if isinstance(value, torch.Tensor):
+                value.copy_(torch.from_numpy(array).reshape(value.shape))
+            else:
+                state[key] = type(value)(array.item())
+
+    def _entries(self) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """Yields (name in a checkpoint, states of the parameter, key of the state)."""
+        for name, parameter in self._named.items():
+            state = self.optimizer.state.get(parameter, {})
+            for key, value in state.items():
+                if value is not None:
+                    yield STATE.format(name, "" if key == MOMENTUM else key), state, key
+
+    def _saved(self, state: dict[str, Any], key: str) -> np.ndarray:
+        value = state[key]
+        if not isinstance(value, (torch.Tensor, int, float)):
+            raise TypeError(
+                f"{type(self.optimizer).__name__} keeps {key} as {type(value).__name__}, but a checkpoint holds "
+                "tensors and numbers of each parameter: set another optimizer"
+            )
+        array = to_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+        return np.asarray(self._sign(key) * array)
+
+    def _sign(self, key: str) -> int:
+        return getattr(self.optimizer, "momentum_sign", 1) if key == MOMENTUM else 1
+
+    def _create_states(self) -> None:
+        """Lets the optimizer create its states, which PyTorch's do in their first step; the parameters stay."""
+        before = [parameter.detach().clone() for parameter in self.parameters]
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.update(0.0)
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, before):
+                parameter.copy_(value)
+
+
+def _parameter_of(name: str) -> str | None:
+    """The parameter of a state by its name in a checkpoint; None for another array."""
+    kind, _, rest = name.partition(":")
+    return rest.rpartition(":")[0] if kind == "state" else None
+
+
+def _places(states: Mapping[str, Any]) -> str:
+    """The kinds of these states in words."""
+    return some(sorted({name.rpartition(":")[2] or "momentum" for name in states})) or "no states"
