@@ -25,7 +25,7 @@ from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
 from .alignment import SIZE, align, read_rgb, similarities
-from .identification import Identification, identify, mates_of, mean
+from .identification import Identification, identify, mean
 from .lists import ImageList
 from .protocol import IjbSet, Search
 from .verification import Roc, pair_scores
@@ -74,7 +74,7 @@ def evaluate(model: FaceModel, ijb: IjbSet, options: EmbeddingOptions) -> Result
         scores = pair_scores(templates, ijb.pairs.left, ijb.pairs.right, bar)
     roc = Roc(scores, ijb.pairs.issame)
     verified = time.monotonic()
-    searches = search_galleries(templates, ijb.search) if ijb.search else {}
+    searches = _search_galleries(templates, ijb.search) if ijb.search else {}
     seconds = {
         "embedding": embedded - start,
         "verification": verified - embedded,
@@ -83,13 +83,13 @@ def evaluate(model: FaceModel, ijb: IjbSet, options: EmbeddingOptions) -> Result
     return Results(scores, roc, searches, seconds)
 
 
-def search_galleries(templates: np.ndarray, search: Search) -> dict[str, Identification]:
-    """Searches every gallery; returns the results by gallery and their mean. ``templates``: (T, E) float32."""
+def _search_galleries(templates: np.ndarray, search: Search) -> dict[str, Identification]:
     probes = templates[search.probes.templates]
     results = {}
     with progress(len(probes) * len(search.galleries), "probe", "searching") as bar:
         for name, gallery in search.galleries.items():
-            mates = mates_of(search.probes.subjects, gallery.subjects)
+            rows = {subject: row for row, subject in enumerate(gallery.subjects.tolist())}
+            mates = np.array([rows.get(subject, -1) for subject in search.probes.subjects.tolist()], np.int64)
             results[name] = identify(probes, templates[gallery.templates], mates, bar)
     return {**results, "mean": mean(list(results.values()))}
 

@@ -98,12 +98,6 @@ def tpirs(mate: np.ndarray, other: np.ndarray, mated: np.ndarray) -> dict[float,
     return {fpir: float(np.mean(first & (mate[mated] > value))) for fpir, value in thresholds.items()}
 
 
-def mates_of(probe_subjects: np.ndarray, gallery_subjects: np.ndarray) -> np.ndarray:
-    """Returns (Q,) int64: the gallery row of each probe's subject, -1 if the gallery does not contain it."""
-    row_of = {subject: row for row, subject in enumerate(gallery_subjects.tolist())}
-    return np.array([row_of.get(subject, -1) for subject in probe_subjects.tolist()], np.int64)
-
-
 def mean(results: list[Identification]) -> Identification:
     """Combines the results of several galleries: adds the hits and averages TPIR."""
     rates = [result.tpir for result in results if result.tpir is not None]

@@ -124,7 +124,9 @@ def read_images(landmarks_path: str | os.PathLike, media_path: str | os.PathLike
     """
     columns = "name x1 y1 x2 y2 x3 y3 x4 y4 x5 y5 score"
     names, numbers = _read_named(landmarks_path, columns, _parse_landmarks, float)
-    media_names, ids = _read_named(media_path, "name template media", _parse_ids, np.int32)
+    media_names, ids = _read_named(
+        media_path, "name template media", lambda *ids: list(map(whole_number, ids)), np.int32
+    )
     if not names:
         raise ValueError(f"{os.fspath(landmarks_path)} lists no images")
     for line, (name, other) in enumerate(zip_longest(names, media_names), start=1):
@@ -162,10 +164,6 @@ def _parse_landmarks(*values: str) -> list[float]:
     if len(set(zip(numbers[:10:2], numbers[1:10:2]))) == 1:
         raise ValueError("the five landmarks coincide, so the face has no size")
     return numbers
-
-
-def _parse_ids(*values: str) -> list[int]:
-    return list(map(whole_number, values))
 
 
 def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:

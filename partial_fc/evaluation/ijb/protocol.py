@@ -72,54 +72,47 @@ def files_of(root: str | os.PathLike, target: str) -> Files:
     )
 
 
-def find_target(root: str | os.PathLike) -> str:
-    """Returns the protocol in a folder, IJBB or IJBC. Raises FileNotFoundError for neither, ValueError for both."""
-    targets = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
-    if not targets:
-        raise FileNotFoundError(
-            f"{os.fspath(root)} is not an IJB folder: it has neither meta/ijbc_name_5pts_score.txt nor "
-            "meta/ijbb_name_5pts_score.txt"
-        )
-    if len(targets) > 1:
-        raise ValueError(f"{os.fspath(root)} holds both IJBB and IJBC: select one with --target")
-    return targets[0]
-
-
 def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
     """Reads all files of a protocol except the images.
 
     ``target`` is IJBB or IJBC; None for the one in the folder.
 
     Raises:
-        OSError: A file is missing. Includes images.
-        ValueError: A line is invalid. The message names file and line.
+        OSError: A file is missing. Includes images: before hours of embedding, not after.
+        ValueError: A line is invalid (the message names file and line), a gallery has no subject of the probes, or the
+            folder has both protocols.
     """
-    target = target or find_target(root)
+    target = target or _find_target(os.fspath(root))
     files = files_of(root, target)
     images = read_images(files.landmarks, files.media)
-    check_files(files.images, images.names)
+    listed = set(os.listdir(files.images))
+    # Names in subfolders are not in the listing; isfile finds them.
+    paths = [os.path.join(files.images, name) for name in images.names if name not in listed]
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing:
+        counts = f"{len(missing):,} of {plural(len(images.names), 'image')}"
+        raise FileNotFoundError(f"{missing[0]} does not exist; {counts} are missing")
     absent = [path for path in (*files.galleries.values(), files.probes) if not os.path.exists(path)]
-    search = None if absent else read_search(files, images)
+    search = None if absent else _read_search(files, images)
     return IjbSet(target, files.images, images, read_pairs(files.pairs, images.template_ids), search, absent)
 
 
-def read_search(files: Files, images: ImageList) -> Search:
-    """Reads the lists for 1:N. Raises ValueError also if a gallery contains no subject of the probes."""
+def _find_target(root: str) -> str:
+    targets = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
+    if not targets:
+        raise FileNotFoundError(
+            f"{root} is not an IJB folder: it has neither meta/ijbc_name_5pts_score.txt nor "
+            "meta/ijbb_name_5pts_score.txt"
+        )
+    if len(targets) > 1:
+        raise ValueError(f"{root} holds both IJBB and IJBC: select one with --target")
+    return targets[0]
+
+
+def _read_search(files: Files, images: ImageList) -> Search:
     galleries = {name: read_subjects(path, images.template_ids, True) for name, path in files.galleries.items()}
     probes = read_subjects(files.probes, images.template_ids, False)
     for name, gallery in galleries.items():
         if not np.isin(probes.subjects, gallery.subjects).any():
             raise ValueError(f"no probe of {files.probes} has its subject in {files.galleries[name]}")
     return Search(galleries, probes)
-
-
-def check_files(folder: str, names: list[str]) -> None:
-    """Raises FileNotFoundError if ``folder`` lacks images: before hours of embedding, not after."""
-    listed = set(os.listdir(folder))
-    # Names in subfolders are not in the listing; isfile finds them.
-    missing = [name for name in names if name not in listed and not os.path.isfile(os.path.join(folder, name))]
-    if missing:
-        raise FileNotFoundError(
-            f"{os.path.join(folder, missing[0])} does not exist; {len(missing):,} of "
-            f"{plural(len(names), 'image')} are missing"
-        )

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .protocol import IjbSet
 from .verification import FARS
 
 AT_MOST, NEAREST = "1:1", "1:1 (nearest point)"
+WEIGHTS = ("flip", "detector_score", "norm_score")  # EmbeddingOptions that change the scores
 
 
 def result_files(target: str) -> list[str]:
@@ -31,7 +33,9 @@ def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOption
     title = printable(f"{ijb.target}: {os.path.basename(model)}".replace("\n", "\\n"))
     images, pairs = ijb.images, ijb.pairs
     counts = {"images": len(images.names), "templates": len(images.template_ids), "pairs": len(pairs.left)}
-    text = markdown(title, results) + "\n" + footer(counts, options)
+    sizes = ", ".join(plural(count, name[:-1]) for name, count in counts.items())
+    switches = (f"{name.replace('_', ' ')} {'on' if getattr(options, name) else 'off'}" for name in WEIGHTS)
+    text = f"{markdown(title, results)}\n{sizes}; {', '.join(switches)}.\n"
     names = result_files(ijb.target)
     with staged_files(folder, names, force=True) as stage:
         json_path, md_path, csv_path, npy_path, *pictures = (os.path.join(stage, name) for name in names)
@@ -42,13 +46,6 @@ def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOption
             with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(content)
     return text
-
-
-def footer(counts: dict[str, int], options: EmbeddingOptions) -> str:
-    """Returns a line with the sizes of the protocol and the options."""
-    sizes = ", ".join(plural(count, name[:-1]) for name, count in counts.items())
-    used = {"flip": options.flip, "detector score": options.detector_score, "norm score": options.norm_score}
-    return f"{sizes}; " + ", ".join(f"{name} {'on' if on else 'off'}" for name, on in used.items()) + ".\n"
 
 
 def far_text(far: float) -> str:
@@ -71,31 +68,26 @@ def search_rows(results: Results) -> dict[str, list[float | None]]:
 
 def markdown(title: str, results: Results) -> str:
     """Returns the tables as Markdown, in percent."""
+    genuine, impostor = len(results.roc.genuine), len(results.roc.impostor)
+    pairs = f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}."
     lines = [f"# {title}", ""]
-    lines += percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows(results))
-    lines += ["", *notes(results)]
+    lines += _percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows(results))
+    lines += ["", f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
+    few = [far for far in FARS if impostor * far < 1]
+    if few:
+        lines.append(
+            f"At FAR {far_text(max(few))} and below no impostor pair may be accepted: there are too few of them."
+        )
     if results.searches:
         ranks, fpirs = [f"rank-{rank}" for rank in RANKS], [f"TPIR at FPIR {fpir}" for fpir in FPIRS]
-        lines += ["", *percent_table(["%", *ranks, *fpirs], search_rows(results)), ""]
+        lines += ["", *_percent_table(["%", *ranks, *fpirs], search_rows(results)), ""]
         for name, search in results.searches.items():
             if name != "mean":
                 lines.append(f"{name}: {search.mated:,} probes with a mate, {search.unmated:,} without.")
     return "\n".join(lines) + "\n"
 
 
-def notes(results: Results) -> list[str]:
-    """Returns the notes below the 1:1 table."""
-    genuine, impostor = len(results.roc.genuine), len(results.roc.impostor)
-    pairs = f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}."
-    lines = [f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
-    if impostor * FARS[0] < 1:
-        few = next((far for far in FARS[::-1] if impostor * far < 1), FARS[0])
-        lines.append(f"At FAR {far_text(few)} and below no impostor pair may be accepted: there are too few of them.")
-    return lines
-
-
-def percent_table(heading: list[str], rows: dict) -> list[str]:
-    """Returns a Markdown table of shares in percent; None becomes "-"."""
+def _percent_table(heading: list[str], rows: Mapping[str, Sequence[float | None]]) -> list[str]:
     cells = [
         [name, *("-" if share is None else f"{100 * share:.2f}" for share in shares)] for name, shares in rows.items()
     ]
@@ -104,15 +96,15 @@ def percent_table(heading: list[str], rows: dict) -> list[str]:
 
 def csv_text(results: Results) -> str:
     """Returns all figures as one CSV table of shares from 0 to 1; figures that a row does not have are empty."""
-    tars, ranks = [f"TAR@FAR={far_text(far)}" for far in FARS], [f"rank-{rank}" for rank in RANKS]
-    tpirs = [f"TPIR@FPIR={fpir}" for fpir in FPIRS]
+    tars = [f"TAR@FAR={far_text(far)}" for far in FARS]
+    rates = [*(f"rank-{rank}" for rank in RANKS), *(f"TPIR@FPIR={fpir}" for fpir in FPIRS)]
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["protocol", *tars, *ranks, *tpirs])
-    for name, values in pair_rows(results).items():
-        writer.writerow([name, *(f"{value:.6f}" for value in values), *[""] * len(ranks + tpirs)])
-    for name, shares in search_rows(results).items():
-        writer.writerow([name, *[""] * len(tars), *("" if share is None else f"{share:.6f}" for share in shares)])
+    writer = csv.DictWriter(text, ["protocol", *tars, *rates], lineterminator="\n")
+    writer.writeheader()
+    for columns, rows in ((tars, pair_rows(results)), (rates, search_rows(results))):
+        for name, shares in rows.items():
+            figures = {key: f"{share:.6f}" for key, share in zip(columns, shares) if share is not None}
+            writer.writerow({"protocol": name, **figures})
     return text.getvalue()
 
 
@@ -127,15 +119,14 @@ def json_text(target: str, model: str, counts: dict[str, int], options: Embeddin
         }
         for name, search in results.searches.items()
     }
+    used = options._asdict()
     facts = {
         "target": target,
         "model": model,
         **counts,
         "genuine_pairs": len(results.roc.genuine),
         "impostor_pairs": len(results.roc.impostor),
-        "flip": options.flip,
-        "detector_score": options.detector_score,
-        "norm_score": options.norm_score,
+        **{name: used[name] for name in WEIGHTS},
         "tar_at_far": {far_text(far): results.roc.at_most(far) for far in FARS},
         "tar_at_nearest_far": {far_text(far): results.roc.nearest(far) for far in FARS},
         "identification": searches,

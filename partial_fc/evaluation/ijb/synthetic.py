@@ -115,7 +115,13 @@ def write_protocol(root: str, subjects: int, seed: int, target: str, framing: st
         files = files_of(stage, target)
         os.makedirs(files.images)
         os.makedirs(os.path.dirname(files.pairs))
-        write_images(files.images, files.landmarks, plan, seed, framing, workers)
+        landmarks = []
+        drawn = draw_all(partial(draw_image, seed, framing), plan.images, workers)
+        for image, (encoded, points, score) in zip(plan.images, drawn):
+            with open(os.path.join(files.images, image.name), "wb") as file:
+                file.write(encoded)
+            landmarks.append(" ".join([image.name, *(f"{number:.3f}" for number in (*points.ravel(), score))]))
+        write_lines(files.landmarks, landmarks)
         write_lines(files.media, (f"{image.name} {image.template} {image.media}" for image in plan.images))
         gallery_templates = sorted(plan.galleries[0] + plan.galleries[1])
         pairs = ((left, right) for left in gallery_templates for right in sorted(plan.probes))
@@ -126,17 +132,6 @@ def write_protocol(root: str, subjects: int, seed: int, target: str, framing: st
             rows = [f"{image.template},{image.subject},{image.name}" for image in plan.images if image.template in ids]
             write_lines(path, ["TEMPLATE_ID,SUBJECT_ID,FILENAME", *rows])
     return plan
-
-
-def write_images(folder: str, landmarks_path: str, plan: Plan, seed: int, framing: str, workers: int) -> None:
-    """Writes the images and the list of their landmarks."""
-    lines = []
-    drawn = draw_all(partial(draw_image, seed, framing), plan.images, workers)
-    for image, (encoded, points, score) in zip(plan.images, drawn):
-        with open(os.path.join(folder, image.name), "wb") as file:
-            file.write(encoded)
-        lines.append(" ".join([image.name, *(f"{number:.3f}" for number in points.ravel()), f"{score:.3f}"]))
-    write_lines(landmarks_path, lines)
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:

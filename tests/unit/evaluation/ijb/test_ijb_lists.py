@@ -5,7 +5,7 @@ import pytest
 from ijb_files import edit, write, write_protocol
 
 from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc.evaluation.ijb.protocol import find_target, read_protocol
+from partial_fc.evaluation.ijb.protocol import read_protocol
 
 LANDMARKS, MEDIA, PAIRS = "ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt", "ijbc_template_pair_label.txt"
 GALLERY, PROBES = "ijbc_1N_gallery_G1.csv", "ijbc_1N_probe_mixed.csv"
@@ -112,26 +112,21 @@ def test_pairs_with_equal_labels_are_refused(tmp_path, content, count):
         read_pairs(path, np.array([3, 10], np.int32))
 
 
-def test_no_images(root):
-    write(root / "meta" / LANDMARKS, [])
-    with pytest.raises(ValueError, match="lists no images"):
-        read_protocol(root)
-
-
 def test_missing_images_are_reported_before_any_is_read(root):
-    (root / "loose_crop" / "4.png").unlink()
-    (root / "loose_crop" / "9.png").unlink()
-    with pytest.raises(OSError, match=r"loose_crop/4.png does not exist; 2 of 36 images are missing"):
-        read_protocol(root)
-
-
-def test_images_in_subfolders(root):
+    """Images in subfolders are not missing."""
     (root / "loose_crop" / "a").mkdir()
     (root / "loose_crop" / "0.png").rename(root / "loose_crop" / "a" / "0.png")
     for name in (LANDMARKS, MEDIA):
         path = root / "meta" / name
         edit(path, 1, path.read_text().splitlines()[0].replace("0.png", "a/0.png", 1))
     assert read_protocol(root).images.names[0] == "a/0.png"
+    (root / "loose_crop" / "4.png").unlink()
+    (root / "loose_crop" / "9.png").unlink()
+    with pytest.raises(OSError, match=r"loose_crop/4.png does not exist; 2 of 36 images are missing"):
+        read_protocol(root)
+    write(root / "meta" / LANDMARKS, [])
+    with pytest.raises(ValueError, match="lists no images"):
+        read_protocol(root)
 
 
 def test_names_in_another_encoding(tmp_path):
@@ -141,12 +136,11 @@ def test_names_in_another_encoding(tmp_path):
 
 
 def test_the_target_is_detected(root):
-    assert find_target(root) == "IJBC"
     with pytest.raises(OSError, match="neither meta/ijbc_name_5pts_score.txt nor meta/ijbb_name_5pts_score.txt"):
-        find_target(root / "meta")
+        read_protocol(root / "meta")
     (root / "meta" / "ijbb_name_5pts_score.txt").touch()
     with pytest.raises(ValueError, match="holds both IJBB and IJBC: select one with --target"):
-        find_target(root)
+        read_protocol(root)
     assert read_protocol(root, "IJBC").target == "IJBC"
 
 
