@@ -12,8 +12,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from .jpeg_header import UPRIGHT, read_jpeg_header
-from .transforms import JPEG_END, JPEG_START, decode, decode_rgb
+from .transforms import JPEG_END, JPEG_START, decode, decode_rgb, jpeg_frames
 
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 FORMATS = (
@@ -64,7 +63,7 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
     if is_kept(data, options):
         decode_rgb(data, size)
         return data, KEPT
-    image = decode_bgr(data)
+    image = decode(data, cv2.IMREAD_COLOR)  # upright
     if image.shape[:2] == size:
         return encode(image, options), ENCODED
     if not options.resize:
@@ -90,17 +89,19 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
     """Whether the file can be stored unchanged, provided that it can be decoded."""
     size = (options.size, options.size)
     if data.startswith(JPEG_START):
-        header = read_jpeg_header(data)
-        return header == (*size, 3, UPRIGHT)
+        return (*size, 3) in jpeg_frames(data) and is_upright(data)
     if data.startswith(PNG_START) and options.format == "png":
         is_size = data[16:24] == size[1].to_bytes(4, "big") + size[0].to_bytes(4, "big")
         return is_size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
     return False
 
 
-def decode_bgr(data: bytes) -> np.ndarray:
-    """Returns (H, W, 3) uint8 BGR, upright. Raises ValueError if the file cannot be decoded."""
-    return decode(data, cv2.IMREAD_COLOR)
+def is_upright(jpeg: bytes) -> bool:
+    """Whether the image is displayed as it is stored: its EXIF segment, if there is one, turns it by nothing."""
+    if b"Exif\0\0" not in jpeg:
+        return True
+    stored = decode(jpeg, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return np.array_equal(stored, decode(jpeg, cv2.IMREAD_COLOR))
 
 
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:

@@ -5,6 +5,8 @@ Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,9 +15,13 @@ import numpy as np
 
 from partial_fc.utils.text import plural
 
-from .jpeg_header import channels_of_jpeg
-
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+# The frame of a JPEG (ITU-R T.81, B.2.2): marker, length, 8 bits, height, width, channels. In the pixels no 0xFF is
+# followed by such a marker.
+JPEG_FRAME = re.compile(
+    rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]\x00[\x0b\x11\x14]\x08(....[\x01\x03\x04])", re.DOTALL
+)
+COLOR_FRAME = b"\xff\xc0\x00\x11\x08"  # of a baseline JPEG of three channels: a search is faster than the pattern
 PNG_START = b"\x89PNG"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the color type of the header; a palette contains RGB
 ERASED = 128  # gray: close to zero after the networks' (x - 127.5) / 128
@@ -92,7 +98,14 @@ def color_channels(encoded: bytes) -> int | None:
     """Reads the number of channels of a JPEG or PNG, None for another format; decoding always returns three."""
     if encoded.startswith(PNG_START):
         return PNG_CHANNELS.get(encoded[25]) if len(encoded) > 25 else None
-    return channels_of_jpeg(encoded) if encoded.startswith(JPEG_START) else None
+    if not encoded.startswith(JPEG_START):
+        return None
+    return 3 if COLOR_FRAME in encoded else max((channels for _, _, channels in jpeg_frames(encoded)), default=None)
+
+
+def jpeg_frames(encoded: bytes) -> list[tuple[int, int, int]]:
+    """Returns (height, width, channels) of a JPEG as stored, and of thumbnails in it."""
+    return [struct.unpack(">HHB", frame) for frame in JPEG_FRAME.findall(encoded)]
 
 
 def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.ndarray:
