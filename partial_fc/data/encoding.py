@@ -63,7 +63,7 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
     if is_kept(data, options):
         decode_rgb(data, size)
         return data, KEPT
-    image = decode(data, cv2.IMREAD_COLOR)  # upright
+    image = decode_bgr(data)
     if image.shape[:2] == size:
         return encode(image, options), ENCODED
     if not options.resize:
@@ -96,12 +96,18 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
     return False
 
 
+def decode_bgr(data: bytes) -> np.ndarray:
+    """Returns (H, W, 3) uint8 BGR, upright. Raises ValueError if the file is truncated or cannot be decoded."""
+    check_whole(data)
+    return decode(data, cv2.IMREAD_COLOR)
+
+
 def is_upright(jpeg: bytes) -> bool:
     """Whether the image is displayed as it is stored: its EXIF segment, if there is one, turns it by nothing."""
     if b"Exif\0\0" not in jpeg:
         return True
     stored = decode(jpeg, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    return np.array_equal(stored, decode(jpeg, cv2.IMREAD_COLOR))
+    return np.array_equal(stored, decode_bgr(jpeg))
 
 
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:

@@ -85,12 +85,10 @@ def encode_chunk(options: ImageOptions, paths: list[str]) -> list[Encoded]:
 
 def encode_file(options: ImageOptions, path: str, messages: DecoderMessages) -> Encoded:
     """Encodes one file; errors are part of the result."""
-    messages.damage()  # discard warnings of a file before, which failed
     try:
         with open(path, "rb") as file:
-            image, how = encode_for_set(file.read(), options)
-        damage = messages.damage()
-        return Encoded(image, how, False) if damage is None else Encoded(None, f"is damaged: {damage}", False)
+            data = file.read()
+        return Encoded(*messages.checked(lambda: encode_for_set(data, options)), False)
     except ValueError as error:
         return Encoded(None, str(error), isinstance(error, WrongSizeError))
     except OSError as error:

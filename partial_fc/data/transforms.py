@@ -100,7 +100,8 @@ def color_channels(encoded: bytes) -> int | None:
         return PNG_CHANNELS.get(encoded[25]) if len(encoded) > 25 else None
     if not encoded.startswith(JPEG_START):
         return None
-    return 3 if COLOR_FRAME in encoded else max((channels for _, _, channels in jpeg_frames(encoded)), default=None)
+    channels = [3] if COLOR_FRAME in encoded else [frame[2] for frame in jpeg_frames(encoded)]
+    return max(channels) if channels else None
 
 
 def jpeg_frames(encoded: bytes) -> list[tuple[int, int, int]]:

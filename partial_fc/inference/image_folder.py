@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from partial_fc.data.encoding import check_whole, decode_bgr, resize
+from partial_fc.data.encoding import decode_bgr, resize
 from partial_fc.data.folder import list_folder
 from partial_fc.utils.decoder_messages import DecoderMessages
 
@@ -59,7 +59,6 @@ def read_faces(
     images, kept, skipped = [], [], []
     with DecoderMessages() as messages:
         for name in names:
-            messages.damage()  # discards the messages of an earlier file that failed
             try:
                 images.append(_decode(os.path.join(root, name), size, scale, messages))
                 kept.append(name)
@@ -86,13 +85,9 @@ def _decode(path: str, size: tuple[int, int], scale: bool, messages: DecoderMess
     with open(path, "rb") as file:
         data = file.read()
     try:
-        check_whole(data)
-        image = decode_bgr(data)
+        image = messages.checked(lambda: decode_bgr(data))
     except ValueError as error:
         raise ValueError(f"{path} {error}: replace or remove it") from None
-    damage = messages.damage()
-    if damage is not None:
-        raise ValueError(f"{path} is damaged: {damage}: replace or remove it")
     if image.shape[:2] != size:
         if not scale:
             raise ValueError(

@@ -11,29 +11,32 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable
+from typing import TypeVar
 
 STDERR = 2
+Result = TypeVar("Result")
 DAMAGE = re.compile(rb"(?:Corrupt JPEG data|Premature end of JPEG)[^\n]*")
 
 
 class DecoderMessages:
-    """Redirects standard error within a `with` block; `damage` reads the warnings."""
+    """Redirects standard error within a `with` block, in which `checked` decodes images."""
 
     def __enter__(self) -> DecoderMessages:
         sys.stderr.flush()
         self._file = tempfile.TemporaryFile()
         self._stderr = os.dup(STDERR)
         os.dup2(self._file.fileno(), STDERR)
-        self._read = 0
         return self
 
-    def damage(self) -> str | None:
-        """Returns the first warning about a JPEG's content since the last call, None if there is none."""
-        end = os.lseek(STDERR, 0, os.SEEK_CUR)
-        text = os.pread(STDERR, end - self._read, self._read)
-        self._read = end
-        match = DAMAGE.search(text)
-        return None if match is None else match[0].decode("ascii", "replace")
+    def checked(self, decode: Callable[[], Result]) -> Result:
+        """Returns ``decode()``. Raises its errors, or ValueError with the first warning about a JPEG's content."""
+        start = os.lseek(STDERR, 0, os.SEEK_CUR)
+        result = decode()
+        match = DAMAGE.search(os.pread(STDERR, os.lseek(STDERR, 0, os.SEEK_CUR) - start, start))
+        if match is not None:
+            raise ValueError(f"is damaged: {match[0].decode('ascii', 'replace')}")
+        return result
 
     def __exit__(self, kind, value, traceback) -> None:
         os.dup2(self._stderr, STDERR)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -88,12 +89,8 @@ class ChunkReader:
         if extent.length == HEADER.size + 4 * header.flag:
             yield IMAGE, "contains no image"
         elif self.image_size is not None:
-            self.messages.damage()  # discard warnings of an image before, which failed
             try:
-                decode_color(image, self.image_size)
-                damage = self.messages.damage()
-                if damage is not None:
-                    raise ValueError(f"is damaged: {damage}")
+                self.messages.checked(partial(decode_color, image, self.image_size))
             except ValueError as error:
                 yield IMAGE, str(error)
 

@@ -15,6 +15,7 @@ import argparse
 import os
 from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 
 from partial_fc.data.encoding import ImageOptions, check_whole
 from partial_fc.data.face_records import FaceRecords
@@ -132,10 +133,7 @@ def valid_images(records: FaceRecords, positions: Iterable[int]) -> dict[int, by
             images[position], _ = records.read_image(position)
             try:
                 check_whole(images[position])
-                decode_rgb(images[position], size)
-                damage = messages.damage()
-                if damage is not None:
-                    raise ValueError(f"is damaged: {damage}")
+                messages.checked(partial(decode_rgb, images[position], size))
             except ValueError as error:
                 fix = "use other --identities, or another --seed"
                 raise ValueError(f"{records.describe(position)} {error}: {fix}") from None
