@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from typing import Any, NamedTuple
 
+import numpy as np
+
+import partial_fc
+from partial_fc.distributed.consistency import code_digest
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils import memory
 from partial_fc.utils.text import plural
@@ -67,6 +73,21 @@ def _require_bank_memory(settings, framework: Framework) -> None:
     place = f"for the {plural(local_size, 'rank')} of this host"
     hint = "train on more hosts, or store them in files: bank_folder=<folder on a fast disk>"
     memory.require_memory(local_size * needed, memory.free_memory(), place, hint)
+
+
+def job_facts(settings, data: TrainingData, framework: Framework) -> dict[str, Any]:
+    """Returns what must be the same on every rank of a job, by name."""
+    return {
+        **{f"setting {name}": value for name, value in settings.items()},
+        "code": code_digest([os.path.dirname(partial_fc.__file__), *framework.source_folders]),
+        "data set": data.digest,
+        **{f"version of {name}": version for name, version in versions(framework).items()},
+    }
+
+
+def versions(framework: Framework) -> dict[str, str]:
+    """Returns the versions of the software on which the numbers of a training depend."""
+    return {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
 
 
 def build_training(

@@ -189,12 +189,7 @@ def load_class_map(settings, num_saved: int) -> np.ndarray:
     return np.arange(settings.num_classes)
 
 
-def read_pretrained(
-    path: str,
-    with_classes: bool,
-    collectives: Collectives,
-    read_files: ReadFiles = lambda path, with_classes: None,
-) -> Pretrained:
+def read_pretrained(path: str, with_classes: bool, collectives: Collectives, read_files: ReadFiles) -> Pretrained:
     """Reads the weights of a backbone and, if requested, class centers.
 
     Collectives: those of SavedTraining.open for a checkpoint, all-gather ``status.pretrained``.

@@ -18,16 +18,14 @@ from tqdm import tqdm
 
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
-from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.config import write_settings
 
 from . import inputs, resume
-from .building import Training, build_data, build_training
+from .building import Training, build_data, build_training, job_facts, versions
 from .callbacks import CallBackFinite, CallBackLogging
 from .checkpointing import CallBackCheckpoint
 from .embedder import Embedder
 from .engine import Framework
-from .job_facts import job_facts, versions
 from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, seed_step, updates
 from .report import try_report, write_results
@@ -237,7 +235,7 @@ class Trainer:
         """Returns the results so far. Collectives: all-gather ``skipped_images``."""
         verification = self.verification
         sets = {
-            name: SetResult(path, verification.history[name], verification.figures[name], self._last_problems(name))
+            name: SetResult(path, verification.history[name], verification.figures[name], self._find_problems(name))
             for name, path in verification.sets.items()
         }
         return TrainingResult(
@@ -257,11 +255,9 @@ class Trainer:
             versions=versions(self.framework),
         )
 
-    def _last_problems(self, name: str) -> list[str]:
-        return self._find_problems(name, self.verification.history[name][-1])
-
-    def _find_problems(self, name: str, point: VerificationPoint) -> list[str]:
-        """Returns the problems that a verification of this set shows; none for an untrained network."""
+    def _find_problems(self, name: str) -> list[str]:
+        """Returns the problems that the last verification of this set shows; none for an untrained network."""
+        point = self.verification.history[name][-1]
         raw_pixels = self.baselines.get("raw_pixels") if name == next(iter(self.verification.sets)) else None
         return find_problems(point, raw_pixels) if point.num_update else []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from partial_fc.data.pairs_bin import read_pairs
@@ -26,7 +26,7 @@ class CallBackVerification:
         frequent: updates between verifications.
         rank: of this process; rank 0 logs.
         writer: of TensorBoard events, or None.
-        find_problems: (name of a set, VerificationPoint) -> problems of the training, one sentence each; or None.
+        find_problems: name of a set -> problems that its last verification shows, one sentence each; or None.
         suggestion: logged after the problems.
 
     Attributes:
@@ -43,7 +43,7 @@ class CallBackVerification:
         frequent: int,
         rank: int,
         writer: Curves | None = None,
-        find_problems: Callable[[str, VerificationPoint], list[str]] | None = None,
+        find_problems: Callable[[str], list[str]] | None = None,
         suggestion: str = "",
     ):
         self.embedder = embedder
@@ -131,7 +131,9 @@ class CallBackVerification:
     def restore(self, history: dict[str, list]) -> None:
         """Restores the history that a checkpoint holds, without sets that are no longer verified."""
         for name in self.history.keys() & history.keys():
-            self.history[name] = points_from_json(history[name])
+            # Points of another version had other fields.
+            values = [value for value in history[name] if len(value) == len(VerificationPoint._fields)]
+            self.history[name] = [VerificationPoint(*value) for value in values]
 
     def _is_verified(self, name: str, num_update: int) -> bool:
         points = self.history[name]
@@ -146,7 +148,9 @@ class CallBackVerification:
         dimensions = effective_dimensions(figures.distance, figures.issame)
         seconds = time.perf_counter() - start
         point = VerificationPoint(num_update, *result, figures.xnorm, dimensions, figures.agreement, seconds)
-        add_point(self.history[name], point)
+        if self._is_verified(name, num_update):  # as after resuming from here
+            self.history[name].pop()
+        self.history[name].append(point)
         self.figures[name] = figures
         if self.rank == 0:
             self._report(name, point)
@@ -161,25 +165,13 @@ class CallBackVerification:
             f"Train/eval agreement: {point.agreement:.3f}   in {point.seconds:.1f} s",
         ):
             logging.info("[%s][%d]%s", name, point.num_update, line)
-        problems = self.find_problems(name, point) if self.find_problems else []
+        problems = self.find_problems(name) if self.find_problems else []
         for line in [*problems, self.suggestion] if problems else ():
             logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.writer is not None:
             for metric, value in {**point._asdict(), "best": best}.items():
                 if metric not in ("num_update", "far"):
                     self.writer.add_scalar(f"verification/{name}/{metric}", value, point.num_update)
-
-
-def add_point(points: list[VerificationPoint], point: VerificationPoint) -> None:
-    """Appends a point; it replaces the last one if that is of the same update, as after resuming from there."""
-    if points and points[-1].num_update == point.num_update:
-        points.pop()
-    points.append(point)
-
-
-def points_from_json(values: Iterable[Sequence]) -> list[VerificationPoint]:
-    """Reads points from a checkpoint, without those of another version, which had other fields."""
-    return [VerificationPoint(*value) for value in values if len(value) == len(VerificationPoint._fields)]
 
 
 def _raw_pixel_accuracy(path: str, image_size: int) -> float:

@@ -16,10 +16,9 @@ from typing import Any
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import cores_of_rank
-from partial_fc.training.building import build_data, build_training
+from partial_fc.training.building import build_data, build_training, versions
 from partial_fc.training.engine import Engine, Framework, TrainingData
 from partial_fc.training.inputs import record_path
-from partial_fc.training.job_facts import versions
 from partial_fc.training.loop import LoopState, updates
 from partial_fc.training.run_folder import check_writable
 from partial_fc.utils.memory import free_memory

@@ -15,6 +15,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.training import resume
 from partial_fc.training.resume import read_pretrained
 from partial_fc_mxnet import CallBackCheckpoint, MarginLoss
+from partial_fc_mxnet.build import MXNetFramework
 from partial_fc_mxnet.collectives import default_collectives
 
 CLASSES = 7
@@ -46,7 +47,8 @@ def start_from(path, classes=CLASSES, class_map=""):
     """Starts from `path` and returns the parameters, and the centers of all ranks."""
     module = module_of(classes)
     settings = SimpleNamespace(class_map=class_map, num_classes=classes)
-    resume.take_pretrained(read_pretrained(path, bool(class_map), default_collectives), settings, module)
+    pretrained = read_pretrained(path, bool(class_map), default_collectives, MXNetFramework().read_pretrained)
+    resume.take_pretrained(pretrained, settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
         module.memory_bank.weight.asnumpy(), "found"
@@ -117,4 +119,4 @@ def test_an_ambiguous_path_is_refused(folder):
     with pytest.raises(JobError, match="contains several .params files: give the path of one"):
         start_from(folder)
     with pytest.raises(JobError, match="does not exist"):
-        read_pretrained(os.path.join(folder, "none"), False, default_collectives)
+        start_from(os.path.join(folder, "none"))

@@ -148,9 +148,12 @@ def test_a_restored_history_is_continued(folder):
     write_set(f"{folder}/set.bin", draw_images(60))
     callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
     before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0)
-    callback.restore({"set": [list(before)], "gone": [list(before)]})
+    same_update = before._replace(num_update=5, accuracy=1.0)
+    # The second is of another version, the last one is replaced.
+    callback.restore({"set": [list(before), [4, 0.99], list(same_update)], "gone": [list(before)]})
     callback.verify_all(5)
     assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
+    assert callback.history["set"][1].accuracy < 1
     assert list(callback.history) == ["set"] and callback.best("set") == 0.99
 
 

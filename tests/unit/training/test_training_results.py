@@ -10,6 +10,7 @@ from partial_fc.checkpoint import Manifest
 from partial_fc.training.log_lines import log_resume, log_summary
 from partial_fc.training.report import try_report, write_report, write_results
 from partial_fc.training.results import best_point
+from partial_fc.training.saving import onnx_metadata
 
 POINTS = [point(10, 0.8), point(20, 0.7)]
 
@@ -79,3 +80,16 @@ def test_a_report_of_an_unfinished_training_says_how_far_it_is(tmp_path):
         write_report(a_training(folder=str(tmp_path), settings={**SETTINGS, "max_update": 50}, updates=updates))
         assert text in (tmp_path / "report.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.json", "report.html"]
+
+
+@pytest.mark.parametrize("num_update, has_threshold", [(5, False), (10, True), (0, False)])
+def test_the_onnx_file_has_the_threshold_of_a_verification_at_the_same_update(num_update, has_threshold):
+    origin = dict(network="r18", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, rand_mirror=True)
+    history = {"empty": [], "first": [point(5), point(10)], "second": [point(10)]}
+    metadata = onnx_metadata({**origin, "lr": 0.1}, history if num_update else {"first": [point(0)]}, num_update)
+    threshold = {"verification_set": "first", "verification_threshold": "1.2"} if has_threshold else {}
+    assert metadata == {
+        **{name: str(value) for name, value in origin.items()},
+        "num_update": str(num_update),
+        **threshold,
+    }
