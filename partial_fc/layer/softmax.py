@@ -8,6 +8,7 @@ Shapes: R ranks, G global batch.
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import NamedTuple
 
@@ -35,6 +36,13 @@ def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Arra
     return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
 
 
+def global_log_sum_exp(statistics: Array, xp: ModuleType = np) -> Array:
+    """Returns GlobalSoftmax.log_sum_exp of statistics (R, 3, G) float64, see combine_statistics, which checks them."""
+    maxima, sums, targets = (statistics[:, number] for number in range(3))
+    maximum, total = combine_tiles(maxima, sums, xp)
+    return xp.where(xp.amax(targets, 0) == -math.inf, math.inf, maximum + xp.log(total))
+
+
 def combine_statistics(statistics: np.ndarray, labels: np.ndarray, requires_positives: bool = True) -> GlobalSoftmax:
     """Combines the softmax statistics of all ranks.
 
@@ -52,16 +60,15 @@ def combine_statistics(statistics: np.ndarray, labels: np.ndarray, requires_posi
         MissingPositiveError: no rank has the target of a row, and `requires_positives`. (An epsilon inside the
             logarithm would hide this as a loss that stays at 69.0776.)
     """
-    maxima, sums, target = statistics.astype(np.float64).transpose(1, 0, 2)
-    target = target.max(axis=0)
+    statistics = statistics.astype(np.float64)
+    target = statistics[:, 2].max(axis=0)
     missing = np.flatnonzero(np.isneginf(target))
     if len(missing) and requires_positives:
         raise MissingPositiveError(
             f"{len(missing)} of {len(labels)} labels have no center among the sampled ones, the first is label "
             f"{labels[missing[0]]} at row {missing[0]} of the global batch: sample() must return every positive"
         )
-    maximum, total = combine_tiles(maxima, sums)
-    log_sum_exp = maximum + np.log(total)
+    log_sum_exp = global_log_sum_exp(statistics)
     losses = log_sum_exp - target
-    losses[missing], log_sum_exp[missing] = 0, np.inf
+    losses[missing] = 0
     return GlobalSoftmax(log_sum_exp, float(np.mean(losses)))

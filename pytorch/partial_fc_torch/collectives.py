@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -138,21 +139,24 @@ def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
     return gathered
 
 
-def reduce_scatter_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
-    """Sums rows (size * n, W) over the ranks; returns the n rows of this rank, on the same device.
+def reduce_scatter_rows(rows: torch.Tensor, size: int) -> Callable[[], torch.Tensor]:
+    """Starts to sum rows (size * n, W) over the ranks: what waits for the n rows of this rank, on the same device.
 
     Gloo would run an all-reduce and move twice the bytes, so on the CPU each rank receives its rows of all ranks, and
     sums them.
     """
     if size == 1:
-        return rows
-    if rows.device.type == "cpu":
-        received = torch.empty_like(rows)
-        dist.all_to_all_single(received, rows.contiguous(), group=_group_of(rows))
-        return received.view(size, -1, *rows.shape[1:]).sum(dim=0)
-    own = rows.new_empty(rows.shape[0] // size, *rows.shape[1:])
-    _reduce_scatter(own, rows.contiguous(), group=_group_of(rows))
-    return own
+        return lambda: rows
+    on_cpu = rows.device.type == "cpu"
+    received = torch.empty_like(rows) if on_cpu else rows.new_empty(rows.shape[0] // size, *rows.shape[1:])
+    start = dist.all_to_all_single if on_cpu else _reduce_scatter
+    work = start(received, rows.contiguous(), group=_group_of(rows), async_op=True)
+
+    def wait() -> torch.Tensor:
+        work.wait()
+        return received.view(size, -1, *rows.shape[1:]).sum(dim=0) if on_cpu else received
+
+    return wait
 
 
 def average_tensors(tensors: list[torch.Tensor], size: int) -> None:

@@ -39,10 +39,13 @@ class NoExchange(LayerExchange):
         return cosine
 
     def gather_statistics(self, statistics, batch):
-        return GlobalStatistics(np.ones((1, *statistics.shape), np.float32), np.zeros(G, np.int64))
+        return GlobalStatistics(batch, meta(G, dtype=torch.float64), None)
+
+    def mean_loss(self, gathered, requires_positives, num_update):
+        return 1.0
 
     def sum_gradient(self, gradient):
-        return gradient
+        return lambda: gradient
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -89,7 +92,7 @@ def test_only_the_exchange_of_statistics_waits():
     batch = exchange.gather_batch(meta(G, E), np.arange(G))
     assert batch.features.shape == (G, E) and batch.labels.shape == (G,)
     with pytest.raises(NotImplementedError, match="no data"):
-        exchange.gather_statistics(meta(3, G), batch)
+        exchange.mean_loss(exchange.gather_statistics(meta(3, G), batch), True, 1)
 
 
 @pytest.mark.parametrize("num_sample", [20, 64, 99])

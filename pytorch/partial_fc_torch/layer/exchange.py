@@ -5,6 +5,8 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -14,9 +16,11 @@ import torch
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
+from partial_fc.layer.nonfinite import nonfinite_loss
+from partial_fc.layer.softmax import combine_statistics, global_log_sum_exp
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
-from .device import to_device
+from .device import HostCopy, to_device
 
 
 class GlobalBatch(NamedTuple):
@@ -34,21 +38,26 @@ class GlobalBatch(NamedTuple):
 
 
 class GlobalStatistics(NamedTuple):
-    """What the ranks know of a step after its forward pass, on the host.
+    """What the ranks know of a step after its forward pass.
+
+    The device combines the statistics itself, so that its backward pass need not wait for the host. Only the checks
+    are the host's, with the same bits and so the same errors on every rank: one copy has all they need.
 
     Attributes:
-        softmax: (R, 3, G) softmax statistics in rank order, in the type of the features.
-        labels: (G,) int64.
+        batch: from LayerExchange.gather_batch.
+        log_sum_exp: (G,) float64 on the device, see global_log_sum_exp.
+        host_copy: 3RG softmax statistics in rank order and 2G digits of the batch, in the type of the features.
     """
 
-    softmax: np.ndarray
-    labels: np.ndarray
+    batch: GlobalBatch
+    log_sum_exp: torch.Tensor
+    host_copy: HostCopy
 
 
 class LayerExchange:
     """Exchanges features, statistics and gradients with the other ranks.
 
-    The host waits for the device only in gather_statistics, which also checks the batch.
+    The host waits for the device only in mean_loss, which also checks the batch.
 
     Args:
         collectives: of this process.
@@ -94,27 +103,53 @@ class LayerExchange:
         gathered, _ = decode_labels(torch.nan_to_num(digits, nan=-1.0).long(), self.collectives.size)
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
-    def gather_statistics(self, statistics: torch.Tensor, batch: GlobalBatch) -> GlobalStatistics | None:
-        """Gathers the softmax statistics of all ranks.
+    def gather_statistics(self, statistics: torch.Tensor, batch: GlobalBatch) -> GlobalStatistics:
+        """Gathers the softmax statistics of all ranks, and starts to copy them to the host.
 
         Collectives: all-gather ``softmax_statistics``, (3, G) -> (3R, G).
 
         Args:
             statistics: (3, G) of this rank.
             batch: from `gather_batch`.
-
-        Returns:
-            None if a rank's batch is invalid or has another size: then all ranks have to call `agree`.
         """
         size = self.collectives.size
         with self._waiting("all-gather softmax_statistics"):
             gathered = all_gather_rows(statistics.to(batch.features.dtype), size)
-            together = torch.cat([gathered.flatten(), batch.digits.flatten()]).cpu().numpy()
-        softmax, digits = np.split(together, [gathered.numel()])
+            host_copy = HostCopy(torch.cat([gathered.flatten(), batch.digits.flatten()]))
+        values = gathered.view(size, 3, -1).double()
+        if gathered.device.type != "cpu":
+            return GlobalStatistics(batch, global_log_sum_exp(values, torch), host_copy)
+        with np.errstate(invalid="ignore"):  # of a batch that mean_loss refuses
+            # NumPy's exponentials, as in the other trainer: PyTorch's differ in the last bit.
+            log_sum_exp = global_log_sum_exp(values.numpy())
+        return GlobalStatistics(batch, torch.from_numpy(log_sum_exp), host_copy)
+
+    def mean_loss(self, gathered: GlobalStatistics, requires_positives: bool, num_update: int) -> float | None:
+        """Waits for the statistics on the host and checks them: the mean loss over the global batch.
+
+        Args:
+            gathered: from `gather_statistics`.
+            requires_positives: see combine_statistics.
+            num_update: of this step, for the error message.
+
+        Returns:
+            None if a rank's batch is invalid or has another size: then all ranks have to call `agree`.
+
+        Raises:
+            MissingPositiveError, FloatingPointError: on every rank, see MarginSoftmax.forward.
+        """
+        size = self.collectives.size
+        with self._waiting("all-gather softmax_statistics"):
+            together = gathered.host_copy.wait().numpy()
+        statistics, digits = np.split(together, [len(together) - gathered.batch.digits.numel()])
         if np.isnan(digits).any():
             return None
         labels, self.all_rank_flags = decode_labels(digits.reshape(-1, DIGITS).astype(np.int64), size)
-        return GlobalStatistics(softmax.reshape(size, 3, -1), labels)
+        statistics = statistics.reshape(size, 3, -1)
+        loss = combine_statistics(statistics, labels, requires_positives).loss
+        if not math.isfinite(loss):
+            raise nonfinite_loss(loss, num_update, gathered.batch.features.cpu().numpy(), statistics)
+        return loss
 
     def gather_targets(self, cosine: torch.Tensor) -> torch.Tensor:
         """Gathers the cosines (G,) of the targets, -inf where another rank holds the center: (G,), on every rank.
@@ -131,13 +166,19 @@ class LayerExchange:
         with self._waiting("all-gather features"):
             return labels.cpu()
 
-    def sum_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Sums the feature gradient (G, E) over the ranks and returns the rows (B, E) of this rank.
+    def sum_gradient(self, gradient: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Starts to sum the feature gradient (G, E) over the ranks: what waits for the rows (B, E) of this rank.
 
         Collectives: reduce-scatter ``feature_gradient``, (G, E) -> (B, E).
         """
         with self._waiting("reduce-scatter feature_gradient"):
-            return reduce_scatter_rows(gradient, self.collectives.size)
+            result = reduce_scatter_rows(gradient, self.collectives.size)
+
+        def wait() -> torch.Tensor:
+            with self._waiting("reduce-scatter feature_gradient"):
+                return result()
+
+        return wait
 
     def agree(self, features: torch.Tensor, labels) -> None:
         """Agrees with the other ranks on the batch size, or raises the same error on all of them.

@@ -276,7 +276,7 @@ class ClassCenters(torch.nn.Module):
             ValueError, TypeError, MissingPositiveError, FloatingPointError: on every rank, see MarginSoftmax.forward;
                 no center has changed.
         """
-        step = self._forward_step(self._on_device(features.detach()), labels)
+        step = self._forward_step(self._on_device(features.detach()), labels, ahead=True)
         gradient = self._backward_step(step)[0].to(features.device)
         return gradient, torch.tensor(step.loss, dtype=gradient.dtype)  # on the host, which nobody has to wait for
 
@@ -328,13 +328,13 @@ class ClassCenters(torch.nn.Module):
         """A context in which a surrounding autocast does not change the type of the products."""
         return torch.autocast(self.device.type, enabled=False)
 
-    def _forward_step(self, features: torch.Tensor, labels) -> Step:
+    def _forward_step(self, features: torch.Tensor, labels, ahead: bool = False) -> Step:
         if self.sampling_correction and getattr(self.sample, "__func__", None) is not ClassCenters.sample:
             raise ValueError(UNKNOWN_PROBABILITIES)
         if self._store.samples_on_host:
             self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
         sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
-        arguments = features, labels, self.sample, self.num_update + 1
+        arguments = features, labels, self.sample, self.num_update + 1, ahead
         try:
             with self._full_precision():
                 step = self._softmax.forward(self._centers(), *arguments)

@@ -5,10 +5,11 @@ Shapes: G global batch, S centers of the step, E embedding.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -16,6 +17,8 @@ from .margins import Targets
 from .products import Features
 from .rows import TileGradient
 from .stores import StepCenters
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -46,6 +49,17 @@ class Step:
     loss: float = math.nan
     log_sum_exp: torch.Tensor = field(default_factory=lambda: torch.empty(0))
 
+    @functools.cached_property
+    def d_target_logits(self) -> torch.Tensor:
+        """(G,) float64, p - 1: gradient of each row's loss by its target logit."""
+        return torch.expm1(self.target_logits - self.log_sum_exp)
+
+    @functools.cached_property
+    def d_targets(self) -> torch.Tensor:
+        """(G,) gradient of the summed loss by s times the targets' cosines, 0 where they are not held."""
+        by_cosine = torch.where(self.held, self.targets.by_cosine, 0.0)
+        return (by_cosine * self.d_target_logits).to(self.features.unit.dtype)
+
 
 class Passes(Protocol):
     """An implementation of both passes."""
@@ -56,14 +70,29 @@ class Passes(Protocol):
         Each of the parts of the centers, at least one, has its own. The step has at least one center.
         """
 
-    def gradients(self, step: Step, d_targets: torch.Tensor, receive: Callable[[TileGradient], None]) -> torch.Tensor:
-        """Computes the gradients of the summed loss; a second call with the same step computes the logits again.
+    def begin_gradients(self, step: Step) -> None:
+        """Queues a part of `gradients` that changes no center, for the time in which the host checks the loss.
 
         Args:
             step: after `statistics`, with its ``log_sum_exp``; or without centers.
-            d_targets: (G,) gradient by s times the targets' cosines, 0 where they are not held.
+        """
+
+    def gradients(
+        self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
+    ) -> Result:
+        """Computes the gradients of the summed loss; a second call with the same step computes the logits again.
+
+        The last update runs beside the reduce-scatter of the feature gradient, which takes less. Beside more of them
+        it would need the gradients of all tiles in memory, (S, E) written and read once more, or a second pass over
+        the logits.
+
+        Args:
+            step: after `statistics`, with its ``log_sum_exp``; or without centers.
             receive: as of MarginSoftmax.backward.
+            complete: is called once, before the last update where this costs nothing, with the gradient (G, E) by the
+                unit rows of the features, divided by s, but for a component along each of them; may overwrite it.
 
         Returns:
-            (G, E) gradient by the unit rows of the features, divided by s, but for a component along each of them.
+            What ``complete`` returns.
         """
+        raise NotImplementedError

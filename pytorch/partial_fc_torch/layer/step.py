@@ -7,22 +7,22 @@ G target logits, and possibly the others. The ranks exchange the maximum and the
 which the probabilities p of the undivided layer follow. With D = (p - onehot) times the slope of the margin, and g = s
 D^T x, the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; that of a feature has the same
 form. A logit exists only in a tile of centers, and the cache keeps those of small layers between both passes: the
-memory of a step does not grow with the number of classes. No operation waits for the device, but for the exchange of
-the statistics, and no shape depends on values there.
+memory of a step does not grow with the number of classes. No shape depends on values on the device, and the host waits
+for it once, to check the loss before any center changes: by then it has queued the gradient of the first tile, with
+which the device is busy meanwhile.
 
 Shapes: B local batch, R ranks, G = B*R, C classes, L of this rank, S of them sampled, T centers of a tile, E embedding.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable
 
 import torch
 
-from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.sampling import label_columns
-from partial_fc.layer.softmax import combine_statistics, combine_tiles
+from partial_fc.layer.softmax import combine_tiles
 
 from .device import to_device
 from .exchange import LayerExchange
@@ -76,6 +76,7 @@ class MarginSoftmax:
         labels,
         sample: Callable[[torch.Tensor], torch.Tensor],
         num_update: int,
+        ahead: bool = False,
     ) -> Step | None:
         """Computes the loss over the centers of all ranks.
 
@@ -87,6 +88,7 @@ class MarginSoftmax:
             labels: (B,) or (B, 1) integers in 0..C-1.
             sample: the labels of all ranks (G,) int64 -> sorted local indices (S,) of the centers of the step.
             num_update: of this step, for the error message.
+            ahead: begins the backward pass before the loss is checked.
 
         Returns:
             None, on every rank, if the ranks have agreed on another batch size: then the call has to be repeated.
@@ -100,13 +102,14 @@ class MarginSoftmax:
         sampled, columns = self._sample(centers, batch.labels, sample)
         step = self._begin(sampled, batch.features, batch.labels, columns)
         gathered = self.exchange.gather_statistics(self._statistics(step), batch)
-        if gathered is None:
+        step.log_sum_exp = gathered.log_sum_exp
+        if ahead:
+            self.passes.begin_gradients(step)
+        loss = self.exchange.mean_loss(gathered, self.requires_positives, num_update)
+        if loss is None:
             self.exchange.agree(features, labels)
             return None
-        softmax = combine_statistics(gathered.softmax, gathered.labels, self.requires_positives)
-        if not math.isfinite(softmax.loss):
-            raise nonfinite_loss(softmax.loss, num_update, batch.features.cpu().numpy(), gathered.softmax)
-        step.loss, step.log_sum_exp = softmax.loss, to_device(softmax.log_sum_exp, batch.features.device)
+        step.loss = loss
         return step
 
     @torch.no_grad()
@@ -123,16 +126,18 @@ class MarginSoftmax:
             (B, E), R times the gradient of the mean loss by the features of this rank. DistributedDataParallel averages
             the gradients of a backbone over the ranks; this factor makes the average the gradient of the mean loss.
         """
-        features, scale = step.features, 1 / len(step.held)
-        d_target_logits = torch.expm1(step.target_logits - step.log_sum_exp)  # p - 1
-        d_targets = (torch.where(step.held, step.targets.by_cosine, 0.0) * d_target_logits).to(features.unit.dtype)
-        d_unit = self.passes.gradients(step, d_targets, receive)
+        wait = self.passes.gradients(step, receive, functools.partial(self._sum_by_features, step))
+        return wait().mul_(self.exchange.collectives.size * (1 / len(step.held)))
+
+    def _sum_by_features(self, step: Step, d_unit: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Starts to sum the gradient by the features, from that by their unit rows; see Passes.gradients."""
+        features = step.features
         remove_component(d_unit, features.unit, torch.ones_like(features.inverse_norm))
         d_unit.mul_((self.margin.scale * features.inverse_norm)[:, None])
-        by_norms = step.targets.gradient_by_norms(d_target_logits, self.margin.scale)
+        by_norms = step.targets.gradient_by_norms(step.d_target_logits, self.margin.scale)
         if by_norms is not None:
             d_unit.addcmul_(features.unit, torch.where(step.held, by_norms, 0.0).to(d_unit.dtype)[:, None])
-        return self.exchange.sum_gradient(d_unit).mul_(self.exchange.collectives.size * scale)
+        return self.exchange.sum_gradient(d_unit)
 
     def _sample(
         self, centers: Centers, labels: torch.Tensor, sample: Callable[[torch.Tensor], torch.Tensor]

@@ -14,7 +14,7 @@ import torch
 from partial_fc.layer.tiling import tile_classes
 
 from .margins import Margin
-from .passes import Step
+from .passes import Result, Step
 from .products import Float32Products, HalfProducts
 from .rows import RowIndex, TileGradient, gather_rows, inverse_norms
 from .tiles import Tile, TileTargets, fits_cache, targets_by_tile, tiles_of
@@ -29,12 +29,16 @@ class Kept:
         targets: of each tile.
         cached: the tiles with exponentials of their logits; empty if the backward pass computes them again.
         maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
+        d_unit: (G, E), sum of the gradients by the unit rows of the features so far.
+        first: gradient of the first tile, if it has been computed, but not received.
     """
 
     rows: list[RowIndex]
     targets: list[TileTargets]
     cached: deque[Tile] = field(default_factory=deque)
     maxima: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    first: TileGradient | None = None
 
 
 class TorchPasses:
@@ -68,15 +72,37 @@ class TorchPasses:
         kept.maxima = torch.stack(maxima).double()
         return kept.maxima, torch.stack(sums).double()
 
-    def gradients(self, step: Step, d_targets: torch.Tensor, receive: Callable[[TileGradient], None]) -> torch.Tensor:
+    def begin_gradients(self, step: Step) -> None:
+        """See Passes.begin_gradients."""
+        if step.kept:
+            step.kept.d_unit = torch.zeros_like(step.features.unit)
+            step.kept.first = self._gradient(step, 0)
+
+    def gradients(
+        self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
+    ) -> Result:
         """See Passes.gradients."""
-        d_unit = torch.zeros_like(step.features.unit)
-        for number in range(len(step.kept.rows) if step.kept else 0):
-            tile = self._probabilities(step, number)
-            gradient = self.products.gradients(tile, step.features, d_targets, d_unit)
-            receive(TileGradient(tile.rows, tile.weight, tile.inverse_norm, gradient, 1 / len(step.held)))
-            del tile, gradient  # before the next ones take as much memory
-        return d_unit
+        kept: Kept | None = step.kept
+        if kept is None:
+            return complete(torch.zeros_like(step.features.unit))
+        if kept.first is None:
+            self.begin_gradients(step)
+        last, kept.first = kept.first, None
+        for number in range(1, len(kept.rows)):
+            assert last is not None
+            receive(last)
+            del last  # before the next one takes as much memory
+            last = self._gradient(step, number)
+        result = complete(kept.d_unit)
+        assert last is not None
+        receive(last)
+        return result
+
+    def _gradient(self, step: Step, number: int) -> TileGradient:
+        """The gradient by the centers of a tile; adds that by the features to ``d_unit``."""
+        tile = self._probabilities(step, number)
+        gradient = self.products.gradients(tile, step.features, step.d_targets, step.kept.d_unit)
+        return TileGradient(tile.rows, tile.weight, tile.inverse_norm, gradient, 1 / len(step.held))
 
     def _divide(self, step: Step) -> Kept:
         unit, number = step.features.unit, len(step.sampled)
