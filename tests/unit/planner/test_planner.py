@@ -32,33 +32,65 @@ def ways(planned):
     return {transfer.way for transfer in planned.traffic}
 
 
-def test_sums_by_hand():
-    planned = plan(Case(1001, ranks=2, batch=4, embedding=8, ratio=0.1, tile_classes=20, logits_cache_mb=0))
-    assert planned.layer[:5] == (8, 501, 50, 20, 3)  # G, L, S, T, tiles
-    assert nbytes(planned, "class centers", "device") == nbytes(planned, "states of their") == 501 * 8 * 4
-    assert nbytes(planned, "logits of 2 tiles") == 2 * (8 + 1) * 20 * 4
-    assert nbytes(planned, "sampled centers") == nbytes(planned, "momentum of a tile's") == 20 * 8 * 4
+SMALL = Case(1001, ranks=2, batch=4, embedding=8, ratio=0.1, tile_classes=20, logits_cache_mb=0)
+TORCH = SMALL._replace(trainer="torch")
+SLOPED, KEPT = TORCH._replace(margin="curricularface"), TORCH._replace(margin="curricularface", logits_cache_mb=1)
+HOST = Case(1_000_000, 8, ratio=0.1, bank="host")
+HOST_ROWS = 12_500 * 512 * 4
+R50 = Case(1000, 8, network="r50")
+GRADIENTS = 43_590_848  # of r50; 30,707,136 of them are those of convolutions and PReLUs
+SUMS = [  # case; bytes by the beginning of a part's name and, after @, its place; (out, back) of transfers
+    (
+        SMALL,
+        {"class centers@device": 501 * 8 * 4, "states of their": 501 * 8 * 4, "logits of 2 tiles": 2 * (8 + 1) * 20 * 4}
+        | {"sampled centers": 20 * 8 * 4, "momentum of a tile's": 20 * 8 * 4},
+        {"all-gather of features": (4 * (8 + 2) * 4,) * 2, "all-gather of statistics": (3 * 8 * 4,) * 2}
+        | {"reduce-scatter": (4 * 8 * 4,) * 2, "states": (50 * 8 * 4,) * 2}
+        | {"class centers": (2 * 50 * 8 * 4 + 4 * 8 * 4, 50 * 8 * 4)},
+    ),
+    (
+        TORCH,
+        {"class centers@device": 501 * 8 * 4, "states of their": 501 * 8 * 4, "logits of a tile": (8 + 1) * 20 * 4}
+        | {"sampled centers": 20 * 8 * 4, "gradient of a tile's": 20 * 8 * 4, "indices@device": 8 * 50}
+        | {"states, intermediate results@device": 20 * 8 * 4, "slopes": 0}
+        | {"features and their gradients": (4 * 8 + 4 * 4) * 8 * 4},
+        {"reduce-scatter": (4 * 8 * 4,) * 2},
+    ),
+    (SLOPED, {"slopes of the logits": 8 * 20 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
+    (KEPT, {"slopes of the logits": 8 * 50 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
+    # Without sampling nothing is gathered.
+    (Case(100_000, 2), {"logits, kept": 129 * 50_000 * 4, "sampled centers": 0, "momentum of a": 0}, {}),
+    # A bank on the host is copied once if logits are kept, and twice if not.
+    (
+        HOST,
+        {"class centers@device": 0, "class centers@host": 125_000 * 2048},
+        {"centers to the GPU": (HOST_ROWS, HOST_ROWS)},
+    ),
+    (HOST._replace(logits_cache_mb=0), {}, {"centers to the GPU": (2 * HOST_ROWS, HOST_ROWS)}),
+    # With fp16 the gradients of convolutions are halved between ranks.
+    (R50, {}, {"all-reduce": (2 * 7 * GRADIENTS * 4 // 8,) * 2}),
+    (R50._replace(fp16=True), {}, {"all-reduce": (2 * 7 * (GRADIENTS * 4 - 30_707_136 * 2) // 8,) * 2}),
+]
+
+
+@pytest.mark.parametrize("case, parts, moves", SUMS)
+def test_sums_by_hand(case, parts, moves):
+    planned = plan(case)
+    assert {name: nbytes(planned, *name.split("@")) for name in parts} == parts
+    assert {name: moved(planned, name) for name in moves} == moves
     assert planned.memory("device") == sum(part.nbytes for part in planned.parts if part.place == "device")
-    assert moved(planned, "all-gather of features") == (4 * (8 + 2) * 4,) * 2
-    assert moved(planned, "all-gather of statistics") == (3 * 8 * 4,) * 2
-    assert moved(planned, "reduce-scatter") == (4 * 8 * 4,) * 2
-    assert moved(planned, "class centers") == (2 * 50 * 8 * 4 + 4 * 8 * 4, 50 * 8 * 4)
-    assert moved(planned, "states") == (50 * 8 * 4, 50 * 8 * 4)
 
 
-def test_without_negatives_a_step_has_a_center_of_each_image_at_most():
-    assert plan(Case(1001, ranks=2, batch=4, ratio=0)).layer.sampled == 8
-    assert plan(Case(10, ranks=2, batch=4, ratio=0)).layer.sampled == 5
-
-
-def test_one_rank_sends_nothing():
-    assert ways(plan(Case(1000))) == {"bank"}
-
-
-def test_without_sampling_nothing_is_gathered():
-    planned = plan(Case(100_000, 2))
-    assert planned.layer.keeps and not nbytes(planned, "sampled centers") and not nbytes(planned, "momentum of a")
-    assert nbytes(planned, "logits, kept") == (128 + 1) * 50_000 * 4
+def test_the_layer_and_the_ways_of_its_bytes():
+    assert plan(SMALL).layer[:5] == (8, 501, 50, 20, 3)  # G, L, S, T, tiles
+    # Without negatives a step has a center of each image at most.
+    assert [plan(Case(classes, ranks=2, batch=4, ratio=0)).layer.sampled for classes in (1001, 10)] == [8, 5]
+    assert ways(plan(Case(1000))) == {"bank"}  # one rank sends nothing
+    assert plan(Case(4096, batch=64, logits_cache_mb=1, trainer="torch")).layer.keeps
+    assert not plan(Case(4096, batch=64, logits_cache_mb=1, trainer="torch", margin="curricularface")).layer.keeps
+    assert "bus" in ways(plan(HOST))
+    for change in ({"bank": "gpu"}, {"device": "cpu"}):
+        assert "bus" not in ways(plan(HOST._replace(**change)))
 
 
 @pytest.mark.parametrize("case", [Case(4000, 2, 8, 16), Case(4000, 2, 8, 16, 0.5), Case(4000, 2, 8, 16, bank="host")])
@@ -69,17 +101,6 @@ def test_logits_and_copied_centers_are_kept_if_both_fit(case):
     classes = case.classes * MIB // needed  # fill one MiB
     fits, exceeds = (plan(case._replace(classes=count // 4 * 4, logits_cache_mb=1)) for count in (classes, classes + 8))
     assert fits.layer.keeps and not exceeds.layer.keeps
-
-
-def test_a_bank_on_the_host_is_copied_once_if_logits_are_kept_and_twice_if_not():
-    case = Case(1_000_000, 8, ratio=0.1, bank="host")
-    kept, recomputed = plan(case), plan(case._replace(logits_cache_mb=0))
-    rows = 12_500 * 512 * 4
-    assert moved(kept, "centers to the GPU") == (rows, rows)
-    assert moved(recomputed, "centers to the GPU") == (2 * rows, rows)
-    assert not nbytes(kept, "class centers", "device") and nbytes(kept, "class centers", "host") == 125_000 * 2048
-    assert "bus" not in ways(plan(case._replace(bank="gpu")))
-    assert "bus" not in ways(plan(case._replace(device="cpu")))
 
 
 @pytest.mark.parametrize("embedding", [128, 512, 1024, 2048])
@@ -95,21 +116,26 @@ def test_a_file_moves_the_pages_that_contain_a_sampled_row(embedding, ratio):
     assert planned.memory("file") == 2 * 40_000 * embedding * 4
 
 
-def test_float16_halves_activations_and_gradients_of_convolutions_but_not_parameters():
-    full, half = (plan(Case(1000, 8, network="r50", fp16=fp16)) for fp16 in (False, True))
+def test_float16_halves_activations_but_not_parameters():
+    full, half = (plan(R50._replace(fp16=fp16)) for fp16 in (False, True))
     states = ("parameters and", "gradients", "momentum", "float32 master")
     assert sum(nbytes(full, name, "device") for name in states) == sum(nbytes(half, name, "device") for name in states)
     assert 2 * nbytes(half, "activations") == nbytes(full, "activations")
-    # 30.7 of r50's 43.6 million parameters are those of convolutions; the head stays float32.
-    assert moved(full, "all-reduce") == (2 * 7 * 43_590_848 * 4 // 8,) * 2
-    assert moved(half, "all-reduce")[0] / moved(full, "all-reduce")[0] == pytest.approx(1 - 30.7 / 43.6 / 2, abs=0.001)
 
 
-@pytest.mark.parametrize(
-    "network, size", [("r18", 91.7), ("r34", 130.3), ("r50", 166.4), ("r100", 248.8), ("r200", 453.8)]
-)
-def test_parameters_are_those_of_the_published_models(network, size):
-    assert round(nbytes(plan(Case(1000, network=network)), "parameters and", "device") / MIB, 1) == size
+@pytest.mark.parametrize("optimizer, widths", [("sgd", [16]), ("adamw", [16, 16, 1]), ("adagrad", [1])])
+def test_the_states_of_an_optimizer(optimizer, widths):
+    case = Case(80_000, 2, 4, 16, ratio=0.1, tile_classes=20, logits_cache_mb=0, trainer="torch", optimizer=optimizer)
+    planned, on_host, in_file = (plan(case._replace(bank=bank)) for bank in ("gpu", "host", "file"))
+    assert nbytes(planned, "states of", "device") == nbytes(on_host, "states of", "host") == 160_000 * sum(widths)
+    assert moved(planned, "states") == (16_000 * sum(widths),) * 2
+    assert moved(on_host, "centers and states") == (16_000 * (16 + sum(widths)),) * 2
+    assert nbytes(on_host, "sampled centers and states", "device") == 2 * 16_000 * (16 + sum(widths))
+    # Every page has rows of the sample: 64 rows of 16 numbers, or 1,024 of one.
+    pages = sum(round(160_000 * width / 4096) for width in widths)
+    assert moved(in_file, "states of their optimizer, without")[0] == pytest.approx(4096 * pages, rel=0.01)
+    assert nbytes(planned, "states, intermediate results", "device") == 80 * max(16, sum(widths))
+    assert nbytes(on_host, "states, intermediate results", "device") == 80 * 16
 
 
 # Published cases --------------------------------------------------------------------------------------
@@ -177,9 +203,6 @@ def test_remedies_are_the_smallest_changes_that_make_it_fit():
         assert plan(case._replace(**{name: value})).memory("device") <= given, name
     for name, less in (("ranks", -1), ("batch", 1), ("ratio", 0.01)):
         assert plan(case._replace(**{name: verdict.remedies[name] + less})).memory("device") > given, name
-
-
-def test_no_remedies():
     assert judge(plan(Case(1000, network="r50")), MIB).remedies == {}
 
 
@@ -196,47 +219,6 @@ def test_no_remedies():
 def test_invalid_cases_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         plan(Case(**{"classes": 1000, **changes}))
-
-
-def test_sums_of_the_pytorch_trainer_by_hand():
-    case = Case(1001, 2, batch=4, embedding=8, ratio=0.1, tile_classes=20, logits_cache_mb=0, trainer="torch")
-    planned = plan(case)
-    assert nbytes(planned, "class centers", "device") == nbytes(planned, "states of their") == 501 * 8 * 4
-    assert nbytes(planned, "logits of a tile") == (8 + 1) * 20 * 4
-    assert nbytes(planned, "sampled centers") == nbytes(planned, "gradient of a tile's") == 20 * 8 * 4
-    assert nbytes(planned, "states, intermediate results", "device") == 20 * 8 * 4
-    assert nbytes(planned, "indices", "device") == 8 * 50
-    assert nbytes(planned, "features and their gradients") == (4 * 8 + 4 * 4) * 8 * 4
-    assert moved(planned, "reduce-scatter")[0] == 4 * 8 * 4
-
-
-@pytest.mark.parametrize("optimizer, widths", [("sgd", [16]), ("adamw", [16, 16, 1]), ("adagrad", [1])])
-def test_the_states_of_an_optimizer(optimizer, widths):
-    case = Case(80_000, 2, 4, 16, ratio=0.1, tile_classes=20, logits_cache_mb=0, trainer="torch", optimizer=optimizer)
-    planned, on_host, in_file = (plan(case._replace(bank=bank)) for bank in ("gpu", "host", "file"))
-    assert nbytes(planned, "states of", "device") == nbytes(on_host, "states of", "host") == 160_000 * sum(widths)
-    assert moved(planned, "states") == (16_000 * sum(widths),) * 2
-    assert moved(on_host, "centers and states") == (16_000 * (16 + sum(widths)),) * 2
-    assert nbytes(on_host, "sampled centers and states", "device") == 2 * 16_000 * (16 + sum(widths))
-    # Every page has rows of the sample: 64 rows of 16 numbers, or 1,024 of one.
-    pages = sum(round(160_000 * width / 4096) for width in widths)
-    assert moved(in_file, "states of their optimizer, without")[0] == pytest.approx(4096 * pages, rel=0.01)
-    assert nbytes(planned, "states, intermediate results", "device") == 80 * max(16, sum(widths))
-    assert nbytes(on_host, "states, intermediate results", "device") == 80 * 16
-
-
-@pytest.mark.parametrize("cache_mb, columns", [(0, 20), (1, 50)])
-def test_a_margin_that_changes_negatives_has_slopes(cache_mb, columns):
-    case = Case(1001, 2, 4, 8, 0.1, tile_classes=20, logits_cache_mb=cache_mb, trainer="torch", margin="curricularface")
-    planned = plan(case)
-    assert nbytes(planned, "slopes of the logits") == 8 * columns * 4
-    assert moved(planned, "all-gather of the targets' cosines") == (8 * 8, 8 * 8)
-    assert not nbytes(plan(case._replace(margin="adaface")), "slopes")
-
-
-def test_slopes_are_kept_beside_the_logits():
-    case = Case(4096, batch=64, logits_cache_mb=1, trainer="torch")
-    assert plan(case).layer.keeps and not plan(case._replace(margin="curricularface")).layer.keeps
 
 
 def test_the_table_shows_all_parts_and_their_sum(capsys):
