@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,18 +50,17 @@ def run_ranks(command: str, timeout: float) -> dict:
     return json.loads(lines[-1])
 
 
-def run_with_usage(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, float]:
-    """Runs a command without its output; returns its seconds, and the most MB that one of its processes had at a time.
+def run_with_usage(command: list[str], environment: dict[str, str]) -> float:
+    """Runs a command without its output; returns the most MB that one of its processes had at a time.
 
     Linux counts what this process has had as the least of any child.
 
     Raises:
         subprocess.CalledProcessError: it failed.
     """
-    start = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return time.perf_counter() - start, usage.ru_maxrss / 1024
+    return usage.ru_maxrss / 1024

@@ -48,17 +48,3 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     model = tmp_path / "experiment-quick" / "torch-r1-seed0" / "backbone.onnx"
     done = run(TORCH / "python", "-m", "examples.glyphs.evaluate", model, "--root", data)
     assert done.returncode == 0 and "| trained |" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@needs_torch
-def test_many_identities(run, tmp_path):
-    done = run(
-        *(TORCH / "python", "benchmarks/many.py", "--quick"),
-        *("--data", tmp_path / "many", "--folder", tmp_path / "models"),
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    first_cells = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert first_cells[1:5] == ["| draw", "| size", "| open for the first time", "| open again"]
-    assert first_cells[5:] == ["| r", "| 0.1", "| classes", "| 1,000"]
