@@ -14,7 +14,7 @@ from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS, check_margins
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
-from partial_fc.training.schedule import tabulate_rates
+from partial_fc.training.schedules import SCHEDULES, SETTING_OF, build_schedule, tabulate_rates
 from partial_fc.utils.config import Schema, Setting, SettingsError, choose, parse_options, read_settings
 from partial_fc.utils.imports import check_object_name
 
@@ -180,11 +180,29 @@ SETTINGS = Schema(
         trainer="torch",
     ),
     Setting("batch_size", 64, "images of one rank in a step", at_least=1, at_most=65536),
-    Setting("lr", 0.1, "learning rate for a global batch of 512; proportional for others", at_least=0),
+    Setting("lr", 0.1, "learning rate for lr_reference_batch images", at_least=0),
+    Setting(
+        "lr_reference_batch",
+        512,
+        "images of an update that lr is for, proportional for others; 0: lr is for any batch",
+        at_least=0,
+    ),
     Setting("backbone_lr", 0.0, "learning rate of the backbone for any batch; 0: follow lr", at_least=0),
     Setting("memory_bank_lr", 0.0, "learning rate of the class centers for any batch; 0: follow lr", at_least=0),
+    Setting(
+        "schedule",
+        "",
+        f"of both rates: {', '.join(SCHEDULES)}, or package.module:name; empty: by lr_steps, lr_epochs or lr_func",
+    ),
+    Setting("schedule_options", "", "of the schedule, such as power=2; empty: its own"),
     Setting("warmup_steps", 0, "updates over which both rates grow linearly from 0", at_least=0),
-    Setting("warmup_epoch", -1, "epochs of quadratic warm-up; -1: none", at_least=-1),
+    Setting("warmup_epoch", -1, "epochs over which both rates grow; -1: none", at_least=-1),
+    Setting(
+        "warmup",
+        "",
+        "growth in warmup_epoch; empty: quadratic with steps, epochs and factors, otherwise linear",
+        choices=("", "linear", "quadratic"),
+    ),
     Setting("max_grad_norm", 0.0, "clip the backbone's gradients to this global norm; 0: do not clip", at_least=0),
     Setting("lr_steps", [], "updates after which both rates are divided by 10, set by dataset", item=int, at_least=1),
     Setting("lr_epochs", [], "epochs, from 1, before which both are divided by 10", item=int, at_least=1),
@@ -244,7 +262,7 @@ SETTINGS = Schema(
     alternatives=(
         {"num_epoch": 0, "max_update": None},
         {"warmup_epoch": -1, "warmup_steps": 0, "lr_func": []},
-        {"lr_epochs": [], "lr_steps": [], "lr_func": []},
+        {"lr_epochs": [], "lr_steps": [], "lr_func": [], "schedule": ("", *SETTING_OF)},
     ),
 )
 
@@ -340,7 +358,7 @@ def absolute(path):
 
 def check_own(settings, given):
     """Refuses a set of the user's own if settings that a preset would have are not among those ``given``."""
-    needed = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_steps", "lr_func")
+    needed = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_steps", "lr_func", "schedule")
     missing = [" or ".join(names) for names in needed if not given & set(names)]
     if missing:
         where, named = settings["rec"] or settings["data_name"] or "dataset own", ", ".join(missing)
@@ -378,6 +396,21 @@ def check_margin(settings):
     check_margins(settings["margins"])
 
 
+def check_schedule(settings):
+    """Refuses a schedule that is not there, does not take its options, or is not the one that is described."""
+    name = settings["schedule"]
+    for other, setting in SETTING_OF.items():
+        if settings[setting] and name not in ("", other):
+            raise SettingsError(f"schedule is {name!r}, but {setting} is set: remove it, or set schedule={other}")
+    if name in SETTING_OF and not settings[SETTING_OF[name]]:
+        raise SettingsError(f"schedule is {name!r}, but {SETTING_OF[name]} is []: set it too")
+    if ":" in name:
+        check_object_name(name, "schedule")
+    else:
+        choose("schedule", name, ("", *SCHEDULES))
+        build_schedule(settings, updates=1, of_epoch=1)
+
+
 def check_together(settings):
     """Refuses values that are allowed one by one, but not together.
 
@@ -395,6 +428,7 @@ def check_together(settings):
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     try:
         check_margin(settings)
+        check_schedule(settings)
         for kind, known in (("optimizer", OPTIMIZERS), ("center_optimizer", CENTER_STATES)):
             if ":" in settings[kind]:
                 check_object_name(settings[kind], kind)

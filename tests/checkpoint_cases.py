@@ -8,7 +8,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.training.checkpointing import CallBackCheckpoint, progress
 from partial_fc.training.loop import LoopState, seed_step
 from partial_fc.training.saved_training import SavedTraining
-from partial_fc.training.schedule import value_in_epoch
+from partial_fc.training.schedules import value_in_epoch
 
 # Three batches of an epoch; both rates change after update RATES_CHANGE, and the sample ratio after each epoch.
 CLASSES, BATCH, SHAPE, EPOCH, STEPS, RATES_CHANGE = 13, 4, (3, 4, 4), 3, 8, 4

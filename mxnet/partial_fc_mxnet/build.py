@@ -21,7 +21,8 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.training.inputs import record_path
-from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
+from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedules import value_in_epoch
 
 from .collectives import default_collectives
 from .image_iter import DummyIter, FaceImageIter

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from mxnet.lr_scheduler import LRScheduler
 
-from partial_fc.training.schedule import rate_factor
+from partial_fc.training.schedule import step_factor
+
+DROP = 0.5  # between a division by 10 and the slope of a curve
 
 
 class RateScheduler(LRScheduler):
-    """Multiplies an initial learning rate by the factor of the update, see RateFactor, and logs when the rate drops."""
+    """Multiplies an initial learning rate by the factor of the update, see RateFactor, and logs when the rate drops.
+
+    A polynomial or a cosine changes it in every update, which is not logged.
+    """
 
     def __init__(self, base_lr: float, factor: Callable[[int], float]):
         super().__init__(base_lr)
@@ -22,7 +26,7 @@ class RateScheduler(LRScheduler):
     def __call__(self, num_update: int) -> float:
         """Returns the learning rate of an update."""
         rate = self.base_lr * self.factor(num_update)
-        if num_update != self._last and self.factor(num_update) < self.factor(num_update - 1):
+        if num_update != self._last and self.factor(num_update) < DROP * self.factor(num_update - 1):
             logging.info("Update[%d]: Change learning rate to %0.5e", num_update, rate)
         self._last = num_update
         return rate
@@ -45,5 +49,5 @@ def get_scheduler(
     Returns:
         (backbone scheduler, memory bank scheduler).
     """
-    factor = partial(rate_factor, lr_steps=lr_steps, warmup_steps=warmup_steps)
+    factor = step_factor(lr_steps, warmup_steps)
     return RateScheduler(backbone_lr, factor), RateScheduler(memory_bank_lr, factor)

@@ -95,7 +95,7 @@ def build_training(
 ) -> Training:
     """Builds the engine, and loads pretrained weights if the training starts from them.
 
-    Collectives: those of read_pretrained, Framework.build_engine and take_pretrained.
+    Collectives: all-gather ``status.schedule``, those of read_pretrained, Framework.build_engine and take_pretrained.
 
     Args:
         settings, framework, data: of this rank; the settings are completed by generate_config of default.py.
@@ -106,7 +106,9 @@ def build_training(
         JobError: On every rank, if one fails.
     """
     epochs = Epochs(data.cursor.num_images, data.cursor.global_batch, plan.num_update, plan.position)
-    settings, rate_factor = resolve_schedule(settings, epochs)
+    settings, rate_factor = framework.collectives.run_on_all_ranks(
+        "schedule", lambda: resolve_schedule(settings, epochs)
+    )
     pretrained = None
     if plan.pretrained:
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained

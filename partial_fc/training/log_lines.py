@@ -30,8 +30,8 @@ _FILES = {
 }
 
 
-def log_start(settings: Mapping[str, Any], ranks: int, device: object, learning_rates: tuple[float, float]) -> None:
-    """Logs what is trained where, and the learning rates of backbone and class centers."""
+def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: str) -> None:
+    """Logs what is trained where, and at which rates, see describe_rates."""
     logging.info(
         "%s on %s with %s, %s on %s, %s",
         settings["network"],
@@ -41,7 +41,7 @@ def log_start(settings: Mapping[str, Any], ranks: int, device: object, learning_
         device,
         ", ".join(f"{name} {settings[name]}" for name in _SHOWN),
     )
-    logging.info("rates: backbone %g, class centers %g", *learning_rates)
+    logging.info("%s", rates)
     if settings["debug"]:
         logging.info("debug mode: training on dummy images, so the speed below excludes I/O")
 

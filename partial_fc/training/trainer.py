@@ -33,7 +33,8 @@ from .results import SetResult, TrainingResult
 from .resume import ResumePlan, checkpoint_folder, take_ownership
 from .run_folder import RunFolder, open_run_folder, output_folder, progress_bar
 from .saving import SaveCallback, onnx_metadata
-from .schedule import learning_rates, value_in_epoch
+from .schedule import describe_rates, learning_rates
+from .schedules import value_in_epoch
 from .verifying import CallBackVerification
 
 FACES = 4  # faces on which the ONNX file is compared with the framework
@@ -288,7 +289,7 @@ class Trainer:
 
     def _log_start(self) -> None:
         ranks = self.collectives.size
-        log_start(self.settings, ranks, self.engine.device, learning_rates(self.settings, ranks))
+        log_start(self.settings, ranks, self.engine.device, describe_rates(self.settings, ranks))
         for message in self.plan.messages:
             logging.info("%s", message)
         if self.plan.checkpoint is not None:

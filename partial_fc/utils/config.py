@@ -151,7 +151,8 @@ class Schema:
     Args:
         rows: The settings, and titles of sections between them, in the order of ``--help``.
         hints: Name that is not a setting, but was one, here or elsewhere -> what to do instead, for the error.
-        alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not.
+        alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not, or a
+            tuple of such values.
 
     Attributes:
         rows: As given.
@@ -206,7 +207,7 @@ class Schema:
 
     def _reset(self, values: dict[str, Any]) -> dict[str, Any]:
         for group in self._alternatives:
-            used = [name for name, unused in group.items() if name in values and values[name] != unused]
+            used = [name for name, unused in group.items() if name in values and not _is_unused(values[name], unused)]
             if len(used) > 1:
                 raise SettingsError(f"{used[0]} and {used[1]} exclude each other: set one of them")
             if used:
@@ -231,6 +232,10 @@ class Schema:
             start = f"  {row.name}={defaults[row.name]} ".ljust(30)
             lines += textwrap.wrap(row.describe(), 120, initial_indent=start, subsequent_indent=" " * 30)
         return "\n".join(lines[1:])
+
+
+def _is_unused(value: Any, unused: Any) -> bool:
+    return value in unused if isinstance(unused, tuple) else bool(value == unused)
 
 
 def choose(kind: str, name: str, known: Collection[str]) -> None:

@@ -23,7 +23,8 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.center_states import center_widths
 from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
-from partial_fc.training.schedule import RateFactor, learning_rates, value_in_epoch
+from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedules import value_in_epoch
 from partial_fc.utils.config import parse_options
 
 from .backbones import Backbone, get_model

@@ -1,6 +1,7 @@
 """The programs of docs/extend.md run, and what they add to the layer computes what the page says."""
 
 import importlib
+import math
 import re
 import runpy
 from pathlib import Path
@@ -10,9 +11,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear, normalize
 
+import default
+from partial_fc.training.schedule import Epochs, resolve_schedule
 from partial_fc_torch import CosFace, PartialFC, PartialFC_V2
 from partial_fc_torch.layer.margins import margin_named
 from partial_fc_torch.layer.optimizers import optimizer_named
+from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
 
 PROGRAMS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL)
@@ -36,7 +40,7 @@ def batches(steps):
 
 
 def test_every_program_of_the_page_is_one_of_a_file():
-    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 3
+    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 5
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,8 @@ def test_every_program_of_the_page_is_one_of_a_file():
     [
         ("mv.py", r"loss \d+\.\d{4}"),
         ("lion.py", r"momentum \(1000, 128\)"),
+        ("signum.py", r"states of 24 parameters"),
+        ("restarts.py", r"factors \[1.0, 0.5, 0.01, 1.0\]"),
         ("named_files.py", r"files \['weight.npy', 'weight_mom.npy'\]"),
     ],
 )
@@ -86,6 +92,37 @@ def test_the_optimizer_follows_its_algorithm():
         momentum = betas[1] * momentum + (1 - betas[1]) * gradient
         torch.testing.assert_close(layer.weight, textbook.weight.data, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(layer.weight_momentum, momentum, rtol=1e-4, atol=1e-6)
+
+
+def test_the_optimizer_of_the_backbone_follows_its_algorithm_and_resumes():
+    def network():
+        torch.manual_seed(0)
+        return torch.nn.Linear(8, 4)
+
+    whole, resumed = network(), network()
+    optimizers = [build_optimizer(model, "signum:Signum", 0.1, options={"beta": 0.8}) for model in (whole, resumed)]
+    weight, mean = whole.weight.detach().clone(), torch.zeros(4, 8)
+    for step, (features, _) in enumerate(batches(4)):
+        if step == 2:
+            resumed.load_state_dict(whole.state_dict())
+            optimizers[1].restore(optimizers[0].states())
+        for model, optimizer in zip((whole, resumed), optimizers):
+            model.zero_grad()
+            model(features).square().sum().backward()
+            optimizer.update(0.01)
+            if model is whole:
+                mean = 0.8 * mean + 0.2 * model.weight.grad
+        weight = (1 - 0.01 * 0.1) * weight - 0.01 * mean.sign()
+        torch.testing.assert_close(whole.weight.detach(), weight, rtol=1e-5, atol=1e-6)
+    assert torch.equal(whole.weight, resumed.weight)
+
+
+def test_the_schedule_is_what_the_settings_select():
+    changes = {"schedule": "restarts:WarmRestarts", "schedule_options": "epochs=2", "warmup_steps": 5, "num_epoch": 4}
+    settings = default.generate_config(changes=changes, trainer="torch")
+    _, factor = resolve_schedule(settings, Epochs(num_images=100, global_batch=10))
+    expected = [t / 5 if t < 5 else (1 + math.cos(math.pi * ((t - 1) % 20) / 20)) / 2 for t in range(1, 41)]
+    assert [factor(t) for t in range(1, 41)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.0])

@@ -1,10 +1,13 @@
 """Schedules in updates and in epochs."""
 
+import math
+
 import pytest
 
 import default
 from partial_fc.data.cursor import Cursor
-from partial_fc.training.schedule import Epochs, rate_factor, resolve_schedule, scaled_rate, value_in_epoch
+from partial_fc.training.schedule import Epochs, describe_rates, resolve_schedule, scaled_rate, step_factor
+from partial_fc.training.schedules import value_in_epoch
 
 
 def resolved(epochs, dataset="demo", **changes):
@@ -102,9 +105,80 @@ def test_warm_up_and_divisions_in_updates():
 def test_warm_up_in_updates_and_divisions_in_epochs():
     _, factor = resolved(Epochs(30, 10), "emore", warmup_steps=2, lr_epochs=[2])
     assert [factor(update) for update in (1, 2, 3, 4)] == [0.5, 1, 1, 0.1]
-    assert rate_factor(1, warmup_steps=2) == 0.5
+    assert step_factor((), warmup_steps=2)(1) == 0.5
 
 
 @pytest.mark.parametrize("images, rate", [(512, 0.1), (64, 0.0125), (1024, 0.2), (1, 0.1 / 512)])
 def test_the_rate_follows_the_global_batch(images, rate):
-    assert scaled_rate(0.1, images) == pytest.approx(rate)
+    assert scaled_rate(0.1, images, 512) == pytest.approx(rate)
+    assert scaled_rate(0.1, images, 0) == 0.1
+
+
+def test_the_rule_of_the_rates_is_described():
+    settings, _ = resolved(Epochs(30, 10), batch_size=128, lr_reference_batch=0, schedule="cosine", warmup_epoch=2)
+    line = "rates: backbone 0.4, class centers 0.4 (lr 0.4 for any batch, unless set); schedule cosine, warmup_epoch 2"
+    assert describe_rates(settings, 8) == line
+    settings, _ = resolved(Epochs(30, 10), memory_bank_lr=0.3)
+    line = "rates: backbone 0.05, class centers 0.3 (lr 0.4 x 64 images / 512, unless set); schedule steps, warmup_step"
+    assert describe_rates(settings, 1).startswith(line)
+
+
+# 4 epochs of 10 updates, of which one is warm-up.
+CURVES = [
+    ("polynomial", "", lambda share: 1 - share),
+    ("polynomial", "power=2", lambda share: (1 - share) ** 2),
+    ("cosine", "final=0.1", lambda share: 0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2),
+    ("constant", "", lambda share: 1),
+]
+
+
+@pytest.mark.parametrize("name, options, curve", CURVES)
+@pytest.mark.parametrize("warm_up", [{"warmup_epoch": 1}, {"warmup_steps": 10}])
+@pytest.mark.parametrize("length", [{"num_epoch": 4}, {"max_update": 40}])
+def test_curves_after_a_linear_warm_up(name, options, curve, warm_up, length):
+    _, factor = resolved(Epochs(100, 10), schedule=name, schedule_options=options, **warm_up, **length)
+    expected = [t / 10 if t <= 10 else curve((t - 10) / 30) for t in range(1, 41)]
+    assert [factor(t) for t in range(1, 41)] == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("name, options, curve", CURVES)
+def test_curves_without_warm_up(name, options, curve):
+    _, factor = resolved(Epochs(100, 10), schedule=name, schedule_options=options, warmup_steps=0, num_epoch=4)
+    expected = [curve(t / 40) for t in range(1, 41)]
+    assert [factor(t) for t in range(1, 41)] == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("given", [{"lr_epochs": [3, 4]}, {"lr_steps": [20, 30]}])
+def test_a_linear_warm_up_of_epochs_before_divisions(given):
+    _, factor = resolved(Epochs(100, 10), **given, warmup_epoch=2, warmup="linear", num_epoch=4)
+    expected = [t / 20 if t < 20 else 0.1 ** ((t > 20) + (t > 30)) for t in range(1, 41)]
+    assert [factor(t) for t in range(1, 41)] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_schedule_in_epochs_goes_on_where_it_was_with_another_batch_size():
+    """After 25 of 40 updates, of 10 images, with 20 images: 8 updates are left, each with the rate of two."""
+    _, before = resolved(Epochs(100, 10), schedule="polynomial", warmup_epoch=1, num_epoch=4)
+    settings, after = resolved(Epochs(100, 20, 25, (2, 50)), schedule="polynomial", warmup_epoch=1, num_epoch=4)
+    assert settings.max_update == 25 + 2 + 5
+    # The half batch at the end of the epoch is left out: what is left are two updates of this epoch.
+    assert [after(25 + k) for k in (1, 2, 3, 7)] == pytest.approx([before(t) for t in (28, 30, 32, 40)], abs=1e-15)
+    _, resumed = resolved(Epochs(100, 10, 25, (2, 50)), schedule="polynomial", warmup_epoch=1, num_epoch=4)
+    assert [resumed(t) for t in range(26, 41)] == [before(t) for t in range(26, 41)]
+
+
+def test_a_schedule_replaces_what_another_source_describes():
+    settings, factor = resolved(Epochs(100, 10), "emore", schedule="constant", num_epoch=4)
+    assert settings.lr_epochs == [] and {factor(t) for t in range(1, 41)} == {1}
+    settings, _ = resolved(Epochs(100, 10), "emore", schedule="epochs", lr_epochs=[2])
+    assert (settings.schedule, settings.lr_epochs) == ("epochs", [2])
+
+
+def test_a_users_own_schedule(tmp_path, monkeypatch):
+    text = "def halved(length, every):\n    return lambda moment: 0.5 ** (moment.epoch // every)\n"
+    (tmp_path / "own_schedule.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"schedule": "own_schedule:halved", "warmup_steps": 0, "num_epoch": 4}
+    _, factor = resolved(Epochs(30, 10), schedule_options="every=2", **own)
+    assert [factor(t) for t in range(1, 13)] == [1] * 6 + [0.5] * 6
+    with pytest.raises(ValueError, match="'own_schedule:halved', but cannot be made with {}: .*every"):
+        resolved(Epochs(30, 10), **own)

@@ -152,6 +152,23 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError: "),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0, but must be at least 0"),
         ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
+        ({"lr_epochs": [3], "schedule": "cosine"}, "lr_epochs and schedule exclude each other"),
+        (
+            {"dataset": "emore", "schedule": "steps"},
+            "schedule is 'steps', but lr_epochs is set: remove it, or set ",
+        ),
+        ({"schedule": "epochs", "lr_steps": []}, r"schedule is 'epochs', but lr_epochs is \[\]: set it too"),
+        ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
+        ({"schedule": "my-module:f"}, "schedule is 'my-module:f', but must be a known name or package.module:name"),
+        (
+            {"schedule": "polynomial", "schedule_options": "power=0"},
+            "schedule is 'polynomial', but .*: power is 0",
+        ),
+        (
+            {"schedule": "cosine", "schedule_options": "power=2"},
+            "schedule is 'cosine', but cannot be made with {",
+        ),
+        ({"schedule": "cosine", "schedule_options": "final=2"}, ".*: final is 2, but must be from 0 to 1"),
         ({"optimizer": "adam"}, "unknown optimizer 'adam': did you mean 'adamw'"),
         ({"optimizer": "torch.optim:"}, "optimizer is 'torch.optim:', but must be a known name or package.module:name"),
         ({"optimizer_options": "0.9"}, "optimizer_options is '0.9', but must be name=value, separated by commas"),
@@ -323,7 +340,7 @@ def test_rec_is_a_file_or_its_folder(tmp_path):
             "/sets/own/train.rec is a set of your own: set num_classes too, or dataset to one whose preset has them",
         ),
         ("num_epoch", "/sets/own/train.rec is a set of your own: set num_epoch or max_update too"),
-        ("lr_epochs", "/sets/own/train.rec is a set of your own: set lr_epochs or lr_steps or lr_func too"),
+        ("lr_epochs", "/sets/own/train.rec is a set of your own: set lr_epochs or lr_steps or lr_func or schedule too"),
     ],
 )
 def test_a_set_of_ones_own_takes_nothing_from_the_demo(left_out, message):

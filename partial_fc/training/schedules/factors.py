@@ -1,0 +1,43 @@
+"""A factor for each epoch, given by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from partial_fc.utils.config import SettingsError
+
+from .schedule import Length, Moment
+
+
+class Factors:
+    """The number of the epoch in ``factors``; the last one holds for all later epochs."""
+
+    def __init__(self, length: Length, factors: Sequence[float]):
+        self.factors = factors
+
+    def __call__(self, moment: Moment) -> float:
+        """See Schedule."""
+        return value_in_epoch(self.factors, moment.epoch)
+
+
+def value_in_epoch(setting: float | Sequence[float], epoch: int) -> float:
+    """Returns the value of a setting in an epoch, from 0: of several the last is that of all later epochs."""
+    return setting[min(epoch, len(setting) - 1)] if isinstance(setting, Sequence) else setting
+
+
+def tabulate_rates(lr_func: Callable[[int], float], num_epoch: int) -> list[float]:
+    """Returns a user's factors for all epochs, which settings.json can hold and ranks can compare.
+
+    Args:
+        lr_func: Number of an epoch, from 0 -> factor of the initial learning rate.
+        num_epoch: Number of epochs.
+
+    Raises:
+        SettingsError: The function fails or returns no number, or the number of epochs is not known.
+    """
+    if not num_epoch:
+        raise SettingsError("lr_func is a function of the epoch, but num_epoch is 0: set num_epoch, or lr_func=[]")
+    try:
+        return [float(lr_func(epoch)) for epoch in range(num_epoch)]
+    except Exception as error:  # of the user's code
+        raise SettingsError(f"lr_func failed: {type(error).__name__}: {error}") from error

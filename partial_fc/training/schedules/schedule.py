@@ -1,0 +1,46 @@
+"""What a schedule is: the factor of the initial learning rates in each update."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Moment(NamedTuple):
+    """When an update takes place.
+
+    Attributes:
+        update: its number, from 1.
+        epoch: the epoch whose images it reads, from 0.
+        place: its number among the updates of the whole training. It is not `update` where a training of some epochs
+            has gone on with another batch size: the images read so far are then counted in updates of the new size.
+    """
+
+    update: int
+    epoch: int
+    place: int
+
+
+class Length(NamedTuple):
+    """Length of a training, in updates of its batch size.
+
+    Attributes:
+        updates: of the whole training.
+        of_epoch: of an epoch.
+        warm_up: of those in which the rates grow, before the schedule acts.
+    """
+
+    updates: int
+    of_epoch: int
+    warm_up: int
+
+    def share_done(self, moment: Moment) -> float:
+        """Returns the share of the updates after the warm-up that are done with this one, from 0 to 1."""
+        done = (moment.place - self.warm_up) / max(self.updates - self.warm_up, 1)
+        return min(max(done, 0.0), 1.0)
+
+
+class Schedule(Protocol):
+    """What a schedule's class or function returns when it is called with (Length, **options)."""
+
+    def __call__(self, moment: Moment) -> float:
+        """Returns the factor of the initial learning rates in this update; depends on nothing else."""
