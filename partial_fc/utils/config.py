@@ -151,8 +151,8 @@ class Schema:
     Args:
         rows: The settings, and titles of sections between them, in the order of ``--help``.
         hints: Name that is not a setting, but was one, here or elsewhere -> what to do instead, for the error.
-        alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not, or a
-            tuple of such values.
+        alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not; of
+            several, a tuple.
 
     Attributes:
         rows: As given.

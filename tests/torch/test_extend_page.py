@@ -48,7 +48,7 @@ def test_every_program_of_the_page_is_one_of_a_file():
     [
         ("mv.py", r"loss \d+\.\d{4}"),
         ("lion.py", r"momentum \(1000, 128\)"),
-        ("signum.py", r"states of 24 parameters"),
+        ("signum.py", r"states of 25 parameters"),
         ("restarts.py", r"factors \[1.0, 0.5, 0.01, 1.0\]"),
         ("named_files.py", r"files \['weight.npy', 'weight_mom.npy'\]"),
     ],
