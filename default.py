@@ -13,7 +13,6 @@ from config import config as user_config
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS, check_margins
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
-from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedules import SCHEDULES, SETTING_OF, build_schedule, tabulate_rates
 from partial_fc.utils.config import Schema, Setting, SettingsError, choose, parse_options, read_settings
 from partial_fc.utils.imports import check_object_name
@@ -127,7 +126,7 @@ HEADS = ("", "FC", "E", "GAP", "GDC")
 DECAY_ON = ("all", "weights")  # those of partial_fc_torch.optimizers, which needs PyTorch
 OPTIMIZERS = ("sgd", "adamw")
 BACKENDS = ("", "gloo", "nccl")
-LAYER_DTYPES = ("float32", "bfloat16", "float16")
+LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
 SETTINGS = Schema(
     "Presets",
@@ -155,8 +154,20 @@ SETTINGS = Schema(
         "optimizer of the class centers: sgd, adamw, adagrad, or your own as package.module:name",
         trainer="torch",
     ),
-    Setting("logits_cache_mb", LOGITS_CACHE_MB, "MiB of logits kept for backward", at_least=0, at_most=2**20),
-    Setting("layer_dtype", "float32", "type of the layer's products", choices=LAYER_DTYPES, trainer="torch"),
+    Setting(
+        "logits_cache_mb",
+        -1,
+        "MiB of logits kept for backward; -1: 256, and on PyTorch's GPUs what is free",
+        at_least=-1,
+        at_most=2**20,
+    ),
+    Setting(
+        "layer_dtype",
+        "auto",
+        "type of the layer's products; auto: tf32 on GPUs that have it, else float32",
+        choices=LAYER_DTYPES,
+        trainer="torch",
+    ),
     Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
     Setting("margin", "combined", f"{', '.join(MARGINS)}, or package.module:name; set by loss", trainer="torch"),
     Setting("margin_options", "", "of the margin, such as m=0.4,h=0.333; empty: its own", trainer="torch"),

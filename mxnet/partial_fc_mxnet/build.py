@@ -20,6 +20,7 @@ from partial_fc.data.training_data import DUMMY_BATCHES
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.inputs import record_path
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
@@ -166,7 +167,7 @@ class MXNetFramework:
             bank,
             memory_optimizer,
             tile_classes=settings.tile_classes,
-            logits_cache_mb=settings.logits_cache_mb,
+            logits_cache_mb=LOGITS_CACHE_MB if settings.logits_cache_mb < 0 else settings.logits_cache_mb,
             max_grad_norm=settings.max_grad_norm,
             network=settings.network,
             model_format=model_format,

@@ -38,8 +38,12 @@ class Tile(NamedTuple):
 
 def tile_classes(batch: int, embedding_size: int, device: str) -> int:
     """Returns the number of classes of a tile for a global batch G that suits "cpu" or "gpu", a multiple of 64."""
-    bytes_of_class = 4 * (2 * embedding_size + batch)
-    return max(64, TILE_BYTES[device] // bytes_of_class // 64 * 64)
+    return max(64, TILE_BYTES[device] // bytes_of_class(batch, embedding_size) // 64 * 64)
+
+
+def bytes_of_class(batch: int, embedding_size: int) -> int:
+    """Returns the bytes of a class in a tile: of its center, of the gradient of that, and of its logits."""
+    return 4 * (2 * embedding_size + batch)
 
 
 def tiles_of(local_index: np.ndarray, every: bool, piece_rows: int, size: int) -> list[Tile]:

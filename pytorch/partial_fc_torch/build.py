@@ -29,7 +29,7 @@ from partial_fc.utils.config import parse_options
 
 from .backbones import Backbone, get_model
 from .collectives import default_collectives, uses_gpu
-from .device_defaults import gpu_of_rank, require_enough_gpus
+from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .engine import TorchEngine, data_parallel
 from .image_data import ImageBatch, dummy_images, face_data
 from .layer.center_files import center_file
@@ -106,6 +106,8 @@ class TorchFramework:
 
     def require_device(self, settings) -> None:
         """Raises ValueError if the device of this rank cannot compute in the precision of the training."""
+        if settings.layer_dtype == "tf32" and layer_type("auto", gpu_facts(self.device)) != "tf32":
+            raise ValueError("layer_dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_dtype=auto")
         if self._uses_gpu:
             return
         if settings.fp16:
@@ -207,8 +209,8 @@ class TorchFramework:
             seed=settings.seed,
             collectives=self.collectives,
             tile_classes=settings.tile_classes,
-            logits_cache_mb=settings.logits_cache_mb,
-            layer_dtype=getattr(torch, settings.layer_dtype),
+            logits_cache_mb=None if settings.logits_cache_mb < 0 else settings.logits_cache_mb,
+            layer_dtype=settings.layer_dtype,
             folder=settings.bank_folder,
             on_host=not settings.bank_on_gpu and self.device.type == "cuda",
             device=self.device,

@@ -1,8 +1,27 @@
 """What suits a GPU, from facts about GPUs that are not there."""
 
-import pytest
+from functools import partial
 
-from partial_fc_torch.device_defaults import gpu_of_rank, require_different_gpus, require_enough_gpus
+import pytest
+import torch
+
+from partial_fc_torch import ArcFace, PartialFC_V2, device_defaults
+from partial_fc_torch.device_defaults import (
+    GpuFacts,
+    LogitsCache,
+    gpu_facts,
+    gpu_of_rank,
+    gpu_tile_classes,
+    layer_type,
+    require_different_gpus,
+    require_enough_gpus,
+)
+
+GIB = 1 << 30
+# Data sheets: L2 cache, bandwidth of the memory, multiprocessors.
+H100 = GpuFacts("H100", (9, 0), 80 * GIB, 50 << 20, 3.35e12, 132)
+RTX_4090 = GpuFacts("RTX 4090", (8, 9), 24 * GIB, 72 << 20, 1.008e12, 128)
+V100 = GpuFacts("V100", (7, 0), 16 * GIB, 6 << 20, 0.9e12, 80)
 
 
 @pytest.mark.parametrize("visible, expected", [(1, [0, 0, 0, 0]), (4, [0, 1, 2, 3]), (8, [0, 1, 2, 3])])
@@ -21,3 +40,63 @@ def test_ranks_with_the_same_gpu_are_named():
     require_different_gpus(own)
     with pytest.raises(ValueError, match=r"ranks 1, 3 on a have the same GPU GPU-2 \(3 GPUs for 4 ranks\): start one"):
         require_different_gpus([*own, ("a", "GPU-2")])
+
+
+@pytest.mark.parametrize(
+    "asked, gpu, expected",
+    [
+        ("auto", None, "float32"),
+        ("auto", V100, "float32"),
+        ("auto", RTX_4090, "tf32"),
+        ("float32", H100, "float32"),
+        (torch.bfloat16, H100, torch.bfloat16),
+    ],
+)
+def test_products_are_in_tf32_on_gpus_that_have_it_unless_asked_otherwise(asked, gpu, expected):
+    assert layer_type(asked, gpu) == expected
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(
+        ValueError, match="layer_dtype is int8, expected auto or one of float32, tf32, bfloat16, float16"
+    ):
+        PartialFC_V2(ArcFace(), 4, 10, layer_dtype="int8")
+
+
+@pytest.mark.parametrize("batch, in_cache", [(128, False), (512, True), (1024, True), (8192, True)])
+def test_tiles_lie_in_a_large_cache_beside_a_slow_memory_and_occupy_the_card(batch, in_cache):
+    of_class = 4 * (2 * 512 + batch)
+    size = gpu_tile_classes(batch, 512, RTX_4090)
+    assert size % 64 == 0 and (size * of_class <= RTX_4090.cache) == in_cache
+    assert size * batch >= 2 * 128 * 128 * RTX_4090.processors
+    for gpu in (H100, V100, RTX_4090._replace(bandwidth=0.0), None):  # the host would launch its kernels too slowly
+        assert 0 <= 256 * 2**20 - gpu_tile_classes(batch, 512, gpu) * of_class < 64 * of_class
+
+
+def test_the_cache_of_logits_takes_what_the_first_step_leaves_free(monkeypatch):
+    free = 50 * GIB
+    monkeypatch.setattr(device_defaults, "gpu_facts", lambda device: H100 if device.type == "cuda" else None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, H100.memory))
+    limits = partial(lambda cache, device: [cache.limit(torch.device(device)) for _ in range(3)])
+    later = free - 8 * GIB + (256 << 20)  # a tenth stays free
+    assert limits(LogitsCache(None), "cuda") == [256 << 20, later, later]
+    assert limits(LogitsCache(None), "cpu") == [256 << 20] * 3 and limits(LogitsCache(5), "cuda") == [5] * 3
+    free = GIB
+    assert limits(LogitsCache(None), "cuda") == [256 << 20] * 3
+
+
+def test_some_tiles_may_be_cached_and_others_not(monkeypatch):
+    """As on a GPU; the numbers are those of all and of none."""
+    features, results = torch.randn(6, 4), []
+    for cached in (0, 2, 5):
+        monkeypatch.setattr("partial_fc_torch.layer.torch_passes.cached_tiles", lambda *_, cached=cached: cached)
+        layer, local = PartialFC_V2(ArcFace(), 4, 14, tile_classes=3), features.clone().requires_grad_()
+        loss = layer(local, torch.arange(6))
+        loss.backward()
+        results.append((loss.detach(), local.grad, layer.weight.grad))
+    for others in results[1:]:
+        torch.testing.assert_close(others, results[0], rtol=1e-3, atol=1e-3)
+
+
+def test_there_are_no_facts_of_a_cpu_or_of_a_device_without_one():
+    assert gpu_facts(torch.device("cpu")) is gpu_facts(torch.device("meta")) is None

@@ -49,7 +49,7 @@ class NoExchange(LayerExchange):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("cache_bytes", [0, 13 << 10, 1 << 20])  # of none, some and all tiles
 @pytest.mark.parametrize("sampled", [0, 100, CLASSES])
 @pytest.mark.parametrize(
     "optimizer, kind", [(SGD(), ArcFace), (AdamW(), AdaFace), (Adagrad(), MagFace), (None, CurricularFace)]

@@ -119,6 +119,10 @@ def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
     [
         ({"fp16": True}, "float16 is for GPUs: set fp16=False, or bf16=True"),
         ({"layer_dtype": "float16"}, "layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16"),
+        (
+            {"layer_dtype": "tf32"},
+            "layer_dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_dtype=auto",
+        ),
     ],
 )
 def test_float16_without_gpus_is_refused_and_writes_nothing(setting, message, tmp_path):

@@ -30,9 +30,9 @@ from partial_fc.layer.sampling import (
     insert_positives,
 )
 from partial_fc.layer.sharding import num_sampled, shard_of
-from partial_fc.layer.tiling import LOGITS_CACHE_MB
 
 from ..collectives import default_collectives
+from ..device_defaults import gpu_facts, layer_type
 from .center_optimizer import CenterOptimizer
 from .device import to_device
 from .exchange import LayerExchange
@@ -69,9 +69,11 @@ class ClassCenters(torch.nn.Module):
         seed: of the initial centers and of the sampler; None draws it with PyTorch's generator of rank 0, which
             torch.manual_seed seeds (broadcast ``seed``).
         collectives: of this process; None uses those of the default process group.
-        tile_classes, logits_cache_mb: see MarginSoftmax; the cache in MiB.
-        layer_dtype: of the operands of the layer's products: float32, bfloat16, or float16, which is fast on GPUs
-            only. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
+        tile_classes: see MarginSoftmax.
+        logits_cache_mb: MiB of logits that a step may keep between its passes; None chooses, see LogitsCache.
+        layer_dtype: of the operands of the layer's products, of PyTorch or its name: float32, "tf32" (on GPUs, else
+            float32), bfloat16, or float16, which is fast on GPUs only; "auto" is TF32 on the GPUs that have it, else
+            float32. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
         folder: keeps centers and states in files in this folder, see FileStore, for a bank that does not fit into
             memory and a small sample_rate.
         on_host: keeps centers and states in the memory of the host. From there, and from files, a step on a GPU copies
@@ -113,8 +115,8 @@ class ClassCenters(torch.nn.Module):
         seed: int | None = 0,
         collectives: Collectives | None = None,
         tile_classes: int = 0,
-        logits_cache_mb: int = LOGITS_CACHE_MB,
-        layer_dtype: torch.dtype = torch.float32,
+        logits_cache_mb: int | None = None,
+        layer_dtype: torch.dtype | str = "auto",
         folder: str | None = None,
         on_host: bool = False,
         store: Callable[[int, torch.device], CenterStore] = CenterStore,
@@ -152,9 +154,9 @@ class ClassCenters(torch.nn.Module):
             self._store,
             shard.start,
             self.margin,
-            products_of(layer_dtype, self.margin.scale),
+            products_of(layer_type(layer_dtype, gpu_facts(device)), self.margin.scale),
             tile_classes,
-            logits_cache_mb << 20,
+            None if logits_cache_mb is None else logits_cache_mb << 20,
             shard.size if sampling_correction else 0,
         )
 

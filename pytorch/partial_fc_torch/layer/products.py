@@ -1,4 +1,4 @@
-"""The three matrix products of a tile: of float32 rows, or of unit rows in bfloat16 or float16.
+"""The three matrix products of a tile: of float32 rows, on a GPU also in TF32, or of unit rows in half precision.
 
 Half precision rounds the elements of both unit rows, and the probabilities. Sums are float32. The G targets do not take
 part: their logits and gradients are computed from the float32 rows.
@@ -12,17 +12,26 @@ its feature is off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; s
 gradients by their unit rows. The roundings of float32 sums and float16 numbers below 2^-14 are left out, and so are
 negatives that a margin changes.
 
+TF32 has the exponents of float32 and 10 bits of its mantissa. The roundoff is u = 2^-10, as hardware may cut the other
+bits off. A GPU rounds the elements of both operands of a product in this way, and nothing else, so that a logit is off
+by at most d = s (2u + u^2), and the loss by d. In the gradients the targets are part of the product: their p - 1, times
+the slope m of the margin, and their rows are rounded as well, so that the bound is s (exp(2d) (1 + u)^2 - 1) for the
+probabilities and m s (2u + u^2) more for the targets; m is 1 for CosFace.
+
 Shapes: G global batch, T centers of a tile, E embedding.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from .rows import inverse_norms
 from .tiles import Tile
 
-HALF_TYPES = (torch.bfloat16, torch.float16)
+TYPES = ("float32", "tf32", "bfloat16", "float16")
 
 
 class Features:
@@ -48,10 +57,11 @@ class Float32Products:
 
     Args:
         scale: s.
+        tf32: in TF32 on a GPU; otherwise as torch.backends.cuda.matmul says, which is float32 by default.
     """
 
-    def __init__(self, scale: float):
-        self.scale = scale
+    def __init__(self, scale: float, tf32: bool = False):
+        self.scale, self.tf32 = scale, tf32
 
     def operand(self, unit: torch.Tensor) -> torch.Tensor:
         """Returns the operand of the other methods for the unit rows (G, E) float32 of the features."""
@@ -65,7 +75,8 @@ class Float32Products:
             weight: (T, E) float32 centers.
             inverse_norm: (T,) 1 / |W|.
         """
-        return torch.mm(features.operand, weight.t()).mul_(inverse_norm)
+        with _in_tf32(self.tf32):
+            return torch.mm(features.operand, weight.t()).mul_(inverse_norm)
 
     def gradients(self, tile: Tile, features: Features, d_targets: torch.Tensor, d_unit: torch.Tensor) -> torch.Tensor:
         """Adds the gradient by the unit rows of the features, divided by s, to ``d_unit``; returns that by the centers.
@@ -82,8 +93,9 @@ class Float32Products:
         """
         tile.targets.scatter(tile.logits, d_targets)
         d_logits = tile.logits.mul_(tile.inverse_norm)
-        d_unit.addmm_(d_logits, tile.weight)
-        return torch.mm(d_logits.t(), features.operand)
+        with _in_tf32(self.tf32):
+            d_unit.addmm_(d_logits, tile.weight)
+            return torch.mm(d_logits.t(), features.operand)
 
 
 class HalfProducts:
@@ -129,21 +141,37 @@ class HalfProducts:
         return torch.mul(weight, inverse_norm[:, None]).to(self.dtype)
 
 
-def products_of(dtype: torch.dtype, scale: float) -> Float32Products | HalfProducts:
+def products_of(dtype: torch.dtype | str, scale: float) -> Float32Products | HalfProducts:
     """Returns the products in a type.
 
     Args:
-        dtype: float32, bfloat16 or float16.
+        dtype: one of TYPES, or a dtype of PyTorch with such a name.
         scale: s.
 
     Raises:
         ValueError: another type.
     """
-    if dtype == torch.float32:
-        return Float32Products(scale)
-    if dtype in HALF_TYPES:
-        return HalfProducts(scale, dtype)
-    raise ValueError(f"layer_dtype is {dtype}, expected torch.float32, torch.bfloat16 or torch.float16")
+    name = str(dtype).removeprefix("torch.")
+    if name not in TYPES:
+        raise ValueError(f"layer_dtype is {dtype}, expected auto or one of {', '.join(TYPES)}")
+    if name in ("float32", "tf32"):
+        return Float32Products(scale, name == "tf32")
+    return HalfProducts(scale, getattr(torch, name))
+
+
+@contextmanager
+def _in_tf32(wanted: bool) -> Iterator[None]:
+    """A context in which float32 products on GPUs are in TF32, if wanted; the backbone keeps what the user has set."""
+    matmul = torch.backends.cuda.matmul
+    if not wanted or matmul.fp32_precision == "tf32":
+        yield
+        return
+    # Of both settings of PyTorch this one also sets the other: products fail where the two differ.
+    matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = False
 
 
 def _float32_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

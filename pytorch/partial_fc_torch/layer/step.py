@@ -45,7 +45,7 @@ class MarginSoftmax:
         margin: of the targets.
         products: of tiles.
         tile_classes: T; 0 selects a size that suits the device.
-        logits_cache_bytes: upper limit of what a step caches between its passes.
+        logits_cache_bytes: upper limit of what a step caches between its passes; None chooses, see LogitsCache.
         weighted_classes: L, if each sampled negative counts 1 / its probability, see log_weights; otherwise 0.
 
     Attributes:
@@ -60,7 +60,7 @@ class MarginSoftmax:
         margin: Margin,
         products: Float32Products | HalfProducts,
         tile_classes: int,
-        logits_cache_bytes: int,
+        logits_cache_bytes: int | None,
         weighted_classes: int = 0,
     ):
         self.exchange, self.store, self.class_start = exchange, store, class_start

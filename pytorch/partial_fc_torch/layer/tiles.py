@@ -98,8 +98,14 @@ def negative_weights(columns: torch.Tensor, sampled: int, num_local: int) -> tor
     return log_weights(drawn[:-1], num_local, torch)
 
 
-def fits_cache(sampled: StepCenters, batch: int, slopes: bool, limit: int) -> bool:
-    """Whether the logits of a step, with slopes and the copies of its centers, take at most this many bytes."""
+def cached_tiles(sampled: StepCenters, size: int, batch: int, slopes: bool, limit: int) -> int:
+    """The number of tiles whose logits, with slopes and the copies of their centers, take at most ``limit`` bytes.
+
+    They are the first ones. On a CPU they are all or none, which partial-fc plan counts on.
+    """
     weight = sampled.centers.weight
     numbers = batch * (1 + slopes) + (weight.shape[1] if sampled.rows is not None else 0)
-    return weight.element_size() * len(sampled) * numbers <= limit
+    fitting = limit // (weight.element_size() * numbers)
+    if fitting >= len(sampled):
+        return -(-len(sampled) // size)
+    return 0 if weight.is_cpu else fitting // size

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from partial_fc.layer.tiling import tile_classes
-
+from ..device_defaults import LogitsCache, suitable_tile_classes
 from .margins import Margin
 from .passes import Result, Step
 from .products import Float32Products, HalfProducts
 from .rows import RowIndex, TileGradient, gather_rows, inverse_norms
-from .tiles import Tile, TileTargets, fits_cache, targets_by_tile, tiles_of
+from .tiles import Tile, TileTargets, cached_tiles, targets_by_tile, tiles_of
 
 
 @dataclass
@@ -25,14 +24,16 @@ class Kept:
     """The tiles of a step.
 
     Attributes:
+        size: T, but for the last tile.
         rows: of the centers of each tile.
         targets: of each tile.
-        cached: the tiles with exponentials of their logits; empty if the backward pass computes them again.
+        cached: the first tiles with exponentials of their logits; the backward pass computes those of others again.
         maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
         d_unit: (G, E), sum of the gradients by the unit rows of the features so far.
         first: gradient of the first tile, if it has been computed, but not received.
     """
 
+    size: int
     rows: list[RowIndex]
     targets: list[TileTargets]
     cached: deque[Tile] = field(default_factory=deque)
@@ -53,21 +54,22 @@ class TorchPasses:
         margin: Margin,
         products: Float32Products | HalfProducts,
         tile_classes: int,
-        logits_cache_bytes: int,
+        logits_cache_bytes: int | None,
     ):
         self.margin, self.products = margin, products
-        self.tile_classes, self.logits_cache_bytes = tile_classes, logits_cache_bytes
+        self.tile_classes, self.logits_cache = tile_classes, LogitsCache(logits_cache_bytes)
 
     def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
         """See Passes.statistics."""
         kept = step.kept = self._divide(step)
-        caching = fits_cache(step.sampled, len(step.held), self.margin.slopes_negatives, self.logits_cache_bytes)
+        limit = self.logits_cache.limit(step.held.device)
+        caching = cached_tiles(step.sampled, kept.size, len(step.held), self.margin.slopes_negatives, limit)
         maxima, sums = [], []
         for number in range(len(kept.rows)):
             tile = self._logits(step, number)
             maxima.append(tile.logits.amax(dim=1))
             sums.append(tile.logits.sub_(maxima[-1][:, None]).exp_().sum(dim=1))
-            if caching:
+            if number < caching:
                 kept.cached.append(tile)
         kept.maxima = torch.stack(maxima).double()
         return kept.maxima, torch.stack(sums).double()
@@ -106,8 +108,8 @@ class TorchPasses:
 
     def _divide(self, step: Step) -> Kept:
         unit, number = step.features.unit, len(step.sampled)
-        size = self.tile_classes or tile_classes(len(unit), unit.shape[1], "cpu" if unit.is_cpu else "gpu")
-        return Kept(tiles_of(step.sampled, size), targets_by_tile(step.columns, number, size, step.log_weights))
+        size = self.tile_classes or suitable_tile_classes(unit.device, len(unit), unit.shape[1])
+        return Kept(size, tiles_of(step.sampled, size), targets_by_tile(step.columns, number, size, step.log_weights))
 
     def _logits(self, step: Step, number: int) -> Tile:
         """A tile with its logits."""

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_layer import LOCAL, LR, RANK, SIZE, E, all_ranks, build, build_v2, random_batch
 
 import oracle
@@ -12,6 +13,8 @@ from oracle import MARGINS
 from partial_fc.layer.sharding import shard_of
 from partial_fc_torch import AdaFace, CurricularFace, MagFace
 from partial_fc_torch.collectives import default_collectives
+
+aten = torch.ops.aten
 
 SCALE = 8.0  # small enough that the oracle's central differences keep eight digits
 
@@ -232,8 +235,35 @@ def test_all_negatives_may_be_left_out():
     assert abs(loss.item()) < 1e-6 and local.grad.abs().max() < 1e-6 and layer.weight.grad.abs().max() < 1e-6
 
 
+class EmulatedTF32(TorchDispatchMode):
+    """Cuts the operands of float32 products to 10 bits of mantissa where a GPU would compute them in TF32."""
+
+    products = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (aten.mm.default, aten.addmm_.default) and torch.backends.cuda.matmul.allow_tf32:
+            self.products += 1
+            *into, left, right = args
+            args = (*into, *((each.view(torch.int32) & ~0x1FFF).view(torch.float32) for each in (left, right)))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("classes, ratio", [(12, 1.0), (31, 0.3)])
+@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+def test_tf32_keeps_its_error_bounds(classes, ratio, tiling):
+    with EmulatedTF32() as mode:
+        exact = half_errors("float32", classes, ratio, **tiling)
+        assert not mode.products
+        errors = half_errors("tf32", classes, ratio, **tiling)
+    u = 2.0**-10
+    logit = SCALE * (2 * u + u**2)  # see layer/products.py
+    gradient = SCALE * (np.exp(2 * logit) * (1 + u) ** 2 - 1 + 2 * u + u**2)
+    assert (errors <= np.array([logit, gradient, gradient])).all() and (errors > 10 * exact).any()
+    assert mode.products and not torch.backends.cuda.matmul.allow_tf32
+
+
 def half_errors(dtype, classes, ratio, **tiling):
-    """Errors of a step with half-precision products: of the loss, and of both gradients as the bound counts them."""
+    """Errors of a step with rounded products: of the loss, and of both gradients as the bound counts them."""
     layer = build_v2(classes, ratio, MARGINS["cosface"], SCALE, layer_dtype=dtype, **tiling)
     loss, (d_features, d_centers), features, centers, labels, sampled = step_of(layer)
     expected = Expected(features, centers, labels, sampled, MARGINS["cosface"])
