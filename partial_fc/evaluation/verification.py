@@ -86,7 +86,12 @@ def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLD
     """Like `verify`, for squared distances (P,)."""
     issame = np.asarray(issame, dtype=bool)
     check_kinds(issame, "this set", folds)
-    check_finite(distance)
+    finite = np.isfinite(distance)
+    if not finite.all():
+        raise ValueError(
+            f"embeddings of {np.sum(~finite)} pairs are not finite, the first is pair {finite.argmin()}: has training "
+            "diverged?"
+        )
     accuracies, thresholds = accuracy_by_fold(distance, issame, folds)
     return Verification(
         float(accuracies.mean()),
@@ -105,16 +110,6 @@ def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
         )
     if issame.all() or not issame.any():
         raise ValueError(f"{name}: verification needs pairs of the same person and pairs of different ones")
-
-
-def check_finite(distance: np.ndarray) -> None:
-    """Raises ValueError if distances (P,) are not finite."""
-    finite = np.isfinite(distance)
-    if not finite.all():
-        raise ValueError(
-            f"embeddings of {np.sum(~finite)} pairs are not finite, the first is pair {finite.argmin()}: has training "
-            "diverged?"
-        )
 
 
 def effective_dimensions(distance: np.ndarray, issame: np.ndarray) -> float:

@@ -119,9 +119,9 @@ class TrainingProgram:
         try:
             args = self.parse_args(argv)
             settings = self.load_settings(args)
-            from .run_folder import output_folder, require_utf_8  # with libraries whose absence is reported
+            from .run_folder import output_folder  # with libraries whose absence is reported
 
-            require_utf_8(output_folder(settings))
+            output_folder(settings)  # refuses some names
             return args, settings
         except (ValueError, OSError, ImportError) as error:
             if ranks.size == 1:

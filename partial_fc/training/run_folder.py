@@ -29,26 +29,22 @@ LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
 def output_folder(settings) -> str:
-    """Returns the output folder of a training: the setting ``output``, or one in ``models_root``."""
+    """Returns the output folder of a training: the setting ``output``, or one in ``models_root``.
+
+    Raises:
+        ValueError: Some libraries that write there would not accept its name.
+    """
     dataset, loss = settings.dataset, settings.loss
     if dataset == "own":  # so that the checkpoints of two of them do not meet
         dataset = settings.data_name or os.path.basename(os.path.dirname(settings.rec)) or dataset
     if loss == "own":
         loss = settings.margin.rpartition(":")[2]
-    name = f"{settings.network}-{loss}-{dataset}"
-    return settings.output or os.path.join(settings.models_root, name)
-
-
-def require_utf_8(folder: str) -> None:
-    """Checks that the output folder has a name that all libraries which write there accept.
-
-    Raises:
-        ValueError: It has not.
-    """
+    folder = settings.output or os.path.join(settings.models_root, f"{settings.network}-{loss}-{dataset}")
     try:
         folder.encode()
     except UnicodeEncodeError:
         raise ValueError(f"the output folder {folder} is no UTF-8: set another output or models_root") from None
+    return folder
 
 
 def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:

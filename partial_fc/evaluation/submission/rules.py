@@ -82,7 +82,7 @@ def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
 def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
     """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file is ignored."""
     crop, sides = _read(folder, CROP, CROP_LINES, int, _is_crop)
-    pixels, norm = _read(folder, PIXELS, PIXEL_LINES, float, _is_normalization)
+    pixels, norm = _read(folder, PIXELS, PIXEL_LINES, float, lambda n: max(map(abs, n)) < 1e6 and abs(n[1]) > 1e-6)
     image_size = (sides[5], sides[4]) if sides else IMAGE_SIZE
     return [crop, pixels], PixelSettings(image_size, (norm[0], norm[1]) if norm else None)
 
@@ -108,7 +108,3 @@ def _read(
 def _is_crop(numbers: list[int]) -> bool:
     left, top, right, bottom, width, height = numbers
     return 0 <= left < right and 0 <= top < bottom and width > 0 and height > 0
-
-
-def _is_normalization(numbers: list[float]) -> bool:
-    return all(abs(number) < 1e6 for number in numbers) and abs(numbers[1]) > 1e-6

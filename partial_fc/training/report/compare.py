@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
 
 def results(runs: Sequence[Run]) -> Table:
     """Returns the figures of each training: rows of a name and a cell for each training."""
-    rows = [[name, *(show(run.summary) for run in runs)] for name, show in _FIGURES.items()]
+    rows = [[name, *(show(run.curves["summary"]) for run in runs)] for name, show in _FIGURES.items()]
     for name in _sets(runs):
-        points = [run.sets.get(name, []) for run in runs]
+        points = [run.curves["sets"].get(name, []) for run in runs]
         fars = ", ".join(f"{far:g}" for far in sorted({p[-1]["far"] for p in points if p}))
         shown: dict[str, Callable[[list[dict[str, Any]]], float]] = {
             "accuracy": lambda p: p[-1]["accuracy"],
@@ -79,7 +79,7 @@ _FIGURES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 def differing(runs: Sequence[Run]) -> Table:
     """Returns the settings and versions that are not the same in all trainings, rows as `results`."""
     rows = []
-    for tables in ([run.settings for run in runs], [run.summary["versions"] for run in runs]):
+    for tables in ([run.settings for run in runs], [run.curves["summary"]["versions"] for run in runs]):
         for name in dict.fromkeys(name for values in tables for name in values):
             cells = [values.get(name, "-") for values in tables]
             if len(set(cells)) > 1:
@@ -106,10 +106,11 @@ def render(runs: Sequence[Run]) -> str:
 def _charts(runs: Sequence[Run]) -> list[Chart]:
     charts = []
     for number, name in enumerate(_sets(runs)):
-        points = {run.name: [(p["num_update"], p["accuracy"]) for p in run.sets.get(name, [])] for run in runs}
+        found = {run.name: run.curves["sets"].get(name, []) for run in runs}
+        points = {run: [(p["num_update"], p["accuracy"]) for p in verified] for run, verified in found.items()}
         charts += accuracy(f"accuracy-{number}", f"Accuracy on {name}", points)
-    return charts + curves({run.name: run.series for run in runs})
+    return charts + curves({run.name: run.curves for run in runs})
 
 
 def _sets(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(name for run in runs for name in run.sets))
+    return list(dict.fromkeys(name for run in runs for name in run.curves["sets"]))

@@ -33,16 +33,13 @@ class Run(NamedTuple):
     Attributes:
         name: Its folder, as short as distinguishes it from the others.
         settings: All settings by name, as text.
-        summary: Content of summary.json, at the last verification.
-        series: Name of SERIES -> (N, 2) float64: update, value; NaN if not measured.
-        sets: Name of a validation set -> points of its verifications, as dictionaries.
+        curves: Content of curves.json, with versions as text and series as (N, 2) float64: update, value; NaN if not
+            measured.
     """
 
     name: str
     settings: dict[str, str]
-    summary: dict[str, Any]
-    series: dict[str, np.ndarray]
-    sets: dict[str, list[dict[str, Any]]]
+    curves: dict[str, Any]
 
 
 def write_curves(result: TrainingResult) -> None:
@@ -65,12 +62,9 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     """
     paths = [os.path.abspath(folder) for folder in folders]
     common = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [_read_run(path, os.path.relpath(path, common)) for path in paths]
-
-
-def _read_run(folder: str, name: str) -> Run:
-    curves, settings = (_checked(folder, name, read) for name, read in ((CURVES, _curves), (SETTINGS, _texts)))
-    return Run(name, settings, *curves)
+    curves = [_checked(path, CURVES, _curves) for path in paths]
+    settings = [_checked(path, SETTINGS, _texts) for path in paths]
+    return [Run(os.path.relpath(path, common), *found) for path, *found in zip(paths, settings, curves)]
 
 
 def _checked(folder: str, name: str, check: Callable[[dict[str, Any]], Any]) -> Any:
@@ -84,10 +78,7 @@ def _checked(folder: str, name: str, check: Callable[[dict[str, Any]], Any]) -> 
         raise ValueError(f"{path} is not of this version or damaged: {error!r}") from None
 
 
-def _curves(
-    curves: dict[str, Any],
-) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, list[dict[str, Any]]]]:
-    """Returns summary, series and sets."""
+def _curves(curves: dict[str, Any]) -> dict[str, Any]:
     summary, sets = curves["summary"], curves["sets"]
     summary["versions"] = _texts(summary["versions"])
     for key in ("updates", "ranks", "seconds"):
@@ -104,7 +95,7 @@ def _curves(
             _check_number("num_update", point["num_update"])
             for key in ("accuracy", "far", "tar_at_far"):
                 _check_number(key, point[key], 1)
-    return summary, {key: _series(key, curves[key]) for key in SERIES}, sets
+    return {**curves, **{key: _series(key, curves[key]) for key in SERIES}}
 
 
 def _series(key: str, points: Any) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.training.results import SetResult, TrainingResult, best_point
 from partial_fc.utils.text import plural, printable
 
@@ -177,8 +176,6 @@ def _verifications(name: str, result: SetResult) -> Element:
     count = len(result.points)
     dropped = f", the last {MAX_ROWS} of {count:,} verifications" if count > MAX_ROWS else ""
     caption = tag("caption", name, dropped)
-    return table(name, list(COLUMNS), [_cells(point) for point in result.points[-MAX_ROWS:]], caption)
-
-
-def _cells(point: VerificationPoint) -> list[str]:
-    return [show(getattr(point, field)) for field, show in COLUMNS.values()]
+    shown = result.points[-MAX_ROWS:]
+    rows = [[show(getattr(point, field)) for field, show in COLUMNS.values()] for point in shown]
+    return table(name, list(COLUMNS), rows, caption)

@@ -142,7 +142,7 @@ def write_small_run(folder):
 @pytest.mark.parametrize("name, keys, text", HOSTILE)
 def test_hostile_files_are_named(tmp_path, name, keys, text):
     write_small_run(tmp_path)
-    assert read_runs([str(tmp_path)])[0].sets == CURVES["sets"]
+    assert read_runs([str(tmp_path)])[0].curves["sets"] == CURVES["sets"]
     path = tmp_path / name
     content = place = json.loads(path.read_text())
     for key in keys[:-1]:
