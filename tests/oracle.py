@@ -102,12 +102,13 @@ def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0,
     cosine. A class in `counts` counts so many times. A row whose label is not among the classes has no loss.
     """
     margin = margins if isinstance(margins, Combined) else Combined(*margins, threshold)
-    total, lengths = 0.0, {c: float(np.linalg.norm(centers[c])) for c in classes}
-    for row, (feature, label) in enumerate(zip(features, labels)):
+    total, lengths = 0.0, np.linalg.norm(features, axis=1)
+    scales = np.outer(lengths, np.linalg.norm(centers[classes], axis=1))
+    of_rows = (features @ centers[classes].T / scales).tolist()
+    for row, (label, length) in enumerate(zip(labels.tolist(), lengths.tolist())):
         if label not in classes:
             continue
-        length = float(np.linalg.norm(feature))
-        cosines = {c: float(feature @ centers[c]) / (length * lengths[c]) for c in classes}
+        cosines = dict(zip(classes, of_rows[row]))
         target, penalty = margin.target(row, max(-1.0, min(1.0, cosines.pop(label))), length)
         logits = {c: margin.negative(cosine, target) for c, cosine in cosines.items()} | {label: target}
         logits = {c: scale * value for c, value in logits.items() if value is not None}

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from virtual_hosts import Hosts, unavailable
 # A shell's background job ignores Ctrl-C, and so would everything that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+HERE = Path(__file__).parent
 CLASSES = 20
 TORCH = ROOT / ".venv-torch" / "bin"
 needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
@@ -26,9 +28,13 @@ LONG = "oldest_pytorch glyphs_experiment walkthroughs demo_collapse between_trai
 LONG = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
 
 
-@pytest.hookimpl(trylast=True)  # after those that are not slow have been left out
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    """Each process of xdist begins with long tests: one that came last would run alone."""
+    """Marks what is in this folder. Each process of xdist begins with long tests: the last would run alone."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("commands")
+    yield  # here the tests that -m does not select are left out
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = sorted((item for item in items if item.path.name in LONG), key=lambda item: LONG[item.path.name])
     rest = [item for item in items if item.path.name not in LONG]

@@ -4,44 +4,29 @@ import re
 
 import numpy as np
 import pytest
-from conftest import TORCH, needs_torch, slow
+from conftest import TORCH, needs_torch
 from groups import LAUNCH
 
 pytestmark = needs_torch
 
 
-def losses(run, *program):
-    """Those that rank 0 of two processes prints."""
-    done = run(*LAUNCH["torchrun"], *program, CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 0, done.stderr
-    return [float(loss) for loss in re.findall(r"rank 0 loss (\d+\.\d{7})", done.stdout)]
-
-
-@pytest.fixture(scope="module")
-def of_our_trainer():
-    """Sample rate -> losses of TorchEngine, from one start."""
-    return {}
-
-
-def ours(run, rate, of_our_trainer):
-    if rate not in of_our_trainer:
-        of_our_trainer[rate] = losses(run, "tests/commands/engine_losses.py", rate)
-        assert len(of_our_trainer[rate]) == 8 and of_our_trainer[rate][-1] < of_our_trainer[rate][0] / 2
-    return of_our_trainer[rate]
-
-
-@pytest.mark.parametrize("name", ["with_ddp", slow("with_fsdp"), slow("with_accelerate"), slow("with_fabric")])
-def test_any_loop_has_the_losses_of_our_trainer(name, run, of_our_trainer, tmp_path):
-    found = losses(run, "-m", f"examples.loops.{name}", tmp_path / "checkpoint")
-    np.testing.assert_allclose(found, ours(run, 0.5, of_our_trainer), rtol=1e-5)
-    assert (tmp_path / "checkpoint" / ".metadata").exists() == (name == "with_fsdp")
-
-
-@pytest.mark.slow
-def test_a_loop_of_arcface_torch_resumes_with_the_losses_of_our_trainer(run, of_our_trainer, tmp_path):
-    program = "-m", "examples.loops.as_arcface_torch", tmp_path
-    found = [*losses(run, *program, 1), *losses(run, *program, 2)]
-    np.testing.assert_allclose(found, ours(run, 1.0, of_our_trainer), rtol=1e-5)
+def test_any_loop_has_the_losses_of_our_trainer(run, tmp_path):
+    """That of the form of arcface_torch in two parts, of which the second resumes."""
+    loops = [f"examples.loops.{name} {tmp_path / name}" for name in ("with_ddp", "with_fsdp", "with_accelerate")]
+    loops += ["examples.loops.with_fabric", *(f"examples.loops.as_arcface_torch {tmp_path} {end}" for end in (1, 2))]
+    programs = ["engine_losses 0.5", "engine_losses 1.0", *loops]
+    done = run(TORCH / "python", "tests/commands/in_turn.py", *" -- ".join(programs).split(), timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = re.findall(r"^== (.*)\n((?:(?!==).*\n)*)", done.stdout, re.MULTILINE)
+    losses = {
+        name: list(map(float, re.findall(r"^rank 0 loss (\d+\.\d{7})$", text, re.MULTILINE))) for name, text in parts
+    }
+    sampled, whole, *others, first, second = (losses[name] for name in programs)
+    assert len(sampled) == len(whole) == 8 and sampled[-1] < sampled[0] / 2
+    for loop, found in zip(loops, others):
+        np.testing.assert_allclose(found, sampled, rtol=1e-5, err_msg=loop)
+    np.testing.assert_allclose([*first, *second], whole, rtol=1e-5)
+    assert (tmp_path / "with_fsdp" / ".metadata").exists()
 
 
 @pytest.mark.slow
