@@ -18,7 +18,7 @@ import numpy as np
 
 from .face_records import FaceRecords
 from .label_runs import KeptImages
-from .order import check_batch, epoch_entries, rank_indices, uniform_draws
+from .order import check_batch, epoch_entries, uniform_draws
 from .transforms import DRAWS, Augmentation, augment, decode_color
 
 
@@ -105,7 +105,7 @@ class FaceBatches:
             ValueError: an image is damaged, has another size, or is not in color; names file, key and offset.
         """
         start = time.perf_counter()
-        indices = rank_indices(first, self.batch_size, self.rank)
+        indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
         positions = self._kept.positions(epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices))
         images = np.empty((self.batch_size, 3, *self.image_size), np.uint8)
         labels = self.records.labels(positions)

@@ -40,12 +40,6 @@ def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, indices
     return Permutation(num_images, mix(stream(seed, epoch) ^ GOLDEN)[0])(indices)
 
 
-def rank_indices(position: int, batch_size: int, rank: int) -> np.ndarray:
-    """Indices (B,) int64 that `rank` reads of the global batch that begins at `position`."""
-    begin = position + rank * batch_size
-    return np.arange(begin, begin + batch_size)
-
-
 def uniform_draws(seed: int, epoch: int, positions: np.ndarray, count: int) -> np.ndarray:
     """(B, count) float64 in [0, 1): `count` independent random numbers for each image position (B,) in this epoch.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .dataset import VALIDATION, DemoSize, demo_set, ensure_demo, plan_pairs, write_demo
+from .dataset import VALIDATION, DemoSize, demo_set, plan_pairs, write_demo
 from .draw import draw_face, encode_face
 
-__all__ = ["VALIDATION", "DemoSize", "demo_set", "draw_face", "encode_face", "ensure_demo", "plan_pairs", "write_demo"]
+__all__ = ["VALIDATION", "DemoSize", "demo_set", "draw_face", "encode_face", "plan_pairs", "write_demo"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from partial_fc.utils.cli import add_workers, run_module, start
 
-from .dataset import DEMO, ensure_demo
+from .dataset import DEMO, write_demo
 
 EXAMPLE = "data/drawn --identities 100 --images-per-identity 10"
 SIZES = ("seed", "identities", "images_per_identity", "pairs")
@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes the set."""
     size = DEMO._replace(**{name: getattr(args, name) for name in SIZES})
-    print(ensure_demo(args.root, size, args.workers))
+    write_demo(args.root, size, args.workers)
+    print(args.root)
     return 0
 
 

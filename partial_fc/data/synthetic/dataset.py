@@ -73,19 +73,11 @@ def demo_set(root: str | Path, size: DemoSize = DEMO) -> SyntheticSet:
     return SyntheticSet(Path(root), META, {"version": VERSION, **size._asdict()}, FILES)
 
 
-def ensure_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = None) -> Path:
-    """Writes the set unless `root` is up to date; returns its folder. Raises what write_demo raises.
+def write_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = None) -> None:
+    """Draws and writes the set unless it is there. The folder appears when the set is complete; an older set goes.
 
     The processes that draw import the caller's main script, which needs ``if __name__ == "__main__"`` as with
     multiprocessing.
-    """
-    if not demo_set(root, size).is_current():
-        write_demo(root, size, workers)
-    return Path(root)
-
-
-def write_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = None) -> None:
-    """Draws and writes the set. The folder appears when the set is complete; an older demo set is replaced.
 
     Args:
         root: folder of the set.
@@ -98,7 +90,9 @@ def write_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = No
     """
     size.check()
     workers = usable_cores() if workers is None else workers
-    demo_set(root, size).write(partial(_write_files, size, workers))
+    written = demo_set(root, size)
+    if not written.is_current():
+        written.write(partial(_write_files, size, workers))
 
 
 def plan_pairs(size: DemoSize) -> tuple[list[tuple[int, int]], list[bool]]:

@@ -14,7 +14,7 @@ import pytest
 
 from face_sets import images_of
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.data.synthetic import DemoSize, dataset, draw_face, encode_face, ensure_demo, plan_pairs, write_demo
+from partial_fc.data.synthetic import DemoSize, dataset, draw_face, encode_face, plan_pairs, write_demo
 from partial_fc.data.synthetic.dataset import DEMO, FOLDS, HELD_OUT_START, VALIDATION
 from partial_fc.evaluation.verification import verify
 
@@ -112,18 +112,19 @@ def test_raw_pixels_do_not_solve_the_pairs():
 
 
 def test_an_up_to_date_set_is_kept_and_another_one_replaced(tmp_path, monkeypatch):
-    root = ensure_demo(tmp_path / "demo", TINY, workers=1)
+    root = tmp_path / "demo"
+    write_demo(root, TINY, workers=1)
     before = (root / "train.rec").stat().st_mtime_ns
-    assert ensure_demo(root, TINY, workers=1) == root
+    write_demo(root, TINY, workers=1)
     assert (root / "train.rec").stat().st_mtime_ns == before
     other = TINY._replace(identities=2)
-    ensure_demo(root, other, workers=1)
+    write_demo(root, other, workers=1)
     assert json.loads((root / "demo.json").read_text())["identities"] == 2
     (root / "train.idx").unlink()
-    ensure_demo(root, other, workers=1)
+    write_demo(root, other, workers=1)
     assert (root / "train.idx").exists()
     monkeypatch.setattr(dataset, "VERSION", dataset.VERSION + 1)
-    ensure_demo(root, other, workers=1)
+    write_demo(root, other, workers=1)
     assert json.loads((root / "demo.json").read_text())["version"] == dataset.VERSION
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
@@ -147,7 +148,7 @@ def test_an_interrupted_run_leaves_the_old_set_or_nothing(tmp_path, monkeypatch)
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "train.rec").write_text("a real set")
     with pytest.raises(ValueError, match="something else than a set with demo.json: name another folder"):
-        ensure_demo(tmp_path, TINY)
+        write_demo(tmp_path, TINY)
     assert (tmp_path / "train.rec").read_text() == "a real set"
 
 
