@@ -8,7 +8,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from page_cache import require_disk, require_in_memory
 from partial_fc.layer import bank_files
 from partial_fc.utils.mmap_rows import RowFile
 from partial_fc_mxnet import MemoryBank
@@ -32,22 +31,6 @@ def pair(request, tmp_path, monkeypatch):
 def assert_same(pair):
     for in_ram, in_file in zip(*(b.get(np.arange(b.num_local)) for b in pair)):
         np.testing.assert_array_equal(in_ram.asnumpy(), in_file.asnumpy())
-
-
-def test_sampled_rows_are_prefetched(pair, tmp_path):
-    require_disk(tmp_path)
-    _, b = pair
-    files = [file for piece in b.centers.files.pieces for file in piece.values()]
-    mx.nd.waitall()  # MXNet may still write the initial centers
-    for file in files:
-        file.drop_pages()
-    index, _ = b.sample(np.arange(0, 3000, 500))
-    b.centers.prefetch(index)
-    expected = []
-    for start in range(0, 3000, b.centers.piece_rows):
-        rows = index[(index >= start) & (index < start + b.centers.piece_rows)] - start
-        expected += [set((rows // 2).tolist())] * 2  # weight and momentum
-    require_in_memory(files, expected)
 
 
 def test_only_trained_rows_allocate_disk_space_for_momentum(pair):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checkpoint_files import write_checkpoint
 
 from partial_fc.checkpoint import Entry, Manifest, read_manifest, write_manifest
 
@@ -151,16 +150,3 @@ def test_a_manifest_that_does_not_exist(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(FileNotFoundError, match=f"{path}/manifest.json does not exist"):
             read_manifest(str(path))
-
-
-def test_every_flipped_bit_is_detected(tmp_path):
-    path = tmp_path / "step"
-    os.rename(write_checkpoint(tmp_path, 500), path)
-    data = (path / "manifest.json").read_bytes()
-    whole = read_manifest(str(path))
-    for place in range(0, len(data), 3):
-        (path / "manifest.json").write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1 :])
-        try:
-            assert read_manifest(str(path)) == whole  # white space
-        except ValueError as error:
-            assert str(path) in str(error)

@@ -18,24 +18,10 @@ def walk(cursor, batches):
     return positions
 
 
-def test_the_last_partial_batch_is_dropped():
-    assert walk(Cursor(23, 10), 5) == [(0, 0), (0, 10), (1, 0), (1, 10), (2, 0)]
-    assert walk(Cursor(20, 10), 3) == [(0, 0), (0, 10), (1, 0)]
-
-
 def test_the_successor_is_the_next_place():
     cursor = Cursor(23, 5)
     positions = walk(Cursor(23, 5), 9)
     assert [cursor.successor(position) for position in positions[:-1]] == positions[1:]
-
-
-def test_resuming_with_another_global_batch_skips_and_repeats_nothing():
-    """24 images: two batches of 8, then, on another number of ranks, batches of 4."""
-    before = Cursor(24, 8)
-    walk(before, 2)
-    after = Cursor(24, 4)
-    after.restore(before.state(), {})
-    assert walk(after, 3) == [(0, 16), (0, 20), (1, 0)]
 
 
 def test_a_remainder_below_the_new_batch_is_dropped():
