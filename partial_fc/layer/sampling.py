@@ -6,6 +6,7 @@ Shapes: G global batch, L classes of this rank, S sampled classes of this rank, 
 from __future__ import annotations
 
 import math
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType
 
 import numpy as np
@@ -152,7 +153,7 @@ class WeightIndexSampler:
         # The constant separates this stream from others seeded with (seed, rank).
         self._key = [seed, rank, 0x5A]
         self._rng = np.random.default_rng(self._key)
-        self._ahead: np.ndarray | None = None
+        self._ahead: Future[np.ndarray] | None = None
         self._state = self._rng.bit_generator.state
 
     def state(self) -> dict:
@@ -165,6 +166,8 @@ class WeightIndexSampler:
         Raises:
             ValueError: the state is not valid.
         """
+        if self._ahead is not None:
+            self._ahead.result()  # the thread still uses the generator
         try:
             self._rng.bit_generator.state = state
         except (TypeError, KeyError, ValueError, OverflowError) as error:
@@ -182,21 +185,35 @@ class WeightIndexSampler:
             self.restore(self.state())
             self.num_sample = num_sample
 
-    def prefetch(self) -> np.ndarray:
-        """Draws the classes of the next step, unless this is done: (S,) int64, sorted.
+    def begin_draw(self) -> Future[np.ndarray]:
+        """Starts to draw the classes of the next step in a thread, unless this is done: (S,) int64, sorted, constant.
 
-        The labels of the step put its positives into the places of some of them.
+        The labels of the step put its positives into the places of some of them. Ten million classes and a sample of
+        10 % on eight ranks take 3 ms, in which the host of a GPU can start the backward pass of the backbone: NumPy
+        holds the interpreter lock for less than half of them.
         """
         if self._ahead is None:
             self._state = self._rng.bit_generator.state
-            self._ahead = draw_classes(self.num_local, self.num_sample, self._rng)
-        return self._ahead.copy()
+            thread = ThreadPoolExecutor(1, thread_name_prefix="negatives")
+            self._ahead = thread.submit(draw_classes, self.num_local, self.num_sample, self._rng)
+            thread.shutdown(wait=False)  # it ends with the draw, so that copies and forks of the sampler have none
+        return self._ahead
+
+    def prefetch(self) -> np.ndarray:
+        """Returns a copy of the classes of the next step, see `begin_draw`."""
+        return self.begin_draw().result().copy()
 
     def draw(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
         """Draws what a step of G labels needs besides them: ``drawn`` and ``order`` of insert_positives, S below L."""
         drawn = self.prefetch()
         self._ahead = None
         return drawn, self._rng.choice(self.num_sample, min(batch, self.num_sample), replace=False)
+
+    def __getstate__(self) -> dict:
+        """What a copy gets: it draws again what this one has drawn ahead."""
+        rng = np.random.default_rng(0)
+        rng.bit_generator.state = self.state()
+        return {**vars(self), "_rng": rng, "_ahead": None}
 
     def __call__(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Samples for labels (G,): (local index (S,) int64 sorted, unique labels of the global batch (U,) sorted)."""

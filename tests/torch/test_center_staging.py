@@ -9,6 +9,8 @@ import torch
 from partial_fc_torch import CosFace, PartialFC
 from partial_fc_torch.bank import TorchBank
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
+from partial_fc_torch.layer.stores import host
+from partial_fc_torch.layer.stores.host import replacements
 
 CLASSES, E, B = 500, 16, 8
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}  # the order of the centers differs, and with it that of float32 sums
@@ -55,6 +57,30 @@ def test_only_positives_that_were_not_drawn_are_fetched_in_a_step():
         assert ahead == [100, 100]  # weight and momentum of the next step
         assert step[-1] <= B and (number == 0 or len(step) == 2)
         fetched.clear()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 50, 400])
+def test_what_is_fetched_in_vain_makes_room_for_what_is_missing(size):
+    rng = np.random.default_rng(size)
+    for _ in range(20):
+        held, wanted = (np.sort(rng.choice(500, size, replace=False)) for _ in range(2))
+        missing, unused, places = replacements(held, wanted)
+        assert missing.tolist() == sorted(set(wanted) - set(held))
+        held[unused] = missing
+        assert held[places].tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("first", [-1, CLASSES])
+def test_a_sample_beyond_the_classes_is_an_error(first):
+    layer = build(True)
+    layer.sample = lambda labels: torch.tensor([first])
+    with pytest.raises(IndexError, match="the sample has classes"):
+        layer.step(*next(batches(1)))
+
+
+def test_parts_of_the_rows_move_in_any_order(monkeypatch):
+    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # the last part of 100 rows is a smaller one
+    assert_same(build(False), build(True), **TOLERANCE)
 
 
 def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():

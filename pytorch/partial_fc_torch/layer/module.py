@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import increment_version
 
 from partial_fc.distributed.collectives import Collectives
-from partial_fc.distributed.env import rank_info
+from partial_fc.distributed.env import cores_of_rank, rank_info
 from partial_fc.layer.bank_files import Blocks, rate_limited
 from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.initializer import center_blocks
@@ -313,7 +313,9 @@ class ClassCenters(torch.nn.Module):
         store: CenterStore = make_store(self.num_local, torch.device("cpu") if on_host else device)
         if folder:
             store = FileStore(self.num_local, folder, self.widths, self.collectives.local_size)
-        return HostStore(store, device) if on_host or store.device != device else store
+        if not on_host and store.device == device:
+            return store
+        return HostStore(store, device, cores_of_rank(self.collectives.local_size))
 
     def _centers(self) -> Centers:
         return Centers(self.weight.detach(), {name: getattr(self, name) for name in self.states})
@@ -400,9 +402,9 @@ class ClassCenters(torch.nn.Module):
         self._prefetch()  # while the backbone computes
 
     def _prefetch(self) -> None:
-        """Draws the classes of the next step, unless this is done, and announces their rows."""
+        """Starts to draw the classes of the next step, unless this is done, and announces their rows."""
         if self.sampler.num_sample < self.num_local or self._store.samples_on_host:
-            self._store.prefetch(self._centers(), self.sampler.prefetch())
+            self._store.prefetch(self._centers(), self.sampler.begin_draw())
 
     def _update(self, sampled: StepCenters) -> Callable[[TileGradient], None]:
         """What updates the centers of a step with their gradients."""

@@ -35,7 +35,7 @@ def assert_same(found, expected, **tolerance):
 
 def host_store(num_local, device):
     """Rows that are copied, as from the host to a GPU."""
-    return HostStore(CenterStore(num_local, device), device)
+    return HostStore(CenterStore(num_local, device), device, cores=2)
 
 
 class ReversedStore(CenterStore):

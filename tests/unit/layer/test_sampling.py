@@ -1,11 +1,14 @@
+import copy
 import itertools
 import math
+import threading
 import tracemalloc
 from collections import Counter
 
 import numpy as np
 import pytest
 
+from partial_fc.layer import sampling
 from partial_fc.layer.sampling import WeightIndexSampler, label_columns, log_weights
 
 
@@ -136,6 +139,19 @@ def test_a_step_drawn_ahead_changes_neither_samples_nor_state():
     ahead.restart(7)
     plain.restart(7)
     assert ahead(labels)[0].tolist() == plain(labels)[0].tolist()
+
+
+def test_a_thread_that_still_draws_changes_no_copy_and_no_restored_state(monkeypatch):
+    labels, go_on, draw = np.arange(0, 1000, 100), threading.Event(), sampling.draw_classes
+    plain, ahead = [WeightIndexSampler(50, 1000, rank=0) for _ in range(2)]
+    expected = plain(labels)[0].tolist()
+    monkeypatch.setattr(sampling, "draw_classes", lambda *arguments: go_on.wait(60) and draw(*arguments))
+    start = ahead.state()
+    ahead.begin_draw()
+    copied = copy.deepcopy(ahead)
+    threading.Timer(0.05, go_on.set).start()
+    ahead.restore(start)
+    assert ahead(labels)[0].tolist() == copied(labels)[0].tolist() == expected
 
 
 def test_another_number_of_classes_does_not_depend_on_what_was_drawn_ahead():

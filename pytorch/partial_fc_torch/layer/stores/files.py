@@ -6,6 +6,7 @@ Shapes: L classes of this rank, S centers of a step.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -40,7 +41,11 @@ class FileStore(CenterStore):
         """See CenterStore.allocate."""
         return torch.from_numpy(self._files.file(0, name).rows)
 
-    def prefetch(self, centers: Centers, index: np.ndarray) -> None:
+    def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
+        """See CenterStore.prefetch."""
+        self._read(drawn.result())
+
+    def _read(self, index: np.ndarray) -> None:
         """Starts to read the rows from the disk; of all rows, those that follow the ones in use."""
         if len(index) == self.num_local:
             self._files.expect_all_rows()
@@ -48,7 +53,7 @@ class FileStore(CenterStore):
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
         """See CenterStore.load; starts to read the rows that have not been announced."""
-        self.prefetch(centers, index.numpy())
+        self._read(index.numpy())
         return super().load(centers, index)
 
     def flush(self, name: str) -> None:

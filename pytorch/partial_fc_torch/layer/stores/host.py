@@ -4,21 +4,28 @@ One thread does both: after a step it writes the updated rows back, then it gath
 the next step and copies them to the device, while the backbone computes. Only the positives that have not been drawn
 are fetched when the labels are known.
 
+A core moves some 4 GB/s of rows, so that a tenth of ten million classes on eight GPUs, 4 x 256 MB a step, takes one
+core half a second. Other threads therefore move parts of the rows, whose transfers run meanwhile: those of PyTorch are
+too few, as torchrun sets OMP_NUM_THREADS=1.
+
 Shapes: L classes of this rank, S centers of a step, E embedding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
 
-from ..device import to_device
+from ..device import HostCopy, to_device
 from ..rows import Centers
 from .store import CenterStore, StepCenters
+
+PART_BYTES = 8 << 20  # of the rows that a thread moves at a time: a transfer of this size takes 0.2 ms
+MAX_THREADS = 16  # a GPU's host has no bandwidth for more
 
 
 class HostStore(CenterStore):
@@ -27,18 +34,20 @@ class HostStore(CenterStore):
     Args:
         store: of arrays on the host.
         device: where the layer computes.
+        cores: of this rank.
     """
 
     movable = False
     samples_on_host = True
 
-    def __init__(self, store: CenterStore, device: torch.device):
+    def __init__(self, store: CenterStore, device: torch.device, cores: int):
         super().__init__(store.num_local, device)
         self._store = store
         on_gpu = device.type == "cuda"
         # A new thread is on GPU 0, where it would create a context.
         on_device = {"initializer": torch.cuda.set_device, "initargs": (device,)} if on_gpu else {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="staging", **on_device)
+        self._movers = ThreadPoolExecutor(min(cores, MAX_THREADS), thread_name_prefix="rows", **on_device)
         self._stream = torch.cuda.Stream(device) if on_gpu else None
         self._ahead: Future[StepCenters] | None = None
         self._written: Future[None] | None = None
@@ -55,16 +64,16 @@ class HostStore(CenterStore):
         """See CenterStore.sequential_access."""
         return self._store.sequential_access()
 
-    def prefetch(self, centers: Centers, index: np.ndarray) -> None:
+    def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
         """Starts to copy rows to the device, once the last update has been written back; unless this has been done."""
         if self._ahead is None:
-            self._store.prefetch(centers, index)
-            self._ahead = self._thread.submit(self._fetch, centers, index)
+            self._ahead = self._thread.submit(self._fetch_drawn, centers, drawn)
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
         """See CenterStore.load; those that were fetched ahead are not copied again."""
         wanted = index.numpy()
-        self._store.prefetch(centers, wanted)
+        if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < self.num_local:
+            raise IndexError(f"the sample has classes {wanted[0]} to {wanted[-1]} of {self.num_local}")
         ahead, self._ahead = self._ahead, None
         if ahead is None or len(ahead.result()) != len(wanted):
             ahead = self._thread.submit(self._fetch, centers, wanted)
@@ -92,6 +101,10 @@ class HostStore(CenterStore):
         if self._written is not None:
             self._written.result()
 
+    def _fetch_drawn(self, centers: Centers, drawn: Future[np.ndarray]) -> StepCenters:
+        self._store.prefetch(centers, drawn)
+        return self._fetch(centers, drawn.result().copy())
+
     def _fetch(self, centers: Centers, index: np.ndarray) -> StepCenters:
         """Copies rows to the device."""
         with self._copying():
@@ -100,36 +113,40 @@ class HostStore(CenterStore):
     def _replace(self, centers: Centers, step: StepCenters, wanted: np.ndarray) -> None:
         """Puts the wanted rows that are missing into the places of those that were fetched in vain."""
         assert step.classes is not None
-        missing = np.setdiff1d(wanted, step.classes, assume_unique=True)
-        unused = np.flatnonzero(~np.isin(step.classes, wanted, assume_unique=True))
-        places = to_device(unused, self.device)
-        for staged, host in zip(_arrays(step.centers), _arrays(centers)):
-            staged[places] = self._gather(host, missing)
+        missing, unused, places = replacements(step.classes, wanted)
+        step.places = torch.from_numpy(places)
+        if not len(missing):
+            return
         step.classes[unused] = missing
-        step.places = torch.from_numpy(np.argsort(step.classes))
+        on_device = to_device(unused, self.device)
+        for staged, host in zip(_arrays(step.centers), _arrays(centers)):
+            staged[on_device] = self._gather(host, missing)
 
     def _gather(self, rows: torch.Tensor, index: np.ndarray) -> torch.Tensor:
         """Copies rows to the device, through pinned memory, in the order of the current stream."""
-        pinned = self._stream is not None
-        gathered = torch.empty(len(index), rows.shape[1], dtype=rows.dtype, device="cpu", pin_memory=pinned)
-        torch.index_select(rows, 0, torch.from_numpy(index), out=gathered)
-        return gathered.to(self.device, non_blocking=True)
+        shape, pinned = (len(index), rows.shape[1]), self._stream is not None
+        gathered = torch.empty(shape, dtype=rows.dtype, device="cpu", pin_memory=pinned)
+        staged = torch.empty(shape, dtype=rows.dtype, device=self.device) if pinned else gathered
+        parts = list(_parts(gathered))
+        taken = [self._movers.submit(_take, rows, index[part], gathered[part]) for part in parts]
+        for part, done in zip(parts, taken):
+            done.result()
+            if pinned:
+                staged[part].copy_(gathered[part], non_blocking=True)
+        return staged
 
     def _write(self, centers: Centers, step: StepCenters, updated: torch.cuda.Event | None) -> None:
         assert step.classes is not None
-        index = torch.from_numpy(step.classes)
-        for staged, host in zip(_arrays(step.centers), _arrays(centers)):
-            host.index_copy_(0, index, self._to_host(staged, updated))
-
-    def _to_host(self, rows: torch.Tensor, updated: torch.cuda.Event | None) -> torch.Tensor:
-        if updated is None or self._stream is None:
-            return rows
+        put = []
         with self._copying():
-            self._stream.wait_event(updated)
-            on_host = torch.empty(rows.shape, dtype=rows.dtype, device="cpu", pin_memory=True)
-            on_host.copy_(rows, non_blocking=True)
-            self._stream.synchronize()
-        return on_host
+            if self._stream and updated:
+                self._stream.wait_event(updated)
+            for staged, host in zip(_arrays(step.centers), _arrays(centers)):
+                for part in _parts(staged):
+                    copy = HostCopy(staged[part])
+                    put.append(self._movers.submit(_put, host, step.classes[part], copy))
+        for done in put:
+            done.result()
 
     def _copying(self) -> AbstractContextManager:
         return torch.cuda.stream(self._stream) if self._stream else nullcontext()
@@ -141,3 +158,44 @@ def _arrays(centers: Centers) -> list[torch.Tensor]:
 
 def _each(centers: Centers, call: Callable[[torch.Tensor], torch.Tensor]) -> Centers:
     return Centers(call(centers.weight), {name: call(state) for name, state in centers.states.items()})
+
+
+def _parts(rows: torch.Tensor) -> Iterator[slice]:
+    size = max(1, PART_BYTES // max(1, rows[:1].nbytes))
+    return (slice(start, start + size) for start in range(0, len(rows), size))
+
+
+def _take(rows: torch.Tensor, index: np.ndarray, out: torch.Tensor) -> None:
+    # "clip", as NumPy would otherwise write to a buffer first; `load` has checked the indices.
+    np.take(rows.numpy(), index, axis=0, out=out.numpy(), mode="clip")
+
+
+def _put(rows: torch.Tensor, index: np.ndarray, copy: HostCopy) -> None:
+    rows.numpy()[index] = copy.wait().numpy()
+
+
+def replacements(held: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compares what has been fetched with what a step needs, in linear time, as the GPU waits for the result.
+
+    Args:
+        held: (S,) int64, sorted, without repetitions.
+        wanted: (S,) int64, sorted, without repetitions; most of them are held.
+
+    Returns:
+        (wanted numbers that are not held, sorted; places among the held ones of those that are not wanted, sorted, as
+        many; (S,) int64, places of the wanted numbers once the former are in the latter).
+    """
+    both = np.concatenate([held, wanted])
+    both.sort(kind="stable")  # merges two sorted runs
+    once, differs = np.ones(len(both), dtype=bool), both[1:] != both[:-1]
+    once[1:] &= differs
+    once[:-1] &= differs
+    alone = both[once]
+    places = np.minimum(np.searchsorted(held, alone), len(held) - 1)
+    is_held = held[places] == alone
+    unused, missing = places[is_held], alone[~is_held]
+    used, found = np.ones(len(held), dtype=bool), np.ones(len(wanted), dtype=bool)
+    used[unused] = found[np.searchsorted(wanted, missing)] = False
+    result = np.empty(len(wanted), dtype=np.int64)
+    result[found], result[~found] = np.flatnonzero(used), unused
+    return missing, unused, result

@@ -5,6 +5,7 @@ Shapes: L classes of this rank, S centers of a step, N rows, E embedding.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -59,8 +60,11 @@ class CenterStore:
         """Returns zeros (L, width) float32 for the centers or one of their states."""
         return torch.zeros(self.num_local, width, dtype=torch.float32, device=self.device)
 
-    def prefetch(self, centers: Centers, index: np.ndarray) -> None:
-        """Announces a sorted index (S,) of the next step, most of which `load` will be called with."""
+    def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
+        """Announces a sorted index (S,) of the next step, most of which `load` will be called with.
+
+        A thread may still be drawing it, for which nobody should wait who has a GPU to keep busy.
+        """
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
         """Returns the centers of a step by a sorted index (S,) of all of them."""
