@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from partial_fc.data.synthetic.dataset import HELD_OUT_START
-from partial_fc.data.synthetic.draw import draw_face, face_landmarks
+from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.evaluation.ijb.alignment import ARCFACE, SIZE, align, read_rgb, similarities
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.evaluation.ijb.synthetic import write_protocol
@@ -71,14 +71,6 @@ def test_alignment_moves_facial_features_to_the_template(drawn):
     eyes, mouth = contrasts(aligned_faces(drawn[0]).mean(axis=0))
     raw_eyes, raw_mouth = contrasts(raw)
     assert eyes > 20 > raw_eyes and mouth > 10 > raw_mouth
-
-
-def test_landmarks_scale_with_the_image_and_are_not_mirrored():
-    for person in range(20):
-        small, large = face_landmarks(1, person, 4, 112), face_landmarks(1, person, 4, 1120)
-        np.testing.assert_allclose(10 * small, large, atol=10 / 16)
-        assert large.shape == (5, 2) and large[0, 0] < large[1, 0] and large[3, 0] < large[4, 0]
-        assert large[:2, 1].mean() < large[2, 1] < large[3:, 1].mean()
 
 
 def test_demo_framing(tmp_path):
