@@ -19,15 +19,7 @@ from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 
 from .engine import Engine
 from .pretrained import Pretrained, ReadFiles, pretrained_from_files
-from .run_folder import (
-    CHECKPOINTS,
-    RunFolder,
-    begin_run,
-    begun_by,
-    check_writable,
-    prepare_folder,
-    wait_for_earlier_attempt,
-)
+from .run_folder import CHECKPOINTS, begun_by, check_writable, prepare_folder, wait_for_earlier_attempt
 from .saved_training import SavedTraining
 
 AUTO, SAME = "auto", "same"  # values of the settings resume and class_map
@@ -131,7 +123,13 @@ def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collect
     Raises:
         JobError: On every rank, if one cannot write, or if hosts see different folders but write to one checkpoint.
     """
-    collectives.on_rank_zero("output", _prepare_folder, settings, folder, plan)
+
+    def prepare() -> None:
+        inputs = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
+        prepare_folder(folder, plan.keep_folder, [path for path in inputs if path not in ("", SAME)])
+        checkpoint_folder(settings, folder).clean()
+
+    collectives.on_rank_zero("output", prepare)
     collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
     hosts = hosts_without_shared_folder(collectives, folder)
     if hosts and settings.checkpoint_every:
@@ -139,31 +137,6 @@ def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collect
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "
             "checkpoint: set output or models_root to a shared disk, or train without checkpoints (checkpoint_every=0)"
         )
-
-
-def _prepare_folder(settings, folder: str, plan: ResumePlan) -> None:
-    inputs = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
-    prepare_folder(folder, plan.keep_folder, [path for path in inputs if path not in ("", SAME)])
-    checkpoint_folder(settings, folder).clean()
-
-
-def take_ownership(folder: RunFolder, checkpoints: CheckpointFolder, resumed_update: int | None) -> None:
-    """Marks the output folder as this run's, once the training cannot be refused any more; on rank 0.
-
-    An earlier training is moved into a folder within. Checkpoints newer than the one resumed from are kept under
-    another name, because this training replaces them.
-
-    Args:
-        folder, checkpoints: the output folder and its checkpoints.
-        resumed_update: update of the checkpoint in this folder that the training resumes from; None for none.
-
-    Raises:
-        OSError: The folder cannot be written to.
-    """
-    if resumed_update is not None:
-        for path in checkpoints.leave(resumed_update):
-            logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
-    begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
 
 
 def load_class_map(settings, num_saved: int) -> np.ndarray:

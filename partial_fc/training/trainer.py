@@ -30,8 +30,8 @@ from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, seed_step, updates
 from .report import try_report, write_results
 from .results import SetResult, TrainingResult
-from .resume import ResumePlan, checkpoint_folder, take_ownership
-from .run_folder import RunFolder, open_run_folder, output_folder, progress_bar
+from .resume import RUN, ResumePlan, checkpoint_folder
+from .run_folder import RunFolder, begin_run, open_run_folder, output_folder, progress_bar
 from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates, learning_rates
 from .schedules import value_in_epoch
@@ -219,8 +219,16 @@ class Trainer:
         self.collectives.on_rank_zero("results", self._write_results, result)
 
     def _take_ownership(self) -> None:
-        take_ownership(self.run_folder, self.checkpoint.folder, self.plan.resumed_update)
-        write_settings(os.path.join(self.run_folder.path, "settings.json"), self.settings)
+        """Marks the output folder as this run's, and moves an earlier training into a folder within.
+
+        Checkpoints newer than the one resumed from are kept under another name, because this training replaces them.
+        """
+        folder, resumed_update = self.run_folder, self.plan.resumed_update
+        if resumed_update is not None:
+            for path in self.checkpoint.folder.leave(resumed_update):
+                logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
+        begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
+        write_settings(os.path.join(folder.path, "settings.json"), self.settings)
 
     def _update_report(self, param) -> None:
         """Writes the report after each verification but the last, so that a training that is killed leaves one."""
