@@ -1,5 +1,6 @@
 """The command partial-fc, in this process or in one of its own."""
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -15,6 +16,13 @@ def exit_code(*words):
         return main(list(map(str, words)))
     except SystemExit as ended:
         return ended.code
+
+
+def call(module, *words):
+    """Runs the command of a module in this process; raises its errors."""
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    return module.run(parser.parse_args(list(map(str, words))))
 
 
 def start(*words, **options):

@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 from mxnet import recordio
 
+from command_line import call
 from face_sets import jpeg
-from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.tools import merge, pack, sheet, unpack
 from partial_fc.data.tools.check import SetCheck
 from partial_fc.data.tools.info import describe_set
-from partial_fc.data.tools.merge import merge_sets
-from partial_fc.data.tools.pack import pack_tree
-from partial_fc.data.tools.sheet import draw_sheet
-from partial_fc.data.tools.unpack import unpack_set
 
-SMALL = ImageOptions(size=16)
 SIZES = (2, 3, 1)
 
 
@@ -30,7 +26,7 @@ def packed(tmp_path):
         (tmp_path / "tree" / f"p{person}").mkdir(parents=True)
         for number, image in enumerate(images):
             (tmp_path / "tree" / f"p{person}" / f"{number}.jpg").write_bytes(image)
-    pack_tree(str(tmp_path / "tree"), str(tmp_path / "packed"), SMALL)
+    call(pack, tmp_path / "tree", tmp_path / "packed", "--size", 16)
     return str(tmp_path / "packed")
 
 
@@ -83,23 +79,24 @@ def expected(*sets):
 
 def test_the_original_reads_what_pack_and_merge_write(packed, tmp_path):
     assert read_as_the_original(packed) == expected(PEOPLE)
-    merge_sets(str(tmp_path / "both"), [packed, packed])
+    call(merge, tmp_path / "both", packed, packed)
     assert read_as_the_original(str(tmp_path / "both")) == expected(PEOPLE, PEOPLE)
 
 
 @pytest.mark.parametrize("label_of", [float, lambda person: [float(person), 0.25, 7.0]], ids=["float", "vector"])
-def test_all_tools_read_what_insightface_writes(label_of, packed, tmp_path):
+def test_all_tools_read_what_insightface_writes(label_of, packed, tmp_path, capsys):
     theirs = write_as_insightface(str(tmp_path / "theirs"), PEOPLE, label_of)
     check = SetCheck(os.path.join(theirs, "train.rec"))
     assert [problem.text for problem in check.problems()] == []
     assert (check.set.num_images, check.set.num_identities) == (6, 3)
     facts = describe_set(theirs)
     assert (facts["images"], facts["identities"], facts["ranges"]) == (6, 3, "float32")
-    unpack_set(theirs, str(tmp_path / "tree2"))
+    call(unpack, theirs, tmp_path / "tree2")
     files = {path.relative_to(tmp_path / "tree2"): path.read_bytes() for path in (tmp_path / "tree2").rglob("*.jpg")}
     assert [files[path] for path in sorted(files)] == [image for images in PEOPLE for image in images]
-    assert draw_sheet(theirs, str(tmp_path / "sheet.png")) == ([0, 1, 2], [])
-    merge_sets(str(tmp_path / "both"), [packed, theirs])
+    call(sheet, theirs, tmp_path / "sheet.png")
+    assert capsys.readouterr().out.endswith("sheet.png: 3 identities: 0, 1, 2\n")
+    call(merge, tmp_path / "both", packed, theirs)
     assert read_as_the_original(str(tmp_path / "both")) == expected(PEOPLE, PEOPLE)
     records = FaceRecords(str(tmp_path / "both" / "train.rec"))
     assert [records.read_image(place) for place in range(12)] == [(i, n) for n, i in expected(PEOPLE, PEOPLE)]
@@ -116,6 +113,6 @@ def test_a_set_of_mxnets_im2rec(tmp_path):
     writer.close()
     assert [problem.text for problem in SetCheck(paths[1]).problems()] == []
     assert describe_set(paths[1])["ranges"] == "none"
-    merge_sets(str(tmp_path / "both"), [paths[1], paths[1]])
+    call(merge, tmp_path / "both", paths[1], paths[1])
     order = [[PEOPLE[0][1], PEOPLE[0][0]], [PEOPLE[1][place] for place in (0, 2, 1)], PEOPLE[2]]
     assert read_as_the_original(str(tmp_path / "both")) == expected(order, order)

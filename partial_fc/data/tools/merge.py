@@ -36,32 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
-    images, identities, empty = merge_sets(args.out, [args.first, *args.others], args.force)
-    dropped = f"; {plural(empty, 'identity', 'identities')} without images left out" if empty else ""
-    print(f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}{dropped}")
-    return 0
-
-
-def merge_sets(out: str, paths: list[str], force: bool = False) -> tuple[int, int, int]:
-    """Writes the set `out` from the sets at `paths`.
-
-    Returns:
-        The numbers of images, of identities, and of identities without images, which are left out.
-
-    Raises:
-        OSError, ValueError: a set cannot be read or written; names file and fix. Nothing is written then.
-    """
+    """Writes the set; returns the exit code. Nothing is written after an error."""
     with ExitStack() as stack:
-        sets = [stack.enter_context(closing(open_set(path))) for path in paths]
-        check_output(out, sets)
+        sets = [stack.enter_context(closing(open_set(path))) for path in (args.first, *args.others)]
+        check_output(args.out, sets)
         size = common_size(sets)
         names = [name for prefix, records in zip(distinct_names(sets), sets) for name in names_of(records, prefix)]
-        stage = stack.enter_context(staged_files(out, FILES, force))
+        stage = stack.enter_context(staged_files(args.out, FILES, args.force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
         images, identities = write_face_set(stage, merged(sets, bar), size)
         write_names(stage, names)
-    return images, identities, sum(records.num_identities for records in sets) - identities
+    empty = sum(records.num_identities for records in sets) - identities
+    dropped = f"; {plural(empty, 'identity', 'identities')} without images left out" if empty else ""
+    print(f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}{dropped}")
+    return 0
 
 
 def check_output(out: str, sets: list[FaceRecords]) -> None:

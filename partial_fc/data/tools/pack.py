@@ -58,31 +58,25 @@ def image_options(args: argparse.Namespace) -> ImageOptions:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
-    tree = pack_tree(args.folder, args.out, image_options(args), args.workers, args.skip_bad, args.force)
+    """Writes the set; returns the exit code. Nothing is written after an error."""
+    options = image_options(args)
+    tree = TreeReader(args.folder, options, args.workers, args.skip_bad)
+    with staged_files(args.out, FILES, args.force) as stage:
+        with progress(len(tree.folders), "identity", "packing") as tree.bar:
+            images, identities = write_face_set(stage, tree.read(), (options.size, options.size))
+        if images == 0:
+            raise ValueError(f"{args.folder} contains no usable image")
+        identity_names.write_names(stage, tree.names)
     for line in tree.left_out:
         print(f"left out: {line}", file=sys.stderr)
     size = os.path.getsize(os.path.join(args.out, "train.rec"))
     empty = f", {plural(tree.empty, 'identity', 'identities')} left out as empty" if tree.empty else ""
     print(
-        f"{args.out}: {plural(tree.images, 'image')} of {plural(len(tree.names), 'identity', 'identities')}, "
+        f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}, "
         f"{amount(size)}; {tree.done[RESIZED]:,} resized, {tree.done[ENCODED]:,} encoded, "
         f"{len(tree.left_out) - tree.empty:,} left out as bad{empty}, {plural(tree.others, 'other file')} ignored"
     )
     return 0
-
-
-def pack_tree(
-    folder: str, out: str, options: ImageOptions, workers: int = 1, skip_bad: bool = False, force: bool = False
-) -> TreeReader:
-    """Writes the set `out` from the tree `folder`. Raises OSError or ValueError naming the file and what to do."""
-    tree = TreeReader(folder, options, workers, skip_bad)
-    with staged_files(out, FILES, force) as stage, progress(len(tree.folders), "identity", "packing") as tree.bar:
-        tree.images, _ = write_face_set(stage, tree.read(), (options.size, options.size))
-        if tree.images == 0:
-            raise ValueError(f"{folder} contains no usable image")
-        identity_names.write_names(stage, tree.names)
-    return tree
 
 
 class TreeReader:
@@ -90,7 +84,6 @@ class TreeReader:
 
     Attributes, after reading:
         names: of the identities that have images.
-        images: number of images written.
         done: number of images by KEPT, ENCODED and RESIZED.
         left_out: messages for files and identities that were left out.
         empty: number of identities in `left_out`.
@@ -102,7 +95,7 @@ class TreeReader:
         self.folders, self.others = identity_folders(root)
         identity_names.check_names(self.folders)
         self.names: list[str] = []
-        self.images = self.empty = 0
+        self.empty = 0
         self.done: Counter = Counter()
         self.left_out: list[str] = []
         self.bar: Any = None

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 
-from partial_fc.data.encoding import ImageOptions, check_whole
+from partial_fc.data.encoding import check_whole
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder
 from partial_fc.data.pairs_bin import write_pairs
@@ -75,19 +75,13 @@ def label_range(text: str) -> tuple[int, int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
+    """Writes the file; returns the exit code."""
     fill_options(args)
     folder, name = os.path.split(args.out)
     with staged_files(folder, [name], args.force) as stage:
-        part = os.path.join(stage, name)
-        if args.pairs is not None:
-            count = bin_of_list(part, args.pairs, args.images, image_options(args), args.workers)
-        elif args.set is not None:
-            count = bin_of_set(part, args.set, args.identities, args.num_pairs, args.seed)
-        else:
-            options = image_options(args)
-            count = bin_of_tree(part, args.folder, args.identities, args.num_pairs, args.seed, options, args.workers)
-    print(f"{args.out}: {plural(count, 'pair')}, {amount(os.path.getsize(args.out))}")
+        images, same = listed_pairs(args) if args.pairs is not None else drawn_pairs(args)
+        write_pairs(os.path.join(stage, name), images, same)
+    print(f"{args.out}: {plural(len(same), 'pair')}, {amount(os.path.getsize(args.out))}")
     return 0
 
 
@@ -104,24 +98,28 @@ def fill_options(args: argparse.Namespace) -> None:
         raise ValueError("--pairs needs --images: the folder of the files in the list")
 
 
-def bin_of_list(out: str, pairs_list: str, folder: str, options: ImageOptions, workers: int = 1) -> int:
-    """Writes the pairs of a text list of files in `folder`; returns P. Raises OSError or ValueError."""
-    pairs = read_pairs_list(pairs_list, folder)
-    images = encode_each([path for paths, _ in pairs for path in paths], options, workers)
-    write_pairs(out, images, [same for _, same in pairs])
-    return len(pairs)
+def listed_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
+    """Returns the 2P images of a text list of files, and whether each pair is of one person."""
+    pairs = read_pairs_list(args.pairs, args.images)
+    return encode_each([path for paths, _ in pairs for path in paths], args), [same for _, same in pairs]
 
 
-def bin_of_set(out: str, path: str, labels: tuple | None, num_pairs: int, seed: int) -> int:
-    """Writes random pairs of the labels [A, B) of a set; returns P. Raises OSError or ValueError."""
-    with closing(open_set(path)) as records:
-        first, last = bounds(labels, records.num_identities, records.rec_path)
+def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
+    """Returns the same of random pairs of the labels [A, B) of a set, or of the sorted folders [A, B) of a tree."""
+    if args.folder is not None:
+        names, _ = identity_folders(args.folder)
+        first, last = bounds(args.identities, len(names), args.folder)
+        folders = [os.path.join(args.folder, name) for name in names[first:last]]
+        files_of = [[os.path.join(folder, file) for file in list_folder(folder).images] for folder in folders]
+        wanted, same = draw(files_of, args)
+        return encode_each(wanted, args), same
+    with closing(open_set(args.set)) as records:
+        first, last = bounds(args.identities, records.num_identities, records.rec_path)
         images_of = [list(positions) for label, positions in by_identity(records) if first <= label < last]
-        wanted, same = draw(images_of, num_pairs, seed)
+        chosen, same = draw(images_of, args)
         # One object for an image of several pairs, so that the pickle contains it once.
-        images = valid_images(records, dict.fromkeys(wanted))
-        write_pairs(out, [images[position] for position in wanted], same)
-        return len(same)
+        images = valid_images(records, dict.fromkeys(chosen))
+        return [images[position] for position in chosen], same
 
 
 def valid_images(records: FaceRecords, positions: Iterable[int]) -> dict[int, bytes]:
@@ -140,22 +138,9 @@ def valid_images(records: FaceRecords, positions: Iterable[int]) -> dict[int, by
     return images
 
 
-def bin_of_tree(
-    out: str, root: str, labels: tuple | None, num_pairs: int, seed: int, options: ImageOptions, workers: int = 1
-) -> int:
-    """Writes random pairs of the sorted folders [A, B) of a tree; returns P. Raises OSError or ValueError."""
-    names, _ = identity_folders(root)
-    first, last = bounds(labels, len(names), root)
-    folders = [os.path.join(root, name) for name in names[first:last]]
-    files_of = [[os.path.join(folder, file) for file in list_folder(folder).images] for folder in folders]
-    wanted, same = draw(files_of, num_pairs, seed)
-    write_pairs(out, encode_each(wanted, options, workers), same)
-    return len(same)
-
-
-def draw(images_of: list[list[Item]], num_pairs: int, seed: int) -> tuple[list[Item], list[bool]]:
+def draw(images_of: list[list[Item]], args: argparse.Namespace) -> tuple[list[Item], list[bool]]:
     """Draws pairs of the images of each identity: 2P images, and whether each pair is of one person."""
-    pairs, same = draw_pairs([len(images) for images in images_of], num_pairs, seed)
+    pairs, same = draw_pairs([len(images) for images in images_of], args.num_pairs, args.seed)
     return [images_of[identity][number] for pair in pairs for identity, number in pair], same
 
 
@@ -168,12 +153,12 @@ def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]
     return labels
 
 
-def encode_each(paths: list[str], options: ImageOptions, workers: int) -> list[bytes]:
+def encode_each(paths: list[str], args: argparse.Namespace) -> list[bytes]:
     """Returns the encoded image of every path; repeated files are encoded once. Raises ValueError."""
     different = dict.fromkeys(paths)
     images: dict[str, bytes] = {}
     with progress(len(different), "image", "encoding") as bar:
-        for path, result in encode_files(iter(different), options, workers):
+        for path, result in encode_files(iter(different), image_options(args), args.workers):
             if result.image is None:
                 raise encoding_error(path, result)
             images[path] = result.image

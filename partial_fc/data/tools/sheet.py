@@ -55,42 +55,16 @@ def label_list(text: str) -> list[int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
-    labels, unreadable = draw_sheet(
-        args.set, args.out, args.identities, args.images, args.labels, args.seed, args.force
-    )
-    for text in unreadable:
-        print(f"crossed out: {text}", file=sys.stderr)
-    print(f"{args.out}: {plural(len(labels), 'identity', 'identities')}: {', '.join(map(str, labels))}")
-    return 0
-
-
-def draw_sheet(
-    path: str,
-    out: str,
-    identities: int = 8,
-    images: int = 10,
-    labels: Sequence[int] | None = None,
-    seed: int = 0,
-    force: bool = False,
-) -> tuple[list[int], list[str]]:
-    """Writes a contact sheet; see add_arguments.
-
-    Returns:
-        The labels of the rows, and a message for each image that is crossed out.
-
-    Raises:
-        OSError, ValueError: names the file and what to do.
-    """
-    if not out.lower().endswith(".png"):
-        raise ValueError(f"{out}: the sheet is a PNG, expected a name that ends with .png")
+    """Writes the sheet; returns the exit code."""
+    if not args.out.lower().endswith(".png"):
+        raise ValueError(f"{args.out}: the sheet is a PNG, expected a name that ends with .png")
     unreadable: list[str] = []
-    with closing(open_set(path)) as records:
-        rng = np.random.default_rng(seed)
-        chosen = choose(records, identities, labels, rng)
+    with closing(open_set(args.set)) as records:
+        rng = np.random.default_rng(args.seed)
+        chosen = choose(records, args.identities, args.labels, rng)
         names = read_names(records.rec_path, records.num_identities)
         size = image_size_of(records)
-        samples = [sample(records, label, images, rng) for label in chosen]
+        samples = [sample(records, label, args.images, rng) for label in chosen]
         sheet = empty_sheet(len(samples), max(map(len, samples)), size)
         for row, label, positions in zip(sheet, chosen, samples):
             for number, line in enumerate(caption(label, names)):
@@ -98,10 +72,13 @@ def draw_sheet(
             for number, position in enumerate(positions):
                 left = MARGIN + number * (size[1] + GAP)
                 row[: size[0], left : left + size[1]] = cell(records, position, size, unreadable)
-    folder, name = os.path.split(out)
-    with staged_files(folder, [name], force) as stage, open(os.path.join(stage, name), "wb") as file:
+    folder, name = os.path.split(args.out)
+    with staged_files(folder, [name], args.force) as stage, open(os.path.join(stage, name), "wb") as file:
         file.write(cv2.imencode(".png", sheet.reshape(-1, *sheet.shape[2:]))[1].tobytes())
-    return chosen, unreadable
+    for text in unreadable:
+        print(f"crossed out: {text}", file=sys.stderr)
+    print(f"{args.out}: {plural(len(chosen), 'identity', 'identities')}: {', '.join(map(str, chosen))}")
+    return 0
 
 
 def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: np.random.Generator) -> list[int]:

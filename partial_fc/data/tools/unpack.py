@@ -32,34 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
-    images, identities, left_out = unpack_set(args.set, args.folder, args.skip_bad)
-    for line in left_out:
-        print(f"left out: {line}", file=sys.stderr)
-    bad = f"; {len(left_out):,} left out as bad" if left_out else ""
-    print(f"{args.folder}: {plural(images, 'image')} in {plural(identities, 'folder')}{bad}")
-    return 0
-
-
-def unpack_set(path: str, folder: str, skip_bad: bool = False) -> tuple[int, int, list[str]]:
-    """Writes the images of the set at `path` into the new `folder`, without decoding them.
-
-    Returns:
-        The numbers of images and folders written, and a message for every image that `skip_bad` left out.
-
-    Raises:
-        OSError, ValueError: names the file and what to do. Nothing is written then.
-    """
+    """Writes the images without decoding them; returns the exit code. Nothing is written after an error."""
     left_out: list[str] = []
     images = identities = 0
-    with closing(open_set(path)) as records:
+    with closing(open_set(args.set)) as records:
         names = folder_names(read_names(records.rec_path, records.num_identities), records.num_identities)
         width = len(str(records.keys([records.num_images - 1])[0]))
-        with staged_folder(folder) as stage, progress(records.num_images, "image", "unpacking") as bar:
+        with staged_folder(args.folder) as stage, progress(records.num_images, "image", "unpacking") as bar:
             for label, positions in by_identity(records):
                 inner, written = os.path.join(stage, names[label]), 0
                 os.mkdir(inner)
-                for position, image in readable(records, positions, left_out if skip_bad else None):
+                for position, image in readable(records, positions, left_out if args.skip_bad else None):
                     name = str(records.keys([position])[0]).zfill(width) + extension(image)
                     with open(os.path.join(inner, name), "wb") as file:
                         file.write(image)
@@ -68,7 +51,11 @@ def unpack_set(path: str, folder: str, skip_bad: bool = False) -> tuple[int, int
                 if not written:  # `pack` would refuse an empty folder
                     os.rmdir(inner)
                 images, identities = images + written, identities + bool(written)
-    return images, identities, left_out
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    bad = f"; {len(left_out):,} left out as bad" if left_out else ""
+    print(f"{args.folder}: {plural(images, 'image')} in {plural(identities, 'folder')}{bad}")
+    return 0
 
 
 def readable(records: FaceRecords, positions: Iterator[int], left_out: list[str] | None) -> Iterator[tuple[int, bytes]]:

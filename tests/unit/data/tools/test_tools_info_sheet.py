@@ -8,13 +8,14 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import exit_code, start
+from command_line import call, exit_code, start
 from face_sets import overwrite, rewrite, write_records
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.synthetic.draw import encode_face
+from partial_fc.data.tools import sheet as sheets
 from partial_fc.data.tools.info import as_text, describe_set, histogram
 from partial_fc.data.tools.names import write_names
-from partial_fc.data.tools.sheet import GAP, MARGIN, draw_sheet
+from partial_fc.data.tools.sheet import GAP, MARGIN
 
 SIZES = [1, 2, 4, 9]
 
@@ -77,10 +78,11 @@ def test_the_info_command(small):
     assert "does not exist" in run(small + "x").stderr
 
 
-def test_a_sheet_shows_the_identities(small, tmp_path):
+def test_a_sheet_shows_the_identities(small, tmp_path, capsys):
     out = str(tmp_path / "sheet.png")
     write_names(small, ["ann", "bob", "çid", "d" * 40])
-    assert draw_sheet(small, out, images=3, labels=[3, 0]) == ([3, 0], [])
+    call(sheets, small, out, "--images", 3, "--labels", "3,0")
+    assert capsys.readouterr() == (f"{out}: 2 identities: 3, 0\n", "")
     sheet = cv2.imread(out)
     assert sheet.shape == (2 * (112 + GAP), MARGIN + 3 * (112 + GAP), 3)
     only = cv2.imdecode(np.frombuffer(encode_face(5, 0, 0), np.uint8), cv2.IMREAD_COLOR)
@@ -92,25 +94,28 @@ def test_a_sheet_shows_the_identities(small, tmp_path):
 
 def test_a_sheet_is_no_wider_than_its_longest_row_and_not_too_large(small, tmp_path):
     out = str(tmp_path / "sheet.png")
-    draw_sheet(small, out, images=100_000)
+    call(sheets, small, out, "--images", 100_000)
     assert cv2.imread(out).shape == (4 * (112 + GAP), MARGIN + 9 * (112 + GAP), 3)
     with pytest.raises(ValueError, match="9000 rows and 1 columns would have 1026000x244 pixels, which is too large"):
-        draw_sheet(small, out, labels=[0] * 9000, force=True)
+        call(sheets, small, out, "--labels", ",".join(["0"] * 9000), "--force")
 
 
-def test_rows_are_drawn_with_the_seed(small, tmp_path):
+def test_rows_are_drawn_with_the_seed(small, tmp_path, capsys):
     drawn = {}
     for name, seed in {"a": 0, "b": 0, "c": 3}.items():
-        chosen, _ = draw_sheet(small, str(tmp_path / f"{name}.png"), identities=2, images=4, seed=seed)
+        call(sheets, small, tmp_path / f"{name}.png", "--identities", 2, "--images", 4, "--seed", seed)
+        chosen = [int(label) for label in capsys.readouterr().out.rpartition(": ")[2].split(", ")]
         assert chosen == sorted(set(chosen)) and len(chosen) == 2
         drawn[name] = (tmp_path / f"{name}.png").read_bytes()
     assert drawn["a"] == drawn["b"] != drawn["c"]
-    assert draw_sheet(small, str(tmp_path / "all.png"), identities=99)[0] == [0, 1, 2, 3]
+    call(sheets, small, tmp_path / "all.png", "--identities", 99)
+    assert capsys.readouterr().out.endswith(": 4 identities: 0, 1, 2, 3\n")
 
 
-def test_damaged_images_are_crossed_out(small, tmp_path):
+def test_damaged_images_are_crossed_out(small, tmp_path, capsys):
     overwrite(os.path.join(small, "train.rec"), 32, b"\0" * 50)  # key 1 is at offset 0
-    _, unreadable = draw_sheet(small, str(tmp_path / "sheet.png"), labels=[0], images=1)
+    call(sheets, small, tmp_path / "sheet.png", "--labels", 0, "--images", 1)
+    unreadable = capsys.readouterr().err.splitlines()
     assert len(unreadable) == 1 and "train.rec: image with key 1 at offset 0 cannot be decoded" in unreadable[0]
     cross = cv2.imread(str(tmp_path / "sheet.png"))[:112, MARGIN : MARGIN + 112].astype(int)
     assert (cross[56, 56] == (0, 0, 200)).all() and (cross[10, 50] == 200).all()

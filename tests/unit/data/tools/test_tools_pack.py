@@ -8,14 +8,14 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import start
+from command_line import call, start
 from face_sets import images_of, picture
 from partial_fc.data.encoding import ImageOptions, encode_for_set
+from partial_fc.data.tools import pack
 from partial_fc.data.tools.names import read_names
-from partial_fc.data.tools.pack import pack_tree
 from partial_fc.data.transforms import jpeg_frames
 
-SMALL = ImageOptions(size=16)
+SMALL, SIZE = ImageOptions(size=16), ("--size", 16)
 
 
 def encoded(ending=".jpg", **how):
@@ -47,10 +47,11 @@ def tree(tmp_path):
     return write_tree(tmp_path / "tree", {**files, "a/x.jpg": encoded(seed=100), **others})
 
 
-def test_labels_follow_the_sorted_folders_and_jpegs_are_kept(tree, tmp_path):
+def test_labels_follow_the_sorted_folders_and_jpegs_are_kept(tree, tmp_path, capsys):
     out = str(tmp_path / "set")
-    report = pack_tree(tree, out, SMALL)
-    assert (report.images, len(report.names), dict(report.done)) == (43, 3, {"kept": 41, "encoded": 2})
+    call(pack, tree, out, *SIZE)
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{out}: 43 images of 3 identities, ") and "; 0 resized, 2 encoded, 0 left" in printed
     assert sorted(os.listdir(out)) == ["identities.txt", "property", "train.idx", "train.rec"]
     images = images_of(out)
     assert [label for _, label in images] == [0] + [1] * 40 + [2] * 2
@@ -63,7 +64,7 @@ def test_labels_follow_the_sorted_folders_and_jpegs_are_kept(tree, tmp_path):
 
 def test_any_number_of_workers_gives_the_same_bytes(tree, tmp_path):
     for workers in (1, 2):
-        pack_tree(tree, str(tmp_path / str(workers)), SMALL, workers)
+        call(pack, tree, tmp_path / str(workers), *SIZE, "--workers", workers)
     for name in ("train.rec", "train.idx", "property", "identities.txt"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
@@ -103,15 +104,15 @@ def test_png_is_stored_unchanged_if_it_is_the_format():
     ).all()
 
 
-def test_another_size_is_refused_or_resized(tmp_path):
+def test_another_size_is_refused_or_resized(tmp_path, capsys):
     tree = write_tree(tmp_path / "tree", {"a/big.jpg": encoded(size=(20, 24)), "a/small.jpg": encoded(size=(8, 8))})
     out = str(tmp_path / "set")
-    for skip_bad in (False, True):
+    for skip_bad in ([], ["--skip-bad"]):
         with pytest.raises(ValueError, match=r"a/big.jpg has 20x24 pixels instead of 16x16: .*use --resize"):
-            pack_tree(tree, out, SMALL, skip_bad=skip_bad)
+            call(pack, tree, out, *SIZE, *skip_bad)
     assert not os.path.exists(out)
-    report = pack_tree(tree, out, SMALL._replace(resize=True))
-    assert report.done == {"resized": 2}
+    call(pack, tree, out, *SIZE, "--resize")
+    assert "; 2 resized, 0 encoded, " in capsys.readouterr().out
     assert [jpeg_frames(image) for image, _ in images_of(out)] == [[(16, 16, 3)]] * 2
 
 
@@ -126,53 +127,47 @@ def test_another_size_is_refused_or_resized(tmp_path):
         (encoded(size=(64, 64))[:-300] + b"\0" * 298 + b"\xff\xd9", "is damaged: (Corrupt JPEG data|Premature end)"),
     ],
 )
-def test_damaged_files_are_refused_or_skipped(tmp_path, content, what):
+def test_damaged_files_are_refused_or_skipped(tmp_path, content, what, capsys):
     tree = write_tree(tmp_path / "tree", {"a/bad.jpg": content, "a/good.jpg": encoded(), "b/bad.jpg": content})
     out = str(tmp_path / "set")
-    options = SMALL._replace(resize=True)
+    options = [*SIZE, "--resize"]
     with pytest.raises(ValueError, match=f"a/bad.jpg ({what}).*--skip-bad"):
-        pack_tree(tree, out, options)
+        call(pack, tree, out, *options)
     assert not os.path.exists(out)
-    report = pack_tree(tree, out, options, skip_bad=True)
-    assert (report.images, report.names) == (1, ["a"])
-    assert [line.replace(tree + "/", "").split()[0] for line in report.left_out] == ["a/bad.jpg", "b/bad.jpg", "b"]
+    call(pack, tree, out, *options, "--skip-bad")
+    printed = capsys.readouterr()
+    assert "1 image of 1 identity, " in printed.out and "2 left out as bad, 1 identity left out as e" in printed.out
+    left_out = printed.err.replace(f"left out: {tree}/", "").splitlines()
+    assert [line.split()[0] for line in left_out] == ["a/bad.jpg", "b/bad.jpg", "b"]
     assert read_names(os.path.join(out, "train.rec"), 1) == ["a"]
 
 
-def test_other_files_in_a_tree(tmp_path):
+def test_other_files_in_a_tree(tmp_path, capsys):
     others = ("a/note.txt", "a/film.gif", "a/.hidden.jpg", "readme.md", ".cache/1.jpg")
     tree = write_tree(tmp_path / "tree", {"a/1.jpg": encoded(), **dict.fromkeys(others, b"")})
-    assert pack_tree(tree, str(tmp_path / "set"), SMALL).others == 5
+    call(pack, tree, tmp_path / "set", *SIZE)
+    assert capsys.readouterr().out.endswith(", 5 other files ignored\n")
     os.makedirs(os.path.join(tree, "b"))
     with pytest.raises(ValueError, match="tree/b contains no images"):
-        pack_tree(tree, str(tmp_path / "other"), SMALL)
+        call(pack, tree, tmp_path / "other", *SIZE)
     write_tree(tmp_path / "tree", {"b/1.jpg": encoded(), "b/deep/2.jpg": encoded()})
     with pytest.raises(ValueError, match="tree/b/deep is a folder in an identity's folder"):
-        pack_tree(tree, str(tmp_path / "other"), SMALL)
+        call(pack, tree, tmp_path / "other", *SIZE)
 
 
 def test_a_tree_without_identities_is_refused(tmp_path):
     with pytest.raises(OSError, match="nothing is not a folder"):
-        pack_tree(str(tmp_path / "nothing"), str(tmp_path / "set"), SMALL)
+        call(pack, tmp_path / "nothing", tmp_path / "set")
     with pytest.raises(ValueError, match="contains no folders"):
-        pack_tree(str(tmp_path), str(tmp_path / "set"), SMALL)
+        call(pack, tmp_path, tmp_path / "set")
 
 
 def test_the_command(tree, tmp_path):
-    """Exit codes, what is printed, and that a set is only replaced with --force."""
-    out = str(tmp_path / "set")
-    run = partial(start, "sets", "pack", tree, out, "--workers", "2")
+    """Exit codes, in a process of its own, and that a set is only replaced with --force."""
+    run = partial(start, "sets", "pack", tree, tmp_path / "set", "--workers", "2")
     refused = run()
     assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "instead of 112x112" in refused.stderr
     done = run("--size", "16")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "43 images of 3 identities" in done.stdout and "2 encoded" in done.stdout
     assert run("--size", "16").returncode == 2  # it exists
-    write_tree(tmp_path / "tree", {"d/bad.jpg": b"", "d/good.jpg": encoded()})
-    (tmp_path / "tree" / "e").mkdir()
-    again = run("--size", "16", "--force", "--skip-bad")
-    assert again.returncode == 0 and "44 images of 4 identities" in again.stdout
-    assert "1 left out as bad, 1 identity left out as empty, 0 other files ignored" in again.stdout
-    lines = f"left out: {tree}/d/bad.jpg cannot be decoded (0 bytes)\nleft out: {tree}/e (no usable image)\n"
-    assert again.stderr == lines
-    assert sorted(os.listdir(out)) == ["identities.txt", "property", "train.idx", "train.rec"]
+    assert run("--size", "16", "--force").returncode == 0

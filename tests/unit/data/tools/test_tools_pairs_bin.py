@@ -9,16 +9,15 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import exit_code, start
+from command_line import call, exit_code, start
 from face_sets import jpeg
-from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.data.tools.pairs_bin import bin_of_list, bin_of_set, bin_of_tree
+from partial_fc.data.tools import pairs_bin
 from partial_fc.data.tools.pairs_draw import FOLDS, draw_pairs
 from partial_fc.data.tools.pairs_list import read_pairs_list
 
-SMALL = ImageOptions(size=16)
+SMALL = ("--size", 16)
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def listed(tmp_path, text):
 def test_a_list_of_paths(tree, tmp_path):
     text = "P00/P00_0001.jpg P00/P00_0002.jpg 1\n\nP01/P01_0003.jpg\tP02/P02_0001.jpg\t0\n"
     out = str(tmp_path / "x.bin")
-    assert bin_of_list(out, listed(tmp_path, text), tree, SMALL) == 2
+    call(pairs_bin, out, "--pairs", listed(tmp_path, text), "--images", tree, *SMALL)
     images, same = read_pairs(out)
     assert images == [jpeg(1), jpeg(2), jpeg(13), jpeg(21)] and same.tolist() == [True, False]
 
@@ -49,7 +48,8 @@ def test_a_list_of_paths(tree, tmp_path):
 @pytest.mark.parametrize("head", ["10\t300\n", "500\n", "", "\ufeff"], ids=["folds", "number", "none", "mark"])
 def test_lfws_pairs(tree, tmp_path, head):
     out = str(tmp_path / "lfw.bin")
-    bin_of_list(out, listed(tmp_path, head + "P03\t1\t3\nP04\t2\tP05\t1\n"), tree, SMALL)
+    pairs = listed(tmp_path, head + "P03\t1\t3\nP04\t2\tP05\t1\n")
+    call(pairs_bin, out, "--pairs", pairs, "--images", tree, *SMALL)
     images, same = read_pairs(out)
     assert images == [jpeg(31), jpeg(33), jpeg(42), jpeg(51)] and same.tolist() == [True, False]
     with open(out, "rb") as file:  # as the original's own loader does
@@ -70,10 +70,10 @@ def test_bad_lines_are_listed_by_number(tree, tmp_path):
 
 
 def test_images_of_a_list_are_checked_and_resized(tree, tmp_path):
-    pairs = listed(tmp_path, "P03 1 3\n")
+    words = [tmp_path / "x.bin", "--pairs", listed(tmp_path, "P03 1 3\n"), "--images", tree]
     with pytest.raises(ValueError, match=r"P03_0001.jpg has 16x16 pixels instead of 112x112: .*--resize"):
-        bin_of_list(str(tmp_path / "x.bin"), pairs, tree, ImageOptions())
-    bin_of_list(str(tmp_path / "x.bin"), pairs, tree, ImageOptions(resize=True))
+        call(pairs_bin, *words)
+    call(pairs_bin, *words, "--resize")
     assert cv2.imdecode(np.frombuffer(read_pairs(tmp_path / "x.bin")[0][0], np.uint8), 1).shape == (112, 112, 3)
 
 
@@ -119,16 +119,17 @@ def test_too_many_pairs_are_an_error_with_the_maximum():
 def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
     people = [[jpeg(10 * person + image) for image in range(1, 4)] for person in range(24)]
     write_face_set(tmp_path / "set", people, (16, 16))
-    for labels in (None, (4, 24)):
-        assert bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), labels, 40, 7) == 40
-        assert bin_of_tree(str(tmp_path / "b.bin"), tree, labels, 40, 7, SMALL) == 40
+    drawn = ["--num-pairs", 40, "--seed", 7, "--force"]
+    for labels in ([], ["--identities", "4:24"]):
+        call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", *drawn, *labels)
+        call(pairs_bin, tmp_path / "b.bin", "--folder", tree, *drawn, *labels, *SMALL)
         assert (tmp_path / "a.bin").read_bytes() == (tmp_path / "b.bin").read_bytes()
     images, same = read_pairs(tmp_path / "a.bin")
     owner = {image: person for person, of_one in enumerate(people) for image in of_one}
     owners = [owner[image] for image in images]
     assert min(owners) >= 4 and [a == b for a, b in zip(owners[::2], owners[1::2])] == same.tolist()
     with pytest.raises(ValueError, match="has 24 identities, none with the label 29"):
-        bin_of_set(str(tmp_path / "c.bin"), str(tmp_path / "set"), (20, 30), 40, 7)
+        call(pairs_bin, tmp_path / "c.bin", "--set", tmp_path / "set", *drawn, "--identities", "20:30")
 
 
 @pytest.mark.parametrize(
@@ -144,8 +145,9 @@ def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
     people = [[jpeg(10 * person + image) for image in range(2)] for person in range(40)]
     write_face_set(tmp_path / "set", [[bad, jpeg(999)], *people[1:]], (16, 16))
     with pytest.raises(ValueError, match=f"train.rec: image with key 1 at offset 0 {what}: use other"):
-        bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), None, 80, 0)
-    assert bin_of_set(str(tmp_path / "a.bin"), str(tmp_path / "set"), (1, 40), 20, 0) == 20
+        call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", "--num-pairs", 80)
+    call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", "--num-pairs", 20, "--identities", "1:40")
+    assert len(read_pairs(tmp_path / "a.bin")[1]) == 20
 
 
 def test_the_command(tree, tmp_path):

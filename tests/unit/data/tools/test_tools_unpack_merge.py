@@ -8,15 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import start
+from command_line import call, start
 from face_sets import images_of, overwrite, write_records
-from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.synthetic.draw import encode_face
-from partial_fc.data.tools.merge import merge_sets
+from partial_fc.data.tools import merge, pack, unpack
 from partial_fc.data.tools.names import folder_names, read_names, write_names
-from partial_fc.data.tools.pack import pack_tree
-from partial_fc.data.tools.unpack import unpack_set
 
 PEOPLE = [[encode_face(1, person, image) for image in range(2 + person)] for person in range(3)]
 JP2 = b"\0\0\0\x0cjP  \r\n\x87\n"
@@ -39,10 +36,10 @@ def tree_of(folder):
 
 def test_unpack_keeps_every_byte_and_packs_again_to_the_same_set(small, tmp_path):
     tree, again = str(tmp_path / "tree"), str(tmp_path / "again")
-    assert unpack_set(small, tree) == (9, 3, [])
+    call(unpack, small, tree)
     assert tree_of(tree) == {"0": PEOPLE[0], "1": PEOPLE[1], "2": PEOPLE[2]}
     assert sorted(os.listdir(os.path.join(tree, "1"))) == ["3.jpg", "4.jpg", "5.jpg"]
-    pack_tree(tree, again, ImageOptions())
+    call(pack, tree, again)
     for name in FILES[:3]:
         assert open(os.path.join(again, name), "rb").read() == open(os.path.join(small, name), "rb").read()
 
@@ -51,7 +48,7 @@ def test_unpack_uses_names_and_extensions_of_formats(tmp_path):
     images = [b"\xff\xd8jpeg", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBPVP8 ", b"BM", b"II*\0", b"MM\0*", JP2]
     write_face_set(tmp_path / "set", [images, [b"\xff\xd8"]])
     write_names(tmp_path / "set", ["zoë", "with space"])
-    unpack_set(str(tmp_path / "set"), str(tmp_path / "tree"))
+    call(unpack, tmp_path / "set", tmp_path / "tree")
     assert sorted(os.listdir(tmp_path / "tree")) == ["with space", "zoë"]
     files = ["1.jpg", "2.png", "3.webp", "4.bmp", "5.tif", "6.tif", "7.jp2"]
     assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == files
@@ -67,30 +64,33 @@ def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(FileExistsError, match="full already exists and is not empty"):
-        unpack_set(small, str(tmp_path / "full"))
+        call(unpack, small, tmp_path / "full")
     rec = os.path.join(small, "train.rec")
     overwrite(rec, os.path.getsize(rec) // 2, b"\0" * 8000)  # more than one record
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"train.rec: key \d+ at offset"):
-        unpack_set(small, str(tmp_path / "empty"))
+        call(unpack, small, tmp_path / "empty")
     assert sorted(os.listdir(tmp_path)) == ["empty", "full", "small"] and os.listdir(tmp_path / "empty") == []
 
 
-def test_unpack_leaves_out_bad_records(tmp_path):
+def test_unpack_leaves_out_bad_records(tmp_path, capsys):
     """Broken, of an unknown format, and all of an identity: what is left packs again."""
     people = [PEOPLE[0], [b"GIF89a", *PEOPLE[1]], [b"no image"]]
     write_face_set(tmp_path / "set", people)
     rec, tree = str(tmp_path / "set" / "train.rec"), str(tmp_path / "tree")
     offset = dict(map(int, line.split("\t")) for line in (tmp_path / "set" / "train.idx").read_text().splitlines())
     with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} has an unknown format .*GIF89a.*--skip-bad"):
-        unpack_set(rec, tree)
+        call(unpack, rec, tree)
     overwrite(rec, offset[5] + 8, b"\xff\xff\xff\0")  # labels that are not there
-    images, identities, left_out = unpack_set(rec, tree, skip_bad=True)
-    assert (images, identities) == (4, 2)
+    call(unpack, rec, tree, "--skip-bad")
+    printed = capsys.readouterr()
+    assert printed.out == f"{tree}: 4 images in 2 folders; 3 left out as bad\n"
+    left_out = printed.err.splitlines()
     named = zip(left_out, (3, 5, 7))
     assert len(left_out) == 3 and all(f"key {key} at offset {offset[key]} " in line for line, key in named)
     assert tree_of(tree) == {"0": PEOPLE[0], "1": [PEOPLE[1][0], PEOPLE[1][2]]}
-    assert pack_tree(tree, str(tmp_path / "again"), ImageOptions()).images == 4
+    call(pack, tree, tmp_path / "again")
+    assert "4 images of 2 identities" in capsys.readouterr().out
 
 
 def test_an_identities_txt_that_does_not_match_is_refused(small):
@@ -101,13 +101,15 @@ def test_an_identities_txt_that_does_not_match_is_refused(small):
             read_names(os.path.join(small, "train.rec"), 3)
 
 
-def test_merge_gives_consecutive_labels(small, tmp_path):
+def test_merge_gives_consecutive_labels(small, tmp_path, capsys):
     face = {key: encode_face(2, label, key) for key, label in enumerate([1, 0, 1, 4])}
     vectors = {key: (np.array([label, 0.5, 0.5]), key, 0, face[key]) for key, label in enumerate([1, 0, 1, 4])}
     other = os.path.dirname(write_records(str(tmp_path / "other"), vectors))  # as im2rec, without identity records
     write_names(small, ["ann", "bob", "cid"])
     out = str(tmp_path / "both")
-    assert merge_sets(out, [small, other, small]) == (22, 9, 2)  # labels 2 and 3 of the second set have no images
+    call(merge, out, small, other, small)  # labels 2 and 3 of the second set have no images
+    printed = f"{out}: 22 images of 9 identities; 2 identities without images left out\n"
+    assert capsys.readouterr().out == printed
     expected = [(image, label) for label, person in enumerate(PEOPLE) for image in person]
     middle = [(face[1], 3), (face[0], 4), (face[2], 4), (face[3], 5)]
     assert images_of(out) == expected + middle + [(image, label + 6) for image, label in expected]
@@ -119,7 +121,7 @@ def test_merge_gives_consecutive_labels(small, tmp_path):
 def test_merge_requires_one_image_size(small, tmp_path):
     write_face_set(tmp_path / "tiny", [[b"\xff\xd8"]], (96, 112))
     with pytest.raises(ValueError, match="tiny/train.rec has images of 96x112, but .*small/train.rec of 112x112"):
-        merge_sets(str(tmp_path / "out"), [small, str(tmp_path / "tiny")])
+        call(merge, tmp_path / "out", small, tmp_path / "tiny")
     assert not os.path.exists(tmp_path / "out")
 
 
@@ -128,7 +130,7 @@ def test_merge_does_not_overwrite_its_inputs(small, tmp_path):
     os.symlink(small, tmp_path / "link")
     for out, inputs in ((small, [small, small]), (str(tmp_path / "link"), [os.path.join(small, "train.rec"), small])):
         with pytest.raises(ValueError, match="is one of the sets to merge, .*small.*: name another folder"):
-            merge_sets(out, inputs, force=True)
+            call(merge, out, *inputs, "--force")
     assert images_of(small) == before
 
 
@@ -139,9 +141,9 @@ def test_names_are_checked_before_anything_is_written(small, tmp_path):
     out = tmp_path / "out"
     out.touch()  # who tries to make a folder of it ends with another error
     with pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
-        merge_sets(str(out), [small, str(tmp_path / "line\nend")])
+        call(merge, out, small, tmp_path / "line\nend")
     with pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
-        pack_tree(str(tmp_path / "tree"), str(out), ImageOptions())
+        call(pack, tmp_path / "tree", out)
 
 
 def test_the_commands(small, tmp_path):
