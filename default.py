@@ -14,6 +14,7 @@ from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS, check_margins
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.training.schedules import SCHEDULES, SETTING_OF, build_schedule, tabulate_rates
+from partial_fc.training.trackers import TRACKERS
 from partial_fc.utils.config import Schema, Setting, SettingsError, choose, parse_options, read_settings
 from partial_fc.utils.imports import check_object_name
 
@@ -258,6 +259,13 @@ SETTINGS = Schema(
     "Output",
     Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
     Setting("output", "", "folder of the run, instead of one in models_root", path=True),
+    Setting(
+        "trackers",
+        ["tensorboard"],
+        f"what gets the figures: {', '.join(TRACKERS)}, or your own as package.module:name",
+        item=str,
+    ),
+    Setting("tracker_options", "", "of the trackers, such as project=faces,entity=me; empty: their own"),
     Setting("log_every", 20, "updates between log lines", at_least=1, alias="frequent"),
     Setting("verify_every", 2000, "updates between verifications", at_least=1),
     Setting("save_every", 10000, "updates between saves of model and centers", at_least=1),
@@ -407,6 +415,14 @@ def check_margin(settings):
     check_margins(settings["margins"])
 
 
+def check_named(setting, name, known):
+    """Refuses a name that is neither among the known ones nor of the form package.module:name."""
+    if ":" in name:
+        check_object_name(name, setting)
+    else:
+        choose(setting, name, known)
+
+
 def check_schedule(settings):
     """Refuses a schedule that is not there, does not take its options, or is not the one that is described."""
     name = settings["schedule"]
@@ -415,10 +431,8 @@ def check_schedule(settings):
             raise SettingsError(f"schedule is {name!r}, but {setting} is set: remove it, or set schedule={other}")
     if name in SETTING_OF and not settings[SETTING_OF[name]]:
         raise SettingsError(f"schedule is {name!r}, but {SETTING_OF[name]} is []: set it too")
-    if ":" in name:
-        check_object_name(name, "schedule")
-    else:
-        choose("schedule", name, ("", *SCHEDULES))
+    check_named("schedule", name, ("", *SCHEDULES))
+    if ":" not in name:
         build_schedule(settings, updates=1, of_epoch=1)
 
 
@@ -440,12 +454,12 @@ def check_together(settings):
     try:
         check_margin(settings)
         check_schedule(settings)
-        for kind, known in (("optimizer", OPTIMIZERS), ("center_optimizer", CENTER_STATES)):
-            if ":" in settings[kind]:
-                check_object_name(settings[kind], kind)
-            else:
-                choose(kind, settings[kind], known)
-        parse_options("optimizer_options", settings["optimizer_options"])
+        check_named("optimizer", settings["optimizer"], OPTIMIZERS)
+        check_named("center_optimizer", settings["center_optimizer"], CENTER_STATES)
+        for name in settings["trackers"]:
+            check_named("trackers", name, TRACKERS)
+        for options in ("optimizer_options", "tracker_options"):
+            parse_options(options, settings[options])
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if cutout > side:

@@ -1,23 +1,41 @@
 """Curves for TensorBoard on a disk that is full, with the writer of either framework."""
 
+import os
 import time
 from contextlib import closing
 
-from partial_fc.training.events import Curves
+from partial_fc.training.trackers import build_trackers
 from small_disk import fill, small_disk
 
 
 def check_full_disk(open_writer, tmp_path, capfd):
-    """The folder is named once; add_scalar and close return, although the library's thread has ended."""
+    """The folder is named once; log and close return, although the library's thread has ended. Others go on."""
     with small_disk(tmp_path / "disk", "64k") as disk:
-        with closing(Curves(str(disk / "curves"), open_writer)) as curves:
-            curves.add_scalar("loss", 2.5, 0)
+        with closing(build_trackers(["tensorboard", "curves_cases:Counter"], {}, open_writer)) as trackers:
+            trackers.log({"loss": 2.5}, 0)
+            trackers.begin(str(disk), {})
             while not any(file.stat().st_size for file in disk.rglob("*tfevents*")):
                 time.sleep(0.01)  # the first value is written by a thread
             fill(disk)
             start = time.monotonic()
             for update in range(3000):
-                curves.add_scalar("loss" * 20, 2.5, update)
+                trackers.log({"loss" * 20: 2.5}, update)
         errors = capfd.readouterr().err
         assert time.monotonic() - start < 20
-        assert errors.count("\n") == 1 and str(disk / "curves") in errors and "No space left" in errors, errors
+        assert errors.count("\n") == 1 and str(disk) in errors and "No space left" in errors, errors
+        assert Counter.count == 3001 and os.path.exists(disk / "run_id")
+
+
+class Counter:
+    """A user's own tracker."""
+
+    count = 0
+
+    def begin(self, run):
+        Counter.count = 0
+
+    def log(self, values, num_update):
+        Counter.count += 1
+
+    def close(self):
+        pass

@@ -16,9 +16,9 @@ from datetime import timedelta
 from tqdm import tqdm
 
 from .engine import Engine
-from .events import Curves
 from .loop import BatchEndParam, LoopState, own_loop
 from .results import LossPoint
+from .trackers import Trackers
 
 
 class CallBackLogging:
@@ -31,7 +31,7 @@ class CallBackLogging:
         rank: Rank of this process; only rank 0 writes.
         size: R.
         batch_size: B; the speed counts the images of all ranks.
-        writer: Of TensorBoard events, or None.
+        trackers: That get the figures, or None.
         bar: tqdm bar, or None.
         engine: Whose loss scale is logged, and how long its loop waits for data; given on all ranks or on none.
         max_update: Length of the training, for the time that is left; 0 if not known.
@@ -49,7 +49,7 @@ class CallBackLogging:
         rank: int,
         size: int,
         batch_size: int,
-        writer: Curves | None = None,
+        trackers: Trackers | None = None,
         bar: tqdm | None = None,
         engine: Engine | None = None,
         max_update: int = 0,
@@ -59,7 +59,7 @@ class CallBackLogging:
         self.frequent = frequent
         self.rank = rank
         self.global_batch = size * batch_size
-        self.writer = writer
+        self.trackers = trackers
         self.bar = bar
         self.max_update, self.rate = max_update, rate
         self.points: list[LossPoint] = []
@@ -140,7 +140,7 @@ class CallBackLogging:
         self._excluded_since = None
 
     def _report(self, epoch: int, point: LossPoint) -> None:
-        """Writes log line, progress bar and events of a point; None stands for what is not known."""
+        """Writes log line, progress bar and figures of a point; None stands for what is not known."""
         update, speed, rate = point.num_update, point.samples_per_second, point.learning_rate
         scale = None if self._engine is None else self._engine.loss_scale
         # At the speed of this point, without verification and saving.
@@ -159,16 +159,15 @@ class CallBackLogging:
         logging.info("   ".join(part for part in parts if part))
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{speed:.0f}/s")
-        events = {
+        figures = {
             "loss": point.loss,
             "samples_per_second": speed,
             "waiting_for_data": point.waiting,
             "learning_rate": rate,
             "seconds_left": left,
         }
-        for name, value in events.items():
-            if self.writer is not None and value is not None:
-                self.writer.add_scalar(name, value, update)
+        if self.trackers is not None:
+            self.trackers.log({name: value for name, value in figures.items() if value is not None}, update)
 
 
 class CallBackFinite:

@@ -20,10 +20,10 @@ from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.sampling import WeightIndexSampler
 
-from .events import ScalarWriter
 from .pretrained import Pretrained
 from .saving import SaveCallback
 from .schedule import RateFactor
+from .trackers.tracker import ScalarWriter
 
 Arrays = dict[str, np.ndarray]
 TrainingData = DataLoader[Any] | DummyData[Any]

@@ -1,4 +1,4 @@
-"""The output folder of a training: who owns it, and the log, progress bar and TensorBoard events in it."""
+"""The output folder of a training: who owns it, and the log and progress bar in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os.path import exists
 from typing import NamedTuple
 
@@ -19,12 +19,12 @@ from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.streams import LastingFile, lost_output, text_of
 from partial_fc.utils.text import printable
 
-from .events import Curves, ScalarWriter, warn_unwritable
+from .trackers.container import warn_without
 
 CHECKPOINTS = "checkpoints"  # folder in the output folder
 _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
 _FIRST_LINES = ".training.log"  # log of a training that has not begun
-_EVENTS, _EARLIER = "tensorboard", "earlier-"  # folders; the second one's name ends in the time of what it holds
+_EARLIER = "earlier-"  # the name of a folder begins with it, and ends in the time of what it holds
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
@@ -132,8 +132,7 @@ def check_writable(folder: str, rank: int) -> None:
 def _refuse_other_content(folder: str) -> None:
     # Hidden files are those of a training that was refused or killed, and of file systems, which also have lost+found.
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    # One that was refused or killed has a file of events, too.
-    others = [name for name in names if not name.startswith((".", _EARLIER)) and name not in ("lost+found", _EVENTS)]
+    others = [name for name in names if not name.startswith((".", _EARLIER)) and name != "lost+found"]
     if others:
         raise ValueError(
             f"the output folder {folder} holds no training, but other files ({min(others)}): set output or models_root "
@@ -148,9 +147,7 @@ def _earlier_training(folder: str) -> list[str]:
     if not traces:
         return []
     names = [name for name in os.listdir(folder) if not name.startswith((".", _EARLIER))]
-    moved = {*names, *traces} - {traces[0], "lost+found", _EVENTS}
-    if _EVENTS in names:  # one by one: this training's own are going to be among them
-        moved |= {os.path.join(_EVENTS, name) for name in os.listdir(os.path.join(folder, _EVENTS))}
+    moved = {*names, *traces} - {traces[0], "lost+found"}
     return [*sorted(moved), traces[0]]  # a move that is interrupted before the last goes on next time
 
 
@@ -204,33 +201,28 @@ class RunFolder(NamedTuple):
 
     Attributes:
         path: of the folder.
-        writer: of TensorBoard events on rank 0, else None.
         earlier: files and folders in it of an earlier training, which this one does not continue.
     """
 
     path: str
-    writer: Curves | None
     earlier: list[str]
 
 
 @contextlib.contextmanager
-def open_run_folder(
-    path: str, rank: int, open_writer: Callable[[str], ScalarWriter], keep: bool
-) -> Iterator[RunFolder]:
-    """A context with log file, log lines and TensorBoard events of one rank; others than 0 only log warnings.
+def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
+    """A context with log file and log lines of one rank; others than 0 only log warnings.
 
-    Log and events on a disk that is full do not end the training.
+    A log on a disk that is full does not end the training.
 
     Args:
         path: of the folder, which exists and is writable.
         rank: of this process.
-        open_writer: opens the TensorBoard events in a folder; called on rank 0.
         keep: whether the training continues in the folder; else its log has another name until begin_run.
 
     Raises:
         OSError: Another training writes to the folder, or a link is in the place of its log.
     """
-    main, writer, logger = rank == 0, None, logging.getLogger()
+    main, logger = rank == 0, logging.getLogger()
     earlier: list[str] = []
     handlers: list[logging.Handler] = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
     with contextlib.ExitStack() as stack:
@@ -245,9 +237,7 @@ def open_run_folder(
             logger.addHandler(handler)
             stack.callback(handler.close)
             stack.callback(logger.removeHandler, handler)
-        if main:
-            writer = stack.enter_context(contextlib.closing(Curves(os.path.join(path, _EVENTS), open_writer)))
-        yield RunFolder(path, writer, earlier)
+        yield RunFolder(path, earlier)
 
 
 def _log_file(folder: str, keep: bool) -> str:
@@ -278,7 +268,7 @@ class _LogFile(logging.StreamHandler):
     """Writes to a file, also once that nobody reads the output any more."""
 
     def __init__(self, path: str):
-        super().__init__(text_of(LastingFile(path, "ab", lambda error: warn_unwritable(path, error))))
+        super().__init__(text_of(LastingFile(path, "ab", lambda error: warn_without(path, error))))
         self._lost = ""
 
     def emit(self, record: logging.LogRecord) -> None:

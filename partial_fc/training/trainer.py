@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
-from partial_fc.utils.config import write_settings
+from partial_fc.utils.config import parse_options, write_settings
 
 from . import inputs, resume
 from .building import Training, build_data, build_training, job_facts, versions
@@ -35,6 +35,7 @@ from .run_folder import RunFolder, begin_run, open_run_folder, output_folder, pr
 from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates, learning_rates
 from .schedules import value_in_epoch
+from .trackers import Trackers, build_trackers
 from .verifying import CallBackVerification
 
 FACES = 4  # faces on which the ONNX file is compared with the framework
@@ -58,17 +59,26 @@ def train(settings, framework: Framework) -> None:
         collectives.assert_same_on_all_ranks(facts)
         plan = resume.find_checkpoint(settings, folder, collectives)
         resume.prepare_output(settings, folder, plan, collectives)
-        with open_run_folder(folder, collectives.rank, framework.open_writer, plan.keep_folder) as run_folder:
+        with open_run_folder(folder, collectives.rank, plan.keep_folder) as run_folder:
+            trackers = collectives.on_rank_zero("trackers", _build_trackers, settings, framework) or Trackers({})
             training = build_training(settings, framework, data, folder, plan)
-            with progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar:
-                Trainer(training, framework, run_folder, bar, plan, facts).train()
+            with (
+                progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar,
+                closing(trackers),
+            ):
+                Trainer(training, framework, run_folder, trackers, bar, plan, facts).train()
+
+
+def _build_trackers(settings, framework: Framework) -> Trackers:
+    options = parse_options("tracker_options", settings.tracker_options)
+    return build_trackers(settings.trackers, options, framework.open_writer)
 
 
 class Trainer:
     """A training and its callbacks; every rank has one.
 
     Args:
-        training, framework, run_folder, plan: see their classes.
+        training, framework, run_folder, trackers, plan: see their classes.
         bar, facts: see progress_bar and job_facts.
 
     Attributes:
@@ -81,6 +91,7 @@ class Trainer:
         training: Training,
         framework: Framework,
         run_folder: RunFolder,
+        trackers: Trackers,
         bar: tqdm,
         plan: ResumePlan,
         facts: dict[str, Any],
@@ -88,6 +99,7 @@ class Trainer:
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
         self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
+        self.trackers = trackers
         self.epochs = training.epochs
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.loop = LoopState()
@@ -100,7 +112,7 @@ class Trainer:
             self.rank,
             self.collectives.size,
             settings.batch_size,
-            run_folder.writer,
+            trackers,
             bar,
             engine=engine,
             max_update=settings.max_update,
@@ -113,7 +125,7 @@ class Trainer:
             inputs.validation_sets(settings),
             settings.verify_every,
             self.rank,
-            run_folder.writer,
+            trackers,
             self._find_problems,
             suggest_changes(settings),
         )
@@ -229,6 +241,7 @@ class Trainer:
                 logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
         begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
         write_settings(os.path.join(folder.path, "settings.json"), self.settings)
+        self.trackers.begin(folder.path, self.settings)
 
     def _update_report(self, param) -> None:
         """Writes the report after each verification but the last, so that a training that is killed leaves one."""

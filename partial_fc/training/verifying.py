@@ -13,8 +13,8 @@ from partial_fc.evaluation.validation_set import raw_pixel_distances
 from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
 
 from .embedder import Embedder
-from .events import Curves
 from .results import PairFigures, best_point
+from .trackers import Trackers
 
 
 class CallBackVerification:
@@ -25,7 +25,7 @@ class CallBackVerification:
         sets: name -> path of its ``.bin``.
         frequent: updates between verifications.
         rank: of this process; rank 0 logs.
-        writer: of TensorBoard events, or None.
+        trackers: that get the figures, or None.
         find_problems: name of a set -> problems that its last verification shows, one sentence each; or None.
         suggestion: logged after the problems.
 
@@ -42,7 +42,7 @@ class CallBackVerification:
         sets: dict[str, str],
         frequent: int,
         rank: int,
-        writer: Curves | None = None,
+        trackers: Trackers | None = None,
         find_problems: Callable[[str], list[str]] | None = None,
         suggestion: str = "",
     ):
@@ -52,7 +52,7 @@ class CallBackVerification:
         self.missing: list[str] = []
         self.frequent = frequent
         self.rank = rank
-        self.writer = writer
+        self.trackers = trackers
         self.find_problems = find_problems
         self.suggestion = suggestion
         self.history: dict[str, list[VerificationPoint]] = {name: [] for name in sets}
@@ -168,10 +168,10 @@ class CallBackVerification:
         problems = self.find_problems(name) if self.find_problems else []
         for line in [*problems, self.suggestion] if problems else ():
             logging.warning("[%s][%d] %s", name, point.num_update, line)
-        if self.writer is not None:
-            for metric, value in {**point._asdict(), "best": best}.items():
-                if metric not in ("num_update", "far"):
-                    self.writer.add_scalar(f"verification/{name}/{metric}", value, point.num_update)
+        if self.trackers is not None:
+            figures = {**point._asdict(), "best": best}
+            shown = (metric for metric in figures if metric not in ("num_update", "far"))
+            self.trackers.log({f"verification/{name}/{metric}": figures[metric] for metric in shown}, point.num_update)
 
 
 def _raw_pixel_accuracy(path: str, image_size: int) -> float:

@@ -40,7 +40,7 @@ def batches(steps):
 
 
 def test_every_program_of_the_page_is_one_of_a_file():
-    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 5
+    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 6
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,12 @@ def test_every_program_of_the_page_is_one_of_a_file():
         ("lion.py", r"momentum \(1000, 128\)"),
         ("signum.py", r"states of 25 parameters"),
         ("restarts.py", r"factors \[1.0, 0.5, 0.01, 1.0\]"),
+        ("newest.py", r'{"loss": \[40, 2.0\]}'),
         ("named_files.py", r"files \['weight.npy', 'weight_mom.npy'\]"),
     ],
 )
-def test_a_program_runs(name, printed, folder, capsys):
+def test_a_program_runs(name, printed, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
     runpy.run_path(str(folder / name), run_name="__main__")
     assert re.fullmatch(printed, capsys.readouterr().out.strip())
 

@@ -42,8 +42,10 @@ def test_loss_scale_and_time_left_follow_where_they_are_known(caplog):
 
 def test_events_have_what_is_known():
     events = {}
-    writer = SimpleNamespace(add_scalar=lambda name, value, step: events.update({(name, step): value}))
-    log = CallBackLogging(1, 0, 1, 32, writer, max_update=3, rate=lambda num_update: num_update / 10)
+    trackers = SimpleNamespace(
+        log=lambda values, step: events.update({(name, step): value for name, value in values.items()})
+    )
+    log = CallBackLogging(1, 0, 1, 32, trackers, max_update=3, rate=lambda num_update: num_update / 10)
     log(BatchEndParam(2.5, 0, 1))
     assert events["loss", 1] == 2.5 and events["learning_rate", 1] == 0.1
     assert events["seconds_left", 1] == pytest.approx(2 * 32 / events["samples_per_second", 1])

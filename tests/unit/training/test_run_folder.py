@@ -5,7 +5,6 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +47,7 @@ def test_losses_of_ones_own_have_folders_of_their_own():
 
 
 def open_folder(folder, keep=False):
-    return open_run_folder(str(folder), 0, lambda events: SimpleNamespace(close=lambda: None), keep)
+    return open_run_folder(str(folder), 0, keep)
 
 
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
@@ -112,11 +111,11 @@ def train(folder, begins=True, keep=False):
     """Does with the folder what a training does that logs a line, before it may end without having begun."""
     prepare_folder(str(folder), keep, [])
     with open_folder(folder, keep) as opened:
-        os.makedirs(folder / "tensorboard", exist_ok=True)
-        (folder / "tensorboard" / f"events.{begins}").touch()
         logging.warning("begins %s", begins)
         if begins:
             begin_run(str(folder), "", opened.earlier)
+            os.makedirs(folder / "tensorboard", exist_ok=True)
+            (folder / "tensorboard" / "events.own").touch()
 
 
 def content(folder):
@@ -134,12 +133,12 @@ def test_an_earlier_training_moves_into_a_folder_within(folder, trace):
     before = content(folder)
     train(folder, begins=False)  # an attempt that is refused or killed, twice
     train(folder, begins=False)
-    assert set(content(folder)) - set(before) == {".lock", ".training.log", "tensorboard/events.False"}
+    assert set(content(folder)) - set(before) == {".lock", ".training.log"}
     train(folder)
     (earlier,) = folder.glob("earlier-*")
     assert earlier.name == time.strftime("earlier-%Y%m%d-%H%M%S", time.localtime(0))
-    assert content(earlier) == sorted([*before, "tensorboard/events.False"])
-    own = {".lock", ".run", "tensorboard/events.True", "training.log"}
+    assert content(earlier) == before
+    own = {".lock", ".run", "tensorboard/events.own", "training.log"}
     assert {name for name in content(folder) if not name.startswith("earlier-")} == own
     train(folder, keep=True)
     words = [line.split()[-1] for line in (folder / "training.log").read_text().splitlines() if "begins" in line]

@@ -1,0 +1,69 @@
+"""Where the figures of a training go while it runs. A tracker is one file of this folder, or the user's own.
+
+Setting ``trackers`` names them; `build_trackers` builds the container that the training logs to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from partial_fc.utils.config import SettingsError, choose
+from partial_fc.utils.imports import import_object
+
+from .container import Trackers
+from .tracker import ScalarWriter, TrackedRun, Tracker
+
+__all__ = ["TRACKERS", "ScalarWriter", "TrackedRun", "Tracker", "Trackers", "build_trackers", "find_tracker"]
+
+# Name -> class in a module of this folder.
+TRACKERS = {
+    "tensorboard": "tensorboard:TensorBoard",
+    "jsonl": "jsonl:JsonLines",
+    "wandb": "weights_and_biases:WeightsAndBiases",
+    "mlflow": "mlflow_runs:MlflowRuns",
+    "trackio": "trackio_runs:TrackioRuns",
+}
+
+
+def build_trackers(
+    names: Sequence[str], options: Mapping[str, Any], open_writer: Callable[[str], ScalarWriter]
+) -> Trackers:
+    """Builds the trackers of a training; nothing is written before `Trackers.begin`.
+
+    Args:
+        names: keys of TRACKERS, or objects of the user as ``package.module:name``.
+        options: keyword arguments of the trackers; each is passed to those that take it.
+        open_writer: opens a writer of TensorBoard events in a folder.
+
+    Raises:
+        ValueError: a tracker is unknown or its library is missing, or none of them takes an option.
+    """
+    makers = {name: find_tracker(name) for name in names}
+    accepted = {name: inspect.signature(maker).parameters.keys() for name, maker in makers.items()}
+    for option in options:
+        if not any(option in taken for taken in accepted.values()):
+            raise SettingsError(f"tracker_options has {option}, which none of the trackers takes: {', '.join(names)}")
+    given = {"open_writer": open_writer, **options}
+    return Trackers(
+        {
+            name: maker(**{option: value for option, value in given.items() if option in accepted[name]})
+            for name, maker in makers.items()
+        }
+    )
+
+
+def find_tracker(name: str) -> Callable[..., Tracker]:
+    """Returns the class or function that makes a tracker; for the argument and errors see `build_trackers`."""
+    if ":" in name:
+        maker: Callable[..., Tracker] = import_object(name, "trackers")
+        return maker
+    choose("tracker", name, TRACKERS)
+    module, _, attribute = TRACKERS[name].partition(":")
+    try:
+        found: Callable[..., Tracker] = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"tracker {name} needs the package {error.name}: pip install {name}") from error
+    return found

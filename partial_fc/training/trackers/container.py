@@ -1,0 +1,128 @@
+"""Passes the figures of a training to all of its trackers; one that fails or hangs does not hold up the training."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from os.path import exists, join
+from typing import Any
+
+from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.text import printable
+
+from .tracker import TrackedRun, Tracker
+
+RUN_ID = "run_id"  # file in the output folder
+CLOSING = 30  # seconds
+_beginning = threading.Lock()  # the threads that a library starts are those that are new after its beginning
+
+
+class Trackers:
+    """The trackers of a training on rank 0; on other ranks there are none.
+
+    Args:
+        members: by name.
+    """
+
+    def __init__(self, members: Mapping[str, Tracker]):
+        self._members = [_Member(name, tracker) for name, tracker in members.items()]
+
+    def begin(self, folder: str, settings: Mapping[str, Any]) -> None:
+        """Starts the runs, with what was logged so far; those of the training that ``folder`` holds go on.
+
+        Raises:
+            OSError: the identifier of the run cannot be read or written.
+        """
+        path = join(folder, RUN_ID)
+        if not exists(path):
+            replace_file(path, [uuid.uuid4().hex[:8].encode()])
+        with open(path, encoding="ascii") as file:
+            run = TrackedRun(folder, file.read(), settings)
+        for member in self._members:
+            member.begin(run)
+
+    def log(self, values: Mapping[str, float], num_update: int) -> None:
+        """Logs the values of curves, by name, after an update."""
+        for member in self._members:
+            member.log(values, num_update)
+
+    def close(self) -> None:
+        """Closes all of them; waits for 30 seconds at most for each."""
+        for member in self._members:
+            member.close()
+
+
+class _Member:
+    """Makes the calls of one tracker in a thread, which the training does not wait for, until one of them fails.
+
+    The writers of TensorBoard events write in a thread of theirs through a bounded queue. When a write has failed that
+    thread ends, and a call may wait for it forever.
+    """
+
+    def __init__(self, name: str, tracker: Tracker):
+        self._name, self._tracker = name, tracker
+        self._where, self._failed, self._hook = "", False, threading.excepthook
+        self._failing = threading.Lock()
+        self._own_threads: set[threading.Thread] = set()
+        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._caller: threading.Thread | None = None
+
+    def begin(self, run: TrackedRun) -> None:
+        self._where, self._hook = run.folder, threading.excepthook
+        threading.excepthook = self._thread_failed
+        self._caller = threading.Thread(target=self._make_calls, args=(run,), daemon=True)
+        self._caller.start()
+
+    def log(self, values: Mapping[str, float], num_update: int) -> None:
+        self._calls.put(functools.partial(self._tracker.log, values, num_update))
+
+    def close(self) -> None:
+        if self._caller is None:
+            return
+        self._calls.put(self._tracker.close)
+        self._calls.put(None)
+        end = time.monotonic() + CLOSING
+        while self._caller.is_alive() and not self._failed and time.monotonic() < end:
+            self._caller.join(0.1)
+        threading.excepthook = self._hook
+
+    def _make_calls(self, run: TrackedRun) -> None:
+        with _beginning:
+            running = set(threading.enumerate())
+            self._attempt(functools.partial(self._tracker.begin, run))
+            # The libraries have classes of their own for it. Others that start meanwhile may end without harm.
+            started = set(threading.enumerate()) - running
+            self._own_threads = {thread for thread in started if type(thread) is not threading.Thread}
+        while (call := self._calls.get()) is not None:
+            if not self._failed:
+                self._attempt(call)
+
+    def _attempt(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:  # the libraries have classes of their own
+            self._fail(error)
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        if failure.thread in self._own_threads and failure.exc_value is not None:
+            self._fail(failure.exc_value)
+        else:
+            self._hook(failure)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._failing:  # the thread of the library and that of the calls may fail at once
+            if not self._failed:
+                warn_without(f"the curves of {self._name} of {self._where}", error)
+            self._failed = True  # close() no longer waits
+
+
+def warn_without(what: str, error: BaseException) -> None:
+    """Reports on standard error that the training goes on without a file or a tracker."""
+    reason = getattr(error, "strerror", None) or error
+    text = f"warning: cannot write {what} ({reason}): the training goes on without it"
+    print(printable(text), file=sys.stderr, flush=True)

@@ -1,0 +1,35 @@
+"""TensorBoard: events in the folder ``tensorboard`` of the training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from .tracker import ScalarWriter, TrackedRun
+
+
+class TensorBoard:
+    """Writes events by mxboard or torch.utils.tensorboard.
+
+    Args:
+        open_writer: opens the writer in a folder, which it creates.
+    """
+
+    def __init__(self, open_writer: Callable[[str], ScalarWriter]):
+        self._open_writer = open_writer
+        self._writer: ScalarWriter | None = None
+
+    def begin(self, run: TrackedRun) -> None:
+        """Opens a new file of events; TensorBoard shows those of a folder as one run."""
+        self._writer = self._open_writer(os.path.join(run.folder, "tensorboard"))
+
+    def log(self, values: Mapping[str, float], num_update: int) -> None:
+        """Writes an event for each value."""
+        assert self._writer is not None
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, num_update)
+
+    def close(self) -> None:
+        """Closes the file."""
+        assert self._writer is not None
+        self._writer.close()

@@ -1,0 +1,46 @@
+"""The interface of a tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+
+class TrackedRun(NamedTuple):
+    """What a tracker is given of a training.
+
+    Attributes:
+        folder: output folder of the training.
+        run_id: the same for all processes that continue one training, otherwise unique.
+        settings: of default.py, all of them.
+    """
+
+    folder: str
+    run_id: str
+    settings: Mapping[str, Any]
+
+
+class Tracker(Protocol):
+    """Receives the figures of a training on rank 0, in a thread of its own; an error ends the tracker alone.
+
+    Its class, or the function that makes it, takes the options that it has as keyword arguments.
+    """
+
+    def begin(self, run: TrackedRun) -> None:
+        """Starts a run, or continues that of ``run.run_id``."""
+
+    def log(self, values: Mapping[str, float], num_update: int) -> None:
+        """Writes the values of curves, by name, after an update."""
+
+    def close(self) -> None:
+        """Writes what is left, after the results of the training are complete or when it ends early."""
+
+
+class ScalarWriter(Protocol):
+    """A writer of TensorBoard events: mxboard's SummaryWriter, or PyTorch's."""
+
+    def add_scalar(self, tag: str, value: float, global_step: int, /) -> None:
+        """Writes one value of a curve."""
+
+    def close(self) -> None:
+        """Flushes and closes the files."""

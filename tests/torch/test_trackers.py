@@ -1,0 +1,98 @@
+"""Trackers with their real libraries, offline."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from partial_fc.training.trackers import Trackers, build_trackers
+from partial_fc.training.trackers.jsonl import JsonLines
+from partial_fc.utils.config import SettingsError
+
+SETTINGS = {"batch_size": 64, "margins": [1.0, 0.5, 0.0]}
+
+
+def train(names, folder, updates, options=(), results=()):
+    """Logs a loss after each of the updates, the first one before the run begins, as baselines are."""
+    with closing(build_trackers(names, dict(options), None)) as trackers:
+        trackers.log({"loss": 1 / updates[0]}, updates[0])
+        trackers.begin(str(folder), SETTINGS)
+        for update in updates[1:]:
+            trackers.log({"loss": 1 / update, "verification/lfw/accuracy": 0.5}, update)
+        for name in results:
+            (folder / name).write_text("<p>done</p>")
+
+
+def test_json_lines_of_a_resumed_training_follow_those_before(tmp_path):
+    train(["jsonl"], tmp_path, [1, 2])
+    train(["jsonl"], tmp_path, [2, 3])
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["num_update"] for line in lines] == [1, 2, 2, 3]
+    assert lines[1] == {"num_update": 2, "loss": 0.5, "verification/lfw/accuracy": 0.5}
+
+
+def test_weights_and_biases(tmp_path, monkeypatch):
+    """Offline it writes a folder for each process; both have the identifier of the training."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    options = {"project": "faces", "entity": "team", "run_name": "first", "artifacts": True}
+    for updates in ([1, 2], [2, 3]):
+        train(["wandb"], tmp_path, updates, options, results=["report.html"])
+    run_id = (tmp_path / "run_id").read_text()
+    files = list(tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
+    assert files and len(list(tmp_path.glob("wandb/offline-run-*"))) == len(files)
+    content = b"".join(file.read_bytes() for file in files)
+    for text in (b"faces", b"team", b"first", b"margins", b"verification/lfw/accuracy", b"report.html"):
+        assert text in content, text
+
+
+def test_mlflow(tmp_path, monkeypatch):
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without the packages for a database
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    for updates in ([1, 2], [2, 3]):
+        train(["mlflow"], tmp_path, updates, {"project": "faces", "artifacts": True}, results=["report.html"])
+    client = MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("faces").experiment_id])
+    assert run.info.status == "FINISHED" and run.info.run_name == tmp_path.name
+    assert run.data.params == {"batch_size": "64", "margins": "[1.0, 0.5, 0.0]"}
+    history = client.get_metric_history(run.info.run_id, "loss")
+    assert sorted(metric.step for metric in history) == [1, 2, 2, 3]
+    assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["report.html"]
+
+
+def test_trackio(tmp_path):
+    code = "import sys; from test_trackers import train; [train(['trackio'], sys.argv[1], u) for u in ([1, 2], [2, 3])]"
+    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True, timeout=120)
+    with closing(sqlite3.connect(tmp_path / "trackio" / "partial-fc.db")) as database:
+        rows = database.execute("select run_name, step, metrics from metrics").fetchall()
+    assert {name for name, _, _ in rows} == {f"{tmp_path.name}-{(tmp_path / 'run_id').read_text()}"}
+    assert sorted(step for _, step, _ in rows) == [1, 2, 2, 3]
+
+
+def test_what_cannot_be_tracked_is_refused(monkeypatch):
+    with pytest.raises(SettingsError, match="did you mean 'wandb'"):
+        build_trackers(["wandb2"], {}, None)
+    with pytest.raises(SettingsError, match="entity, which none of the trackers takes: jsonl"):
+        build_trackers(["jsonl"], {"entity": "team"}, None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.delitem(sys.modules, "partial_fc.training.trackers.weights_and_biases", raising=False)
+    with pytest.raises(ValueError, match="pip install wandb"):
+        build_trackers(["wandb"], {}, None)
+
+
+def test_a_tracker_that_fails_is_named_and_the_others_go_on(tmp_path, capfd):
+    class Failing(JsonLines):
+        def begin(self, run):
+            raise RuntimeError("no network")
+
+    with closing(Trackers({"mine": Failing(), "jsonl": JsonLines()})) as trackers:
+        trackers.begin(str(tmp_path), SETTINGS)
+        trackers.log({"loss": 1.0}, 1)
+    assert "curves of mine" in (errors := capfd.readouterr().err) and "no network" in errors
+    assert os.path.getsize(tmp_path / "metrics.jsonl")
