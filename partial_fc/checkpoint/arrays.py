@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -19,21 +19,26 @@ BLOCK = 1 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal arrays give equal bytes
 
 
-def array_chunks(arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
+def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iterator[bytes | memoryview]:
     """Yields a .npy file of arrays stacked along their first axis.
 
     Args:
         arrays: one or more, each (rows, E) float32, C-contiguous.
+        total: their rows; None counts them, for which all are made first.
 
     Raises:
         FloatingPointError: A number is not finite; names its row.
     """
-    total, first = sum(map(len, arrays)), 0
-    header, shape = io.BytesIO(), (total, *arrays[0].shape[1:])
-    descr = np.lib.format.dtype_to_descr(arrays[0].dtype)
-    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
-    yield header.getvalue()
-    for array in arrays:
+    if total is None:
+        arrays = list(arrays)
+        total = sum(map(len, arrays))
+    first = 0
+    for number, array in enumerate(arrays):
+        if number == 0:
+            header, shape = io.BytesIO(), (total, *array.shape[1:])
+            descr = np.lib.format.dtype_to_descr(array.dtype)
+            np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+            yield header.getvalue()
         rows = max(1, BLOCK // max(1, array[:1].nbytes))
         for row in range(0, len(array), rows):
             block = array[row : row + rows]

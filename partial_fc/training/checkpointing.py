@@ -221,7 +221,8 @@ def _files(engine: Engine, copied: bool) -> list[tuple[str, Chunks]]:
         backbone = engine.parameters()
         files.append((BACKBONE, lambda: npz_chunks(backbone)))
     for field in bank.widths:
-        files.append((center_file(field, rank), partial(array_chunks, bank.host_rows(field, copied))))
+        rows = bank.host_rows(field, copied)
+        files.append((center_file(field, rank), partial(array_chunks, rows, bank.num_local)))
     return files
 
 

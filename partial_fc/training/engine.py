@@ -7,7 +7,7 @@ Shapes: B local batch, R ranks, L classes of this rank, E embedding, H, W image 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -61,8 +61,10 @@ class CenterBank(Protocol):
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context in which all rows are read from the first to the last."""
 
-    def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
+    def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host.
+
+        Without a copy those of a GPU come there part by part, as the result is read, once.
 
         Args:
             field: a key of ``widths``.

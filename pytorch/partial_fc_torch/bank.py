@@ -5,6 +5,7 @@ Shapes: C classes, L classes of this rank, E embedding.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -14,7 +15,10 @@ import torch
 from partial_fc.checkpoint import SavedClasses
 from partial_fc.layer.sampling import WeightIndexSampler
 
+from .layer.device import HostCopy
 from .partial_fc import PartialFC
+
+PART_BYTES = 16 << 20  # of the rows that a GPU copies to the host at a time
 
 
 class TorchBank:
@@ -35,9 +39,10 @@ class TorchBank:
         """Returns a context in which all rows are read from the first to the last."""
         return self._layer.sequential_access()
 
-    def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
+    def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host, see CenterBank.host_rows."""
-        return [self._layer.rows(field).to("cpu", copy=copied).numpy()]
+        rows = self._layer.rows(field)
+        return [rows.to("cpu", copy=True).numpy()] if copied else _in_parts(rows)
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and states, see CenterBank.load_classes."""
@@ -47,6 +52,16 @@ class TorchBank:
         for field in saved.widths:
             current = partial(_copied, self._layer.rows(field))
             self._layer.copy_rows(field, saved.blocks(field, saved_classes, current))
+
+
+def _in_parts(rows: torch.Tensor) -> Iterator[np.ndarray]:
+    """Yields consecutive rows on the host; a GPU copies those that follow while the caller uses these."""
+    copies = map(HostCopy, rows.split(max(1, PART_BYTES // max(1, rows[:1].nbytes))))
+    copy = next(copies)
+    for following in copies:
+        yield copy.wait().numpy()
+        copy = following
+    yield copy.wait().numpy()
 
 
 def _copied(rows: torch.Tensor, part: slice) -> np.ndarray:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from partial_fc_torch import CosFace, PartialFC
+from partial_fc_torch import CosFace, PartialFC, bank
 from partial_fc_torch.bank import TorchBank
+from partial_fc_torch.layer.device import HostCopy
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
 from partial_fc_torch.layer.stores import host
 from partial_fc_torch.layer.stores.host import replacements
@@ -81,6 +82,19 @@ def test_a_sample_beyond_the_classes_is_an_error(first):
 def test_parts_of_the_rows_move_in_any_order(monkeypatch):
     monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # the last part of 100 rows is a smaller one
     assert_same(build(False), build(True), **TOLERANCE)
+
+
+def test_rows_of_a_gpu_come_to_the_host_part_by_part(monkeypatch):
+    """Not all of them, where memory is too small for a copy."""
+    bank_, begun = TorchBank(build(False)), []
+    monkeypatch.setattr(bank, "PART_BYTES", 70 * 4 * E)
+    monkeypatch.setattr(bank, "HostCopy", lambda rows: begun.append(len(rows)) or HostCopy(rows))
+    parts = []
+    for part in bank_.host_rows("weight", copied=False):
+        parts.append(part)
+        assert len(begun) == min(len(parts) + 1, 8)  # the next one is copied meanwhile
+    assert begun == [70] * 7 + [10]
+    assert np.array_equal(np.concatenate(parts), bank_.host_rows("weight", copied=True)[0])
 
 
 def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
