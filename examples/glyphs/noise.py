@@ -56,33 +56,6 @@ def split(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 KINDS = {"flip": flipped, "split": split}
 
 
-def write_noisy(source: Path, target: Path, kind: str, share: float, seed: int, force: bool = False) -> tuple[int, int]:
-    """Writes the set `source` with noisy labels to `target`, with its validation sets; returns (N, C).
-
-    Raises:
-        OSError, ValueError: The set cannot be read, or `target` not be written.
-    """
-    records = FaceRecords(source / "train.rec")
-    labels = KINDS[kind](records.labels(np.arange(records.num_images)), share, seed)
-    if np.bincount(labels).min() == 0:
-        raise ValueError(f"share={share} leaves a class of {source} without images: take a smaller one")
-    order = labels.argsort(kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(labels[order])) + 1, len(order))
-
-    def images(begin: int, end: int) -> Iterator[bytes]:
-        for place in order[begin:end].tolist():
-            bar.update(1)
-            yield records.read_image(place)[0]
-
-    with staged_folder(target, force) as stage, progress(len(labels), "image", "writing") as bar:
-        written = write_face_set(stage, map(images, np.append(0, ends[:-1]), ends), (SIZE, SIZE))
-        for name in PAIR_SETS.values():
-            shutil.copy2(source / name, Path(stage) / name)
-        parameters = {"of": str(source.resolve()), "kind": kind, "share": share, "seed": seed}
-        (Path(stage) / "noise.json").write_text(json.dumps(parameters, indent=1) + "\n")
-    return written
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("kind", choices=KINDS)
@@ -94,8 +67,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
-    images, classes = write_noisy(args.source, args.target, args.kind, args.share, args.seed, args.force)
+    """Writes the set with noisy labels and its validation sets; returns the exit code."""
+    records = FaceRecords(args.source / "train.rec")
+    labels = KINDS[args.kind](records.labels(np.arange(records.num_images)), args.share, args.seed)
+    if np.bincount(labels).min() == 0:
+        raise ValueError(f"share={args.share} leaves a class of {args.source} without images: take a smaller one")
+    order = labels.argsort(kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(labels[order])) + 1, len(order))
+
+    def images_of(begin: int, end: int) -> Iterator[bytes]:
+        for place in order[begin:end].tolist():
+            bar.update(1)
+            yield records.read_image(place)[0]
+
+    with staged_folder(args.target, args.force) as stage, progress(len(labels), "image", "writing") as bar:
+        images, classes = write_face_set(stage, map(images_of, np.append(0, ends[:-1]), ends), (SIZE, SIZE))
+        for name in PAIR_SETS.values():
+            shutil.copy2(args.source / name, Path(stage) / name)
+        parameters = {"of": str(args.source.resolve()), "kind": args.kind, "share": args.share, "seed": args.seed}
+        (Path(stage) / "noise.json").write_text(json.dumps(parameters, indent=1) + "\n")
     print(f"{args.target}: {images:,} images of {classes:,} classes; train with num_classes={classes}")
     return 0
 

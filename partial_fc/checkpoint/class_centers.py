@@ -81,7 +81,7 @@ class SavedClasses:
             ValueError: They are not of one training; names the folder.
         """
         fix = "copy the files of all ranks of one training again"
-        rows, rows_mom = (_rows_of_ranks(arrays) for arrays in (weight, weight_mom))
+        rows, rows_mom = ([sum(map(len, shards)) for shards in arrays] for arrays in (weight, weight_mom))
         if weight_mom and rows != rows_mom:
             raise ValueError(
                 f"{folder}: the ranks' files of centers have {rows} rows, those of momentum {rows_mom}; {fix}"
@@ -157,10 +157,6 @@ class SavedClasses:
                 values = current(part)
                 values[known] = self.rows(field, classes[part][known])
                 yield row, values
-
-
-def _rows_of_ranks(arrays: Sequence[Shards]) -> list[int]:
-    return [sum(map(len, shards)) for shards in arrays]
 
 
 def _open_pieces(path: str) -> list[np.ndarray]:

@@ -76,7 +76,12 @@ class FaceBatches:
         size: int = 1,
         seed: int = 0,
     ):
-        check_numbers(image_size, rank, size, seed)
+        if len(image_size) != 2 or min(image_size) <= 0:
+            raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} is out of range for {size} ranks")
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
         augmentation.check()
         if skip_bad_images < 0:
             raise ValueError(f"skip_bad_images must be at least 0, got {skip_bad_images}")
@@ -169,16 +174,6 @@ class FaceBatches:
             return decode_color(encoded, self.image_size)
         except ValueError as error:
             raise ValueError(f"{self.records.describe(position)} {error}; write or download the set again") from None
-
-
-def check_numbers(image_size: tuple, rank: int, size: int, seed: int) -> None:
-    """Raises ValueError if an argument is out of range."""
-    if len(image_size) != 2 or min(image_size) <= 0:
-        raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
-    if not 0 <= rank < size:
-        raise ValueError(f"rank {rank} is out of range for {size} ranks")
-    if seed < 0:
-        raise ValueError(f"seed must be >= 0, got {seed}")
 
 
 def check_image_size(records: FaceRecords, image_size: tuple) -> None:

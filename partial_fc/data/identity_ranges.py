@@ -50,7 +50,11 @@ def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
     ranges, exact = exact_ranges(head)
     first, last = (int(key) for key in ranges[0])
     if not exact[0]:
-        first, last = recover_identity_keys(reader, first), int(reader.index.keys_at(len(reader) - 1)) + 1
+        # The first key of a header without an image, among those that round to the float.
+        near, _ = keys_near(reader, first)
+        is_range = holds_range(reader.read_heads(near))
+        first = int(near[is_range.argmax()]) if is_range.any() else 0
+        last = int(reader.index.keys_at(len(reader) - 1)) + 1
     stated = head["labels"][0]
     present = reader.index.search(last) - reader.index.search(first)
     agrees = np.float32(first) == stated[0] and np.float32(last) == stated[1]
@@ -60,13 +64,6 @@ def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
             f"but {reader.idx_path} does not list all of them; copy both files again"
         )
     return first, last
-
-
-def recover_identity_keys(reader: RecordReader, rounded: int) -> int:
-    """Returns the first key of an identity record (a header without an image) among those that round to `rounded`."""
-    near, _ = keys_near(reader, rounded)
-    is_range = holds_range(reader.read_heads(near))
-    return int(near[is_range.argmax()]) if is_range.any() else 0
 
 
 def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.ndarray:

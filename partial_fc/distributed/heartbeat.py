@@ -124,8 +124,10 @@ class Heartbeat(threading.Thread):
                     self._accept(key.fileobj)
                 else:
                     self._receive(key.data)
-            if not self._awaited:
-                self._close_listeners()
+            while self._listeners and not self._awaited:  # a host connects once
+                listener = self._listeners.pop()
+                self._selector.unregister(listener)
+                listener.close()
             if time.monotonic() - sent >= PERIOD:
                 sent = time.monotonic()
                 for peer in self._connections():
@@ -137,13 +139,6 @@ class Heartbeat(threading.Thread):
     def _connections(self) -> list[_Peer]:
         """All of them, the oldest first."""
         return [key.data for key in self._selector.get_map().values() if key.data is not None]
-
-    def _close_listeners(self) -> None:
-        """Lets nobody in any more: a host connects once."""
-        while self._listeners:
-            listener = self._listeners.pop()
-            self._selector.unregister(listener)
-            listener.close()
 
     def _silences(self) -> list[tuple[str, tuple[float, float]]]:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from pathlib import Path
 
 from .collectives import Collectives
 
@@ -21,13 +22,8 @@ def hosts_without_shared_folder(collectives: Collectives, folder: str) -> list[s
         return []
     # A name that no host has looked up before: clients of file servers remember for a while what did not exist.
     mark = collectives.broadcast("mark", os.path.join(folder, f".mark-{secrets.token_hex(8)}"))
-    collectives.on_rank_zero("mark_made", _create, mark)
+    collectives.on_rank_zero("mark_made", Path(mark).touch)
     hosts = collectives.gather_object("mark_seen", "" if os.path.exists(mark) else socket.gethostname())
     if collectives.rank == 0:
         os.remove(mark)
     return sorted(set(hosts) - {""})
-
-
-def _create(path: str) -> None:
-    with open(path, "x"):
-        pass

@@ -289,7 +289,8 @@ class Watchdog(threading.Thread):
             stopped += [self._host_of.index(host) for host in self._heartbeat.stopped(SILENT)]
         text = diagnosis.no_progress_message(records, self.ranks.size, since_boot(), limit, stopped)
         if stalled_here:
-            self.end(f"{text}\n{_main_thread_stack()}".rstrip())
+            frame = sys._current_frames().get(threading.main_thread().ident or 0)
+            self.end(f"{text}\n{''.join(traceback.format_stack(frame)) if frame else ''}".rstrip())
         self.end(text, kill=stopped)
 
     def _idle_seconds(self, now: float, records: Sequence[Record]) -> float:
@@ -299,8 +300,3 @@ class Watchdog(threading.Thread):
         if stalled is None or stalled.rank == self.ranks.rank:
             return own
         return min(own, since_boot() - stalled.progress_time)
-
-
-def _main_thread_stack() -> str:
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return "".join(traceback.format_stack(frame)) if frame else ""

@@ -26,14 +26,11 @@ def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequen
 def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a Markdown table; columns of numbers are aligned to the right, the first column never is."""
     columns = list(zip(*rows))[1:]
-    rules = [":---", *("---:" if all(map(_is_number, column)) else ":---" for column in columns)]
+    # A cell without a number, or beginning with one.
+    numeric = (all(cell in ("", "-") or cell.lstrip("+-")[:1].isdigit() for cell in column) for column in columns)
+    rules = [":---", *("---:" if each else ":---" for each in numeric)]
     return [
         "| " + " | ".join(heading) + " |",
         "|" + "|".join(rules) + "|",
         *("| " + " | ".join(row) + " |" for row in rows),
     ]
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell starts with a number, or stands for a missing one."""
-    return cell in ("", "-") or cell.lstrip("+-")[:1].isdigit()

@@ -83,7 +83,9 @@ def same_pairs(fold: list[int], counts: Sequence[int], number: int, random: np.r
     pairs: list[Pair] = []
     for identity in fold:
         for code in choose(capacity[identity], quotas[identity], random):
-            first, second = unordered(code)
+            # The pair (a, b), a < b, has the number b (b - 1) / 2 + a.
+            second = (1 + isqrt(1 + 8 * code)) // 2
+            first = code - second * (second - 1) // 2
             pairs.append(((identity, first), (identity, second)))
     return shuffled(pairs, random)
 
@@ -104,12 +106,6 @@ def different_pairs(fold: list[int], counts: Sequence[int], number: int, random:
         other = bisect_right(ends, earlier)
         pairs.append(((fold[other], earlier - ends[other] + sizes[other]), (fold[place], image)))
     return shuffled(pairs, random)
-
-
-def unordered(code: int) -> tuple[int, int]:
-    """Returns the pair (a, b), a < b, with the number b (b - 1) / 2 + a."""
-    second = (1 + isqrt(1 + 8 * code)) // 2
-    return code - second * (second - 1) // 2, second
 
 
 def choose(bound: int, number: int, random: np.random.Generator) -> list[int]:
