@@ -191,7 +191,15 @@ SETTINGS = Schema(
         choices=DECAY_ON,
         trainer="torch",
     ),
-    Setting("batch_size", 64, "images of one rank in a step", at_least=1, at_most=65536),
+    Setting("batch_size", 64, "images of one rank in a step, or a micro-batch", at_least=1, at_most=65536),
+    Setting(
+        "gradient_acc",
+        1,
+        "micro-batches of batch_size in an update, which equals one with all of their images",
+        at_least=1,
+        at_most=65536,
+        trainer="torch",
+    ),
     Setting("lr", 0.1, "learning rate for lr_reference_batch images", at_least=0),
     Setting(
         "lr_reference_batch",

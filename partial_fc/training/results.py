@@ -14,6 +14,8 @@ import numpy as np
 from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.text import plural
 
+from .schedule import images_of_update
+
 # Curves of curves.json and of the report -> field of LossPoint.
 SERIES = {
     "losses": "loss",
@@ -128,7 +130,7 @@ class TrainingResult(NamedTuple):
         """Returns the content of ``summary.json``."""
         settings = self.settings
         timed = self.losses[-1].num_update if self.losses else 0  # of training_seconds
-        images = timed * settings["batch_size"] * self.ranks
+        images = timed * images_of_update(settings) * self.ranks
         last = {name: result.points[-1] for name, result in self.sets.items()}
         return {
             "dataset": settings["dataset"],

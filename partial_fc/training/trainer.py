@@ -33,7 +33,7 @@ from .results import SetResult, TrainingResult
 from .resume import RUN, ResumePlan, checkpoint_folder
 from .run_folder import RunFolder, begin_run, open_run_folder, output_folder, progress_bar
 from .saving import SaveCallback, onnx_metadata
-from .schedule import describe_rates, learning_rates
+from .schedule import describe_rates, images_of_update, learning_rates
 from .schedules import value_in_epoch
 from .trackers import Trackers, build_trackers
 from .verifying import CallBackVerification
@@ -111,7 +111,7 @@ class Trainer:
             settings.log_every,
             self.rank,
             self.collectives.size,
-            settings.batch_size,
+            images_of_update(settings),
             trackers,
             bar,
             engine=engine,

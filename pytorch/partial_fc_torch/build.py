@@ -23,7 +23,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.center_states import center_widths
 from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
-from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedule import RateFactor, images_of_update, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.utils.config import parse_options
 
@@ -132,7 +132,7 @@ class TorchFramework:
         )
         faces = FaceBatches(
             record_path(settings),
-            settings.batch_size,
+            images_of_update(settings),
             (settings.image_size, settings.image_size),
             shuffle=settings.shuffle,
             augmentation=augmentation,
@@ -148,7 +148,7 @@ class TorchFramework:
 
     def build_dummies(self, settings) -> DummyData[ImageBatch]:
         """Builds dummy batches of the same shapes as the training data."""
-        shape = (settings.batch_size, 3, settings.image_size, settings.image_size)
+        shape = (images_of_update(settings), 3, settings.image_size, settings.image_size)
         rank, pinned = self.collectives.rank, self.device.type == "cuda"
         return dummy_images(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, pinned)
 
@@ -188,6 +188,7 @@ class TorchFramework:
             settings.network,
             optimizer=optimizer,
             max_grad_norm=settings.max_grad_norm,
+            gradient_acc=settings.gradient_acc,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
             **convention,
         )

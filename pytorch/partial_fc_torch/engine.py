@@ -27,6 +27,7 @@ from .backbones import Backbone
 from .bank import TorchBank
 from .collectives import average_gradients_one_by_one, average_tensors
 from .image_data import ImageBatch
+from .layer.accumulation import Accumulation
 from .optimizers import BackboneOptimizer, build_optimizer
 from .partial_fc import PartialFC
 from .pixels import normalized, to_images
@@ -78,6 +79,7 @@ class TorchEngine:
         momentum_convention: of momentum of SGD, of backbone and centers, see SGDParams.
         max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
+        gradient_acc: micro-batches of an update, into which `step` divides its batch.
 
     Attributes:
         backbone: as `data_parallel` got it.
@@ -103,6 +105,7 @@ class TorchEngine:
         momentum_convention: str = "gradients",
         max_grad_norm: float = 0.0,
         autocast: torch.dtype | None = None,
+        gradient_acc: int = 1,
     ):
         self._parallel = model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
@@ -113,7 +116,7 @@ class TorchEngine:
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
         self.max_grad_norm, self.autocast = max_grad_norm, autocast
-        self.momentum_convention = momentum_convention
+        self.momentum_convention, self.gradient_acc = momentum_convention, gradient_acc
         self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
         self.device = layer.device
         self.optimizer = optimizer(self.backbone)
@@ -138,16 +141,42 @@ class TorchEngine:
         """
         learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
         self._parallel.train()
-        images = self._normalized(batch.images.to(self.device, non_blocking=True))
-        with self._autocast():
-            features = self._parallel(images)
-        gradient, loss = self.layer.step(features, batch.labels)
         self.optimizer.optimizer.zero_grad()
         scale = self.loss_scale.scale if self.loss_scale else 1.0
-        features.backward((gradient * scale).to(features.dtype))
+        loss = self._backward(batch, scale) if self.gradient_acc == 1 else self._accumulate(batch, scale)
         if self._clip(scale):
             self.optimizer.update(learning_rate)
         return loss
+
+    def _backward(self, batch: ImageBatch, scale: float) -> torch.Tensor:
+        """Computes the gradients, times ``scale``, and updates the centers; returns the mean loss."""
+        features = self._features(batch.images)
+        gradient, loss = self.layer.step(features, batch.labels)
+        features.backward((gradient * scale).to(features.dtype))
+        return loss
+
+    def _accumulate(self, batch: ImageBatch, scale: float) -> torch.Tensor:
+        """As `_backward`, by micro-batches; the ranks average the gradients of the backbone in the last one."""
+        parts = list(zip(batch.images.chunk(self.gradient_acc), np.split(batch.labels, self.gradient_acc)))
+        update, losses = Accumulation(self.layer, batch.labels, self.gradient_acc), []
+        for number, (images, labels) in enumerate(parts, start=1):
+            with nullcontext() if number == len(parts) else self._without_reduction():
+                features = self._features(images)
+                gradient, loss = update.step(features, labels)
+                features.backward((gradient * scale).to(features.dtype))
+            losses.append(loss)
+        update.update()
+        return torch.stack(losses).mean()
+
+    def _features(self, images: torch.Tensor) -> torch.Tensor:
+        images = self._normalized(images.to(self.device, non_blocking=True))
+        with self._autocast():
+            features: torch.Tensor = self._parallel(images)
+        return features
+
+    def _without_reduction(self) -> AbstractContextManager:
+        parallel = self._parallel
+        return parallel.no_sync() if isinstance(parallel, DistributedDataParallel) else nullcontext()
 
     def _clip(self, scale: float) -> bool:
         """Divides the gradients by the loss scale and clips them; returns whether they are finite, as on all ranks."""

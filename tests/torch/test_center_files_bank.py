@@ -48,7 +48,7 @@ def files(layer):
 
 def sample(layer, labels):
     """The rows of a step."""
-    return layer._softmax._sample(layer._centers(), labels, layer.sample)[0].rows.numpy()
+    return layer._draw(labels).sampled.rows.numpy()
 
 
 def drop_pages(layer):

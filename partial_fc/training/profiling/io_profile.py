@@ -21,6 +21,7 @@ from partial_fc.training.engine import Engine, Framework, TrainingData
 from partial_fc.training.inputs import record_path
 from partial_fc.training.loop import LoopState, updates
 from partial_fc.training.run_folder import check_writable
+from partial_fc.training.schedule import images_of_update
 from partial_fc.utils.memory import free_memory
 
 from .facts import Phase, Profile, RankHost, Tally, disk_bytes, idle_seconds
@@ -57,7 +58,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
     dummies = framework.build_dummies(settings)
     engine = build_training(settings, framework, data, folder).engine
-    measured = _measure(settings.batch_size, seconds, data, dummies, engine)
+    measured = _measure(images_of_update(settings), seconds, data, dummies, engine)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 

@@ -103,6 +103,16 @@ class LayerExchange:
         gathered, _ = decode_labels(torch.nan_to_num(digits, nan=-1.0).long(), self.collectives.size)
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
+    def gather_labels(self, labels, device: torch.device) -> torch.Tensor:
+        """Gathers the labels of all ranks: (R, B) int64 on the device, -1 where they are not in 0..C-1.
+
+        Collectives: all-gather ``labels``, (1, B) -> (R, B), B the same on all ranks.
+        """
+        own = to_device(labels, device).reshape(1, -1).long()
+        own = torch.where((own >= 0) & (own < self.num_classes), own, -1)
+        with self._waiting("all-gather labels"):
+            return all_gather_rows(own, self.collectives.size)
+
     def gather_statistics(self, statistics: torch.Tensor, batch: GlobalBatch) -> GlobalStatistics:
         """Gathers the softmax statistics of all ranks, and starts to copy them to the host.
 

@@ -34,7 +34,7 @@ class DenseGradient:
 
 
 class RowGradient:
-    """Collects the gradient of the centers of a step alone.
+    """Collects the gradient of the centers of a step alone, or its sum over steps with the same centers.
 
     Args:
         sampled: the centers of the step.
@@ -43,13 +43,16 @@ class RowGradient:
     def __init__(self, sampled: StepCenters):
         self._sampled = sampled
         self._values = sampled.centers.weight.new_empty(len(sampled), sampled.centers.weight.shape[1])
-        self._filled = 0
+        self._filled, self._earlier = 0, False
 
     def __call__(self, tile: TileGradient) -> None:
-        """Takes the gradient of a tile; the tiles come in order."""
+        """Takes the gradient of a tile; those of a step come in order."""
         values = tile.values()
-        self._values[self._filled : self._filled + len(values)] = values
+        part = self._values[self._filled : self._filled + len(values)]
+        part.add_(values) if self._earlier else part.copy_(values)
         self._filled += len(values)
+        if self._filled == len(self._values):  # the next tile is the first one of another step
+            self._filled, self._earlier = 0, True
 
     def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns (sorted local indices (S,) int64, where `CenterStore.load` expects them; their gradient (S, E))."""

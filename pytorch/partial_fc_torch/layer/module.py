@@ -41,7 +41,7 @@ from .margins import as_margin
 from .optimizers import RowOptimizer
 from .products import products_of
 from .rows import Centers, TileGradient
-from .step import MarginSoftmax, Step
+from .step import Drawn, MarginSoftmax, Step
 from .stores import CenterStore, FileStore, HostStore, StepCenters
 
 
@@ -332,23 +332,37 @@ class ClassCenters(torch.nn.Module):
         """A context in which a surrounding autocast does not change the type of the products."""
         return torch.autocast(self.device.type, enabled=False)
 
-    def _forward_step(self, features: torch.Tensor, labels, ahead: bool = False) -> Step:
+    def _prepare_sample(self) -> None:
         if self.sampling_correction and getattr(self.sample, "__func__", None) is not ClassCenters.sample:
             raise ValueError(UNKNOWN_PROBABILITIES)
         if self._store.samples_on_host:
             self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
+
+    def _draw(self, labels: torch.Tensor) -> Drawn:
+        """Samples the centers of a step for the labels (G,) of all ranks."""
+        return self._softmax.draw(self._centers(), self.sample, labels)
+
+    def _forward_step(
+        self,
+        features: torch.Tensor,
+        labels,
+        ahead: bool = False,
+        draw: Callable[[torch.Tensor], Drawn] | None = None,
+    ) -> Step:
+        if draw is None:
+            self._prepare_sample()
         sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
-        arguments = features, labels, self.sample, self.num_update + 1, ahead
+        arguments = features, labels, draw or self._draw, self.num_update + 1, ahead
         try:
             with self._full_precision():
-                step = self._softmax.forward(self._centers(), *arguments)
+                step = self._softmax.forward(*arguments)
             if step is None:
                 # The ranks have agreed on another batch size. A training that resumes with this step must do the same
                 # as this one: draw the same classes, and count the batch once.
                 self.sampler.restore(sampler)
                 self._restore_margin(margin)
                 with self._full_precision():
-                    step = self._softmax.forward(self._centers(), *arguments)
+                    step = self._softmax.forward(*arguments)
                 assert step is not None, "the ranks have agreed on the batch"
         except Exception:
             self._restore_margin(margin)  # NaN, if the features are
@@ -388,10 +402,14 @@ class ClassCenters(torch.nn.Module):
     def _update_rows(self, index: torch.Tensor, gradient: torch.Tensor) -> None:
         """Updates the centers of an explicit step, see CenterOptimizer."""
         sampled = self._store.load(self._centers(), index)
+        self.sampler.restore(self._sampler_after_step)
+        self._apply_gradient(sampled, gradient)
+
+    def _apply_gradient(self, sampled: StepCenters, gradient: torch.Tensor) -> None:
+        """Updates centers with their gradient (S, E), in the order of their local indices; overwrites it."""
         update = self._update(sampled)
         for tile in tiles_of_gradient(sampled, gradient):
             update(tile)
-        self.sampler.restore(self._sampler_after_step)
         self._end_update(sampled)
 
     def _end_update(self, sampled: StepCenters) -> None:

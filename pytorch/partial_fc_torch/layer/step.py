@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -33,6 +34,20 @@ from .rows import Centers, TileGradient, dot_rows, inverse_norms, remove_compone
 from .stores import CenterStore, StepCenters
 from .tiles import negative_weights
 from .torch_passes import TorchPasses
+
+
+class Drawn(NamedTuple):
+    """The centers of a step.
+
+    Attributes:
+        sampled: as the store has loaded them.
+        columns: (G,) int64, column of each row's target among them, -1 if it is not there.
+        positives: columns of all labels that the centers were sampled for, more than G with micro-batches.
+    """
+
+    sampled: StepCenters
+    columns: torch.Tensor
+    positives: torch.Tensor
 
 
 class MarginSoftmax:
@@ -71,10 +86,9 @@ class MarginSoftmax:
     @torch.no_grad()
     def forward(
         self,
-        centers: Centers,
         features: torch.Tensor,
         labels,
-        sample: Callable[[torch.Tensor], torch.Tensor],
+        draw: Callable[[torch.Tensor], Drawn],
         num_update: int,
         ahead: bool = False,
     ) -> Step | None:
@@ -83,10 +97,9 @@ class MarginSoftmax:
         Collectives: all-gathers ``features`` and ``softmax_statistics``, and ``targets`` if the margin needs all.
 
         Args:
-            centers: of this rank.
             features: (B, E) of this rank, in the type and on the device of the centers.
             labels: (B,) or (B, 1) integers in 0..C-1.
-            sample: the labels of all ranks (G,) int64 -> sorted local indices (S,) of the centers of the step.
+            draw: the labels of all ranks (G,) int64 -> the centers of the step, see `draw`.
             num_update: of this step, for the error message.
             ahead: begins the backward pass before the loss is checked.
 
@@ -99,8 +112,7 @@ class MarginSoftmax:
             FloatingPointError: on every rank, if the loss is infinite or NaN.
         """
         batch = self.exchange.gather_batch(features, labels)
-        sampled, columns = self._sample(centers, batch.labels, sample)
-        step = self._begin(sampled, batch.features, batch.labels, columns)
+        step = self._begin(draw(batch.labels), batch.features, batch.labels)
         gathered = self.exchange.gather_statistics(self._statistics(step), batch)
         step.log_sum_exp = gathered.log_sum_exp
         if ahead:
@@ -139,22 +151,29 @@ class MarginSoftmax:
             d_unit.addcmul_(features.unit, torch.where(step.held, by_norms, 0.0).to(d_unit.dtype)[:, None])
         return self.exchange.sum_gradient(d_unit)
 
-    def _sample(
-        self, centers: Centers, labels: torch.Tensor, sample: Callable[[torch.Tensor], torch.Tensor]
-    ) -> tuple[StepCenters, torch.Tensor]:
-        """The centers of the step, and the column (G,) int64 of each row's target among them, -1 if it is not."""
+    def draw(self, centers: Centers, sample: Callable[[torch.Tensor], torch.Tensor], labels: torch.Tensor) -> Drawn:
+        """Samples the centers of a step.
+
+        Args:
+            centers: of this rank.
+            sample: the labels of all ranks -> sorted local indices (S,) of the centers of the step.
+            labels: (G,) int64, of all ranks.
+        """
         where = self.exchange.to_host(labels) if self.store.samples_on_host else labels
         index = sample(where)
         sampled = self.store.load(centers, index)
         if not len(index):
-            return sampled, torch.full_like(labels, -1)
+            nowhere = torch.full_like(labels, -1)
+            return Drawn(sampled, nowhere, nowhere)
         columns = label_columns(where, index, self.class_start, torch)
         if sampled.places is not None:
             columns = torch.where(columns < 0, columns, sampled.places[columns])
-        return sampled, to_device(columns, labels.device)
+        columns = to_device(columns, labels.device)
+        return Drawn(sampled, columns, columns)
 
-    def _begin(self, sampled: StepCenters, rows: torch.Tensor, labels: torch.Tensor, columns: torch.Tensor) -> Step:
+    def _begin(self, drawn: Drawn, rows: torch.Tensor, labels: torch.Tensor) -> Step:
         """Computes the targets, and divides the centers into tiles."""
+        sampled, columns, positives = drawn
         features, held = Features(rows, self.products), columns >= 0
         cosine = torch.zeros(len(labels), dtype=torch.float64, device=rows.device)
         if len(sampled):
@@ -171,7 +190,7 @@ class MarginSoftmax:
             held,
             targets,
             target_logits=torch.where(held, self.margin.scale * targets.value, -torch.inf),
-            log_weights=negative_weights(columns, len(sampled), self.weighted_classes),
+            log_weights=negative_weights(positives, len(sampled), self.weighted_classes),
         )
 
     def _statistics(self, step: Step) -> torch.Tensor:

@@ -20,7 +20,15 @@ def folder(folder):
 
 # float16 starts with a loss scale that overflows in these steps.
 @pytest.mark.parametrize(
-    "changes", [{}, {"momentum": 0.0}, {"autocast": torch.float16}, {"optimizer": "adamw"}, {"optimizer": "adagrad"}]
+    "changes",
+    [
+        {},
+        {"momentum": 0.0},
+        {"autocast": torch.float16},
+        {"optimizer": "adamw"},
+        {"optimizer": "adagrad"},
+        {"gradient_acc": 3},
+    ],
 )
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, changes):
     make = partial(Training, max_grad_norm=0.5, **changes)

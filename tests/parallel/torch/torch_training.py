@@ -41,6 +41,7 @@ def build_engine(
     folder=None,
     optimizer="sgd",
     margin=None,
+    of_layer=None,
     backbone_optimizer="sgd",
     options=None,
     momentum_convention="gradients",
@@ -50,7 +51,7 @@ def build_engine(
     """Returns the engine of this rank; its centers are in files if there is a folder, its margin is `margin()`."""
     margins = margin() if margin else MARGINS
     convention = {"momentum_convention": momentum_convention}
-    of_layer = {"momentum": momentum, "optimizer": optimizer, "folder": folder, **convention}
+    of_layer = {"momentum": momentum, "optimizer": optimizer, "folder": folder, **convention, **(of_layer or {})}
     layer = build(classes, ratio, margins, SCALE, width, tile_classes=3, **of_layer)
     of_sgd = {"momentum": momentum, **convention}
     optimizer = partial(build_optimizer, name=backbone_optimizer, options=options, **of_sgd)
@@ -62,7 +63,9 @@ class Training(SmallTraining):
 
     def __init__(self, classes=CLASSES, momentum=0.9, width=E, **arguments):
         self.engine = build_engine(small_backbone(width), classes, 0.5, momentum, width=width, **arguments)
-        self.data = dummy_images((BATCH, *SHAPE), EPOCH, classes, 0, RANK, pinned=False)
+        self.data = dummy_images(
+            (arguments.get("gradient_acc", 1) * BATCH, *SHAPE), EPOCH, classes, 0, RANK, pinned=False
+        )
         self.loop, self.losses = LoopState(), []
 
     def run(self, callbacks, steps, saved):

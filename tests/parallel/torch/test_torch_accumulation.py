@@ -1,0 +1,113 @@
+"""gradient_acc: n micro-batches of B images equal one batch of nB, for a backbone without batch norms."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_layer import RANK, SIZE, E, all_ranks
+from torch_training import build_engine
+
+from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
+from partial_fc.distributed.errors import JobError
+from partial_fc_torch import AdaFace, MagFace
+from partial_fc_torch.image_data import dummy_images
+
+COUNT, STEPS = 3, 6
+FLOAT16 = {"autocast": torch.float16}
+
+
+def backbone():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
+
+
+def batches(steps=STEPS):
+    data = dummy_images((COUNT * BATCH, *SHAPE), steps, CLASSES, 0, RANK, pinned=False)
+    return [data.next() for _ in range(steps)]
+
+
+def trained(count, rate=None, **arguments):
+    """(losses, parameters and states of the backbone, all centers and their states) after STEPS updates."""
+    engine = build_engine(backbone(), gradient_acc=count, **arguments)
+    if engine.loss_scale:
+        engine.loss_scale.scale = 128.0
+    if rate:
+        engine.rates = lambda _: (rate, rate)
+    losses = [float(engine.step(batch)) for batch in batches()]
+    assert engine.num_update == STEPS
+    centers = {name: all_ranks(engine.layer.rows(name)) for name in engine.layer.widths}
+    return losses, engine.parameters(), centers, engine.layer.sampler.state()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"ratio": 1.0},
+        {"ratio": 0.5, "max_grad_norm": 0.2},
+        {"ratio": 0.0},
+        {"ratio": 0.9, "of_layer": {"sampling_correction": True}},
+        {"ratio": 0.5, "of_layer": {"on_host": True}},
+        {"ratio": 0.5, "optimizer": "adamw", "backbone_optimizer": "adamw"},
+        {"ratio": 0.5, "optimizer": "adagrad", "margin": MagFace},
+        {"ratio": 0.5, "momentum_convention": "steps"},
+    ],
+)
+def test_micro_batches_equal_one_batch(arguments):
+    rate = 0.01 if "backbone_optimizer" in arguments else None
+    found, expected = trained(COUNT, rate, **arguments), trained(1, rate, **arguments)
+    np.testing.assert_allclose(found[0], expected[0], rtol=2e-5)
+    for own, wanted in zip(found[1:3], expected[1:3]):
+        assert own.keys() == wanted.keys()
+        for name, array in wanted.items():
+            np.testing.assert_allclose(own[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
+    assert found[3] == expected[3]  # one sample an update
+
+
+def test_the_first_update_of_a_bank_in_files_equals_that_of_one_batch(folder):
+    found, expected = (trained(count, ratio=0.5, folder=f"{folder}/{count}") for count in (COUNT, 1))
+    np.testing.assert_allclose(found[2]["weight"], expected[2]["weight"], rtol=1e-3, atol=2e-5)
+
+
+def test_float16_is_as_close_to_float32_as_with_one_batch():
+    """Sums of gradients are rounded at other places; test_torch_mixed_precision.py bounds the distance to float32."""
+    forms = (COUNT, FLOAT16), (1, FLOAT16), (1, {})
+    found, expected, exact = (trained(count, 0.01, ratio=0.5, **kind)[0] for count, kind in forms)
+    assert 0 < np.abs(np.subtract(found, exact)).max() < 0.08
+    assert np.abs(np.subtract(found, expected)).max() < 0.02
+
+
+def test_an_overflow_in_one_micro_batch_skips_the_update_of_the_backbone_on_all_ranks():
+    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT, **FLOAT16), batches(1)
+    nn.init.constant_(engine.backbone[3].weight, 1e-7)
+    nn.init.zeros_(engine.backbone[3].bias)
+    engine.loss_scale.scale = 2.0**24
+    before, centers = engine.parameters(), engine.layer.weight.clone()
+    engine.step(batch)
+    equal(engine.parameters(), before)
+    assert engine.loss_scale.skipped == 1 and (engine.layer.weight != centers).any()
+
+
+def test_the_ranks_average_the_gradients_once_in_an_update():
+    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine.step(first)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+        engine.step(second)
+    counts = {event.key: event.count for event in recorded.key_averages()}
+    in_one_bucket = {1: 0, 2: 1}
+    assert counts.get("gloo:all_reduce", 0) == in_one_bucket.get(SIZE, len(engine.optimizer.parameters))
+    assert counts["aten::addmm"] >= COUNT  # the profile has the update
+
+
+def test_a_margin_that_depends_on_the_batch_sees_micro_batches():
+    found, expected = trained(COUNT, ratio=0.5, margin=AdaFace), trained(1, ratio=0.5, margin=AdaFace)
+    assert found[1]["margin:norm_mean"] != expected[1]["margin:norm_mean"]
+
+
+def test_a_bad_label_is_the_same_error_on_all_ranks_and_changes_no_center():
+    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT), batches(1)
+    if RANK == SIZE - 1:
+        batch.labels[-1] = CLASSES  # of the last micro-batch
+    centers = engine.layer.weight.clone()
+    with pytest.raises(JobError, match=f"label {CLASSES} is not one of the {CLASSES} classes"):
+        engine.step(batch)
+    assert torch.equal(engine.layer.weight, centers) and engine.num_update == 0
