@@ -68,8 +68,8 @@ def scaled_rate(lr: float, global_batch: int, reference_batch: int) -> float:
 
 
 def images_of_update(settings) -> int:
-    """Returns the number of images of a rank in an update."""
-    images: int = settings["batch_size"] * settings["gradient_acc"]
+    """Returns the number of images of a rank in an update; settings of a run before 2.1 have no micro-batches."""
+    images: int = settings["batch_size"] * settings.get("gradient_acc", 1)
     return images
 
 
