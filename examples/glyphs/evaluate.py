@@ -48,36 +48,6 @@ class Figure(NamedTuple):
     margin: float
 
 
-def evaluate(model_path: Path, root: Path) -> tuple[dict[str, dict[str, Figure]], dict[str, dict[str, np.ndarray]]]:
-    """Evaluates a model.
-
-    Returns:
-        Figures by kind of typefaces ("trained", "new") and name ("accuracy", "tar", "rank1"). For each kind, tar and
-        rank1, (Q,) bool for each probe, and as "labels" the rows (Q,) of their characters.
-
-    Raises:
-        OSError, ValueError: The model or the set cannot be read.
-    """
-    model = FaceModel.open(model_path)
-    with open(root / "unseen" / "images.tsv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    kinds = np.array([row["kind"] for row in rows])
-    labels = np.array([int(row["label"]) for row in rows])
-    records = FaceRecords(root / "unseen" / "train.rec")
-    embeddings = embed(model, [records.read_image(place)[0] for place in range(len(rows))], "unseen")
-    gallery = embeddings[kinds == GALLERY]
-    figures, hits = {}, {}
-    for kind, name in PAIR_SETS.items():
-        images, issame = read_pairs(root / name)
-        result = verify(embed(model, images, name), issame)
-        accuracy = Figure(result.accuracy, STUDENT[FOLDS] * result.std / np.sqrt(FOLDS - 1))
-        own = labels[kinds == kind]
-        found = search_hits(embeddings[kinds == kind], gallery, own)
-        figures[kind] = {"accuracy": accuracy, **{name: with_margin(own, values) for name, values in found.items()}}
-        hits[kind] = {"labels": own, **found}
-    return figures, hits
-
-
 def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
     """Returns (N, E) float32 of length 1 of N encoded images."""
     parts = []
@@ -124,12 +94,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    figures, hits = evaluate(args.model, args.root)
-    rows = [[kind, *(percent(found[name]) for name in ("accuracy", "tar", "rank1"))] for kind, found in figures.items()]
-    print("\n".join(markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], rows)))
+    model = FaceModel.open(args.model)
+    with open(args.root / "unseen" / "images.tsv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    kinds = np.array([row["kind"] for row in rows])
+    labels = np.array([int(row["label"]) for row in rows])
+    records = FaceRecords(args.root / "unseen" / "train.rec")
+    embeddings = embed(model, [records.read_image(place)[0] for place in range(len(rows))], "unseen")
+    gallery = embeddings[kinds == GALLERY]
+    figures: dict[str, dict[str, Figure]] = {}
+    hits: dict[str, np.ndarray] = {}  # (Q,) bool of each kind for rank1 and tar, and the rows (Q,) of the characters
+    for kind, name in PAIR_SETS.items():
+        images, issame = read_pairs(args.root / name)
+        result = verify(embed(model, images, name), issame)
+        accuracy = Figure(result.accuracy, STUDENT[FOLDS] * result.std / np.sqrt(FOLDS - 1))
+        own = labels[kinds == kind]
+        found = search_hits(embeddings[kinds == kind], gallery, own)
+        figures[kind] = {"accuracy": accuracy, **{name: with_margin(own, values) for name, values in found.items()}}
+        hits |= {f"{kind}_{name}": values for name, values in {"labels": own, **found}.items()}
+    table = [[kind, *(percent(of[name]) for name in ("accuracy", "tar", "rank1"))] for kind, of in figures.items()]
+    print("\n".join(markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], table)))
     if args.out:
-        arrays = {f"{kind}_{name}": array for kind, found in hits.items() for name, array in found.items()}
-        np.savez_compressed(f"{args.out}.npz", **arrays)
+        np.savez_compressed(f"{args.out}.npz", **hits)
         Path(f"{args.out}.json").write_text(json.dumps(figures, indent=1) + "\n")
     return 0
 

@@ -156,9 +156,7 @@ class SampleDistributeModule(DataParallelModule):
         self._module.forward(data_batch, is_train=is_train)
         if not (self._module.for_training if is_train is None else is_train):
             return None
-        return self._gather_batch(self.get_outputs()[0], _to_numpy(data_batch.label[0]))
-
-    def _gather_batch(self, features: mx.nd.NDArray, labels: np.ndarray) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
+        features, labels = self.get_outputs()[0], _to_numpy(data_batch.label[0])
         assert self.num_classes is not None, "the module must be bound before forward"
         batch, width = features.shape
         check_labels(labels, self.num_classes)

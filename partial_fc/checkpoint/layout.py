@@ -21,6 +21,7 @@ MANIFEST = "manifest.json"
 BACKBONE = "backbone.npz"
 WRITING, OLD, LEFT = ".writing", ".old", ".left"
 
+step_name = "step-{:010}".format  # from a number of updates to the name of a checkpoint; names sort in this order
 statistics_file = "rank-{:05}.npz".format  # from a rank to the name of its file
 
 _STEP = re.compile(r"step-(\d{10,18})")
@@ -31,11 +32,6 @@ def center_file(field: str, rank: int) -> str:
     """Returns the name of a rank's file of centers, "weight", or of a state of their optimizer."""
     kind = {"weight": "centers", "weight_mom": "momentum"}.get(field, f"state-{field}")
     return f"{kind}-{rank:05}.npy"
-
-
-def step_name(num_update: int) -> str:
-    """Returns the folder name of the checkpoint after ``num_update`` updates; names sort in the order of updates."""
-    return f"step-{num_update:010}"
 
 
 def step_number(name: str) -> int | None:

@@ -16,9 +16,11 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from partial_fc.utils.text import plural
+
 from .face_records import FaceRecords
 from .label_runs import KeptImages
-from .order import check_batch, epoch_entries, uniform_draws
+from .order import epoch_entries, uniform_draws
 from .transforms import DRAWS, Augmentation, augment, decode_color
 
 
@@ -91,7 +93,13 @@ class FaceBatches:
         check_image_size(self.records, image_size)
         self._kept = images_to_read(self.records, min_images_per_class)
         self.num_images = len(self._kept)
-        check_batch(self.num_images, batch_size, size)
+        if batch_size <= 0:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if batch_size * size > self.num_images:
+            raise ValueError(
+                f"batch_size {batch_size} on {plural(size, 'rank')} needs {batch_size * size} images, there are "
+                f"{self.num_images}: use a smaller batch or fewer ranks"
+            )
         self.batch_size, self.image_size = batch_size, tuple(image_size)
         self.shuffle, self.seed, self.rank, self.size = shuffle, seed, rank, size
         self.min_images_per_class, self.augmentation = min_images_per_class, augmentation
@@ -189,7 +197,8 @@ def check_image_size(records: FaceRecords, image_size: tuple) -> None:
 def images_to_read(records: FaceRecords, min_images_per_class: int) -> KeptImages:
     """Returns the images whose identity has at least `min_images_per_class` images."""
     counts = records.runs.images_per_label(records.num_identities)
-    kept = records.runs.keep(counts[records.runs.labels] >= min_images_per_class)
+    runs = counts[records.runs.labels] >= min_images_per_class
+    kept = KeptImages(records.runs.starts[runs], records.runs.lengths()[runs])
     if len(kept) == 0:
         raise ValueError(
             f"{records.rec_path}: no identity has {min_images_per_class} images, the largest has {counts.max()}: "

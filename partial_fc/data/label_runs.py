@@ -40,10 +40,6 @@ class LabelRuns:
         np.add.at(counts, self.labels, self.lengths())
         return counts
 
-    def keep(self, kept: np.ndarray) -> KeptImages:
-        """Returns the images of the runs where `kept` (M,) bool is true."""
-        return KeptImages(self.starts[kept], self.lengths()[kept])
-
 
 class KeptImages:
     """The images of some runs, numbered 0 .. len - 1 in their order."""

@@ -13,23 +13,10 @@ import math
 import numpy as np
 
 from partial_fc.utils.hashing import GOLDEN, mix, stream
-from partial_fc.utils.text import plural
 
 # Rounds of the Feistel network. Four are enough for large N (Luby, Rackoff); small sets need more to reach odd and even
 # permutations equally often.
 ROUNDS = 8
-
-
-def check_batch(num_images: int, batch_size: int, size: int) -> None:
-    """Raises ValueError if the batch is not positive, or if there are fewer images than one global batch."""
-    if batch_size <= 0:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    if batch_size * size > num_images:
-        needed, ranks = batch_size * size, plural(size, "rank")
-        raise ValueError(
-            f"batch_size {batch_size} on {ranks} needs {needed} images, there are {num_images}: use a smaller batch or "
-            "fewer ranks"
-        )
 
 
 def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:

@@ -141,7 +141,10 @@ def run_command(action: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OSError, ValueError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
+        text = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            text = f"{os.fsdecode(error.filename)}: {error.strerror}"  # without the number that OSError puts before it
+        print(f"error: {text}", file=sys.stderr)
         return USER_ERROR
     except Terminated:
         print("terminated", file=sys.stderr)
@@ -155,13 +158,6 @@ def terminate(number: int, frame: object) -> None:
     """Handles SIGTERM, once: a second one does not interrupt the cleanup."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
-
-
-def error_text(error: Exception) -> str:
-    """Returns the error's text, without the number that OSError puts before it."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error) or type(error).__name__
 
 
 def number_above_0(name: str, highest: float = math.inf) -> Callable[[str], float]:

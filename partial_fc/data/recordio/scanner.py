@@ -1,4 +1,4 @@
-"""Reads a `.rec` file sequentially, or at any offset, without its index, and locates damage.
+"""Reads a `.rec` file at any offset, without its index, and locates damage.
 
 See format.py for the layout of a record and its parts, and reader.py for reading by key.
 """
@@ -6,7 +6,6 @@ See format.py for the layout of a record and its parts, and reader.py for readin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from .format import FIRST, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, WORDS
@@ -35,15 +34,6 @@ class Extent(NamedTuple):
     def length(self) -> int:
         """Bytes of the payload, including the magic words between its pieces."""
         return sum(length for _, length in self.pieces) + len(MAGIC_BYTES) * (len(self.pieces) - 1)
-
-
-def walk_records(fd: int, start: int, stop: int) -> Iterator[Extent]:
-    """Yields the records in [start, stop) of an open file. Raises BrokenRecordError at a damaged record."""
-    position = start
-    while position < stop:
-        extent = locate_record(fd, position, stop)
-        yield extent
-        position = extent.end
 
 
 def locate_record(fd: int, offset: int, size: int) -> Extent:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.data.recordio.format import HEADER, unpack
-from partial_fc.data.recordio.scanner import BrokenRecordError, Extent, locate_record, read_payload, walk_records
+from partial_fc.data.recordio.scanner import BrokenRecordError, Extent, locate_record, read_payload
 from partial_fc.data.transforms import decode_color
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.text import plural
@@ -109,8 +109,8 @@ def gap_problem(fd: int, start: int, stop: int) -> Problem:
     """Describes the bytes [start, stop), between the records that the index lists."""
     count, end, rest = 0, start, ""
     try:
-        for extent in walk_records(fd, start, stop):
-            count, end = count + 1, extent.end
+        while end < stop:
+            count, end = count + 1, locate_record(fd, end, stop).end
     except BrokenRecordError as error:
         rest = f"{stop - end} bytes from offset {end} on that are not a record ({error})"
     unlisted = f"{plural(count, 'record')} that the index does not list" if count or not rest else ""

@@ -41,7 +41,11 @@ def run(args: argparse.Namespace) -> int:
         sets = [stack.enter_context(closing(open_set(path))) for path in (args.first, *args.others)]
         check_output(args.out, sets)
         size = common_size(sets)
-        names = [name for prefix, records in zip(distinct_names(sets), sets) for name in names_of(records, prefix)]
+        names = []
+        for prefix, records in zip(distinct_names(sets), sets):
+            count = records.num_identities
+            own = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
+            names += check_names(f"{prefix}/{own[label]}" for label in np.unique(records.runs.labels))
         stage = stack.enter_context(staged_files(args.out, FILES, args.force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
         images, identities = write_face_set(stage, merged(sets, bar), size)
@@ -60,13 +64,6 @@ def check_output(out: str, sets: list[FaceRecords]) -> None:
         for own, written in ((folder, out), (records.rec_path, target)):
             if os.path.exists(written) and os.path.samefile(own, written):
                 raise ValueError(f"{out} is one of the sets to merge, {records.rec_path}: name another folder for OUT")
-
-
-def names_of(records: FaceRecords, prefix: str) -> list[str]:
-    """Returns names for a set's identities that have images. Raises ValueError for invalid names."""
-    count = records.num_identities
-    own = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
-    return check_names(f"{prefix}/{own[label]}" for label in np.unique(records.runs.labels))
 
 
 def common_size(sets: list[FaceRecords]) -> tuple:

@@ -88,7 +88,12 @@ def check_data(probe: Probe, job: Job) -> Row | None:
         return None
     files = probe.facts["data"]
     missing = [path for path in job.training.needed if isinstance(files[path], str)]
-    complete = [other for other in job.probes if _has_data(other, job.training)]
+    needed = job.training.needed
+    complete = [
+        other
+        for other in job.probes
+        if "data" in other.facts and all(isinstance(other.facts["data"][path], int) for path in needed)
+    ]
     if not complete:
         return Row("bad", "data", f"{missing[0]}: {files[missing[0]]}", "set data_root= or rec= to its location")
     own, there = complete[0].facts["data"], complete[0].host.name
@@ -101,10 +106,6 @@ def check_data(probe: Probe, job: Job) -> Row | None:
     sizes = [size for size in files.values() if isinstance(size, int)]
     same = "" if probe is complete[0] else f", as on {there}"
     return Row("ok", "data", f"{plural(len(sizes), 'file')}, {amount(sum(sizes))}{same}")
-
-
-def _has_data(probe: Probe, training: Training) -> bool:
-    return "data" in probe.facts and all(isinstance(probe.facts["data"][path], int) for path in training.needed)
 
 
 def _size(size: int | str) -> str:
