@@ -127,6 +127,7 @@ HEADS = ("", "FC", "E", "GAP", "GDC")
 DECAY_ON = ("all", "weights")  # those of partial_fc_torch.optimizers, which needs PyTorch
 OPTIMIZERS = ("sgd", "adamw")
 BACKENDS = ("", "gloo", "nccl")
+GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
 SETTINGS = Schema(
@@ -234,6 +235,14 @@ SETTINGS = Schema(
     Setting("seed", 0, "seed of everything random", at_least=0, below=2**31),
     Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
     Setting("bf16", False, "compute the backbone in bfloat16; head, layer and files stay float32", trainer="torch"),
+    Setting(
+        "gradient_dtype",
+        "float32",
+        "type in which the ranks average the gradients of the backbone; float16 with fp16 only",
+        choices=GRADIENT_DTYPES,
+        trainer="torch",
+    ),
+    Setting("compile_backbone", False, "train what torch.compile makes of the backbone", trainer="torch"),
     Setting("backend", "", "of torch.distributed; empty: nccl on GPUs, else gloo", choices=BACKENDS, trainer="torch"),
     Setting("step_timeout", 600, "seconds without a step that end the job", at_least=1, at_most=10**9),
     Setting("host_timeout", 15, "seconds of silence of another host that end the job", at_least=3, at_most=10**9),
@@ -476,6 +485,10 @@ def check_together(settings):
         raise SettingsError(f"rec is {rec}, but must be the path of a .rec file, or of a folder with a train.rec")
     if settings["fp16"] and settings["bf16"]:
         raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
+    if settings["gradient_dtype"] == "float16" and not settings["fp16"]:
+        raise SettingsError(
+            "gradient_dtype is float16, whose range needs the loss scale of fp16: set fp16 too, or bfloat16"
+        )
     if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
         raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
     if not (settings["models_root"] or settings["output"]):

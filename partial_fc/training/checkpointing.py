@@ -202,6 +202,7 @@ class _Save:
 
 def progress(engine: Engine, loop: LoopState) -> dict[str, Any]:
     """Returns counters, position in the data, loss scale, model format and widths of the centers as JSON."""
+    engine.wait_for_update()  # which may change the loss scale
     return {
         "num_update": engine.num_update,
         "num_epoch": loop.num_epoch,

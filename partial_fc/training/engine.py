@@ -139,7 +139,7 @@ class Engine(Protocol):
         """
 
     def wait_for_update(self) -> None:
-        """Returns when the last update is complete."""
+        """Returns when the last update is complete; until then ``loss_scale`` may be that of the update before."""
 
     def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
         """Embeds faces without training on them.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -108,8 +109,12 @@ class TorchFramework:
         """Raises ValueError if the device of this rank cannot compute in the precision of the training."""
         if settings.layer_dtype == "tf32" and layer_type("auto", gpu_facts(self.device)) != "tf32":
             raise ValueError("layer_dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_dtype=auto")
+        if settings.compile_backbone and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "gcc", "clang"))):
+            raise ValueError("compile_backbone needs a compiler, g++ or gcc: install it, or set compile_backbone=False")
         if self._uses_gpu:
             return
+        if settings.gradient_dtype != "float32":
+            raise ValueError(f"gradient_dtype={settings.gradient_dtype} is for GPUs: set gradient_dtype=float32")
         if settings.fp16:
             raise ValueError("float16 is for GPUs: set fp16=False, or bf16=True for bfloat16, which CPUs have")
         if settings.layer_dtype == "float16":
@@ -169,17 +174,18 @@ class TorchFramework:
             factor = rate_factor(num_update)
             return backbone_lr * factor, center_lr * factor
 
-        convention = {"momentum_convention": model_format.momentum_convention}
+        convention = model_format.momentum_convention
         optimizer = partial(
             build_optimizer,
             name=settings.optimizer,
             weight_decay=settings.wd,
             decay_on=settings.decay_on,
             options=parse_options("optimizer_options", settings.optimizer_options),
+            fused=self.device.type == "cuda",
             momentum=settings.momentum,
-            **convention,
+            momentum_convention=convention,
         )
-        model = data_parallel(backbone, layer)
+        model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
         build = partial(
             TorchEngine,
             model,
@@ -189,8 +195,9 @@ class TorchFramework:
             optimizer=optimizer,
             max_grad_norm=settings.max_grad_norm,
             gradient_acc=settings.gradient_acc,
+            momentum_convention=convention,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
-            **convention,
+            compiled=settings.compile_backbone,
         )
         return job.run_on_all_ranks("optimizer", build)
 
@@ -228,6 +235,7 @@ class TorchFramework:
                 f"batch_size is 1, but the batch norms of {settings.network} need 2 images or more of each rank: set "
                 "batch_size=2"
             )
+        torch.backends.cudnn.benchmark = True  # all batches of a training have the same shape
         torch.manual_seed(settings.seed)  # the same weights on every rank
         backbone = self.backbone or get_model(
             settings.network,

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
-from partial_fc.layer.loss_scale import LossScale
 from partial_fc.utils.text import some
 
 from . import weights
@@ -28,6 +28,7 @@ from .bank import TorchBank
 from .collectives import average_gradients_one_by_one, average_tensors
 from .image_data import ImageBatch
 from .layer.accumulation import Accumulation
+from .loss_scaling import LossScaling
 from .optimizers import BackboneOptimizer, build_optimizer
 from .partial_fc import PartialFC
 from .pixels import normalized, to_images
@@ -41,17 +42,21 @@ _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
 
 
+COMPRESSION = {torch.float16: fp16_compress_hook, torch.bfloat16: bf16_compress_hook}
+
+
 def _of_layer(name: str) -> Any:
     """An attribute of the engine that its layer keeps."""
     return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
 
 
-def data_parallel(backbone: nn.Module, layer: PartialFC) -> nn.Module:
+def data_parallel(backbone: nn.Module, layer: PartialFC, gradient_dtype: torch.dtype = torch.float32) -> nn.Module:
     """Returns the backbone as a step calls it; with several ranks in DistributedDataParallel, which broadcasts weights.
 
     Args:
         backbone: any module from normalized images (B, 3, H, W) to embeddings (B, E), on its device.
         layer: PartialFC on the same device.
+        gradient_dtype: in which the ranks average the gradients: float32, bfloat16 or float16.
     """
     ranks = layer.collectives.size
     if ranks == 1:
@@ -59,7 +64,9 @@ def data_parallel(backbone: nn.Module, layer: PartialFC) -> nn.Module:
     parallel = DistributedDataParallel(backbone, gradient_as_bucket_view=True, **OWN_BUFFERS)
     # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
     # other buckets than the following ones. Summed one by one, a resumed training is equal bit for bit.
-    if ranks > 2 and layer.device.type == "cpu":
+    if gradient_dtype in COMPRESSION:
+        parallel.register_comm_hook(None, COMPRESSION[gradient_dtype])
+    elif ranks > 2 and layer.device.type == "cpu":
         parallel.register_comm_hook(None, average_gradients_one_by_one)
     return parallel
 
@@ -80,12 +87,13 @@ class TorchEngine:
         max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
         gradient_acc: micro-batches of an update, into which `step` divides its batch.
+        compiled: trains what torch.compile makes of the backbone; all else takes the backbone itself.
 
     Attributes:
         backbone: as `data_parallel` got it.
         memory_bank: see TorchBank.
-        loss_scale: of float16, else None. Its overflows follow from the all-reduced gradients, so that all ranks skip
-            the same updates. The centers keep their update, which is computed from finite features in float32.
+        loss_scale: of float16, else None; see LossScaling, and `wait_for_update`. The centers keep the update of a step
+            that the backbone skips: it is computed from finite features in float32.
         Others: see partial_fc.training.engine.Engine.
     """
 
@@ -106,8 +114,9 @@ class TorchEngine:
         max_grad_norm: float = 0.0,
         autocast: torch.dtype | None = None,
         gradient_acc: int = 1,
+        compiled: bool = False,
     ):
-        self._parallel = model
+        self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
         self.layer, self.rates, self.network = layer, rates, network
         self.collectives = layer.collectives
@@ -117,7 +126,8 @@ class TorchEngine:
         self.num_classes: int | None = layer.num_classes
         self.max_grad_norm, self.autocast = max_grad_norm, autocast
         self.momentum_convention, self.gradient_acc = momentum_convention, gradient_acc
-        self.loss_scale = LossScale(batch_size=1) if autocast == torch.float16 else None
+        self._scaling = LossScaling(self.collectives) if autocast == torch.float16 else None
+        self.loss_scale = self._scaling.scale if self._scaling else None
         self.device = layer.device
         self.optimizer = optimizer(self.backbone)
 
@@ -142,20 +152,18 @@ class TorchEngine:
         learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
         self._parallel.train()
         self.optimizer.optimizer.zero_grad()
-        scale = self.loss_scale.scale if self.loss_scale else 1.0
-        loss = self._backward(batch, scale) if self.gradient_acc == 1 else self._accumulate(batch, scale)
-        if self._clip(scale):
-            self.optimizer.update(learning_rate)
+        loss = self._backward(batch) if self.gradient_acc == 1 else self._accumulate(batch)
+        self._update(learning_rate)
         return loss
 
-    def _backward(self, batch: ImageBatch, scale: float) -> torch.Tensor:
-        """Computes the gradients, times ``scale``, and updates the centers; returns the mean loss."""
+    def _backward(self, batch: ImageBatch) -> torch.Tensor:
+        """Computes the gradients, times the loss scale, and updates the centers; returns the mean loss."""
         features = self._features(batch.images)
         gradient, loss = self.layer.step(features, batch.labels)
-        features.backward((gradient * scale).to(features.dtype))
+        self._propagate(features, gradient)
         return loss
 
-    def _accumulate(self, batch: ImageBatch, scale: float) -> torch.Tensor:
+    def _accumulate(self, batch: ImageBatch) -> torch.Tensor:
         """As `_backward`, by micro-batches; the ranks average the gradients of the backbone in the last one."""
         parts = list(zip(batch.images.chunk(self.gradient_acc), np.split(batch.labels, self.gradient_acc)))
         update, losses = Accumulation(self.layer, batch.labels, self.gradient_acc), []
@@ -163,7 +171,7 @@ class TorchEngine:
             with nullcontext() if number == len(parts) else self._without_reduction():
                 features = self._features(images)
                 gradient, loss = update.step(features, labels)
-                features.backward((gradient * scale).to(features.dtype))
+                self._propagate(features, gradient)
             losses.append(loss)
         update.update()
         return torch.stack(losses).mean()
@@ -171,33 +179,41 @@ class TorchEngine:
     def _features(self, images: torch.Tensor) -> torch.Tensor:
         images = self._normalized(images.to(self.device, non_blocking=True))
         with self._autocast():
-            features: torch.Tensor = self._parallel(images)
+            features: torch.Tensor = self._forward(images)
         return features
 
     def _without_reduction(self) -> AbstractContextManager:
         parallel = self._parallel
         return parallel.no_sync() if isinstance(parallel, DistributedDataParallel) else nullcontext()
 
-    def _clip(self, scale: float) -> bool:
-        """Divides the gradients by the loss scale and clips them; returns whether they are finite, as on all ranks."""
-        if self.loss_scale is None and not self.max_grad_norm:
-            return True
-        if scale != 1:
-            torch._foreach_div_(self.optimizer.gradients(), scale)
-        norm = nn.utils.clip_grad_norm_(self.optimizer.parameters, self.max_grad_norm or float("inf"))
-        if self.loss_scale is None:
-            return True
-        if not torch.isfinite(norm):
-            self.loss_scale.overflowed(self.num_update, logging.info if self.collectives.rank == 0 else None)
-            return False
-        self.loss_scale.passed()
-        return True
+    def _propagate(self, features: torch.Tensor, gradient: torch.Tensor) -> None:
+        """The backward pass of the backbone."""
+        if self._scaling:
+            self._scaling.settle()  # of the update before, for which the layer has waited
+        features.backward((gradient * self._scale).to(features.dtype))
+
+    @property
+    def _scale(self) -> float:
+        return self.loss_scale.scale if self.loss_scale else 1.0
+
+    def _update(self, learning_rate: float) -> None:
+        """Divides the gradients by the loss scale, clips them, and updates the backbone if they are finite."""
+        if self._scale != 1:
+            torch._foreach_div_(self.optimizer.gradients(), self._scale)
+        if self._scaling or self.max_grad_norm:
+            norm = nn.utils.clip_grad_norm_(self.optimizer.parameters, self.max_grad_norm or float("inf"))
+        if self._scaling:
+            self._scaling.update(self.optimizer, learning_rate, norm, self.num_update)
+        else:
+            self.optimizer.update(learning_rate)
 
     def wait_for_update(self) -> None:
-        """Returns when the last update is complete."""
+        """Returns when the last update is complete, and ``loss_scale`` is that of the next one."""
         if self.on_gpu:
             with self.collectives.waiting("gradients"):
                 torch.cuda.synchronize(self.device)
+        if self._scaling:
+            self._scaling.settle()
 
     def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
         """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed."""

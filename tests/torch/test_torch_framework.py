@@ -117,6 +117,7 @@ def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "setting, message",
     [
+        ({"gradient_dtype": "bfloat16"}, "gradient_dtype=bfloat16 is for GPUs: set gradient_dtype=float32"),
         ({"fp16": True}, "float16 is for GPUs: set fp16=False, or bf16=True"),
         ({"layer_dtype": "float16"}, "layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16"),
         (

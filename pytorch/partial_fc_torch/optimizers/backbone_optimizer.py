@@ -36,11 +36,26 @@ class BackboneOptimizer:
         self._others = {None, *(named.keys() - self._named.keys())}
         self.parameters = list(self._named.values())
 
-    def update(self, learning_rate: float) -> None:
-        """Updates the parameters with their gradients."""
+    @property
+    def skips_overflows(self) -> bool:
+        """Whether `update` takes ``overflow``: what torch.amp.GradScaler asks an optimizer, too."""
+        return getattr(self.optimizer, "_step_supports_amp_scaling", False)
+
+    def update(self, learning_rate: float, overflow: torch.Tensor | None = None) -> None:
+        """Updates the parameters with their gradients.
+
+        Args:
+            learning_rate: of all parameters.
+            overflow: float32 scalar on their device; if it is 1, nothing changes. The host does not wait for it.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        if overflow is None:
+            self.optimizer.step()
+            return
+        self.optimizer.found_inf = overflow
         self.optimizer.step()
+        del self.optimizer.found_inf
 
     def gradients(self) -> list[torch.Tensor]:
         """Returns the gradients that exist."""

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training, undivided
-from torch_training import MARGINS, SCALE, Training, build_engine, rates
+from torch_training import MARGINS, SCALE, Training, build_engine, rates, small_backbone
 
 from checkpoint_cases import CLASSES, RATES_CHANGE, SHAPE, STEPS, equal
 from partial_fc.training.callbacks import CallBackFinite
@@ -46,6 +47,56 @@ def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
     expected = undivided(backbone(), start, inputs, margin_loss, rates, max_norm=max_norm)
     losses = [float(engine.step(batch)) for batch in local_batches()]
     assert_same_training((losses, engine.backbone, all_ranks(engine.layer.weight)), expected)
+
+
+@pytest.mark.world_size(2, 3)
+def test_gradients_are_averaged_in_float16():
+    """In the first step the momentum is the gradient. PyTorch's hook for bfloat16 is for GPUs."""
+    changes, u = [], 2.0**-11
+    for gradient_dtype in (torch.float32, torch.float16):
+        engine, (batch,) = build_engine(backbone(), gradient_dtype=gradient_dtype), local_batches(1)
+        engine.step(batch)
+        changes.append(engine.optimizer.states())
+        assert len(set(default_collectives.gather_object("weights", array_bytes(engine.parameters())))) == 1
+    for name, exact in changes[0].items():
+        # Each rank rounds its own gradient, and the sums: by u times what is at most a few times the largest element.
+        error = np.abs(changes[1][name] - exact).max()
+        assert 0 < error < 8 * SIZE * u * np.abs(exact).max(), name
+
+
+def array_bytes(arrays):
+    """The content of arrays by name."""
+    return b"".join(arrays[name].tobytes() for name in sorted(arrays))
+
+
+class Own(nn.Module):
+    """With a forward pass of its own: PyTorch does not compile a bare Sequential in DistributedDataParallel."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = small_backbone()
+        self.net[1].p = 0.0  # dropout: a compiled one draws other numbers
+
+    def forward(self, images):
+        return self.net(images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_a_compiled_backbone_trains_alike_under_the_same_names(autocast):
+    plain, compiled = (build_engine(Own(), autocast=autocast, compiled=each) for each in (False, True))
+    counters.clear()
+    losses = [[float(engine.step(batch)) for batch in local_batches(4)] for engine in (plain, compiled)]
+    assert counters["stats"]["unique_graphs"] >= 1
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4 if autocast is None else 0.05)
+    saved, expected = ({**engine.parameters(), **engine.statistics()} for engine in (compiled, plain))
+    assert saved.keys() == expected.keys() and not any("_orig_mod" in name for name in saved)
+    if autocast is None:
+        for name, array in expected.items():
+            np.testing.assert_allclose(saved[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+    other = build_engine(Own(), autocast=autocast)
+    other.restore(saved, 4)
+    np.testing.assert_array_equal(other.embed(PIXELS), compiled.embed(PIXELS))
 
 
 def test_momentum_that_sums_steps_as_mxnets():

@@ -72,14 +72,21 @@ def test_the_loss_scale_changes_neither_gradient_nor_clipping(max_norm):
     equal(engines[0].parameters(), engines[1].parameters())
 
 
-def test_an_overflow_on_one_rank_is_skipped_on_all(caplog):
+@pytest.mark.parametrize("options", [{}, {"fused": True}])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_an_overflow_on_one_rank_is_skipped_on_all(name, options, caplog):
+    """By the host, or by a fused optimizer, as on GPUs, of which the host learns later."""
     caplog.set_level(logging.INFO)
-    engine, data = build(torch.float16), batches(3)
+    engine, data = build(torch.float16, backbone_optimizer=name, options=options), batches(3)
+    assert engine.optimizer.skips_overflows == bool(options)
     engine.loss_scale.scale = 256.0
     engine.step(data[0])
+    engine.wait_for_update()
     assert engine.loss_scale.scale == 256.0
     before, centers = engine.parameters(), engine.layer.weight.clone()
     engine.step(gray(data[1]) if RANK == LAST else data[1])
+    assert (engine.loss_scale.scale == 128.0) == (not options)
+    engine.wait_for_update()
     equal(engine.parameters(), before)
     assert (engine.loss_scale.scale, engine.loss_scale.skipped) == (128.0, 1)
     assert same_on_all_ranks(engine.loss_scale.state())
@@ -88,13 +95,43 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(caplog):
     message = "float16 overflow at update 2: step skipped, loss scale 256 -> 128"
     assert [record.getMessage() for record in caplog.records].count(message) == (RANK == 0)
     engine.step(data[2])
+    engine.wait_for_update()
     after = engine.parameters()
     assert all((after[name] != before[name]).any() for name in after) and engine.loss_scale.skipped == 0
     assert same_on_all_ranks([array.tobytes() for array in after.values()])
 
 
-def test_a_run_of_overflows_stops_all_ranks():
-    engine, (batch,) = build(torch.float16), batches(1)
+def test_the_host_learns_of_an_overflow_before_it_needs_the_scale_again():
+    """A fused optimizer trains as the other one, with the same scales."""
+    scales, engines = [], [build(torch.float16, options=options) for options in ({}, {"fused": True})]
+    for engine in engines:
+        engine.loss_scale.scale = 256.0
+        scales.append(record_scales(engine))
+        for number, batch in enumerate(batches(6)):
+            engine.step(gray(batch) if number == 1 else batch)
+        engine.wait_for_update()
+    assert scales[0] == scales[1] == [256.0, 256.0, 128.0, 128.0, 128.0, 128.0]
+    assert engines[0].loss_scale.state() == engines[1].loss_scale.state()
+    first, second = (engine.parameters() for engine in engines)
+    for name, array in first.items():
+        np.testing.assert_allclose(second[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def record_scales(engine):
+    """Returns a list that receives the loss scale of each later update."""
+    scales, update = [], engine._update
+
+    def recorded(learning_rate):
+        scales.append(engine.loss_scale.scale)
+        update(learning_rate)
+
+    engine._update = recorded
+    return scales
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": True}])
+def test_a_run_of_overflows_stops_all_ranks(options):
+    engine, (batch,) = build(torch.float16, options=options), batches(1)
     if RANK == LAST:
         batch = gray(batch)
         nn.init.constant_(engine.backbone[1].weight, 1e-5)

@@ -46,6 +46,7 @@ def build_engine(
     options=None,
     momentum_convention="gradients",
     schedule=rates,
+    gradient_dtype=torch.float32,
     **arguments,
 ):
     """Returns the engine of this rank; its centers are in files if there is a folder, its margin is `margin()`."""
@@ -55,7 +56,8 @@ def build_engine(
     layer = build(classes, ratio, margins, SCALE, width, tile_classes=3, **of_layer)
     of_sgd = {"momentum": momentum, **convention}
     optimizer = partial(build_optimizer, name=backbone_optimizer, options=options, **of_sgd)
-    return TorchEngine(data_parallel(backbone, layer), layer, schedule, optimizer=optimizer, **convention, **arguments)
+    model = data_parallel(backbone, layer, gradient_dtype)
+    return TorchEngine(model, layer, schedule, optimizer=optimizer, **convention, **arguments)
 
 
 class Training(SmallTraining):
