@@ -121,11 +121,8 @@ def test_damaged_images_are_crossed_out(small, tmp_path, capsys):
     assert (cross[56, 56] == (0, 0, 200)).all() and (cross[10, 50] == 200).all()
 
 
-def test_the_sheet_command(small, tmp_path):
-    run = partial(start, "sets", "sheet", small)
-    out = str(tmp_path / "sheet.png")
-    done = run(out, "--labels", "2,1", "--images", "2")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}: 2 identities: 2, 1\n", "")
-    assert run(out).returncode == 2 and run(out, "--force").returncode == 0
-    for wrong in ([out, "--force", "--labels", "4"], [out[:-3] + "jpg"], [out, "--force", "--labels", "x"]):
+def test_a_sheet_that_exists_or_cannot_be_drawn_is_refused(small, tmp_path):
+    out = tmp_path / "sheet.png"
+    assert [exit_code("sets", "sheet", small, out, *force) for force in ([], [], ["--force"])] == [0, 2, 0]
+    for wrong in ([out, "--force", "--labels", "4"], [f"{out}.jpg"], [out, "--force", "--labels", "x"]):
         assert exit_code("sets", "sheet", small, *wrong) == 2

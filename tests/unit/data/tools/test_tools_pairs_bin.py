@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from functools import partial
 from itertools import combinations
 
 import cv2
@@ -151,14 +150,10 @@ def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
 
 
 def test_the_command(tree, tmp_path):
-    run = partial(start, "sets", "bin")
-    out = str(tmp_path / "val.bin")
-    drawn = ["--folder", tree, "--num-pairs", "40", "--size", "16"]
-    done = run(out, *drawn, "--workers", "2")
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"{out}: 40 pairs, ")
-    before = open(out, "rb").read()
-    assert run(out, *drawn).returncode == 2 and run(out, *drawn, "--seed", "1", "--force").returncode == 0
-    assert open(out, "rb").read() != before
+    words = ["sets", "bin", tmp_path / "val.bin", "--folder", tree, "--num-pairs", "40", *SMALL, "--workers", "2"]
+    done = start(*words)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"{tmp_path}/val.bin: 40 pairs, ")
+    assert exit_code(*words) == 2  # it exists
     assert sorted(os.listdir(tmp_path)) == ["lfw", "val.bin"]
 
 

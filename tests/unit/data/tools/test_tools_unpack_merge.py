@@ -2,13 +2,12 @@
 
 import os
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from command_line import call, start
+from command_line import call
 from face_sets import images_of, overwrite, write_records
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.synthetic.draw import encode_face
@@ -144,16 +143,3 @@ def test_names_are_checked_before_anything_is_written(small, tmp_path):
         call(merge, out, small, tmp_path / "line\nend")
     with pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
         call(pack, tmp_path / "tree", out)
-
-
-def test_the_commands(small, tmp_path):
-    run = partial(start, "sets", cwd=tmp_path)
-    merged = run("merge", "both", "small", "small")
-    assert (merged.returncode, merged.stdout, merged.stderr) == (0, "both: 18 images of 6 identities\n", "")
-    unpacked = run("unpack", "both/train.rec", "tree")
-    assert (unpacked.returncode, unpacked.stdout, unpacked.stderr) == (0, "tree: 18 images in 6 folders\n", "")
-    assert sorted(os.listdir(tmp_path / "tree"))[:4] == ["small-2_0", "small-2_1", "small-2_2", "small_0"]
-    overwrite(tmp_path / "both" / "train.rec", 32, b"\0\0\0\0")
-    unpacked = run("unpack", "both", "rest", "--skip-bad")
-    assert unpacked.stdout == "rest: 17 images in 6 folders; 1 left out as bad\n"
-    assert unpacked.stderr.startswith("left out: both/train.rec: image with key 1 at offset 0 has an unknown format")
