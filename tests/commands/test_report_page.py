@@ -40,15 +40,9 @@ LOG_CHARTS = ("losses", "learning_rates", "speeds", "waiting")
 MEASURE = f"<script>{Path(__file__).with_name('measure_page.js').read_text()}</script>"
 
 
-class Proxy(ThreadingHTTPServer):
-    """The network of the browser: ``pages`` by address; ``requests`` lists the requested addresses."""
+class Proxy(BaseHTTPRequestHandler):
+    """The network of the browser: the server has ``pages`` by address, and lists the ``requests``."""
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.pages, self.requests = {}, []
-
-
-class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.requests.append(self.path)
         content = self.server.pages.get(self.path)
@@ -57,9 +51,7 @@ class Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content or b"")
 
-    def do_CONNECT(self):
-        self.server.requests.append(self.path)
-        self.send_error(502)
+    do_CONNECT = do_GET
 
     def log_message(self, *_):
         """Logs nothing; the tests inspect ``requests``."""
@@ -71,7 +63,7 @@ def show(tmp_path):
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
         pytest.skip("no chromium or Chrome is installed (bash setup-utils/install-test-tools.sh)")
-    with Proxy() as proxy:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
 
         def open_page(text, phone=False, scheme="light", height=900):

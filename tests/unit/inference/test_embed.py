@@ -81,13 +81,6 @@ def test_without_mirror_images(place, capsys):
     assert np.abs(alone - expected(place, TinyModel())).max() > 0.01
 
 
-def test_a_model_that_takes_normalized_pixels(place):
-    model = TinyModel(normalizes=False)
-    model.write(place / "backbone.onnx")
-    assert run() == 0
-    np.testing.assert_allclose(np.load("embeddings.npy"), expected(place, model), atol=1e-5)
-
-
 def test_unusable_images_are_reported_and_skipped(place, capsys):
     whole = encode_face(1, 20, 0)
     (place / "faces" / "cut.jpg").write_bytes(whole[: len(whole) // 2])

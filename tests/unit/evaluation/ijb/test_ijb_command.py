@@ -88,7 +88,7 @@ def test_scores_match_the_definition(place, flip, detector_score, norm_score):
 def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys):
     prepare(tmp_path)
     (tmp_path / "IJBC/meta/ijbc_1N_probe_mixed.csv").unlink()
-    assert run(tmp_path, tmp_path / "out", "--no-flip", "--no-norm-score", "--batch-size", "7") == 0
+    assert run(tmp_path, tmp_path / "out", "--no-flip", "--no-norm-score", "--batch-size", "7", "--workers", "3") == 0
     error = capsys.readouterr().err
     assert error.startswith("warning: no 1:N evaluation, missing files: ") and "ijbc_1N_probe_mixed.csv\n" in error
     assert "1:N" not in (tmp_path / "out" / "IJBC.md").read_text()
@@ -144,15 +144,6 @@ def test_ranks_match_the_definition(place):
                 hits.append(max(row)[1])
         assert len(hits) == results.searches[name].mated == 3
         assert results.searches[name].rank(1) == pytest.approx(np.mean(hits))
-
-
-def test_workers_and_batch_size_do_not_change_the_scores(place):
-    cases = (1, 128), (3, 5), (2, 1), (4, 36)
-    results = [results_of(place, workers=workers, batch_size=size).scores for workers, size in cases]
-    for scores in results[1:]:
-        # onnxruntime's matrix product sums in an order that depends on the number of rows.
-        np.testing.assert_allclose(scores, results[0], atol=1e-6)
-    assert (results_of(place, workers=4, batch_size=5).scores == results[1]).all()
 
 
 @pytest.mark.parametrize("kind", ["damaged", "removed during the run"])

@@ -7,24 +7,10 @@ import subprocess
 import pytest
 from io_figures import SET, profile, tally
 
-from partial_fc.training.profiling.facts import Phase, RankHost, Tally, disk_bytes, idle_seconds
+from partial_fc.training.profiling.facts import RankHost, disk_bytes, idle_seconds
 from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_copy
 from partial_fc.training.profiling.report import format_profile
 from partial_fc.training.profiling.verdict import judge
-
-
-def test_difference_of_two_tallies():
-    before, after = tally(10), tally(30, waits=0.2, cores=3, busy=0.5, reading=0.1, disk=7)
-    assert after.since(before)._replace(waited=0) == Tally(0, 200, 0, 20, 2000000, 1, 5, 7, None)
-    assert after.since(before._replace(disk_bytes=None)).disk_bytes is None
-
-
-def test_figures_of_a_phase():
-    phase = Phase("p", 50, (tally(100, waits=0.1, busy=1, reading=0.25, disk=1000), tally(100, waits=0.3, busy=1)))
-    assert phase.samples_per_second == 200
-    assert phase.step_seconds == 0.5
-    assert phase.wait_share == pytest.approx(0.2)
-    assert [tally.read_share for tally in phase.tallies] == [0.25, 0]
 
 
 def test_idle_cores_are_those_of_the_host_of_a_rank():
