@@ -1,4 +1,7 @@
-"""What the charts show; drawing.py draws them."""
+"""What the charts show; drawing.py draws them.
+
+Shapes: P pairs, T steps of a ROC.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partial_fc.training.results import TrainingResult
-
-from .roc import roc_curve
 
 BASELINES = {"raw_pixels": "raw pixels", "untrained": "untrained network"}
 Points = Sequence[tuple[int, float | None]] | np.ndarray  # (update, value)
@@ -113,6 +114,25 @@ def _roc(result: TrainingResult) -> list[Chart]:
     marks = {f"FAR {far:g}": far for far in sorted({found.points[-1].far for found in result.sets.values()})}
     title, y_name = "ROC of the last verification", "true accept rate (TAR), %"
     return [Chart("roc", title, y_name, lines, top=100, marks=marks, roc=True)] if lines else []
+
+
+def roc_curve(distance: np.ndarray, issame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Computes the ROC, with one step per distinct distance.
+
+    Args:
+        distance: (P,) finite distances.
+        issame: (P,) bool, with pairs of both kinds.
+
+    Returns:
+        FAR (T,) and TAR (T,) float64, ascending from (0, 0) to (1, 1). The TAR at FAR f is that of the last step whose
+        FAR is at most f.
+    """
+    order = np.argsort(distance, kind="stable")
+    ascending, same = distance[order], issame[order]
+    # No threshold separates equal distances: only the last of them ends a step.
+    ends = np.flatnonzero(np.append(ascending[1:] > ascending[:-1], True))
+    far, tar = (np.append(0.0, np.cumsum(kind)[ends] / kind.sum()) for kind in (~same, same))
+    return far, tar
 
 
 def _course(line: Line) -> str:

@@ -1,4 +1,9 @@
-"""Thumbnails of the hardest pairs of a set, embedded in the page."""
+"""Thumbnails of the hardest pairs of a set, embedded in the page.
+
+A pair is judged the same person if its distance is below the threshold.
+
+Shapes: P pairs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,6 @@ from partial_fc.training.results import SetResult
 from partial_fc.utils.text import plural
 
 from .markup import Content, tag
-from .roc import hardest_pairs
 
 HARDEST = 8  # pairs of each kind
 MAX_BYTES = 8 << 20  # of all images of a page; those of the seven usual sets take about 1 MB
@@ -39,6 +43,28 @@ def hardest(result: SetResult, max_bytes: int) -> Content:
     ]
     text = f"{counts}, of {len(issame):,}; judged the same below {threshold:.3f}."
     return [tag("p", text, class_="soft"), tag("div", groups, class_="kinds")]
+
+
+def hardest_pairs(
+    distance: np.ndarray, issame: np.ndarray, threshold: float, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the worst pairs of each kind: false rejects and false accepts, then the correct pairs nearest to them.
+
+    Args:
+        distance: (P,) finite distances.
+        issame: (P,) bool.
+        threshold: of the distance.
+        count: maximum number of pairs of each kind.
+
+    Returns:
+        Indices of same pairs and of different pairs, int64, worst first; of equally wrong ones the lower index first.
+    """
+    wrong_by = np.where(issame, distance - threshold, threshold - distance)
+    rejects, accepts = (
+        kind[np.argsort(-wrong_by[kind], kind="stable")][:count]
+        for kind in (np.flatnonzero(issame), np.flatnonzero(~issame))
+    )
+    return rejects, accepts
 
 
 def _limited(pairs: np.ndarray, images: list[bytes], max_bytes: int) -> list[int]:

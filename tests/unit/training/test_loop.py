@@ -1,10 +1,13 @@
-"""Batches of one epoch after another."""
+"""Batches of one epoch after another, and where a resumed training continues in them."""
 
 from itertools import islice
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from partial_fc.training.loop import LoopState, iterate_epochs, updates
+from partial_fc.training.saved_training import SavedTraining
 
 
 class Data:
@@ -68,3 +71,16 @@ def test_the_state_of_the_data_is_that_after_the_last_update_and_not_of_the_batc
         seen.append((update.loss, loop.data_state["position"], data.position))
     assert seen == [(0, 1, 2), (1, 2, 3), (2, 3, 1), (0, 1, 1)]
     assert loop.num_epoch == 1
+
+
+@pytest.mark.parametrize(
+    "state, class_map, position",
+    [
+        ({"data": {"epoch": 3, "images": 500}}, None, (3, 500)),
+        ({"data": {"epoch": 3, "images": 500}}, np.arange(5), (4, 0)),  # other data, which start with their next epoch
+        ({}, None, (0, 0)),
+    ],
+)
+def test_the_place_in_the_data(state, class_map, position):
+    manifest = SimpleNamespace(state=state, origin={})
+    assert SavedTraining("step-0000000035", manifest, class_map).position == position

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from partial_fc.training.report.roc import hardest_pairs, roc_curve
+from partial_fc.training.report.charts import roc_curve
+from partial_fc.training.report.pictures import hardest_pairs
 
 
 def slow_roc(distance, issame):
