@@ -143,9 +143,13 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    content = io.BytesIO(archive.read(member))  # whole, which checks its CRC
+    content = archive.read(member)  # whole, which checks its CRC
+    header = io.BytesIO(content)
     try:
-        return np.lib.format.read_array(content, allow_pickle=False)
+        np.lib.format.read_magic(header)
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(header)
+        # Not read_array, which allocates what the header names. This refuses objects and other numbers of bytes.
+        return np.frombuffer(content, dtype, offset=header.tell()).reshape(shape, order="F" if fortran_order else "C")
     except Exception as error:
         raise ValueError(f"{member.filename[:200]!r} is no array of numbers: {_first_line(error)}") from None
 
