@@ -251,6 +251,12 @@ SETTINGS = Schema(
     Setting("net_act", "", "activation; empty: the network's own", choices=ACTIVATIONS, trainer="mxnet"),
     Setting("net_output", "", "head, E is FC with dropout; empty: the network's own", choices=HEADS, trainer="mxnet"),
     Setting("dropout", 0.0, "share of features dropped before the head", at_least=0, below=1, trainer="torch"),
+    Setting(
+        "activation_checkpointing",
+        False,
+        "compute the activations of each block again in the backward pass: less memory, more time",
+        trainer="torch",
+    ),
     Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1, trainer="mxnet"),
     "Data",
     Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),

@@ -29,6 +29,7 @@ from partial_fc.training.schedules import value_in_epoch
 from partial_fc.utils.config import parse_options
 
 from .backbones import Backbone, get_model
+from .backbones.recompute import recompute_blocks
 from .collectives import default_collectives, uses_gpu
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .engine import TorchEngine, data_parallel
@@ -228,7 +229,8 @@ class TorchFramework:
         """Returns the user's backbone, or builds the network of the settings, on the device of this rank.
 
         Raises:
-            ValueError: ``batch_size`` is 1, whose variance the network's batch norms would divide by.
+            ValueError: ``batch_size`` is 1, whose variance the network's batch norms would divide by; or the backbone
+                has no blocks for ``activation_checkpointing``.
         """
         if self.backbone is None and settings.batch_size < 2:
             raise ValueError(
@@ -245,6 +247,8 @@ class TorchFramework:
         )
         if isinstance(backbone, Backbone):
             backbone.eps, backbone.pixel_scale = model_format.eps, model_format.pixel_scale
+        if settings.activation_checkpointing:
+            recompute_blocks(backbone)
         # Convolutions read the pixels as they lie: a fifth to a third faster on CPUs, and what tensor cores take.
         return backbone.to(self.device, memory_format=torch.channels_last)
 

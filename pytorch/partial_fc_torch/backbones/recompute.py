@@ -1,0 +1,74 @@
+"""Activation checkpointing: the blocks of a backbone keep their input alone, and compute again what backward needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+
+def recompute_blocks(backbone: nn.Module) -> None:
+    """Lets the blocks of a backbone compute their activations twice; embeddings and gradients stay equal bit for bit.
+
+    A block is a module with parts of its own in an outermost nn.Sequential or nn.ModuleList: a residual unit, or a
+    block of a transformer. Names of parameters stay.
+
+    Raises:
+        ValueError: There is no block.
+    """
+    blocks = list(_blocks(backbone))
+    if not blocks:
+        raise ValueError(
+            f"activation_checkpointing is set, but {type(backbone).__name__} has no nn.Sequential or nn.ModuleList of "
+            "blocks: remove the setting"
+        )
+    for block in blocks:
+        block.forward = Recomputed(block)
+
+
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    is_row = isinstance(module, (nn.Sequential, nn.ModuleList))
+    for child in module.children():
+        if not is_row:
+            yield from _blocks(child)
+        elif any(True for _ in child.children()):  # the output of a single layer is the input of the next one
+            yield child
+
+
+class Recomputed:
+    """The forward pass of a block, in training the first of two."""
+
+    def __init__(self, block: nn.Module):
+        self.block = block
+
+    def __call__(self, *arguments, **options):
+        """Returns the output of the block."""
+        forward = partial(type(self.block).forward, self.block)
+        if not torch.is_grad_enabled():
+            return forward(*arguments, **options)
+        # A compiled graph updates statistics in its forward pass alone, and takes no context.
+        contexts = {} if torch.compiler.is_compiling() else {"context_fn": self._contexts}
+        return checkpoint(forward, *arguments, use_reentrant=False, **contexts, **options)
+
+    def _contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
+        """Contexts of the first and of the second forward pass."""
+        return nullcontext(), _fixed_statistics(self.block)
+
+
+@contextmanager
+def _fixed_statistics(block: nn.Module) -> Iterator[None]:
+    """A context in which batch norms do not update their running statistics, and do not count the batch."""
+    norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:
+        for norm, (momentum, batches) in zip(norms, before):
+            norm.momentum, norm.num_batches_tracked = momentum, batches
