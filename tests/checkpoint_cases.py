@@ -26,7 +26,7 @@ class SmallTraining:
 
     loop: LoopState
 
-    def fit(self, steps, folder=None, every=0, saved=None, callbacks=()):
+    def fit(self, steps, folder=None, every=0, saved=None, callbacks=(), minutes=0.0):
         self.prepare()
 
         def prepare_step(num_update):  # as Trainer does
@@ -36,7 +36,7 @@ class SmallTraining:
         prepare_step(saved.manifest.num_update if saved else self.engine.num_update)
         calls = [lambda param: self.losses.append(param.loss_value)]
         if folder:
-            self.checkpoint = CallBackCheckpoint(self.engine, folder, every, loop=self.loop)
+            self.checkpoint = CallBackCheckpoint(self.engine, folder, every, loop=self.loop, minutes=minutes)
             calls.append(self.checkpoint)
         self.run([*calls, *callbacks, lambda param: prepare_step(param.num_update)], steps, saved)
         if folder:
@@ -106,6 +106,16 @@ def a_save_in_the_background_saves_the_state_of_its_step(make, folder):
         with np.load(f"{path}/backbone.npz") as backbone, np.load(f"{path}/rank-{rank:05}.npz") as own:
             equal(dict(backbone), at.engine.parameters())
             equal(dict(own), at.engine.statistics())
+
+
+def checkpoints_by_time_follow_the_clock_of_rank_zero(make, folder, monkeypatch):
+    training = make()
+    seconds = 25 + 100 * training.engine.collectives.rank  # of an update
+    clock = "partial_fc.training.checkpointing.monotonic"
+    monkeypatch.setattr(clock, lambda: seconds * training.engine.num_update)
+    training.fit(STEPS, folder, every=5, minutes=1.0)
+    # After 75 s, in the step that follows; after five updates; at the end.
+    assert [update for update, _ in folder.complete()] == [8, 5, 4]
 
 
 def a_checkpoint_of_another_training_is_refused(make, folder, cases):

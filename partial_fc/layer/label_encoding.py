@@ -24,6 +24,7 @@ class RankFlags(enum.IntFlag):
 
     CHECKPOINT_WRITTEN = 1
     STOP_REQUESTED = 2
+    CHECKPOINT_DUE = 4
 
 
 def check_labels(labels: np.ndarray, num_classes: int) -> None:

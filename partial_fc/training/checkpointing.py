@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from partial_fc.checkpoint import CheckpointFolder, Entry, Manifest, array_chunks, npz_chunks, write_file
@@ -31,7 +32,7 @@ Chunks = Callable[[], Iterator]
 
 
 class CallBackCheckpoint:
-    """Saves all state on which the next update depends, every ``frequent`` updates and when the job is asked to stop.
+    """Saves all state on which the next update depends, in intervals and when the job is asked to stop.
 
     Collectives: none in a step without a save. Each save: all-reduce ``checkpoint.memory``, all-gathers
     ``status.checkpoint.<phase>`` and ``checkpoint.shards``.
@@ -39,11 +40,12 @@ class CallBackCheckpoint:
     Args:
         engine: in training.
         folder: of the checkpoints, on a disk that all ranks see.
-        frequent: updates between saves; 0 saves only before stopping.
+        frequent: updates between saves; 0 does not count them.
         extra_state: called at each save; returns further state for the checkpoint, as JSON. That of rank 0 is saved.
         origin: settings and versions of the training, as JSON, for people who read the manifest.
         saved_at: update of the checkpoint in ``folder`` that the training resumes from.
         loop: of the training; None takes that of ``engine.fit``.
+        minutes: between saves, by the clock of rank 0, which sends them with its labels; 0 does not measure them.
 
     Raises, in a call:
         Preempted: On every rank, when one was asked to stop and the checkpoint is complete.
@@ -60,11 +62,12 @@ class CallBackCheckpoint:
         origin: Mapping[str, Any] | None = None,
         saved_at: int = 0,
         loop: LoopState | None = None,
+        minutes: float = 0,
     ):
-        self.engine, self.folder, self.frequent = engine, folder, frequent
+        self.engine, self.folder, self.frequent, self.minutes = engine, folder, frequent, minutes
         self._loop = loop or own_loop(engine)
         self._extra_state, self._origin = extra_state, dict(origin or {})
-        self._saved_at = saved_at
+        self._saved_at, self._begun_at = saved_at, monotonic()
         self._save: _Save | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=_lower_priority)
         self._published: Future | None = None
@@ -79,7 +82,8 @@ class CallBackCheckpoint:
         if (flags & RankFlags.STOP_REQUESTED).any():
             self.save(param.num_update)
             raise Preempted(param.num_update)
-        if self.frequent and param.num_update % self.frequent == 0 and param.num_update != self._saved_at:
+        due = self.frequent and param.num_update % self.frequent == 0 or (flags & RankFlags.CHECKPOINT_DUE).any()
+        if due and param.num_update != self._saved_at:
             self._begin()
         self.engine.rank_flags = self._rank_flags()
 
@@ -89,6 +93,9 @@ class CallBackCheckpoint:
             flags |= RankFlags.CHECKPOINT_WRITTEN
         if self.engine.collectives.stop_requested():
             flags |= RankFlags.STOP_REQUESTED
+        if self.minutes and self._save is None and self.engine.collectives.rank == 0:
+            if monotonic() - self._begun_at >= 60 * self.minutes:
+                flags |= RankFlags.CHECKPOINT_DUE
         return flags
 
     def save(self, num_update: int) -> None:
@@ -100,7 +107,7 @@ class CallBackCheckpoint:
     def _begin(self) -> None:
         self._finish()
         engine, collectives = self.engine, self.engine.collectives
-        self._saved_at = engine.num_update
+        self._saved_at, self._begun_at = engine.num_update, monotonic()
         # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
         background = not collectives.max("checkpoint.memory", 0.0 if _copy_fits(engine) else 1.0)
         state = {**progress(engine, self._loop), **self._extra_state()}

@@ -132,7 +132,7 @@ def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collect
     collectives.on_rank_zero("output", prepare)
     collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
     hosts = hosts_without_shared_folder(collectives, folder)
-    if hosts and settings.checkpoint_every:
+    if hosts and (settings.checkpoint_every or settings.checkpoint_minutes):
         raise JobError(
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "
             "checkpoint: set output or models_root to a shared disk, or train without checkpoints (checkpoint_every=0)"

@@ -137,6 +137,7 @@ class Trainer:
             {**facts, "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
             plan.resumed_update or 0,
             self.loop,
+            settings.checkpoint_minutes,
         )
         self._draws_random_numbers = engine.draws_random_numbers
 
@@ -216,7 +217,7 @@ class Trainer:
         """Verifies and saves the trained model, and writes the results."""
         num_update = self.engine.num_update
         self.log.write(self.loop.num_epoch, num_update)
-        if self.settings.checkpoint_every:
+        if self.settings.checkpoint_every or self.settings.checkpoint_minutes:
             # Before the running statistics are averaged: a training resumed from here continues with each rank's own.
             self.checkpoint.save(num_update)
         try:

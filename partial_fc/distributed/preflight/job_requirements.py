@@ -59,8 +59,9 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training |
     rec = settings["rec"] or os.path.join(settings["data_root"], settings["data_name"], "train.rec")
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
     drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
+    saves = settings["checkpoint_every"] or settings["checkpoint_minutes"]
     return Training(
         needed=[] if drawn else [rec, f"{os.path.splitext(rec)[0]}.idx"],
         beside=[] if drawn else [os.path.join(os.path.dirname(rec), name) for name in names],
-        shared=settings["checkpoint_every"] and (settings["output"] or settings["models_root"]) or "",
+        shared=(settings["output"] or settings["models_root"]) if saves else "",
     )

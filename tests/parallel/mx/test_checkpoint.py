@@ -68,6 +68,10 @@ def test_a_save_in_the_background_saves_the_state_of_its_step(folder):
     checkpoint_cases.a_save_in_the_background_saves_the_state_of_its_step(Training, folder)
 
 
+def test_checkpoints_by_time_follow_the_clock_of_rank_zero(folder, monkeypatch):
+    checkpoint_cases.checkpoints_by_time_follow_the_clock_of_rank_zero(Training, folder, monkeypatch)
+
+
 def test_without_memory_for_a_copy_the_same_is_saved(folder, monkeypatch):
     monkeypatch.setattr("partial_fc.training.checkpointing.free_memory", lambda: 0 if hvd.rank() == 0 else 1 << 40)
     Training().fit(4, folder, every=2)

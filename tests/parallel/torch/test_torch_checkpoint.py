@@ -84,6 +84,10 @@ def test_a_save_in_the_background_saves_the_state_of_its_step(folder):
     checkpoint_cases.a_save_in_the_background_saves_the_state_of_its_step(Training, folder)
 
 
+def test_checkpoints_by_time_follow_the_clock_of_rank_zero(folder, monkeypatch):
+    checkpoint_cases.checkpoints_by_time_follow_the_clock_of_rank_zero(Training, folder, monkeypatch)
+
+
 def test_a_checkpoint_of_another_training_is_refused(folder):
     cases = [
         ({"classes": CLASSES + 1}, f"it holds {CLASSES} classes, this training has {CLASSES + 1}"),

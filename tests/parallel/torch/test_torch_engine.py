@@ -82,19 +82,17 @@ class Own(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
-def test_a_compiled_backbone_trains_alike_under_the_same_names(autocast):
-    plain, compiled = (build_engine(Own(), autocast=autocast, compiled=each) for each in (False, True))
+def test_a_compiled_backbone_trains_alike_under_the_same_names():
+    plain, compiled = (build_engine(Own(), compiled=each) for each in (False, True))
     counters.clear()
     losses = [[float(engine.step(batch)) for batch in local_batches(4)] for engine in (plain, compiled)]
     assert counters["stats"]["unique_graphs"] >= 1
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4 if autocast is None else 0.05)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
     saved, expected = ({**engine.parameters(), **engine.statistics()} for engine in (compiled, plain))
     assert saved.keys() == expected.keys() and not any("_orig_mod" in name for name in saved)
-    if autocast is None:
-        for name, array in expected.items():
-            np.testing.assert_allclose(saved[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
-    other = build_engine(Own(), autocast=autocast)
+    for name, array in expected.items():
+        np.testing.assert_allclose(saved[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+    other = build_engine(Own())
     other.restore(saved, 4)
     np.testing.assert_array_equal(other.embed(PIXELS), compiled.embed(PIXELS))
 
