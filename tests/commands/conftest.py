@@ -17,6 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 CLASSES = 20
+VERIFIED = ["val_targets=['demo_val']", "baselines=True"]  # settings
 TORCH = ROOT / ".venv-torch" / "bin"
 needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
 NO_HOSTS = unavailable()
@@ -54,7 +55,7 @@ def faces(tmp_path_factory):
 
 @pytest.fixture
 def settings(faces, tmp_path):
-    """Words for the command line: the small set, a few small steps, a folder of its own."""
+    """Words for the command line: the small set, a few small steps without verification, a folder of its own."""
     return [
         "dataset=demo",
         f"rec={faces}",
@@ -66,6 +67,8 @@ def settings(faces, tmp_path):
         "frequent=2",
         "verify_every=4",
         "save_every=5",
+        "val_targets=[]",
+        "baselines=False",
     ]
 
 

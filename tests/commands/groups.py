@@ -26,7 +26,7 @@ LAUNCH = {
     "launch.py": [TORCH / "python", "pytorch/launch.py", "--nproc_per_node=2"],
 }
 # Settings of a training that would take hours.
-ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000", "baselines=False"]
+ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000"]
 # What a login shell has, without the environment of this clone.
 SHELL = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
 SILENCE = 4  # seconds of host_timeout

@@ -34,7 +34,8 @@ def outcome(run, tmp_path, command, *words, **environment):
 
 
 def test_the_recipe_is_sound_from_the_start(run, demo, tmp_path):
-    summary, output = outcome(run, tmp_path, ["bash", "run.sh"], *demo, "verify_every=100", NP="2", OMP_NUM_THREADS="1")
+    words = [*demo, "max_update=150", "verify_every=150"]
+    summary, output = outcome(run, tmp_path, [sys.executable, "train_memory.py"], *words)
     last = summary["verification_details"]["demo_val"]
     assert last["accuracy"] > summary["baselines"]["raw_pixels"] + 0.05
     assert last["dimensions"] > 4 and last["agreement"] > 0.8

@@ -36,7 +36,6 @@ def run(hosts, command, arguments, **environment):
 
 @pytest.mark.parametrize("launcher, ranks", [("MPI", 3), ("Gloo", 2)])
 def test_two_hosts_save_what_one_machine_saves(hosts, launcher, ranks, settings, tmp_path):
-    settings = [*settings, "val_targets=[]", "baselines=False"]
     hostfile = tmp_path / "two_hosts"
     hostfile.write_text("hosta slots=2\nhostb slots=1  # the other\n")
     one = [argument for argument in settings if not argument.startswith("models_root=")]

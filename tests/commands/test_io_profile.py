@@ -14,7 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from conftest import CLASSES, LAUNCHERS, slow
+from conftest import CLASSES, LAUNCHERS
 
 from partial_fc.data.face_records import write_face_set
 from paths import ROOT
@@ -23,9 +23,8 @@ SHORT = ["--profile-io", "--profile-seconds", "0.5"]
 PHASES = ["reader alone", "training, dummy images", "training, the set"]
 
 
-@pytest.mark.parametrize("launcher", [slow("python"), "run.sh"])
-def test_profile_prints_and_writes_its_figures_and_changes_no_training(launcher, run, settings, tmp_path):
-    ranks, command, environment = LAUNCHERS[launcher]
+def test_profile_prints_and_writes_its_figures_and_changes_no_training(run, settings, tmp_path):
+    ranks, command, environment = LAUNCHERS["run.sh"]
     trained = tmp_path / "models" / "small-arcface-demo"
     trained.mkdir(parents=True)
     (trained / "training.log").write_text("an earlier training")
@@ -97,12 +96,11 @@ def test_a_profile_of_dummy_images_is_refused(run, settings):
     assert result.stderr.count("--profile-io measures the reading of images") == 1 and "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("launcher", [slow("python"), "run.sh"])
 @pytest.mark.parametrize(
-    "arguments, sign",
+    "launcher, arguments, sign",
     [
-        (["--profile-io", "--profile-seconds", "2"], "training on dummy images"),
-        (["max_update=1000000"], "Global Step: 4 "),
+        ("python", ["--profile-io", "--profile-seconds", "2"], "training on dummy images"),
+        ("run.sh", ["max_update=1000000"], "Global Step: 4 "),
     ],
 )
 def test_an_interrupted_rank_stops_all_ranks_with_one_line(launcher, arguments, sign, settings):

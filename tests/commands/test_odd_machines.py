@@ -15,7 +15,7 @@ import subprocess
 import textwrap
 
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import TORCH, VERIFIED, needs_torch
 from groups import ENDLESS, LIMIT, checkpoint_contents, checkpoints_in, read_until, started
 
 from paths import ROOT
@@ -36,7 +36,7 @@ def test_a_small_machine_without_locale_home_and_temporary_folder(script, settin
         pytest.skip("needs root to mount a small /dev/shm")
     data, models = tmp_path / "fa ces é 数", tmp_path / "mo dels ü"
     shutil.copytree(faces.parent, data)
-    arguments = [word for word in settings if not word.startswith("models_root=")]
+    arguments = [*(word for word in settings if not word.startswith("models_root=")), *VERIFIED]
     arguments += [f"rec={data}/train.rec", f"models_root={models}", "checkpoint_every=4"]
     command = [*SMALL_MACHINE, script, *arguments]
     with started(command, BARE) as group:
@@ -108,7 +108,7 @@ STOPPED_OFTEN = textwrap.dedent("""
 def test_a_training_stopped_at_twenty_moments_ends_with_the_bytes_of_an_undisturbed_one(run, settings, tmp_path):
     """At the start, in a step, in a verification, in a save."""
     often = ["max_update=100", "verify_every=20", "save_every=30", "checkpoint_every=5", "sample_ratio=0.5"]
-    arguments = [*settings, *often, "dropout=0.3", "embedding_size=32", "frequent=20", "baselines=False"]
+    arguments = [*settings, *often, "dropout=0.3", "embedding_size=32", "frequent=20", "val_targets=['demo_val']"]
 
     def train(name, moments):
         """Returns the processor's seconds before the first update and of all, the newest checkpoint, and the output."""

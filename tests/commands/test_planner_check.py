@@ -9,10 +9,10 @@ from conftest import TORCH, needs_torch
 pytestmark = pytest.mark.slow
 
 
-CASES = [{"classes": 40_000}, {"classes": 40_000, "ratio": 0.5, "logits_cache_mb": 0}]
+CASES = [{"classes": 20_000}, {"classes": 20_000, "ratio": 0.5, "logits_cache_mb": 0}]
 TORCH_CASES = [
-    {"classes": 100_000, "ratio": 0.5},
-    {"classes": 40_000, "margin": "curricularface"},
+    {"classes": 40_000, "ratio": 0.5},
+    {"classes": 20_000, "margin": "curricularface"},
     {"classes": 2000, "network": "r18", "batch": 2},
 ]
 

@@ -49,7 +49,7 @@ CASES = [
 def test_one_host_listens_on_the_loopback_alone(name, settings):
     command, exceptions = LAUNCHERS[name]
     found = set()
-    with started([*command, *settings], NP="2") as group:
+    with started([*command, *settings, "max_update=2"], NP="2") as group:
         tree = psutil.Process(group.pid)
         while True:
             with contextlib.suppress(psutil.Error):

@@ -88,7 +88,7 @@ def test_a_stopped_training_resumes(arguments, run, tmp_path):
 @needs_torch
 def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, run, tmp_path):
     """With one trainer: verification_cases.py has the rest with both."""
-    arguments = [*settings, "baselines=False", "verify_every=2", "max_update=2"]
+    arguments = [*settings, "val_targets=['demo_val']", "verify_every=2", "max_update=2"]
     outcome = run_with_fault("torchrun", "ask_to_stop", 1, "evaluation", arguments, tmp_path / "mark")
     assert outcome.output.count(STOPPED.format(2)) == 1 and "[demo_val][2]" not in outcome.output, outcome.output
     result = run(TORCH / "python", "train.py", *arguments, "--resume", "auto")
@@ -99,7 +99,7 @@ def test_a_stop_during_a_verification_is_answered_and_the_verification_done_late
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher, code", [("mpi", PREEMPTED), ("torchrun", 1)])
 def test_a_stop_during_an_export_ends_at_its_update(launcher, code, settings, tmp_path):
-    arguments = [*settings, "baselines=False", "save_every=2"]
+    arguments = [*settings, "save_every=2"]
     outcome = run_with_fault(launcher, "ask_to_stop", 1, "export", arguments, tmp_path / "mark")
     assert outcome.code == code and outcome.output.count(STOPPED.format(2)) == 1, outcome.output
     assert checkpoints_in(tmp_path / "models") == [2]

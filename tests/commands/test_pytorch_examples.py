@@ -5,7 +5,7 @@ import os
 import re
 
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import TORCH, VERIFIED, needs_torch
 from groups import LAUNCH
 
 from paths import ROOT
@@ -44,7 +44,7 @@ def test_explicit_steps_in_a_loop_of_a_user(run_example):
 @pytest.mark.slow
 def test_a_backbone_and_a_margin_of_a_user_are_trained_verified_and_saved(run_example, settings, tmp_path):
     output = tmp_path / "own"
-    arguments = [*settings, f"output={output}", "margin=softer:softer", "margin_options=m=0.3"]
+    arguments = [*settings, *VERIFIED, f"output={output}", "margin=softer:softer", "margin_options=m=0.3"]
     printed = run_example("class OwnTraining", LAUNCH["launch.py"], *arguments)
     assert "[demo_val] final accuracy" in printed
     assert json.loads((output / "settings.json").read_text())["loss"] == "own"

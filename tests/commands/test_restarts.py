@@ -16,7 +16,7 @@ LIMIT = 60  # seconds
 @pytest.fixture
 def arguments(settings):
     """Arguments of a training of some seconds."""
-    often = ["max_update=30", "checkpoint_every=5", "verify_every=1000", "save_every=1000", "baselines=False"]
+    often = ["max_update=30", "checkpoint_every=5", "verify_every=1000", "save_every=1000"]
     return [*settings, *often, "embedding_size=32", "frequent=10"]
 
 

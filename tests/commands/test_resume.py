@@ -13,7 +13,7 @@ from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.data.synthetic import DemoSize, write_demo
 
 # Dropout draws in every step, r = 0.5 draws negatives, and the learning rate changes after update 5.
-ARGUMENTS = ["sample_ratio=0.5", "net_output=E", "checkpoint_every=4", "baselines=False"]
+ARGUMENTS = ["sample_ratio=0.5", "net_output=E", "checkpoint_every=4"]
 
 
 def newest(models):

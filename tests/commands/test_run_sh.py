@@ -17,11 +17,11 @@ def test_the_printed_command_does_the_same(run, tmp_path):
     # Only the ranks see that the data set is missing.
     arguments = ["--dataset", "emore", f"data_root={tmp_path}", f"models_root={tmp_path}/a folder"]
     done = run(
-        "bash", "run.sh", *arguments, NP="3", BIND_TO="core", INTERFACE="lo", FORWARD="HOME LANG", LANG="C.UTF-8"
+        "bash", "run.sh", *arguments, NP="1", BIND_TO="core", INTERFACE="lo", FORWARD="HOME LANG", LANG="C.UTF-8"
     )
     assert done.returncode == 2 and f"{tmp_path}/emore/train.rec" in done.stderr
     (line,) = re.findall("^run.sh: (.*mpirun.*)", done.stderr, re.MULTILINE)
-    options = ("-np 3 ", "-bind-to core:overload-allowed ", "-mca btl_tcp_if_include lo ", "-x HOME -x LANG ")
+    options = ("-np 1 ", "-bind-to core:overload-allowed ", "-mca btl_tcp_if_include lo ", "-x HOME -x LANG ")
     assert all(part in line for part in (*options, "a\\ folder"))
     again = run("bash", "-c", f". setup-utils/env.sh; {line}", LANG="C.UTF-8", PARTIAL_FC_RUN="a")
     assert again.returncode == 2
@@ -52,7 +52,7 @@ def test_a_host_without_a_network_interface_is_named(script, settings, run):
 @pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=[needs_torch, pytest.mark.slow])])
 def test_a_training_whose_reader_is_gone_goes_on_and_logs_so_once(script, settings, run, tmp_path):
     command = 'set -o pipefail; bash "$@" 2>&1 | head -3'
-    done = run("bash", "-c", command, "-", script, *settings, "baselines=False", NP="2", OMP_NUM_THREADS="1")
+    done = run("bash", "-c", command, "-", script, *settings, NP="2", OMP_NUM_THREADS="1")
     (folder,) = (tmp_path / "models").iterdir()
     log = (folder / "training.log").read_text()
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3, done.stderr + log

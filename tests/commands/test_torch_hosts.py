@@ -29,7 +29,6 @@ def started(hosts, host, command, arguments, **environment):
 
 
 def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts, settings, run, tmp_path):
-    settings = [*settings, "val_targets=[]", "baselines=False"]
     # As Debian's installer writes it: each host knows its own name as an address of the loopback interface.
     (tmp_path / "etc_hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 hostb\n{hosts.address['hosta']} hosta\n")
     hosts.run("hostb", ["mount", "--bind", tmp_path / "etc_hosts", "/etc/hosts"])

@@ -4,7 +4,7 @@ import socket
 
 import numpy as np
 import pytest
-from conftest import CLASSES, TORCH, needs_torch
+from conftest import CLASSES, TORCH, VERIFIED, needs_torch
 from groups import checkpoint_contents
 from outcome import check_outcome
 
@@ -51,7 +51,7 @@ def succeed(run, *command):
 def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, output):
     port = f"--master_port={free_port()}"
     command = "-m torch.distributed.launch --nproc_per_node=2 --nnodes=1 --node_rank=0 --master_addr=127.0.0.1".split()
-    succeed(run, PYTHON, *command, port, "train.py", *arguments)
+    succeed(run, PYTHON, *command, port, "train.py", *arguments, *VERIFIED)
     check_outcome(output, 2, "torch")
     names = ["backbone.pth", "rank_0_softmax_weight.pt", "rank_1_softmax_weight_mom.pt"]
     shape = f"({CLASSES // 2}, 128)"
@@ -66,7 +66,7 @@ def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, 
 
 def test_the_arguments_of_the_tutorials_trainer(run, arguments, output):
     own = "--local_rank 0 --network small --loss arcface --resume 0".split()
-    succeed(run, PYTHON, "train.py", *own, *arguments)
+    succeed(run, PYTHON, "train.py", *own, *arguments, *VERIFIED)
     check_outcome(output, 1, "torch")
 
 
