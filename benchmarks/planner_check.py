@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,6 +151,7 @@ def torch_trainer() -> Trainer:
     from partial_fc_torch.engine import TorchEngine, data_parallel
     from partial_fc_torch.image_data import ImageBatch
     from partial_fc_torch.layer.margins import margin_named
+    from partial_fc_torch.optimizers import build_optimizer
 
     dist.init_process_group("gloo")
 
@@ -163,7 +165,8 @@ def torch_trainer() -> Trainer:
         linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(INPUTS, case.embedding))
         backbone = get_model(case.network, num_features=case.embedding) if case.network else linear
         backbone = backbone.to(memory_format=torch.channels_last)
-        engine = TorchEngine(data_parallel(backbone, bank), bank, lambda num_update: (0.1, 0.1))
+        optimizer = partial(build_optimizer, momentum=0.9)
+        engine = TorchEngine(data_parallel(backbone, bank), bank, lambda num_update: (0.1, 0.1), optimizer=optimizer)
 
         def step(images: np.ndarray, labels: np.ndarray) -> None:
             engine.step(ImageBatch(torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8)), labels))

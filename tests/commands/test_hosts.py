@@ -78,23 +78,19 @@ def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings
     assert group.returncode == 75, rest
 
 
-@pytest.mark.parametrize("launcher, fault", [("horovodrun over MPI", "drop"), ("Gloo", "cut")])
-def test_a_lost_link_ends_both_sides_with_an_error(hosts, launcher, fault, settings, tmp_path):
-    code, output, seconds, left = lose(hosts, launcher, lambda: getattr(hosts, fault)("hostb"), settings, tmp_path)
+@pytest.mark.parametrize(
+    "launcher, fault, timeout, silence",
+    # mpirun loses the host of the last one first.
+    [("horovodrun over MPI", "drop", SILENCE, SILENCE), ("Gloo", "cut", SILENCE, SILENCE), ("MPI", "cut", 60, 5)],
+)
+def test_a_lost_link_ends_both_sides_with_an_error(hosts, launcher, fault, timeout, silence, settings, tmp_path):
+    words = [*settings, f"host_timeout={timeout}"]
+    code, output, seconds, left = lose(hosts, launcher, lambda: getattr(hosts, fault)("hostb"), words, tmp_path)
     assert code not in (0, 2, 75)
-    assert f"error: nothing received from host hostb (rank 1) for {SILENCE} s at update" in output
+    assert f"error: nothing received from host hostb (rank 1) for {silence} s at update" in output
     assert output.count("error: ") == 1
-    assert seconds < SILENCE + 15
+    assert seconds < 30
     assert not left  # also on the side that is cut off from its launcher
-
-
-def test_a_host_that_mpirun_loses_first_is_named_too(hosts, settings, tmp_path):
-    patient = [*settings, "host_timeout=60"]
-    code, output, _, left = lose(hosts, "MPI", lambda: hosts.cut("hostb"), patient, tmp_path)
-    assert code not in (0, 2, 75)
-    assert "error: nothing received from host hostb (rank 1) for 5 s at update" in output
-    assert output.count("error: ") == 1
-    assert not left
 
 
 def test_a_link_that_comes_back_too_late_ends_the_job_at_once(hosts, settings, tmp_path):

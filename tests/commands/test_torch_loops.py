@@ -14,8 +14,8 @@ def test_any_loop_has_the_losses_of_our_trainer(run, tmp_path):
     """That of the form of arcface_torch in two parts, of which the second resumes."""
     loops = [f"examples.loops.{name} {tmp_path / name}" for name in ("with_ddp", "with_fsdp", "with_accelerate")]
     loops += ["examples.loops.with_fabric", *(f"examples.loops.as_arcface_torch {tmp_path} {end}" for end in (1, 2))]
-    programs = ["engine_losses 0.5", "engine_losses 1.0", *loops]
-    done = run(TORCH / "python", "tests/commands/in_turn.py", *" -- ".join(programs).split(), timeout=240)
+    programs = ["commands.engine_losses 0.5", "commands.engine_losses 1.0", *loops]
+    done = run(TORCH / "python", "tests/in_turn.py", *" -- ".join(programs).split(), timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     parts = re.findall(r"^== (.*)\n((?:(?!==).*\n)*)", done.stdout, re.MULTILINE)
     losses = {

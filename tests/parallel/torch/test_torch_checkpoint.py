@@ -69,11 +69,10 @@ def test_the_state_of_another_margin_is_left_out(folder, caplog):
     assert Training().fit(3, saved=saved).engine.num_update == 3
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_training_with_centers_in_files_equals_one_in_memory_bit_for_bit(folder, optimizer):
-    make = partial(Training, folder=folder.path, optimizer=optimizer)
+def test_a_training_with_centers_in_files_equals_one_in_memory_bit_for_bit(folder):
+    make = partial(Training, folder=folder.path, optimizer="adamw")
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
-    in_files, in_memory = make(), Training(optimizer=optimizer)
+    in_files, in_memory = make(), Training(optimizer="adamw")
     for training in (in_files, in_memory):
         training.fit(checkpoint_cases.STEPS)
     assert in_files.engine.memory_bank.in_files and not in_memory.engine.memory_bank.in_files
