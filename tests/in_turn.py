@@ -1,6 +1,7 @@
-"""Runs modules one after the other, in two processes as torchrun starts them:  in_turn.py MODULE ARGUMENT ... -- ...
+"""Runs modules one after the other:  in_turn.py PROCESSES MODULE ARGUMENT ... -- PROCESSES MODULE ...
 
-The processes are children of this one, which has imported PyTorch, most of the work of a start. Rank 0 alone prints.
+Each runs in as many processes, as torchrun starts them. They are children of this one, which has imported PyTorch, most
+of the work of a start. Rank 0 alone prints.
 """
 
 import os
@@ -10,15 +11,19 @@ import sys
 
 import torch._dynamo  # noqa: F401  what DistributedDataParallel imports
 
-SIZE = 2
-JOB = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(SIZE), "LOCAL_WORLD_SIZE": str(SIZE), "TORCHELASTIC_RUN_ID": "1"}
+
+def job(size, rank, port):
+    """The variables of a process; one alone has none."""
+    both = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    own = {**both, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "1"}
+    return {name: str(value) for name, value in own.items()} if size > 1 else {}
 
 
-def start(module, arguments, rank, port):
+def start(module, arguments, size, rank, port):
     """Returns the id of a process that runs a module as this rank."""
     child = os.fork()
     if not child:
-        os.environ.update(JOB, MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank))
+        os.environ.update(job(size, rank, port))
         sys.argv[1:] = arguments
         sys.stdout = sys.stdout if rank == 0 else open(os.devnull, "w")
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -30,8 +35,8 @@ for words in " ".join(sys.argv[1:]).split(" -- "):
     print(f"== {words}", flush=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    module, *arguments = words.split()
-    children = [start(module, arguments, rank, port) for rank in range(SIZE)]
+    size, module, *arguments = words.split()
+    children = [start(module, arguments, int(size), rank, port) for rank in range(int(size))]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     if any(codes):
         sys.exit(f"{words} ended with {codes}")

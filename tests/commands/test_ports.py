@@ -6,7 +6,7 @@ import sys
 
 import psutil
 import pytest
-from conftest import TORCH, horovodrun, needs_torch
+from conftest import horovodrun, needs_torch
 from groups import LAUNCH, started
 
 LOOPBACK = {"127.0.0.1", "::1"}
@@ -14,10 +14,6 @@ EVERYWHERE = {"0.0.0.0", "::"}
 # Command -> programs that listen on all interfaces, which is what docs/security.md says of them; no other may.
 LAUNCHERS = {
     "pytorch/run.sh": (["bash", "pytorch/run.sh"], set()),
-    "torch.distributed.launch": (
-        [TORCH / "python", "-m", "torch.distributed.launch", "--nproc_per_node=2", "--master_port=0", "train.py"],
-        {"torch.distributed.launch"},
-    ),
     "torchrun": ([*LAUNCH["torchrun"], "train.py"], {"torch.distributed.run"}),
     "run.sh": (["bash", "run.sh"], {"mpirun"}),
     "horovodrun over MPI": (horovodrun("--mpi")[1], {"mpirun"}),

@@ -97,19 +97,17 @@ def test_a_stop_during_a_verification_is_answered_and_the_verification_done_late
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher, code", [("mpi", PREEMPTED), ("torchrun", 1)])
-def test_a_stop_during_an_export_ends_at_its_update(launcher, code, settings, tmp_path):
+def test_a_stop_during_an_export_ends_at_its_update(settings, tmp_path):
     arguments = [*settings, "save_every=2"]
-    outcome = run_with_fault(launcher, "ask_to_stop", 1, "export", arguments, tmp_path / "mark")
-    assert outcome.code == code and outcome.output.count(STOPPED.format(2)) == 1, outcome.output
+    outcome = run_with_fault("mpi", "ask_to_stop", 1, "export", arguments, tmp_path / "mark")
+    assert outcome.code == PREEMPTED and outcome.output.count(STOPPED.format(2)) == 1, outcome.output
     assert checkpoints_in(tmp_path / "models") == [2]
 
 
-@pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=[needs_torch, pytest.mark.slow])])
-def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(script, arguments, tmp_path):
+def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(arguments, tmp_path):
     with small_disk(tmp_path / "disk", "12m") as disk:
         arguments = [*(word for word in arguments if "models_root=" not in word), f"models_root={disk}"]
-        with started(["bash", script, *arguments], NP="2") as group:
+        with started(["bash", "run.sh", *arguments], NP="2") as group:
             read_until(group, "Global Step: 4 ")
             fill(disk)
             read_until(group, "training.log (No space left on device): the training goes on without it")

@@ -5,40 +5,46 @@ import re
 import numpy as np
 import pytest
 from conftest import TORCH, needs_torch
-from groups import LAUNCH
 
 pytestmark = needs_torch
 
 
-def test_any_loop_has_the_losses_of_our_trainer(run, tmp_path):
+@pytest.fixture
+def in_turn(run):
+    """Runs "<processes> <module> <argument> ..." one after the other, see in_turn.py; returns what rank 0 prints."""
+
+    def run_in_turn(*programs):
+        command = [TORCH / "python", "tests/in_turn.py", *" -- ".join(programs).split()]
+        done = run(*command, timeout=240, CUDA_VISIBLE_DEVICES="")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run_in_turn
+
+
+def test_any_loop_has_the_losses_of_our_trainer(in_turn, tmp_path):
     """That of the form of arcface_torch in two parts, of which the second resumes."""
-    loops = [f"examples.loops.{name} {tmp_path / name}" for name in ("with_ddp", "with_fsdp", "with_accelerate")]
-    loops += ["examples.loops.with_fabric", *(f"examples.loops.as_arcface_torch {tmp_path} {end}" for end in (1, 2))]
-    programs = ["commands.engine_losses 0.5", "commands.engine_losses 1.0", *loops]
-    done = run(TORCH / "python", "tests/in_turn.py", *" -- ".join(programs).split(), timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    parts = re.findall(r"^== (.*)\n((?:(?!==).*\n)*)", done.stdout, re.MULTILINE)
-    losses = {
-        name: list(map(float, re.findall(r"^rank 0 loss (\d+\.\d{7})$", text, re.MULTILINE))) for name, text in parts
-    }
-    sampled, whole, *others, first, second = (losses[name] for name in programs)
+    loops = [f"with_{name} {tmp_path / name}" for name in ("ddp", "fsdp", "accelerate", "fabric")]
+    loops += [f"as_arcface_torch {tmp_path} {epochs}" for epochs in (1, 2)]
+    programs = [f"2 commands.engine_losses {rate}" for rate in (0.5, 1.0)]
+    programs += [f"2 examples.loops.{loop}" for loop in loops]
+    output = in_turn(*programs)
+    parts = [re.findall(r"^rank 0 loss (\d+\.\d{7})$", part, re.MULTILINE) for part in output.split("== ")[1:]]
+    sampled, whole, *others, first, second = (list(map(float, losses)) for losses in parts)
     assert len(sampled) == len(whole) == 8 and sampled[-1] < sampled[0] / 2
     for loop, found in zip(loops, others):
         np.testing.assert_allclose(found, sampled, rtol=1e-5, err_msg=loop)
     np.testing.assert_allclose([*first, *second], whole, rtol=1e-5)
-    assert (tmp_path / "with_fsdp" / ".metadata").exists()
+    assert (tmp_path / "fsdp" / ".metadata").exists()
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_three_processes_continues_on_two_and_on_one(run, tmp_path):
+def test_a_checkpoint_of_three_processes_continues_on_two_and_on_one(in_turn, tmp_path):
     folders = ["-", *(str(tmp_path / str(processes)) for processes in (3, 2, 1))]
-    for update, (before, after) in enumerate(zip(folders, folders[1:]), start=1):
-        group = [*LAUNCH["torchrun"][:-1], f"--nproc_per_node={after[-1]}"]
-        launcher = group if after[-1] > "1" else [TORCH / "python"]
-        done = run(*launcher, "tests/commands/sharded_checkpoint.py", before, after, CUDA_VISIBLE_DEVICES="")
-        assert done.returncode == 0, done.stderr
-        assert f"update {update}" in done.stdout
+    steps = list(zip(folders, folders[1:]))
+    output = in_turn(*(f"{after[-1]} commands.sharded_checkpoint {before} {after}" for before, after in steps))
+    assert re.findall(r"^update \d$", output, re.MULTILINE) == ["update 1", "update 2", "update 3"]
+    for before, after in steps:
         trained, loaded = np.load(f"{after}.npz"), np.load(f"{after}-before.npz")
         assert not np.array_equal(trained["weight"], loaded["weight"]) and trained["weight_exp_avg"].any()
-        for name, rows in np.load(f"{before}.npz").items() if update > 1 else ():
+        for name, rows in np.load(f"{before}.npz").items() if before != "-" else ():
             np.testing.assert_array_equal(loaded[name], rows, err_msg=name)

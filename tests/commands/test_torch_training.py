@@ -93,9 +93,8 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, arg
             f"max_update={updates}",
             *more,
         ]
-        ports = ["--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
-        launcher = [TORCH / "torchrun", f"--nproc_per_node={ranks}", *ports]
-        succeed(run, *launcher, "train.py", "--network", "small", "--loss", "curricularface", *arguments, *own)
+        launcher = [PYTHON, "tests/in_turn.py", ranks, "train"]
+        succeed(run, *launcher, "--network", "small", "--loss", "curricularface", *arguments, *own)
         return contents(tmp_path / name)
 
     _, expected = train("uninterrupted", 2, 7, "checkpoint_every=4", "checkpoints_kept=2")

@@ -16,7 +16,7 @@ def two_ranks(tmp_path, code):
     """Runs code on 2 ranks, without the environment of this process; returns what the first prints."""
     (tmp_path / "rank.py").write_text("import os\nimport torch, torch.distributed as dist\n" + textwrap.dedent(code))
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}:{tmp_path}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, ROOT / "tests" / "in_turn.py", "rank"]
+    command = [sys.executable, ROOT / "tests" / "in_turn.py", "2", "rank"]
     environment["CUDA_VISIBLE_DEVICES"] = ""
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     return result.stdout + result.stderr
@@ -40,7 +40,7 @@ def test_a_rank_that_exits_is_a_lost_connection_to_the_others(tmp_path):
                 print("lost" if default_collectives.backend.is_connection_error(error) else error, flush=True)
         os._exit(0)
     """
-    assert two_ranks(tmp_path, code).split()[2:] == ["lost"] * 3
+    assert two_ranks(tmp_path, code).split()[3:] == ["lost"] * 3
 
 
 def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp_path):
