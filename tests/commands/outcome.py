@@ -11,7 +11,7 @@ LOG_LINE = re.compile(
 )
 FILES = {
     *("backbone.onnx", "training.log", "summary.json", "settings.json", "report.html", "curves.png", "curves.json"),
-    *("tensorboard", "checkpoints", ".lock", ".run"),
+    *("tensorboard", "checkpoints", ".lock", ".run", "run_id"),
 }
 # By trainer: its backbone, and the centers of a rank.
 OWN_FILES = {
