@@ -1,0 +1,162 @@
+"""A GPU and a group of ranks that are fakes: tensors with shapes but no memory, on a machine that has neither.
+
+PyTorch's FakeTensorMode computes the shape, type and device of each result as a GPU would, and raises an error where
+the host needs a value, or where devices are mixed. Its backend "fake" of torch.distributed does nothing.
+"""
+
+import contextlib
+import ctypes
+import warnings
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+from partial_fc_torch.layer import exchange, margins, module
+from partial_fc_torch.layer.stores import host
+
+DEVICE = "cuda:1"
+RANK, RANKS = 1, 8
+# They allocate memory or give it another shape, which is no work for the device.
+NO_KERNELS = ("prim::", "aten::empty", "aten::new_empty", "aten::detach", "aten::lift_fresh", "aten::_unsafe_view")
+# They read or write a part of their largest argument.
+BY_INDEX = ("aten::index", "aten::gather", "aten::scatter", "aten::embedding")
+
+
+class Trace(TorchDispatchMode):
+    """Records what a step does, in order.
+
+    Args:
+        device: type of the device that computes.
+
+    Attributes:
+        events: names of operators on the device and of collectives, "wait" where the host waits for the device, and
+            what tests add.
+        kernels: operators on the device that are no views.
+        bytes: that they read and write, by the shapes of their arguments and results: as without any cache, and with
+            operators that make several passes counted as one.
+    """
+
+    def __init__(self, device="cuda"):
+        super().__init__()
+        self.device = device
+        self.clear()
+
+    def clear(self):
+        """Forgets what was recorded."""
+        self.events, self.kernels, self.bytes = [], 0, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+        name, on_device = function._schema.name, [each for each in given + made if each.device.type == self.device]
+        if function.is_view or name.startswith(NO_KERNELS) or not on_device:
+            return result
+        self.events.append(name.removeprefix("aten::"))
+        if any(each.dim() and each.device.type != self.device for each in given + made):  # a number may be anywhere
+            if not name.startswith(("aten::copy_", "aten::_to_copy")):
+                raise AssertionError(f"{name} has tensors on the host and on the device")
+            if not (kwargs or {}).get("non_blocking", False) and not (len(args) > 2 and args[2]):
+                self.events.append("wait")
+        elif name.startswith("aten::"):
+            self.kernels += 1
+            if name.startswith(BY_INDEX):
+                whole = max(given, key=torch.Tensor.numel)
+                given = [each for each in given if each is not whole]
+                # As many numbers of it are written as the values have that it gets, or read as the result has.
+                made = [max(given, key=torch.Tensor.numel)] if name.endswith("_") else 2 * made
+            self.bytes += sum(map(touched_bytes, given + made))
+        return result
+
+
+def touched_bytes(tensor):
+    """Bytes of the different numbers of a tensor, of which an expanded one has fewer than elements."""
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride()) if stride)
+    return torch.Size(sizes).numel() * tensor.element_size()
+
+
+class Inline:
+    """ThreadPoolExecutor without a thread: fakes belong to the thread that has made them."""
+
+    def __init__(self, *arguments, **options):
+        pass
+
+    def submit(self, function, *arguments):
+        """Calls the function."""
+        done = Future()
+        done.set_result(function(*arguments))
+        return done
+
+
+class Stream:
+    """Of which a trace records what the host waits for."""
+
+    def __init__(self, trace):
+        self.wait_stream = self.wait_event = lambda other: None
+        self.record_event = lambda: SimpleNamespace(synchronize=lambda: trace.events.append("wait"))
+
+
+@contextlib.contextmanager
+def guarded_devices():
+    """A context in which PyTorch's C++ code may switch between GPUs that are not there, as between meta devices."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    guards = (ctypes.c_void_p * 15).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    cuda, meta = 1, 14  # of c10::DeviceType
+    guards[cuda] = guards[meta]
+    try:
+        yield
+    finally:
+        guards[cuda] = None
+
+
+@contextlib.contextmanager
+def fake_gpu(monkeypatch):
+    """A context with GPUs, of which this process, rank 1 of 8, has the second; yields the Trace of what is done there.
+
+    The values that the host reads are those of a batch whose labels are 0, and of a loss of log(8).
+    """
+    trace = Trace()
+
+    def statistics(copy):
+        copy._copied.synchronize()
+        with _disable_current_modes():
+            values = torch.zeros(len(copy._copy))
+            values[: -2 * (len(values) // (3 * RANKS + 2))] = 1.0
+        return values
+
+    def numpy(tensor, original=torch.Tensor.numpy):
+        with _disable_current_modes():  # of a tensor that is none of theirs they would make a fake
+            return original(tensor)
+
+    def labels(of, labels):
+        trace.events.append("wait")
+        with _disable_current_modes():
+            return torch.arange(len(labels)) * (of.num_classes // len(labels))
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(trace))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(trace))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    monkeypatch.setattr(torch.Tensor, "numpy", numpy)
+    monkeypatch.setattr(exchange.HostCopy, "wait", statistics)
+    monkeypatch.setattr(exchange.LayerExchange, "to_host", labels)
+    monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, rows, _: setattr(of, "_batch", len(rows)))
+    monkeypatch.setattr(margins, "_try_forward", lambda *arguments: None)  # copies buffers, as fakes cannot be
+    monkeypatch.setattr(host, "ThreadPoolExecutor", Inline)
+    for moved in ("_take", "_put"):
+        monkeypatch.setattr(host, moved, lambda *arguments: None)
+    monkeypatch.setattr(module, "center_blocks", lambda *arguments: iter(()))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "User provided device_type of 'cuda'")
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=RANKS)
+        try:
+            with guarded_devices(), torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True), trace:
+                yield trace
+        finally:
+            torch.distributed.destroy_process_group()

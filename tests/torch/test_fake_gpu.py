@@ -1,0 +1,205 @@
+"""A step on GPUs that are fakes: devices, waits of the host, order, and numbers of kernels and bytes; see fake_gpu.py.
+
+What they do not show: values, memory, times, and errors of CUDA's kernels and of NCCL. Autograd does not run on fakes
+of GPUs: the backward pass of a backbone is counted with fakes of a CPU, which has the same operators but for cuDNN's,
+and DistributedDataParallel, whose all-reduces overlap with it, is left out. Streams and threads of a bank on the host
+are replaced: what they do is in the trace, at the place where it is started.
+"""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import torch
+from fake_gpu import DEVICE, RANKS, Trace, fake_gpu
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import _disable_current_modes
+
+from partial_fc.layer import sampling
+from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
+from partial_fc_torch import AdaFace, ArcFace, CosFace, CurricularFace, MagFace, PartialFC, PartialFC_V2, get_model
+from partial_fc_torch.engine import TorchEngine
+from partial_fc_torch.image_data import ImageBatch
+from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
+
+B, E, CLASSES = 4, 8, 1600  # of all ranks
+MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace)
+CASES = list(
+    itertools.product(
+        MARGINS, (SGD, AdamW, Adagrad), (1.0, 0.2, 0.0), (torch.float32, torch.bfloat16), (0, 256), (64, 128)
+    )
+)
+REDUCE_SCATTER = "c10d::_reduce_scatter_base_"
+
+
+def build(margin=ArcFace, optimizer=SGD, rate=0.2, dtype=torch.float32, cache=0, tile=64, **arguments):
+    optimizer = optimizer() if optimizer else None
+    sizes = {"num_classes": CLASSES, "embedding_size": E, "sample_rate": rate, "tile_classes": tile}
+    sizes |= {"logits_cache_mb": cache, "layer_dtype": dtype, "device": DEVICE}
+    layer = PartialFC(margin_softmax=margin(), optimizer=optimizer, **(sizes | arguments))
+    layer.learning_rate = 0.1
+    return layer
+
+
+def step(layer, trace, batch=B, steps=1):
+    """Some steps of a layer; returns the events of the last one."""
+    for _ in range(steps):
+        trace.clear()
+        features = torch.empty(batch, layer.embedding_size, device=DEVICE)
+        gradient, loss = layer.step(features, np.arange(batch))
+    assert gradient.shape == features.shape and gradient.device == features.device
+    assert loss.device.type == "cpu"
+    return list(trace.events)
+
+
+@pytest.mark.parametrize(
+    "cases", [CASES[::11], pytest.param(CASES, marks=pytest.mark.slow)], ids=["each pair of choices", "all 288"]
+)
+def test_the_host_waits_once_for_the_device(cases, monkeypatch):
+    """Without negatives twice: the number of centers is known when the labels are."""
+    with fake_gpu(monkeypatch) as trace:
+        for case in cases:
+            waits = step(build(*case), trace).count("wait")
+            assert waits == (1 if case[2] else 2), case
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, "tf32"])
+@pytest.mark.parametrize("arguments", [{}, {"sampling_correction": True}, {"tile_classes": 0, "logits_cache_mb": None}])
+def test_other_types_and_what_is_chosen_by_default(dtype, arguments, monkeypatch):
+    with fake_gpu(monkeypatch) as trace:
+        assert step(build(dtype=dtype, **arguments), trace).count("wait") == 1
+
+
+def test_explicit_steps_and_a_dense_gradient(monkeypatch):
+    with fake_gpu(monkeypatch) as trace:
+        layer = build(update_in_backward=False)
+        layer.optimizer.accumulate = layer._update_rows  # its parameter cannot become a fake
+        assert step(layer, trace).count("wait") == 1
+        layer = PartialFC_V2(ArcFace(), E, CLASSES, 0.2, device=DEVICE, tile_classes=64, logits_cache_mb=0)
+        layer._exchange.agree(torch.empty(B), None)
+        trace.clear()
+        of_features, of_centers = layer._backward_step(layer._forward_step(torch.empty(B, E, device=DEVICE), range(B)))
+        assert of_features.shape == (B, E) and of_centers.shape == (CLASSES // RANKS, E)
+        assert trace.events.count("wait") == 1
+
+
+@pytest.mark.parametrize("optimizer", [SGD, AdamW, Adagrad])
+@pytest.mark.parametrize("rate", [1.0, 0.2])
+def test_a_bank_on_the_host_waits_for_the_labels_too(rate, optimizer, monkeypatch):
+    with fake_gpu(monkeypatch) as trace:
+        layer = build(optimizer=optimizer, rate=rate, on_host=True)
+
+        def sample(labels, original=layer.sampler):
+            with _disable_current_modes():  # on the host there are no fakes
+                return torch.from_numpy(original(labels.numpy())[0])
+
+        layer.sample = sample
+        events = step(layer, trace, steps=2)  # of the second one, rows were fetched ahead
+    assert events.count("wait") == 2
+    assert events.index("wait") < events.index("mm")
+
+
+@pytest.mark.parametrize("tile, tiles", [(64, 4), (256, 1)])
+def test_the_device_has_work_while_the_host_checks_and_reduces_beside_an_update(tile, tiles, monkeypatch):
+    """The order of a step: a check that is too late would let a loss that is not finite change centers."""
+    with fake_gpu(monkeypatch) as trace:
+        layer = build(rate=1.0, tile=tile, num_classes=RANKS * 256)
+        update = layer.row_optimizer.update
+
+        def recorded(*arguments, **options):
+            trace.events.append("update")
+            update(*arguments, **options)
+            trace.events.append("updated")
+
+        layer.row_optimizer.update = recorded
+        events = step(layer, trace)
+    check, first_gradient = events.index("wait"), events.index("addmm_")
+    updates = [place for place, event in enumerate(events) if event == "update"]
+    assert len(updates) == tiles
+    assert first_gradient < check < updates[0]
+    # Every rank checks before it reduces: after an error none may wait for another there.
+    assert check < events.index(REDUCE_SCATTER) < updates[-1]
+    if tiles > 1:
+        assert events.index("updated", updates[-2]) < events.index(REDUCE_SCATTER)
+
+
+def test_the_backbone_begins_its_backward_pass_before_negatives_are_drawn(monkeypatch):
+    begun, draw = threading.Event(), sampling.draw_classes
+
+    def backward(features, gradient):
+        assert gradient.dtype == features.dtype
+        begun.set()
+        trace.events.append("backward")
+        for parameter in engine.backbone.parameters():
+            parameter.grad = torch.empty_like(parameter)
+
+    class Parallel(DistributedDataParallel):
+        def __init__(self, module):
+            torch.nn.Module.__init__(self)
+            self.module = module
+
+        def forward(self, images):
+            return self.module(images)
+
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    with fake_gpu(monkeypatch) as trace:
+        layer = build(embedding_size=512)
+        with torch.device(DEVICE):
+            backbone = get_model("small")
+        engine = TorchEngine(Parallel(backbone), layer, lambda update: (0.1, 0.1))
+        batch = ImageBatch(torch.zeros(B, 3, 112, 112, dtype=torch.uint8), np.arange(B))
+        engine.step(batch)
+        monkeypatch.setattr(sampling, "draw_classes", lambda *arguments: begun.wait(60) and draw(*arguments))
+        begun.clear()
+        trace.clear()
+        engine.step(batch)
+        assert len(layer.sampler.prefetch()) == layer.sampler.num_sample
+    events = trace.events
+    assert events.count("wait") == 1
+    assert events.index("convolution") < events.index("wait") < events.index("backward")
+    assert "add_" in events[events.index("backward") :], "the update of the backbone"
+
+
+# Kernels and GB of a step, by the shapes: the layer with E = 512 and 8 x 128 images, a backbone with 128. If a change
+# moves one of them by a tenth, it has to say why, and to write the new number here.
+LAYERS = {
+    ("1 M classes a GPU", torch.float32): (8_000_000, 1.0, 1434, 136),
+    ("1 M classes a GPU", torch.bfloat16): (8_000_000, 1.0, 2023, 161),
+    ("10 M on 8, r = 0.1", torch.float32): (10_000_000, 0.1, 327, 20.1),
+}
+BACKBONES = {"mbf": (562, 27.5), "r50": (711, 60.3)}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_kernels_and_bytes_of_the_layer(case, monkeypatch):
+    classes, rate, kernels, gigabytes = LAYERS[case]
+    with fake_gpu(monkeypatch) as trace:
+        layer = build(CosFace, SGD, rate, case[1], 0, 32_768, num_classes=classes, embedding_size=512)
+        step(layer, trace, 128)
+    assert (trace.kernels, trace.bytes / 1e9) == pytest.approx((kernels, gigabytes), rel=0.1)
+
+
+@pytest.mark.parametrize("network", BACKBONES)
+def test_kernels_and_bytes_of_a_backbone(network):
+    """Forward and backward pass and the update in float32, by fakes of a CPU, on which autograd runs."""
+    with FakeTensorMode():
+        model = get_model(network)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, foreach=True)
+        for _ in range(2):  # the first one allocates momentum
+            with Trace("cpu") as trace:
+                features = model(torch.empty(128, 3, 112, 112))
+                features.backward(torch.empty_like(features))
+                optimizer.step()
+    assert (trace.kernels, trace.bytes / 1e9) == pytest.approx(BACKBONES[network], rel=0.1)
+
+
+@pytest.mark.parametrize("num_sample", [20, 64, 99])
+def test_pytorch_samples_the_same_classes_as_numpy(num_sample):
+    samplers = [WeightIndexSampler(num_sample, 100, rank=1) for _ in range(2)]
+    for number in range(50):
+        labels = np.random.default_rng(number).integers(0, 300, 20)
+        drawn, order = (torch.from_numpy(places) for places in samplers[0].draw(len(labels)))
+        index = insert_positives(drawn, order, torch.from_numpy(labels) - 100, 100, torch)
+        assert index.sort().values.tolist() == samplers[1](labels)[0].tolist()
