@@ -48,8 +48,9 @@ class Environment(NamedTuple):
         code, text = self.python(
             f"import cv2, easydict, matplotlib, numpy, onnx, onnxruntime, tqdm, {imports};"
             "from importlib.metadata import version as v;"
-            f"names = 'numpy opencv-python-headless onnx onnxruntime {writer} matplotlib protobuf'.split();"
-            "print(', '.join(f'{name} {v(name)}' for name in names))"
+            f"names = 'numpy opencv-python-headless onnx {writer} matplotlib protobuf'.split();"
+            # onnxruntime-gpu has another name, and the same module.
+            "print(', '.join(f'{name} {v(name)}' for name in names) + f', onnxruntime {onnxruntime.__version__}')"
         )
         if code:
             return Row("bad", title, f"an import fails: {last_line(text)}", self.rebuild)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +21,8 @@ from partial_fc.distributed.env import share_cores
 from partial_fc.export.normalization import MEAN, SCALE, takes_raw_pixels
 from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
 from partial_fc.utils.text import plural
+
+from .providers import wanted_providers, why_on_cpu
 
 Result = TypeVar("Result")
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
@@ -67,15 +70,22 @@ class FaceModel:
     def open(cls, path: str | os.PathLike) -> FaceModel:
         """Opens an ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see `read_checkpoint`.
 
+        Prints a warning if it computes on the CPU where there is a GPU, or one was asked for.
+
         Raises:
             OSError: There is no model at the path.
             ValueError: The model cannot be used.
         """
         path = os.fspath(path)
         if _is_mxnet_checkpoint(path):
-            return cls(to_onnx(*read_checkpoint(path)), path)
-        path = find_model(path)
-        return cls(path, path)
+            model = cls(to_onnx(*read_checkpoint(path)), path)
+        else:
+            path = find_model(path)
+            model = cls(path, path)
+        reason = why_on_cpu(os.environ, onnxruntime.get_available_providers(), model.session.get_providers())
+        if reason:
+            print(f"warning: {reason}", file=sys.stderr)
+        return model
 
     def embed(self, faces: np.ndarray, batch_size: int = 32) -> np.ndarray:
         """Returns the embeddings (N, E) float32 of faces (N, H, W, 3) uint8 RGB, computed in batches.
@@ -170,8 +180,7 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = share_cores(dict(os.environ))
     options.log_severity_level = SILENT
-    available = onnxruntime.get_available_providers()
-    providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
+    providers = wanted_providers()
     try:
         if isinstance(source, bytes):
             graph = onnx.load_model_from_string(source).graph
