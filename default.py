@@ -16,7 +16,7 @@ from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.training.schedules import SCHEDULES, SETTING_OF, build_schedule, tabulate_rates
 from partial_fc.training.trackers import TRACKERS
 from partial_fc.utils.config import Schema, Setting, SettingsError, choose, parse_options, read_settings
-from partial_fc.utils.imports import check_object_name
+from partial_fc.utils.imports import check_object_name, declared_keys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -31,9 +31,12 @@ loss = edict(
     own=edict(margin="", margin_options="", margins=(1.0, 0.5, 0.0)),
 )
 
-NETWORKS = ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small")
-MXNET_NETWORKS = ("rx50", "rx101")  # those that the PyTorch trainer does not have
-network = edict({name: edict() for name in NETWORKS})
+# By trainer. The MobileFaceNet that MXNet calls mbf is mobilefacenet in PyTorch, where mbf is that of arcface_torch.
+NETWORKS = {
+    "mxnet": ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small"),
+    "torch": declared_keys(os.path.join(HERE, "pytorch", "partial_fc_torch", "backbones"), "NETWORKS"),
+}
+network = edict({name: edict() for names in NETWORKS.values() for name in names})
 
 VALIDATION_SETS = ["lfw", "cfp_fp", "cfp_ff", "agedb_30", "calfw", "cplfw", "vgg2_fp"]
 
@@ -134,7 +137,12 @@ SETTINGS = Schema(
     "Presets",
     Setting("dataset", "demo", "data set with its schedule", choices=dataset),
     Setting("loss", "arcface", "loss with its margins", choices=loss),
-    Setting("network", "small", "backbone", choices=network),
+    Setting(
+        "network",
+        "small",
+        f"backbone: {', '.join(NETWORKS['mxnet'])}; in PyTorch {', '.join(NETWORKS['torch'])}, any timm:name, "
+        "or your own as package.module:function",
+    ),
     "Layer",
     Setting("embedding_size", 512, "dimensions of an embedding", at_least=1, at_most=65536),
     Setting(
@@ -372,7 +380,7 @@ def generate_config(
 def preset(kind, name, trainer):
     """The settings of a preset for this trainer."""
     presets = TRAINERS[trainer].dataset if kind == "dataset" else {}
-    return SETTINGS.read(f"preset {name}", presets.get(name, PRESETS[kind][name]), trainer)
+    return SETTINGS.read(f"preset {name}", presets.get(name, PRESETS[kind].get(name, {})), trainer)
 
 
 def read_saved(path):
@@ -410,9 +418,14 @@ def check_own(settings, given):
 
 def check_network(name, trainer):
     """Refuses a network that the trainer does not have."""
-    if trainer == "torch" and name in MXNET_NETWORKS:
-        known = ", ".join(other for other in NETWORKS if other not in MXNET_NETWORKS)
-        raise SettingsError(f"network is {name!r}, which only the mxnet trainer has: choose one of {known}")
+    known = NETWORKS[trainer]
+    if name in network and name not in known:
+        (other,) = NETWORKS.keys() - {trainer}
+        raise SettingsError(
+            f"network is {name!r}, which only the {other} trainer has: choose one of {', '.join(known)}"
+        )
+    if trainer == "mxnet" or ":" not in name:
+        choose("network", name, known)
 
 
 def check_loss(name, trainer):
@@ -480,6 +493,7 @@ def check_together(settings):
         check_schedule(settings)
         check_named("optimizer", settings["optimizer"], OPTIMIZERS)
         check_named("center_optimizer", settings["center_optimizer"], CENTER_STATES)
+        check_named("network", settings["network"], network)
         for name in settings["trackers"]:
             check_named("trackers", name, TRACKERS)
         for options in ("optimizer_options", "tracker_options"):

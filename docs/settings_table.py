@@ -44,13 +44,8 @@ def default_of(setting: Setting) -> str:
 
 def meaning_of(setting: Setting) -> str:
     """Returns the help, the bounds and the choices."""
-    choices = ", ".join(code(choice) + only_mxnet(choice) for choice in setting.choices if choice)
+    choices = ", ".join(code(choice) for choice in setting.choices if choice)
     return "; ".join(filter(None, [setting.help, setting.bounds, choices])).replace("|", "\\|")
-
-
-def only_mxnet(choice: str) -> str:
-    """Returns the remark on a network that PyTorch does not have."""
-    return " (MXNet)" if choice in default.MXNET_NETWORKS else ""
 
 
 def code(value: object) -> str:

@@ -1,5 +1,7 @@
 """The layers of the backbones that both trainers have, by the names of MXNet's and of PyTorch's files.
 
+The networks have the names of the PyTorch trainer, where arcface_torch's ``mbf`` is another network than MXNet's.
+
 The names are those of the published models of either framework, which are older than this project.
 """
 
@@ -18,6 +20,8 @@ UNITS = {
     "r200": (6, 26, 60, 6),
 }
 SMALL_UNITS = (2, 2, 2)
+SHARED = (*UNITS, "small", "mobilefacenet")
+OF_MXNET = {"mbf": "mobilefacenet"}  # a network of MXNet's trainer -> another name that PyTorch's has for it
 # Residual blocks of the stages of MobileFaceNet, after the block that halves the map, and MXNet's names of both.
 MBF_STAGES = (("dconv_23", "res_3", 4), ("dconv_34", "res_4", 6), ("dconv_45", "res_5", 2))
 
@@ -56,15 +60,15 @@ def layers(network: str) -> list[Layer]:
     Raises:
         ValueError: The network is not one of both trainers.
     """
+    if network not in SHARED:
+        raise ValueError(
+            f"{network} is not a network of both trainers, MXNet's and PyTorch's: take weights of one framework"
+        )
     if network in UNITS:
         return [*_residual(UNITS[network]), *_HEAD]
     if network == "small":
         return [*_small(), *_HEAD]
-    if network == "mbf":
-        return list(_mobilefacenet())
-    raise ValueError(
-        f"{network} is not a network of both trainers, MXNet's and PyTorch's: take weights of one framework"
-    )
+    return list(_mobilefacenet())
 
 
 _HEAD = (Layer("batch_norm", "bn1", "bn2"), Layer("dense", "pre_fc1", "fc"), Layer("batch_norm", "fc1", "features"))

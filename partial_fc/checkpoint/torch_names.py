@@ -10,13 +10,13 @@ PyTorch's have the key of the state_dict in place of the name. The numbers are t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
 from partial_fc.utils.text import some
 
-from .backbone_layers import ARRAYS, layers
+from .backbone_layers import ARRAYS, OF_MXNET, SHARED, layers
 
 Arrays = dict[str, np.ndarray]
 
@@ -38,7 +38,7 @@ def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     """Renames arrays that have MXNet's names; others are returned as they are.
 
     Args:
-        network: name of the backbone.
+        network: name of the backbone in PyTorch.
         arrays: by name; of float16 weights the float32 master copies are taken.
 
     Raises:
@@ -46,8 +46,9 @@ def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     """
     if OFFSET not in arrays:
         return dict(arrays)
-    names = torch_names(network)
-    require_same_names(names, [name for name in arrays if not name.startswith("state:")])
+    given = [name for name in arrays if not name.startswith("state:")]
+    names = torch_names(network) if network in SHARED else {}
+    require_same_names(names, given, lambda: next((own for own in SHARED if torch_names(own).keys() == {*given}), None))
     renamed: Arrays = {}
     for mxnet, key in names.items():
         kind, _, name = mxnet.partition(":")
@@ -66,11 +67,15 @@ def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
 def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     """Renames arrays that have PyTorch's names; others are returned as they are.
 
+    Args:
+        network: name of the backbone in MXNet.
+        arrays: by name.
+
     Raises:
         ValueError: They are not the arrays of this network; the message has the first names that differ. Or the scale
             of the embedding's batch norm is not 1, which MXNet's network cannot compute.
     """
-    names = {} if OFFSET in arrays else torch_names(network)
+    names = {} if OFFSET in arrays else torch_names(OF_MXNET.get(network, network))
     if f"arg:{names.get(OFFSET)}" not in arrays:
         return dict(arrays)
     keys = {mxnet: f"{mxnet.partition(':')[0]}:{key}" for mxnet, key in names.items()}
@@ -90,14 +95,23 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     return renamed
 
 
-def require_same_names(expected: Collection[str], names: Collection[str]) -> None:
-    """Raises ValueError, with the first missing and unexpected names, if weights do not have the expected ones."""
+def require_same_names(
+    expected: Collection[str], names: Collection[str], find_network: Callable[[], str | None] = lambda: None
+) -> None:
+    """Raises ValueError, with the first missing and unexpected names, if weights do not have the expected ones.
+
+    Args:
+        expected, names: of the arrays.
+        find_network: returns the network that has these names, for the error; None if none has.
+    """
     missing = [name for name in expected if name not in names]
     unexpected = [name for name in names if name not in expected]
     problems = [f"lacks {some(missing)}"] if missing else []
     problems += [f"has the unexpected {some(unexpected)}"] if unexpected else []
     if problems:
-        raise ValueError(f"it {' and '.join(problems)}: these are weights of another network")
+        found = find_network()
+        whose = f"{found}: set network={found}, and output to the folder of a run to go on in it" if found else ""
+        raise ValueError(f"it {' and '.join(problems)}: these are weights of {whose or 'another network'}")
 
 
 def master_copy(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:

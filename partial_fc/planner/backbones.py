@@ -89,9 +89,10 @@ class TorchBackbone(NamedTuple):
         copied: weights of which autocast makes copies of 16 bits.
         largest_parameter: numbers of the largest weight.
         largest: the largest activation of an image.
-        all_full: what autograd saves of an image in float32, the image among it.
-        half, full: what it saves with autocast, in float16 or bfloat16 and in float32.
-        multiplications: of a forward pass over one image, see Backbone.
+        all_full: what autograd saves of an image in float32, the image among it, and what it computes again at a time.
+        half, full: the same with autocast, in float16 or bfloat16 and in float32.
+        trained: multiplications of a forward pass over one image in training.
+        multiplications: of one in inference, see Backbone; more where training leaves out a part of the image.
     """
 
     parameters: int
@@ -102,6 +103,7 @@ class TorchBackbone(NamedTuple):
     all_full: int
     half: int
     full: int
+    trained: int
     multiplications: int
 
 

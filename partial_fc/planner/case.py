@@ -149,8 +149,9 @@ def parameters(case: Case) -> tuple[int, int]:
     return BACKBONES[case.network].parameters(case.embedding)
 
 
-def multiplications(case: Case) -> int:
+def multiplications(case: Case, training: bool = False) -> int:
     """Returns the multiplications of a forward pass of the backbone over one image."""
     if case.trainer == "torch":
-        return torch_backbone(case.network, case.embedding).multiplications
+        backbone = torch_backbone(case.network, case.embedding)
+        return backbone.trained if training else backbone.multiplications
     return BACKBONES[case.network].multiplications(case.embedding)

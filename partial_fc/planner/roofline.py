@@ -100,7 +100,8 @@ def _backbone_work(planned: Plan) -> tuple[float, float]:
     if not case.network:
         return 0.0, 0.0
     parts = [part for part in planned.parts if part.group == "backbone" and part.name.startswith(_WRITTEN_AND_READ)]
-    return FLOPS * (1 + BACKWARD) * case.batch * multiplications(case), 2 * sum(part.nbytes for part in parts)
+    products = case.batch * multiplications(case, training=True)
+    return FLOPS * (1 + BACKWARD) * products, 2 * sum(part.nbytes for part in parts)
 
 
 def _layer_work(planned: Plan) -> tuple[float, float]:

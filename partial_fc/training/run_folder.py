@@ -39,7 +39,8 @@ def output_folder(settings) -> str:
         dataset = settings.data_name or os.path.basename(os.path.dirname(settings.rec)) or dataset
     if loss == "own":
         loss = settings.margin.rpartition(":")[2]
-    folder = settings.output or os.path.join(settings.models_root, f"{settings.network}-{loss}-{dataset}")
+    name = f"{settings.network.rpartition(':')[2]}-{loss}-{dataset}"
+    folder = settings.output or os.path.join(settings.models_root, name)
     try:
         folder.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,10 @@
-"""Objects of users that a setting names as ``package.module:name``."""
+"""Objects that a setting names: those of users as ``package.module:name``, and ours in the modules of a folder."""
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import Any
 
 from .text import quoted
@@ -39,3 +41,19 @@ def import_object(text: str, setting: str) -> Any:
             raise ValueError(f"{setting} is {text!r}, but {module_name} has no {name}")
         found = getattr(found, part)
     return found
+
+
+def declared_keys(folder: str, table: str) -> tuple[str, ...]:
+    """Returns the keys of the dictionaries of this name in the modules of a folder, in the order of the files.
+
+    They are read from the sources: the modules may import what is not installed here.
+    """
+    return tuple(
+        ast.literal_eval(key)
+        for path in sorted(Path(folder).glob("*.py"))
+        for node in ast.parse(path.read_bytes()).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        if [ast.unparse(target) for target in node.targets] == [table]
+        for key in node.value.keys
+        if key is not None
+    )

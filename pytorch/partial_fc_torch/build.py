@@ -232,11 +232,6 @@ class TorchFramework:
             ValueError: ``batch_size`` is 1, whose variance the network's batch norms would divide by; or the backbone
                 has no blocks for ``activation_checkpointing``.
         """
-        if self.backbone is None and settings.batch_size < 2:
-            raise ValueError(
-                f"batch_size is 1, but the batch norms of {settings.network} need 2 images or more of each rank: set "
-                "batch_size=2"
-            )
         torch.backends.cudnn.benchmark = True  # all batches of a training have the same shape
         torch.manual_seed(settings.seed)  # the same weights on every rank
         backbone = self.backbone or get_model(
@@ -245,6 +240,11 @@ class TorchFramework:
             num_features=settings.embedding_size,
             image_size=settings.image_size,
         )
+        if settings.batch_size < 2 and any(isinstance(module, nn.BatchNorm1d) for module in backbone.modules()):
+            raise ValueError(
+                f"batch_size is 1, but the batch norms of {settings.network} need 2 images or more of each rank: set "
+                "batch_size=2"
+            )
         if isinstance(backbone, Backbone):
             backbone.eps, backbone.pixel_scale = model_format.eps, model_format.pixel_scale
         if settings.activation_checkpointing:

@@ -5,13 +5,9 @@ The epsilon of the batch norms is PyTorch's, 1e-5: no state_dict contains it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
-from partial_fc.checkpoint.backbone_layers import layers
-
-from .backbones import NETWORKS, get_model
+from .backbones import NETWORKS, get_model, network_with
 from .onnx_export import OnnxExport
 from .published_files import read_pretrained
 from .weights import set_weights
@@ -32,18 +28,13 @@ def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
     saved = read_pretrained(path, with_classes=False)
     if saved is None:
         raise ValueError(f"{path} holds no weights of PyTorch: give a backbone.pth, model.pt or checkpoint_gpu_0.pt")
-    keys = [name.partition(":")[2] for name in saved.weights]
-    network = network_of(keys, saved.source)
-    embedding_size = len(saved.weights[f"arg:{layers(network)[-1].torch}.bias"])
+    shapes = {name.partition(":")[2]: array.shape for name, array in saved.weights.items()}
+    found = network_with(shapes, image_size)
+    if found is None:
+        raise ValueError(
+            f"{saved.source} has the layers of none of {', '.join(NETWORKS)}: export your own network with torch.onnx"
+        )
+    network, embedding_size = found
     model = get_model(network, num_features=embedding_size, image_size=image_size)
     set_weights(model, saved.weights, network)
     return OnnxExport(model, image_size, faces)(num_update=0)
-
-
-def network_of(keys: Collection[str], path: str) -> str:
-    """Returns the network, a key of NETWORKS, that has these keys in its state_dict; ``path`` is for the error."""
-    found = {key.rpartition(".")[0] for key in keys}
-    for network in NETWORKS:
-        if {layer.torch for layer in layers(network)} == found:
-            return network
-    raise ValueError(f"{path} has the layers of none of {', '.join(NETWORKS)}: export your own network with torch.onnx")

@@ -12,14 +12,21 @@ from typing import NamedTuple
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from partial_fc.planner.backbones import IMAGE_SIZE, TorchBackbone
 
 from .backbones import get_model
+from .backbones.recompute import Recomputed
 
 HALF = torch.bfloat16  # which autocast has on a CPU; the sizes are those of float16
 FLOPS = 2  # that PyTorch counts for a multiplication with its addition
+# The operator of attention on a CPU, of which PyTorch's counter knows the others.
+COUNTED = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda query, key, value, *args, **kwargs: (
+        sdpa_flop_count(query, key, value)
+    )
+}
 
 
 def sizes(network: str, embedding: int) -> TorchBackbone:
@@ -32,49 +39,67 @@ def sizes(network: str, embedding: int) -> TorchBackbone:
     Raises:
         ValueError: There is no such network.
     """
-    with FakeTensorMode():  # as on a CPU
-        return sizes_of(get_model(network, num_features=embedding))
+    with torch.device("meta"):
+        model = get_model(network, num_features=embedding)
+    with FakeTensorMode(allow_non_fake_inputs=True):  # as on a CPU, but without numbers
+        return _sizes(model.to_empty(device="cpu"))
 
 
-def sizes_of(model: nn.Module) -> TorchBackbone:
-    """Returns the sizes of a module whose tensors have no numbers."""
+def _sizes(model: nn.Module) -> TorchBackbone:
     full, mixed = (_of_an_image(model, autocast) for autocast in (False, True))
     parameters = [parameter.numel() for parameter in model.parameters()]
     return TorchBackbone(
         parameters=sum(parameters),
         statistics=sum(buffer.numel() for buffer in model.buffers() if buffer.is_floating_point()),
-        copied=mixed.fixed,
+        copied=mixed.copied,
         largest_parameter=max(parameters),
         largest=full.largest,
         all_full=full.saved[torch.float32],
         half=mixed.saved[HALF],
         full=mixed.saved[torch.float32],
-        multiplications=full.multiplications,
+        trained=full.multiplications,
+        multiplications=_forward(model.eval(), 2, False).multiplications // 2,
     )
 
 
 class _Pass(NamedTuple):
-    """Counts of a forward pass over B images.
+    """Counts of a forward pass over B images, or of what an image adds to it.
 
     Attributes:
         saved: numbers that autograd saves, by type.
-        fixed: numbers of HALF whose tensors have a gradient: of copies of weights, besides those of maps.
+        copied: numbers of HALF that have a gradient: of copies of weights, and those of maps.
         largest: of the largest saved tensor.
         multiplications: of products.
     """
 
     saved: Counter[torch.dtype]
-    fixed: int
+    copied: int
     largest: int
     multiplications: int
 
 
 def _of_an_image(model: nn.Module, autocast: bool) -> _Pass:
-    """What an image adds; but the copies of the weights, which all images share."""
+    """What an image adds; copies of the weights are counted once."""
+    kept = _difference(model, autocast)
+    again = [module for module in model.modules() if isinstance(module.__dict__.get("forward"), Recomputed)]
+    if not again:
+        return kept
+    for module in again:
+        del module.forward
+    everything = _difference(model, autocast)
+    for module in again:
+        module.forward = Recomputed(module)
+    # The backward pass computes one of the blocks, which are alike, after the other again.
+    more = {dtype: (everything.saved[dtype] - kept.saved[dtype]) // len(again) for dtype in everything.saved}
+    copied = kept.copied + (everything.copied - kept.copied) // len(again)
+    return kept._replace(saved=kept.saved + Counter(more), copied=copied)
+
+
+def _difference(model: nn.Module, autocast: bool) -> _Pass:
     two, three = (_forward(model, batch, autocast) for batch in (2, 3))
     saved = Counter({dtype: three.saved[dtype] - two.saved[dtype] for dtype in three.saved})
-    largest = three.largest // 3
-    return _Pass(saved, 3 * two.fixed - 2 * three.fixed, largest, three.multiplications - two.multiplications)
+    copied = 3 * two.copied - 2 * three.copied
+    return _Pass(saved, copied, three.largest // 3, three.multiplications - two.multiplications)
 
 
 def _forward(model: nn.Module, batch: int, autocast: bool) -> _Pass:
@@ -91,14 +116,14 @@ def _forward(model: nn.Module, batch: int, autocast: bool) -> _Pass:
     with (
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", HALF, enabled=autocast),
-        FlopCounterMode(display=False) as counter,
+        FlopCounterMode(display=False, custom_mapping=COUNTED) as counter,
     ):
         model(images)
     numbers: Counter[torch.dtype] = Counter()
-    fixed = largest = 0
+    copied = largest = 0
     for tensor in saved.values():
         count = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
         numbers[tensor.dtype] += count
-        fixed += count * (tensor.dtype == HALF and tensor.requires_grad)
+        copied += count * (tensor.dtype == HALF and tensor.requires_grad)
         largest = max(largest, count)
-    return _Pass(numbers, fixed, largest, counter.get_total_flops() // FLOPS)
+    return _Pass(numbers, copied, largest, counter.get_total_flops() // FLOPS)

@@ -14,7 +14,7 @@ from torch import nn
 
 from partial_fc.checkpoint.torch_names import COUNTER, require_same_names, with_torch_names
 
-from .backbones import Backbone
+from .backbones import Backbone, network_with
 
 Arrays = dict[str, np.ndarray]
 
@@ -40,7 +40,8 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
         network: name of the backbone, which determines the names of MXNet's arrays.
 
     Raises:
-        ValueError: These are weights of another network. The message has the first names that differ.
+        ValueError: These are weights of another network. The message has the first names that differ, and the name of
+            the network if it is one of `NETWORKS`.
     """
     named = with_torch_names(network, arrays)
     state = {name.partition(":")[2]: array for name, array in named.items() if name.startswith(("arg:", "aux:"))}
@@ -48,11 +49,20 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
     # Old files have no counters, and no batch norm of these networks uses them.
     counters = {key: to_array(value) for key, value in own.items() if key.endswith(COUNTER)}
     state = {**counters, **state}
-    require_same_names(list(own), list(state))
+    shapes = {key: array.shape for key, array in state.items()}
+    image_size = model.image_size if isinstance(model, Backbone) else 112
+
+    def find_network() -> str | None:
+        found = network_with(shapes, image_size)
+        return found and found[0]
+
+    require_same_names(list(own), list(state), find_network)
     for key, value in own.items():
-        if state[key].shape != value.shape:
+        if shapes[key] != value.shape:
+            found = find_network()
+            hint = f": these are weights of {found}, set network={found}" if found not in (None, network) else ""
             raise ValueError(
-                f"{key} has the shape {state[key].shape}, expected {tuple(value.shape)} as in this training"
+                f"{key} has the shape {shapes[key]}, expected {tuple(value.shape)} as in this training{hint}"
             )
     model.load_state_dict({key: torch.from_numpy(np.array(array)) for key, array in state.items()})
 
@@ -62,7 +72,7 @@ def published_state(model: nn.Module) -> dict[str, torch.Tensor]:
     # contiguous: another program need not know channels_last
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     if isinstance(model, Backbone) and model.input_gain != 1:
-        first = next(iter(state))
+        first = next(f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Conv2d))
         state[first] = state[first] * model.input_gain
     return state
 

@@ -12,7 +12,7 @@ from partial_fc_mxnet.symbol.head import HEADS
 
 
 def test_network_presets_and_symbols_match():
-    assert set(default.network) == set(NETWORKS)
+    assert set(default.NETWORKS["mxnet"]) == set(NETWORKS)
 
 
 def test_settings_of_the_backbone_have_the_choices_of_the_symbols():

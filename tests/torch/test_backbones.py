@@ -20,7 +20,18 @@ UNITS = {
     "r124": [3, 13, 40, 5],
     "r200": [6, 26, 60, 6],
 }
-FAST = ["r18", "mbf", "small"]
+FAST = ["r18", "mobilefacenet", "mbf", "small", "vit_t"]
+# Layers of the head, the last one the batch norm of the embedding.
+HEAD = {
+    "mobilefacenet": ["features.layers.0.layers.0", "features.layers.2", "features.layers.3"],
+    "mbf": ["features.layers.0.layers.0", "features.layers.2", "features.layers.3"],
+    "vit_t": ["feature.0", "feature.1", "feature.2", "feature.3"],
+}
+FROZEN = {
+    "r18": {"features.weight"},
+    "mobilefacenet": {"features.layers.3.weight"},
+    "small": {"features.weight", "features.bias"},
+}
 
 
 def on_meta(name, **options):
@@ -62,8 +73,8 @@ def published_residual(units, embedding):
     return {**shapes, **batch_norm("features", embedding)}
 
 
-def published_mobilefacenet(embedding):
-    """(name, shape) of MobileFaceNet: the names of arcface_torch, the widths of the paper."""
+def published_mobilefacenet(embedding, scale=1, blocks=(1, 4, 6, 2), bias=True):
+    """(name, shape) of MobileFaceNet: the names of arcface_torch; its widths with a scale, else those of the paper."""
     shapes = {}
 
     def block(name, outputs, inputs, kernel, prelu=True):
@@ -77,31 +88,72 @@ def published_mobilefacenet(embedding):
         block(f"{name}.layers.1", inner, 1, 3)
         block(f"{name}.layers.2", outputs, inner, 1, prelu=False)
 
-    block("layers.0", 64, 3, 3)
-    block("layers.1", 64, 1, 3)
-    bottleneck("layers.2", 64, 128, 64)
-    for number in range(4):
-        bottleneck(f"layers.3.layers.{number}", 64, 128, 64)
-    bottleneck("layers.4", 64, 256, 128)
-    for number in range(6):
-        bottleneck(f"layers.5.layers.{number}", 128, 256, 128)
-    bottleneck("layers.6", 128, 512, 128)
-    for number in range(2):
-        bottleneck(f"layers.7.layers.{number}", 128, 256, 128)
-    block("conv_sep", 512, 128, 1)
+    def residual(name, count, width, inner):
+        for number in range(count):
+            bottleneck(f"{name}.layers.{number}", width, inner, width)
+
+    narrow, wide = 64 * scale, 128 * scale
+    block("layers.0", narrow, 3, 3)
+    if blocks[0] == 1:
+        block("layers.1", narrow, scale, 3)
+    else:
+        residual("layers.1", blocks[0], narrow, 128)
+    bottleneck("layers.2", narrow, 128, narrow)
+    residual("layers.3", blocks[1], narrow, 128)
+    bottleneck("layers.4", narrow, 256, wide)
+    residual("layers.5", blocks[2], wide, 256)
+    bottleneck("layers.6", wide, 512, wide)
+    residual("layers.7", blocks[3], wide, 256)
+    block("conv_sep", 512, wide, 1)
     block("features.layers.0", 512, 1, 7, prelu=False)
-    shapes["features.layers.2.weight"], shapes["features.layers.2.bias"] = (embedding, 512), (embedding,)
+    shapes["features.layers.2.weight"] = (embedding, 512)
+    if bias:
+        shapes["features.layers.2.bias"] = (embedding,)
     return {**shapes, **batch_norm("features.layers.3", embedding)}
+
+
+def published_transformer(embedding, width, depth):
+    """(name, shape) of a ViT of arcface_torch."""
+    shapes = {"pos_embed": (1, 144, width), "mask_token": (1, 1, width)}
+
+    def layer(name, outputs, *inputs):
+        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, *inputs), (outputs,)
+
+    layer("patch_embed.proj", width, 3, 9, 9)
+    for number in range(depth):
+        block = f"blocks.{number}"
+        layer(f"{block}.norm1", width)
+        shapes[f"{block}.attn.qkv.weight"] = (3 * width, width)
+        layer(f"{block}.attn.proj", width, width)
+        layer(f"{block}.norm2", width)
+        layer(f"{block}.mlp.fc1", 4 * width, width)
+        layer(f"{block}.mlp.fc2", width, 4 * width)
+    layer("norm", width)
+    shapes["feature.0.weight"] = (width, 144 * width)
+    shapes.update(batch_norm("feature.1", width))
+    shapes["feature.2.weight"] = (embedding, width)
+    return {**shapes, **batch_norm("feature.3", embedding)}
 
 
 EXPECTED = {
     **{name: published_residual(units, 512) for name, units in UNITS.items()},
-    "mbf": published_mobilefacenet(512),
+    "mobilefacenet": published_mobilefacenet(512),
+    "mbf": published_mobilefacenet(512, 2, bias=False),
+    "mbf_large": published_mobilefacenet(512, 4, (2, 8, 12, 4), bias=False),
+    **dict.fromkeys(["vit_t", "vit_t_dp005_mask0"], published_transformer(512, 256, 12)),
+    **dict.fromkeys(["vit_s", "vit_s_dp005_mask_0"], published_transformer(512, 512, 12)),
+    **dict.fromkeys(["vit_b", "vit_b_dp005_mask_005"], published_transformer(512, 512, 24)),
+    "vit_l_dp005_mask_005": published_transformer(512, 768, 24),
+    "vit_h": published_transformer(512, 1024, 48),
 }
 
 
 def test_every_published_network_has_an_expected_list():
-    assert {*EXPECTED, "small"} == set(NETWORKS) == set(default.NETWORKS) - set(default.MXNET_NETWORKS)
+    assert {*EXPECTED, "small"} == set(NETWORKS)
+
+
+def test_the_settings_know_every_network_without_importing_it():
+    assert list(default.NETWORKS["torch"]) == list(NETWORKS)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -120,15 +172,16 @@ def test_output_is_one_embedding_per_image(name, side):
 
 @pytest.mark.parametrize("name", FAST)
 def test_every_parameter_is_trained_but_the_frozen_ones(name):
+    torch.manual_seed(0)  # vit_t drops branches
     model = get_model(name, num_features=16)
     model(images(4)).backward(torch.randn(4, 16, generator=torch.Generator().manual_seed(1)))
-    last = "features.layers.3" if name == "mbf" else "features"
-    frozen = {f"{last}.weight"} | ({"features.bias"} if name == "small" else set())
+    frozen = FROZEN.get(name, set())
     assert {key for key, value in model.named_parameters() if not value.requires_grad} == frozen
     for key, value in model.named_parameters():
         if key not in frozen:
             assert torch.isfinite(value.grad).all() and value.grad.abs().max() > 0, key
-    assert (model.get_parameter(f"{last}.weight") == 1).all()
+        elif key.endswith("weight"):
+            assert (value == 1).all()
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -142,7 +195,7 @@ def test_dropout_acts_in_training_alone(name):
     torch.manual_seed(0)
     dropout.train()
     model(data)
-    assert abs(counts[1] / counts[0] - 0.6) < 0.06  # 4 standard deviations of the 1024 draws of mbf
+    assert abs(counts[1] / counts[0] - 0.6) < 0.06  # 4 standard deviations of the 1024 draws of mobilefacenet
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -159,7 +212,7 @@ def test_the_head_computes_in_float32_under_autocast(name):
     with torch.autocast("cpu", torch.bfloat16):
         half = model(data)
     assert half.dtype == torch.float32 and not torch.equal(full, half)
-    head = {"features", "fc"} if name != "mbf" else {f"features.layers.{place}" for place in ("0.layers.0", "2", "3")}
+    head = HEAD.get(name, ["fc", "features"])
     for key, (taken, given) in dtypes.items():
         assert given == (torch.float32 if key in head else torch.bfloat16), key
         assert taken == torch.float32 or key not in head, key
@@ -177,23 +230,28 @@ def test_fp16_is_an_autocast_of_the_body():
 
 @pytest.mark.parametrize("name", FAST)
 def test_epsilon_of_the_batch_norms(name):
-    """1e-5 as published; the body of MobileFaceNet has 1e-3, MXNet's default, whatever the others have."""
+    """1e-5 as published; others in MXNet's MobileFaceNet and the head of a ViT, whatever the others have."""
     for options, expected in (({}, 1e-5), ({"eps": 2e-5}, 2e-5)):
         model = get_model(name, **options)
         norms = [module for module in model.modules() if isinstance(module, BATCH_NORMS)]
         *body, last = (module.eps for module in norms)
-        assert model.eps == last == expected
-        assert set(body) == ({1e-3} if name == "mbf" else {expected})
+        assert model.eps == expected and last == (2e-5 if name == "vit_t" else expected)
+        assert set(body) == {{"mobilefacenet": 1e-3, "vit_t": 2e-5}.get(name, expected)}
         assert {module.momentum for module in norms} == {0.1}
 
 
 def test_initial_values():
-    """Convolutions of residual networks N(0, 0.1^2) as published; mbf and small as MXNet, variance 2 / fan-out."""
+    """As published: N(0, 0.1^2) in residual networks, 0.02^2 in ViTs; the others as MXNet, variance 2 / fan-out."""
     torch.manual_seed(0)
     for key, value in get_model("r18").state_dict().items():
         if value.ndim == 4:
             assert abs(value.std() - 0.1) < 0.004, key
-    for name in ("mbf", "small"):
+    for key, value in get_model("vit_t").state_dict().items():
+        if key.endswith(("pos_embed", "mask_token")) or (value.ndim == 2):
+            assert abs(value.std() / 0.02 - 1) < 0.15, key
+        elif key.endswith("bias") and "patch_embed" not in key:
+            assert (value == 0).all(), key
+    for name in ("mobilefacenet", "mbf", "small"):
         for key, value in get_model(name).state_dict().items():
             if value.ndim > 1:
                 fan_out = value.shape[0] * value.shape[2:].numel()

@@ -10,16 +10,16 @@ from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import random_faces
 from partial_fc_torch import get_model
-from partial_fc_torch.backbones import NETWORKS
-from partial_fc_torch.export import network_of
+from partial_fc_torch.backbones import NETWORKS, network_with
 from partial_fc_torch.pixels import normalized, to_images
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_layers_tell_the_network(network):
     with torch.device("meta"):
-        model = get_model(network)
-    assert network_of(model.state_dict().keys(), "model.pt") == network
+        state = get_model(network, num_features=24).state_dict()
+    found, embedding_size = network_with({key: tuple(value.shape) for key, value in state.items()}, 112)
+    assert embedding_size == 24 and found == network.partition("_dp005")[0].replace("vit_l", "vit_l_dp005_mask_005")
 
 
 @pytest.mark.parametrize("name, wrap", [("backbone.pth", False), ("checkpoint_gpu_0.pt", True)])

@@ -19,7 +19,7 @@ from partial_fc_torch.pixels import normalized, to_images
 FACES = random_faces((112, 112), 6)[4:]  # others than those of the check
 
 
-@pytest.mark.parametrize("name", ["r18", "mbf", "small"])
+@pytest.mark.parametrize("name", ["r18", "mobilefacenet", "small"])
 def test_every_kind_of_backbone(name):
     """With weights that reveal mistakes; the module itself stays as it is, in training mode."""
     model = build(name, eps=2e-5).train()

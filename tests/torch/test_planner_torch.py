@@ -16,7 +16,7 @@ from paths import ROOT
 SAVED = {
     "r18": (11528448, 11477760, 50688),
     "r50": (17700096, 17649408, 50688),
-    "mbf": (9208832, 9182208, 26624),
+    "mobilefacenet": (9208832, 9182208, 26624),
     "small": (111104, 108544, 4608),
 }
 
@@ -24,7 +24,7 @@ SAVED = {
 @pytest.mark.parametrize("network", SAVED)
 def test_sizes_of_a_module(network):
     """Those that MXNet's symbols have, too, are the same; tests/mx/test_planner_backbones.py derives them there."""
-    sizes, symbol = torch_backbone(network, 512), BACKBONES[network]
+    sizes, symbol = torch_backbone(network, 512), BACKBONES[network.replace("mobilefacenet", "mbf")]
     assert (sizes.all_full, sizes.half, sizes.full) == SAVED[network]
     assert sizes.parameters == sum(symbol.parameters(512)) and sizes.statistics == symbol.statistics(512)
     assert (sizes.copied, sizes.largest) == (symbol.half, symbol.largest)

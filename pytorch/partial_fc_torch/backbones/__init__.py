@@ -1,24 +1,33 @@
-"""Backbones as ``torch.nn.Module``, chosen by name: ``get_model("r50", num_features=512)``."""
+"""Backbones as ``torch.nn.Module``, chosen by name: ``get_model("r50", num_features=512)``.
+
+A file of this folder that has a dictionary ``NETWORKS``, from names to functions of `Options`, adds its networks: the
+setting ``network`` and the planner know them without another line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from partial_fc.checkpoint.backbone_layers import UNITS
+import torch
+from torch import nn
+
+from partial_fc.checkpoint.torch_names import COUNTER
 from partial_fc.utils.config import choose
+from partial_fc.utils.imports import import_object
 
 from .backbone import EPS, Backbone, Options
-from .iresnet import IResNet
-from .mobilefacenet import MobileFaceNet
-from .small import Small
 
-__all__ = ["EPS", "NETWORKS", "Backbone", "get_model"]
+__all__ = ["EPS", "NETWORKS", "Backbone", "Options", "get_model", "network_with"]
+
+TIMM = "timm:"  # before the name of a model of timm
 
 NETWORKS: dict[str, Callable[[Options], Backbone]] = {
-    **{name: partial(IResNet, units=units) for name, units in UNITS.items()},
-    "mbf": MobileFaceNet,
-    "small": Small,
+    name: build
+    for file in pkgutil.iter_modules(__path__, f"{__name__}.")
+    for name, build in getattr(importlib.import_module(file.name), "NETWORKS", {}).items()
 }
 
 
@@ -30,11 +39,12 @@ def get_model(
     num_features: int = 512,
     image_size: int = 112,
     eps: float = EPS,
-) -> Backbone:
-    """Builds a backbone with new weights, see `Backbone`: images (B, 3, S, S) -> embeddings (B, E).
+) -> nn.Module:
+    """Builds a backbone with new weights: images (B, 3, S, S), normalized as `Backbone` says -> embeddings (B, E).
 
     Args:
-        name: a key of `NETWORKS`.
+        name: a key of `NETWORKS`, ``timm:name`` of a model of timm, or ``package.module:function`` of a function that
+            is called with ``num_features`` and ``image_size``, and with ``dropout`` unless it is 0.
         dropout: probability to drop an input of the fully connected layer, in [0, 1).
         fp16: computes the body under a float16 autocast of its own, as arcface_torch does. Not needed where the caller
             autocasts.
@@ -42,16 +52,67 @@ def get_model(
         image_size: S, a multiple of 16.
         eps: epsilon of the batch norms; 2e-5 for weights of MXNet's trainer.
 
+    Returns:
+        A `Backbone`, or the module of the user's function.
+
     Raises:
-        ValueError: The name is unknown (the message has the nearest known one) or a number is out of range.
+        ValueError: The name is unknown (the message has the nearest known one), a number is out of range, or the user's
+            function fails.
     """
-    choose("network", name, NETWORKS)
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout is {dropout}, expected a number in [0, 1)")
     if num_features < 1:
         raise ValueError(f"num_features is {num_features}, expected a positive number of dimensions, usually 512")
     if image_size < 16 or image_size % 16:
         raise ValueError(f"image_size is {image_size}, expected a multiple of 16, usually 112")
-    model = NETWORKS[name](Options(num_features, dropout, fp16, image_size))
+    options = Options(num_features, dropout, fp16, image_size)
+    if name.startswith(TIMM):
+        from .timm_model import TimmModel
+
+        return TimmModel(options, name.removeprefix(TIMM))
+    if ":" in name:
+        return _own_model(options, name)
+    choose("network", name, NETWORKS)
+    model = NETWORKS[name](options)
     model.eps = eps
     return model
+
+
+def _own_model(options: Options, name: str) -> nn.Module:
+    sizes: dict[str, float] = {"num_features": options.num_features, "image_size": options.image_size}
+    if options.dropout:
+        sizes["dropout"] = options.dropout
+    try:
+        model = import_object(name, "network")(**sizes)
+    except TypeError as error:
+        raise ValueError(f"network is {name!r}, which cannot be called with {', '.join(sizes)}: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"network is {name!r}, which returns {type(model).__name__}, expected a torch.nn.Module")
+    return model
+
+
+def network_with(shapes: Mapping[str, tuple[int, ...]], image_size: int) -> tuple[str, int] | None:
+    """Returns name and E of the network whose state_dict has these keys and shapes; None if there is none.
+
+    If no network has the shapes, the first one that has the keys is returned.
+
+    Args:
+        shapes: by key; those of counters of batch norms need not be there.
+        image_size: S.
+    """
+    given = _without_counters(shapes)
+    same_keys = []
+    for name in NETWORKS:
+        with torch.device("meta"):
+            *_, embedding = own = _without_counters(get_model(name, num_features=1).state_dict())
+            if own.keys() != given.keys():
+                continue
+            same_keys.append((name, given[embedding][0]))
+            sized = get_model(name, num_features=given[embedding][0], image_size=image_size).state_dict()
+        if {key: tuple(value.shape) for key, value in _without_counters(sized).items()} == given:
+            return same_keys[-1]
+    return same_keys[0] if same_keys else None
+
+
+def _without_counters(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if not key.endswith(COUNTER)}

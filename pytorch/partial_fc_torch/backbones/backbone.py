@@ -37,7 +37,8 @@ class Backbone(nn.Module):
         pixel_scale: see partial_fc.checkpoint.ModelFormat. Weights of MXNet need 128, which a state_dict does not
             contain: multiply its first convolution by ``input_gain``.
 
-    A subclass has ``body``, from images to a feature map (B, C, H, W), and ``head``, from that map to the embedding.
+    A subclass has ``body``, from images to features, such as a map (B, C, H, W), and ``head``, from these to the
+    embedding.
     """
 
     def __init__(self, options: Options):

@@ -8,9 +8,12 @@ The head is BN - dropout - FC - BN.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import nn
+
+from partial_fc.checkpoint.backbone_layers import UNITS
 
 from .backbone import Backbone, Options, conv, last_batch_norm
 
@@ -74,3 +77,13 @@ class IResNet(Backbone):
     def head(self, maps: torch.Tensor) -> torch.Tensor:
         """(B, 512, S / 16, S / 16) -> (B, E)."""
         return self.features(self.fc(self.dropout(self.bn2(maps).flatten(1))))
+
+
+NETWORKS = {
+    "r18": partial(IResNet, units=UNITS["r18"]),
+    "r34": partial(IResNet, units=UNITS["r34"]),
+    "r50": partial(IResNet, units=UNITS["r50"]),
+    "r100": partial(IResNet, units=UNITS["r100"]),
+    "r124": partial(IResNet, units=UNITS["r124"]),
+    "r200": partial(IResNet, units=UNITS["r200"]),
+}

@@ -1,12 +1,14 @@
-"""MobileFaceNet (Chen et al. 2018, arXiv 1804.07573, table 1): inverted residual blocks, less than a million weights.
+"""MobileFaceNet (Chen et al. 2018, arXiv 1804.07573, table 1): inverted residual blocks.
 
-It is the network of MXNet's trainer. Its layers are named as in arcface_torch's state_dicts of ``mbf``, whose network
-is twice as wide and has no bias before the last batch norm: those files fit neither MXNet's network nor this one.
+``mobilefacenet`` is that of the paper, with less than a million weights in its body, which MXNet's trainer calls mbf.
+``mbf`` and ``mbf_large`` are those of arcface_torch, whose maps have 2 and 4 times the channels. All have the names of
+layers of arcface_torch's state_dicts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import nn
@@ -14,11 +16,11 @@ from torch import nn
 from .backbone import Backbone, Options, conv, initialize_scaled, last_batch_norm
 
 # MXNet's default, with which the published models of MXNet were trained; only the batch norm of the embedding differs.
-EPS = 1e-3
+MXNET_EPS = 1e-3
 
 STEM_FILTERS = 64
-# Per stage: inner width of the block that halves the map, output width, number and inner width of the residual blocks.
-STAGES = ((128, 64, 4, 128), (256, 128, 6, 256), (512, 128, 2, 256))
+# Per stage: inner width of the block that halves the map, output width, inner width of the residual blocks.
+STAGES = ((128, 64, 128), (256, 128, 256), (512, 128, 256))
 OUT_FILTERS = 512
 
 
@@ -36,21 +38,38 @@ class Layers(nn.Module):
 
 
 class MobileFaceNet(Backbone):
-    """The network; ``features`` is its head."""
+    """The network; ``features`` is its head.
 
-    def __init__(self, options: Options):
+    Args:
+        options: see get_model.
+        scale: factor of the channels of the maps, but not within the blocks.
+        blocks: residual blocks before the first stage (1: one depth-wise convolution) and in each stage.
+        of_mxnet: with the epsilon of MXNet, a bias of the fully connected layer, and a frozen scale of the embedding.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        scale: int = 1,
+        blocks: tuple[int, int, int, int] = (1, 4, 6, 2),
+        of_mxnet: bool = False,
+    ):
         super().__init__(options)
-        stem = _conv(3, STEM_FILTERS, 3, stride=2)
-        layers = [stem, _conv(STEM_FILTERS, STEM_FILTERS, 3, groups=STEM_FILTERS)]
-        inputs = STEM_FILTERS
-        for wide, outputs, repeats, inner in STAGES:
-            layers.append(_bottleneck(inputs, wide, outputs, stride=2))
-            layers.append(Layers(_bottleneck(outputs, inner, outputs, residual=True) for _ in range(repeats)))
-            inputs = outputs
+        inputs, (first, *repeats) = scale * STEM_FILTERS, blocks
+        # The groups are those of the paper at any scale, so that a group has as many channels as the scale.
+        second = _conv(inputs, inputs, 3, groups=STEM_FILTERS) if first == 1 else _residual(inputs, STAGES[0][0], first)
+        layers = [_conv(3, inputs, 3, stride=2), second]
+        for (wide, filters, inner), count in zip(STAGES, repeats):
+            layers.append(_bottleneck(inputs, wide, scale * filters, stride=2))
+            inputs = scale * filters
+            layers.append(_residual(inputs, inner, count))
         self.layers = nn.Sequential(*layers)
         self.conv_sep = _conv(inputs, OUT_FILTERS, 1)
-        self.features = _global_depthwise(options)
+        self.features = _global_depthwise(options, of_mxnet)
         initialize_scaled(self)
+        for module in self.modules() if of_mxnet else ():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eps = MXNET_EPS
 
     def body(self, images: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, 512, S / 16, S / 16)."""
@@ -62,25 +81,35 @@ class MobileFaceNet(Backbone):
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> Layers:
-    norm = nn.BatchNorm2d(outputs, eps=EPS)
-    return Layers([conv(inputs, outputs, kernel, stride, groups), norm, nn.PReLU(outputs)])
+    return Layers([conv(inputs, outputs, kernel, stride, groups), nn.BatchNorm2d(outputs), nn.PReLU(outputs)])
 
 
 def _bottleneck(inputs: int, inner: int, outputs: int, stride: int = 1, residual: bool = False) -> Layers:
     """1x1 expansion, 3x3 depth-wise convolution, 1x1 projection without activation."""
-    project = Layers([conv(inner, outputs, 1), nn.BatchNorm2d(outputs, eps=EPS)])
+    project = Layers([conv(inner, outputs, 1), nn.BatchNorm2d(outputs)])
     return Layers([_conv(inputs, inner, 1), _conv(inner, inner, 3, stride, inner), project], residual)
 
 
-def _global_depthwise(options: Options) -> Layers:
+def _residual(filters: int, inner: int, count: int) -> Layers:
+    return Layers(_bottleneck(filters, inner, filters, residual=True) for _ in range(count))
+
+
+def _global_depthwise(options: Options, of_mxnet: bool) -> Layers:
     """One weight per channel and position of the last map, then FC - BN."""
     kernel = options.image_size // 16
     weigh = nn.Conv2d(OUT_FILTERS, OUT_FILTERS, kernel, groups=OUT_FILTERS, bias=False)
     return Layers(
         [
-            Layers([weigh, nn.BatchNorm2d(OUT_FILTERS, eps=EPS)]),
+            Layers([weigh, nn.BatchNorm2d(OUT_FILTERS)]),
             nn.Sequential(nn.Flatten(), nn.Dropout(options.dropout)),
-            nn.Linear(OUT_FILTERS, options.num_features),
-            last_batch_norm(options.num_features),
+            nn.Linear(OUT_FILTERS, options.num_features, bias=of_mxnet),
+            last_batch_norm(options.num_features) if of_mxnet else nn.BatchNorm1d(options.num_features),
         ]
     )
+
+
+NETWORKS = {
+    "mobilefacenet": partial(MobileFaceNet, of_mxnet=True),
+    "mbf": partial(MobileFaceNet, scale=2),
+    "mbf_large": partial(MobileFaceNet, scale=4, blocks=(2, 8, 12, 4)),
+}

@@ -56,3 +56,6 @@ class Small(Backbone):
     def head(self, maps: torch.Tensor) -> torch.Tensor:
         """(B, 128, ceil(S / 32), ceil(S / 32)) -> (B, E)."""
         return self.features(self.fc(self.dropout(self.bn2(maps).flatten(1))))
+
+
+NETWORKS = {"small": Small}

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from torch_layer import RANK, E
-from torch_training import Training
+from torch_training import Training, small_transformer
 
 import checkpoint_cases
 from checkpoint_cases import CLASSES
@@ -50,6 +50,12 @@ def test_every_optimizer_of_the_backbone_resumes_bit_for_bit(name, options, fold
     make = partial(Training, backbone_optimizer=name, options=options)
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
     assert make().fit(1).engine.optimizer.states()
+
+
+def test_what_a_network_drops_is_the_same_after_resuming(folder):
+    """Features, branches and patches, on every rank others."""
+    make = partial(Training, make=small_transformer, shape=(3, 32, 32))
+    checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
 
 
 @pytest.mark.parametrize("margin", [AdaFace, CurricularFace])

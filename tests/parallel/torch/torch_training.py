@@ -11,6 +11,8 @@ from torch_layer import LR, RANK, E, build
 
 from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, SmallTraining
 from partial_fc.training.loop import LoopState, updates
+from partial_fc_torch.backbones import Options
+from partial_fc_torch.backbones.vit import Size, VisionTransformer
 from partial_fc_torch.engine import TorchEngine, data_parallel
 from partial_fc_torch.image_data import dummy_images
 from partial_fc_torch.optimizers import build_optimizer
@@ -24,6 +26,13 @@ def small_backbone(width=E):
     return nn.Sequential(
         nn.Flatten(), nn.Dropout(0.3), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.PReLU(), nn.Linear(6, width)
     )
+
+
+def small_transformer(width=E):
+    """Pixels (3, 32, 32) -> embeddings; drops features, branches and patches, and recomputes activations."""
+    torch.manual_seed(7)
+    options = Options(width, dropout=0.3, fp16=False, image_size=32)
+    return VisionTransformer(options, Size(width=16, depth=3, recompute=True), drop_path=0.5, mask=0.3)
 
 
 def rates(num_update):
@@ -63,11 +72,10 @@ def build_engine(
 class Training(SmallTraining):
     """See SmallTraining."""
 
-    def __init__(self, classes=CLASSES, momentum=0.9, width=E, **arguments):
-        self.engine = build_engine(small_backbone(width), classes, 0.5, momentum, width=width, **arguments)
-        self.data = dummy_images(
-            (arguments.get("gradient_acc", 1) * BATCH, *SHAPE), EPOCH, classes, 0, RANK, pinned=False
-        )
+    def __init__(self, classes=CLASSES, momentum=0.9, width=E, make=small_backbone, shape=SHAPE, **arguments):
+        self.engine = build_engine(make(width), classes, 0.5, momentum, width=width, **arguments)
+        batch = arguments.get("gradient_acc", 1) * BATCH
+        self.data = dummy_images((batch, *shape), EPOCH, classes, 0, RANK, pinned=False)
         self.loop, self.losses = LoopState(), []
 
     def run(self, callbacks, steps, saved):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from partial_fc.checkpoint.backbone_layers import UNITS
+from partial_fc.checkpoint.backbone_layers import OF_MXNET, SHARED
 from partial_fc.checkpoint.torch_names import torch_names, with_mxnet_names, with_torch_names
 
-NETWORKS = [*UNITS, "mbf", "small"]
+# By the names of MXNet, which may differ from PyTorch's.
+NETWORKS = {**{name: name for name in SHARED if name not in OF_MXNET.values()}, **OF_MXNET}
 
 
 def arrays_of(network, momentum=True):
@@ -20,12 +21,12 @@ def arrays_of(network, momentum=True):
 
 
 @pytest.mark.parametrize("momentum", [True, False])
-@pytest.mark.parametrize("network", NETWORKS)
-def test_renaming_there_and_back_changes_nothing(network, momentum):
-    arrays = arrays_of(network, momentum)
-    renamed = with_torch_names(network, arrays)
+@pytest.mark.parametrize("mxnet, torch", NETWORKS.items())
+def test_renaming_there_and_back_changes_nothing(mxnet, torch, momentum):
+    arrays = arrays_of(torch, momentum)
+    renamed = with_torch_names(torch, arrays)
     assert len(renamed) == len(arrays) and not renamed.keys() & arrays.keys()
-    back = with_mxnet_names(network, {**renamed, "arg:bn1.num_batches_tracked": np.int64(3)})
+    back = with_mxnet_names(mxnet, {**renamed, "arg:bn1.num_batches_tracked": np.int64(3)})
     assert back.keys() == arrays.keys()
     for name, array in arrays.items():
         assert back[name].tobytes() == array.tobytes()
@@ -73,10 +74,10 @@ def test_the_scale_of_the_embedding_is_1():
 
 
 def test_arrays_of_another_network_are_refused_with_the_first_names():
-    lacks = "it lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: these are weights of ano"
+    lacks = "it lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: these are weights of r18: set netw"
     with pytest.raises(ValueError, match=lacks):
         with_torch_names("r34", arrays_of("r18"))
-    surplus = "it has the unexpected arg:stage1_unit3_bn1_gamma, .*: these are weights of ano"
+    surplus = "it has the unexpected arg:stage1_unit3_bn1_gamma, .*: these are weights of r34: set network=r34"
     with pytest.raises(ValueError, match=surplus):
         with_torch_names("r18", arrays_of("r34"))
     both = "it lacks arg:layer1.2.bn1.weight, .*: these are weights of another network"
@@ -87,3 +88,10 @@ def test_arrays_of_another_network_are_refused_with_the_first_names():
 def test_a_network_of_one_trainer_is_refused():
     with pytest.raises(ValueError, match="rx50 is not a network of both trainers"):
         torch_names("rx50")
+
+
+def test_weights_of_mxnets_mbf_name_the_network_of_pytorch_that_takes_them():
+    with pytest.raises(ValueError, match="it has the unexpected arg:.*: these are weights of mobilefacenet: set netw"):
+        with_torch_names("mbf", arrays_of("mobilefacenet"))
+    with pytest.raises(ValueError, match="these are weights of another network"):
+        with_torch_names("mbf", {**arrays_of("small"), "arg:more": np.zeros(1)})

@@ -130,6 +130,8 @@ def test_help_has_the_defaults_of_the_trainer():
             for name in ("adaface", "magface", "curricularface", "own")
         ),
         ({"margin": "own:Margin"}, "margin is 'own:Margin', but only the torch trainer has this setting"),
+        ({"network": "vit_t"}, "network is 'vit_t', which only the torch trainer has: choose one of r18, .*, small$"),
+        ({"network": "own:network"}, "unknown network 'own:network': did you mean"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
     ],
 )
@@ -189,8 +191,9 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"net_se": True}, "net_se is True, but only the mxnet trainer has this setting: remove it"),
         (
             {"network": "rx50"},
-            "network is 'rx50', which only the mxnet trainer has: choose one of r18, r34, .*, small$",
+            "network is 'rx50', which only the mxnet trainer has: choose one of r18, r34, .*, small, vit_t, ",
         ),
+        ({"network": "own-package:Net"}, "network is 'own-package:Net', but must be a known name or package.module:na"),
     ],
 )
 def test_settings_of_the_pytorch_trainer_that_are_refused(changes, message):
@@ -377,7 +380,8 @@ PRESET_NAMES = [
     for trainer in default.TRAINERS
     for kind, presets in default.PRESETS.items()
     for name in presets
-    if name not in (default.MXNET_NETWORKS if trainer == "torch" else [*default.MARGINS, *(["own"] * (kind == "loss"))])
+    if name in default.NETWORKS[trainer]
+    or (kind != "network" and (trainer == "torch" or name not in [*default.MARGINS, *(["own"] * (kind == "loss"))]))
 ]
 
 

@@ -1,0 +1,61 @@
+"""Any model of timm (https://github.com/huggingface/pytorch-image-models) as a backbone, with a head of its own."""
+
+from __future__ import annotations
+
+import difflib
+
+import torch
+from torch import nn
+
+from .backbone import Backbone, Options, last_batch_norm
+
+
+class TimmModel(Backbone):
+    """The pooled features of a model of timm, then dropout - FC - BN; its weights have timm's names below ``model``.
+
+    Args:
+        options: see get_model.
+        name: as ``timm.list_models()`` has it.
+
+    Raises:
+        ValueError: timm cannot be imported, has no such model, or cannot build it for images of this size.
+    """
+
+    def __init__(self, options: Options, name: str):
+        super().__init__(options)
+        self.model = _build(name, options.image_size)
+        self.dropout = nn.Dropout(options.dropout)
+        self.fc = nn.Linear(self.model.head_hidden_size, options.num_features)
+        self.features = last_batch_norm(options.num_features)
+
+    def body(self, images: torch.Tensor) -> torch.Tensor:
+        """(B, 3, S, S) -> (B, F), the features that timm's own classifier would read."""
+        if torch.jit.is_tracing():
+            for module in self.modules():
+                if hasattr(module, "fused_attn"):
+                    module.fused_attn = False  # ONNX of opset 11 has no operator for it
+        return self.model(images)
+
+    def head(self, maps: torch.Tensor) -> torch.Tensor:
+        """(B, F) -> (B, E)."""
+        return self.features(self.fc(self.dropout(maps)))
+
+
+def _build(name: str, image_size: int) -> nn.Module:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision is built for another PyTorch
+        raise ValueError(
+            f"network is 'timm:{name}', but timm cannot be imported ({error}): pip install timm, with the torchvision "
+            "of this PyTorch"
+        ) from error
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.0)
+        raise ValueError(f"timm has no model {name!r}: did you mean one of {', '.join(near)}?")
+    configuration = timm.models.get_pretrained_cfg(name)
+    # Others take any size, and not this argument.
+    sizes = {"img_size": image_size} if configuration and configuration.fixed_input_size else {}
+    try:
+        return timm.create_model(name, num_classes=0, **sizes)
+    except Exception as error:  # a model may raise anything
+        raise ValueError(f"timm cannot build {name} for images of {image_size} x {image_size}: {error}") from error
