@@ -424,7 +424,7 @@ def check_network(name, trainer):
         raise SettingsError(
             f"network is {name!r}, which only the {other} trainer has: choose one of {', '.join(known)}"
         )
-    if trainer == "mxnet" or ":" not in name:
+    if trainer == "mxnet":
         choose("network", name, known)
 
 
