@@ -31,6 +31,25 @@ def check_build(gpus: int) -> Row:
     return Row("ok", "PyTorch", found)
 
 
+# A line for each GPU that PyTorch sees, and one for what the layer computes in.
+GPUS = """
+import torch
+from partial_fc_torch.device_defaults import gpu_facts, layer_type
+from partial_fc_torch.device_report import device_line
+for number in range(torch.cuda.device_count()):
+    device = torch.device("cuda", number)
+    print(f"{device_line(device)}, layer in {layer_type('auto', gpu_facts(device))} by default")
+"""
+
+
+def check_gpus() -> list[Row]:
+    """The GPUs as a training uses them; none without GPUs that PyTorch can use."""
+    code, text = TORCH.python(GPUS)
+    if code:
+        return [Row("bad", "PyTorch's GPUs", last_line(text), f"another build: TORCH=torch {TORCH.install}")]
+    return [Row("ok", f"cuda:{number}", line) for number, line in enumerate(text.splitlines())]
+
+
 def check_two_processes() -> Row:
     programs = [os.path.join(CLONE, *path) for path in (("pytorch", "launch.py"), ("setup-utils", "two_processes.py"))]
     command = [TORCH.interpreter, programs[0], "--nproc_per_node=2", programs[1]]
@@ -47,4 +66,4 @@ def collect(gpus: int) -> list[Row]:
     if build.mark == "bad":
         return [build]
     packages = TORCH.check_packages("its packages", "psutil, torch.utils.tensorboard", "tensorboard")
-    return [build, packages, check_two_processes()]
+    return [build, *(check_gpus() if gpus else ()), packages, check_two_processes()]

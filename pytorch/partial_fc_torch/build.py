@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ from .backbones import Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .collectives import default_collectives, uses_gpu
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
+from .device_report import device_line, precision_line
 from .engine import TorchEngine, data_parallel
 from .image_data import ImageBatch, dummy_images, face_data
 from .layer.center_files import center_file
@@ -167,6 +169,8 @@ class TorchFramework:
         DistributedDataParallel; all-gather ``status.optimizer``.
         """
         job = self.collectives
+        logging.info("%s", device_line(self.device))
+        logging.info("%s", precision_line(settings, self.device, job.size))
         layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
         backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, model_format))
         backbone_lr, center_lr = learning_rates(settings, job.size)

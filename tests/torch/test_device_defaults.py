@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from partial_fc_torch import ArcFace, PartialFC_V2, device_defaults
+import default
+from partial_fc_torch import ArcFace, PartialFC_V2, device_defaults, device_report
 from partial_fc_torch.device_defaults import (
     GpuFacts,
     LogitsCache,
@@ -16,6 +17,7 @@ from partial_fc_torch.device_defaults import (
     require_different_gpus,
     require_enough_gpus,
 )
+from partial_fc_torch.device_report import device_line, precision_line
 
 GIB = 1 << 30
 # Data sheets: L2 cache, bandwidth of the memory, multiprocessors.
@@ -100,3 +102,19 @@ def test_some_tiles_may_be_cached_and_others_not(monkeypatch):
 
 def test_there_are_no_facts_of_a_cpu_or_of_a_device_without_one():
     assert gpu_facts(torch.device("cpu")) is gpu_facts(torch.device("meta")) is None
+
+
+def test_the_lines_of_a_start_say_what_is_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(device_report, "gpu_facts", lambda device: H100 if device.type == "cuda" else None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (79 * GIB, H100.memory))
+    monkeypatch.setattr(device_report, "DRIVER", tmp_path / "version")
+    assert ", driver unknown, PyTorch " in device_line(torch.device("cuda", 1))
+    (tmp_path / "version").write_text("580.65.06\n")
+    line = device_line(torch.device("cuda", 1))
+    assert line.startswith("GPU H100, compute capability 9.0, 84.8 GB of 85.9 GB free, driver 580.65.06, PyTorch 2.")
+    assert device_line(torch.device("cpu")).endswith(f"PyTorch {torch.__version__}")
+    settings = default.generate_config(changes={"bf16": True, "num_classes": 10, "batch_size": 128}, trainer="torch")
+    lines = [precision_line(settings, torch.device(device), 8) for device in ("cuda", "cpu")]
+    assert lines[0].startswith("backbone in bfloat16, its gradients averaged in float32, layer in tf32, tiles of ")
+    assert lines[0].endswith(", logits cached as far as memory is free")
+    assert "layer in float32" in lines[1] and lines[1].endswith(", logits cached up to 256 MiB")
