@@ -20,7 +20,7 @@ SETTINGS = default.SETTINGS.settings
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3, "lr_epochs": [2], "warmup_steps": 0}
 SCHEMA = Schema(
     Setting("ratio", 1.0, "", above=0, at_most=1),
-    Setting("count", 4, "", at_least=2, below=9, multiple_of=2),
+    Setting("count", 4, "", at_least=2, below=10, multiple_of=2),
     Setting("steps", [1], "", item=int, at_least=1),
     Setting("margins", (1.0, 0.5), "", item=float, length=2),
     Setting("kind", "a", "", choices=("a", "bc")),
@@ -57,7 +57,7 @@ def test_values_that_are_allowed_take_the_type_of_the_default(name, given, value
         *(("ratio", number, "is .*, but must be above 0 and at most 1") for number in (0, math.nextafter(1, 2), -1)),
         *(("ratio", number, "must be a finite number, above 0") for number in (math.nan, math.inf, -math.inf, 10**400)),
         *(("ratio", value, "must be of type float, such as 1.0") for value in (True, "x", None, [1.0])),
-        *(("count", number, "must be at least 2 and below 9 and a multiple of 2") for number in (1, 0, 5, 9, 10)),
+        *(("count", number, "must be at least 2 and below 10 and a multiple of 2") for number in (1, 0, 5, 10)),
         *(("count", value, "must be of type int") for value in (4.0, True)),
         ("steps", [2, 0], "contains 0, but must be at least 1"),
         ("steps", [True], "contains True, but must be of type int"),
