@@ -112,9 +112,9 @@ def test_both_modes_are_compared_without_training(folder):
 
 
 class Written(list):
-    """Stands for TensorBoard's writer."""
+    """Stands for the trackers."""
 
-    def add_scalar(self, *arguments):
+    def log(self, *arguments):
         self.append(arguments)
 
 
@@ -134,7 +134,7 @@ def test_every_metric_is_logged_and_written(folder, caplog):
     assert point.accuracy == pytest.approx(want.accuracy) and point.tar_at_far == pytest.approx(want.tar_at_far)
     assert callback.verify_all(10) == {"set": point.accuracy} and len(callback.history["set"]) == 3
     if hvd.rank() == 0:
-        written = {tag: value for tag, value, num_update in writer if num_update == 10}
+        (written,) = [values for values, num_update in writer if num_update == 10]
         assert written["verification/set/xnorm"] == point.xnorm
         assert f"Dimensions: {point.dimensions:.1f}   Train/eval agreement: {point.agreement:.3f}" in caplog.text
         assert f"[set][10]Accuracy-Flip: {point.accuracy:.5f}" in caplog.text
