@@ -131,6 +131,7 @@ DECAY_ON = ("all", "weights")  # those of partial_fc_torch.optimizers, which nee
 OPTIMIZERS = ("sgd", "adamw")
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
+LAYER_KERNELS = ("auto", "torch", "triton")
 LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
 SETTINGS = Schema(
@@ -176,6 +177,13 @@ SETTINGS = Schema(
         "auto",
         "type of the layer's products; auto: tf32 on GPUs that have it, else float32",
         choices=LAYER_DTYPES,
+        trainer="torch",
+    ),
+    Setting(
+        "layer_kernel",
+        "auto",
+        "what computes the layer: operators of PyTorch, or fused kernels; auto: these on GPUs, if they serve it",
+        choices=LAYER_KERNELS,
         trainer="torch",
     ),
     Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),

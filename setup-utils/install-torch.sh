@@ -110,7 +110,7 @@ install_everything() {
 # In the versions of the other environment's test tools, and beside the chosen torch.
 install_dev() {
     local lists=$SETUP_DIR/requirements
-    phase dev "$(cat "$lists"/{dev,loops,trackers}.txt | sha256sum)" step "test tools (pytest), Accelerate, Lightning Fabric, trackers" \
+    phase dev "$(cat "$lists"/{dev,loops,trackers}.txt | sha256sum)" step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers" \
         pip_install pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
         -c "$lists/dev.txt" -c "$STATE/constraint.txt"
 }

@@ -224,6 +224,7 @@ class TorchFramework:
             tile_classes=settings.tile_classes,
             logits_cache_mb=None if settings.logits_cache_mb < 0 else settings.logits_cache_mb,
             layer_dtype=settings.layer_dtype,
+            layer_kernel=settings.layer_kernel,
             folder=settings.bank_folder,
             on_host=not settings.bank_on_gpu and self.device.type == "cuda",
             device=self.device,

@@ -6,7 +6,6 @@ E embedding.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Callable
@@ -37,12 +36,14 @@ from .center_optimizer import CenterOptimizer
 from .device import to_device
 from .exchange import LayerExchange
 from .gradients import DenseGradient, RowGradient, tiles_of_gradient
+from .kernels.choice import passes_of
 from .margins import as_margin
-from .optimizers import RowOptimizer
+from .optimizers import RowOptimizer, RowUpdate
 from .products import products_of
 from .rows import Centers, TileGradient
 from .step import Drawn, MarginSoftmax, Step
 from .stores import CenterStore, FileStore, HostStore, StepCenters
+from .torch_passes import TorchPasses
 
 
 class ClassCenters(torch.nn.Module):
@@ -69,11 +70,13 @@ class ClassCenters(torch.nn.Module):
         seed: of the initial centers and of the sampler; None draws it with PyTorch's generator of rank 0, which
             torch.manual_seed seeds (broadcast ``seed``).
         collectives: of this process; None uses those of the default process group.
-        tile_classes: see MarginSoftmax.
+        tile_classes: see TorchPasses.
         logits_cache_mb: MiB of logits that a step may keep between its passes; None chooses, see LogitsCache.
         layer_dtype: of the operands of the layer's products, of PyTorch or its name: float32, "tf32" (on GPUs, else
             float32), bfloat16, or float16, which is fast on GPUs only; "auto" is TF32 on the GPUs that have it, else
             float32. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
+        layer_kernel: "torch": operators of PyTorch; "triton": fused kernels, where they serve the layer and agree with
+            them, otherwise these; "auto": as "triton" on GPUs. The log says why the kernels are not used.
         folder: keeps centers and states in files in this folder, see FileStore, for a bank that does not fit into
             memory and a small sample_rate.
         on_host: keeps centers and states in the memory of the host. From there, and from files, a step on a GPU copies
@@ -117,6 +120,7 @@ class ClassCenters(torch.nn.Module):
         tile_classes: int = 0,
         logits_cache_mb: int | None = None,
         layer_dtype: torch.dtype | str = "auto",
+        layer_kernel: str = "auto",
         folder: str | None = None,
         on_host: bool = False,
         store: Callable[[int, torch.device], CenterStore] = CenterStore,
@@ -149,16 +153,11 @@ class ClassCenters(torch.nn.Module):
             self.register_buffer(name, state)
         self.copy_rows("weight", center_blocks(shard.start, shard.stop, embedding_size, seed))
         self._exchange = LayerExchange(self.collectives, num_classes, embedding_size)
-        self._softmax = MarginSoftmax(
-            self._exchange,
-            self._store,
-            shard.start,
-            self.margin,
-            products_of(layer_type(layer_dtype, gpu_facts(device)), self.margin.scale),
-            tile_classes,
-            None if logits_cache_mb is None else logits_cache_mb << 20,
-            shard.size if sampling_correction else 0,
-        )
+        products = products_of(layer_type(layer_dtype, gpu_facts(device)), self.margin.scale)
+        cache_bytes = None if logits_cache_mb is None else logits_cache_mb << 20
+        passes = passes_of(layer_kernel, TorchPasses(self.margin, products, tile_classes, cache_bytes), optimizer)
+        weighted = shard.size if sampling_correction else 0
+        self._softmax = MarginSoftmax(self._exchange, self._store, shard.start, self.margin, products, passes, weighted)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -424,11 +423,11 @@ class ClassCenters(torch.nn.Module):
         if self.sampler.num_sample < self.num_local or self._store.samples_on_host:
             self._store.prefetch(self._centers(), self.sampler.begin_draw())
 
-    def _update(self, sampled: StepCenters) -> Callable[[TileGradient], None]:
+    def _update(self, sampled: StepCenters) -> RowUpdate:
         """What updates the centers of a step with their gradients."""
         if self.row_optimizer is None or self.learning_rate is None:
             raise ValueError("the layer has no learning rate: set its attribute learning_rate before the first update")
-        return functools.partial(self.row_optimizer.update, sampled.centers, learning_rate=self.learning_rate)
+        return RowUpdate(self.row_optimizer, sampled.centers, self.learning_rate)
 
     def _apply(self, *arguments, **options):
         if not self._store.movable:

@@ -33,7 +33,6 @@ from .products import Features, Float32Products, HalfProducts
 from .rows import Centers, TileGradient, dot_rows, inverse_norms, remove_component
 from .stores import CenterStore, StepCenters
 from .tiles import negative_weights
-from .torch_passes import TorchPasses
 
 
 class Drawn(NamedTuple):
@@ -58,9 +57,8 @@ class MarginSoftmax:
         store: of the centers.
         class_start: first class of this rank.
         margin: of the targets.
-        products: of tiles.
-        tile_classes: T; 0 selects a size that suits the device.
-        logits_cache_bytes: upper limit of what a step caches between its passes; None chooses, see LogitsCache.
+        products: whose operand the features become.
+        passes: over the centers, with this margin and these products.
         weighted_classes: L, if each sampled negative counts 1 / its probability, see log_weights; otherwise 0.
 
     Attributes:
@@ -74,13 +72,11 @@ class MarginSoftmax:
         class_start: int,
         margin: Margin,
         products: Float32Products | HalfProducts,
-        tile_classes: int,
-        logits_cache_bytes: int | None,
+        passes: Passes,
         weighted_classes: int = 0,
     ):
         self.exchange, self.store, self.class_start = exchange, store, class_start
-        self.margin, self.products = margin, products
-        self.passes: Passes = TorchPasses(margin, products, tile_classes, logits_cache_bytes)
+        self.margin, self.products, self.passes = margin, products, passes
         self.weighted_classes, self.requires_positives = weighted_classes, True
 
     @torch.no_grad()
@@ -172,7 +168,7 @@ class MarginSoftmax:
         return Drawn(sampled, columns, columns)
 
     def _begin(self, drawn: Drawn, rows: torch.Tensor, labels: torch.Tensor) -> Step:
-        """Computes the targets, and divides the centers into tiles."""
+        """Computes the targets."""
         sampled, columns, positives = drawn
         features, held = Features(rows, self.products), columns >= 0
         cosine = torch.zeros(len(labels), dtype=torch.float64, device=rows.device)

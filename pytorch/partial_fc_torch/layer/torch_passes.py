@@ -46,7 +46,10 @@ class TorchPasses:
     """See Passes.
 
     Args:
-        margin, products, tile_classes, logits_cache_bytes: see MarginSoftmax.
+        margin: of the targets.
+        products: of tiles.
+        tile_classes: T; 0 selects a size that suits the device.
+        logits_cache_bytes: upper limit of what a step caches between its passes; None chooses, see LogitsCache.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_torch_layer_oracle import record_samples
 from torch.nn.functional import cross_entropy, linear, normalize
-from torch_layer import LOCAL, LR, RANK, all_ranks, build, random_batch
+from torch_layer import FUSED, LOCAL, LR, RANK, all_ranks, build, random_batch
 
 from oracle import MARGINS
 from partial_fc_torch import CombinedMarginLoss
@@ -71,11 +71,14 @@ def expected_rows(centers, make, steps):
     return rows, optimizer
 
 
-@pytest.mark.parametrize("classes, ratio", [(12, 1.0), (2, 1.0), (31, 0.3)])
+@pytest.mark.parametrize(
+    "classes, ratio, tiling",
+    [*((*shard, {"tile_classes": 5}) for shard in [(12, 1.0), (2, 1.0), (31, 0.3)]), (31, 0.3, FUSED)],
+)
 @pytest.mark.parametrize("name", CASES)
-def test_a_training_equals_the_optimizer_of_each_row(name, classes, ratio):
+def test_a_training_equals_the_optimizer_of_each_row(name, classes, ratio, tiling):
     own, make, states = CASES[name]
-    layer = build(classes, ratio, MARGINS["cosface"], SCALE, optimizer=own, tile_classes=5)
+    layer = build(classes, ratio, MARGINS["cosface"], SCALE, optimizer=own, **tiling)
     # Larger than those of a new layer, whose gradients are as large as their norms are small.
     layer.copy_rows("weight", [(0, 100 * layer.rows("weight").numpy())] if layer.num_local else [])
     before = all_ranks(layer.weight)

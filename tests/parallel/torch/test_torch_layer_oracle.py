@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_layer import LOCAL, LR, RANK, SIZE, E, all_ranks, build, build_v2, random_batch
+from torch_layer import FUSED, LOCAL, LR, RANK, SIZE, E, all_ranks, build, build_v2, random_batch
 
+import interpreted
 import oracle
 from oracle import MARGINS
 from partial_fc.layer.sharding import shard_of
@@ -30,6 +31,7 @@ STATEFUL = {
 # float32 against float64: the longest sums have 31 terms of order 1, and a target angle near 0 or pi amplifies a
 # rounding error of 6e-8 by at most 1 / sin(theta), below 100 here.
 TOLERANCE = dict(rtol=2e-4, atol=2e-5)
+CACHED_OR_NOT = [{}, {"tile_classes": 3, "logits_cache_mb": 0}, FUSED]
 SHARDS = [(12, 1.0), (7, 1.0), (2, 1.0), (18, 0.5), (31, 0.3)]  # with 3 ranks the last one has none of 2 classes
 
 
@@ -87,10 +89,18 @@ def expected_of(*arguments):
     return KNOWN[key]
 
 
-@pytest.mark.parametrize("name", [*MARGINS, *STATEFUL])
-@pytest.mark.parametrize("classes, ratio", SHARDS)
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3}, {"tile_classes": 3, "logits_cache_mb": 0}])
-def test_partial_fc_matches_the_oracle(name, classes, ratio, tiling):
+@pytest.mark.parametrize(
+    "name, shard, tiling",
+    [
+        (name, shard, tiling)
+        for name in (*MARGINS, *STATEFUL)
+        for shard in SHARDS
+        for tiling in (*CACHED_OR_NOT, {"tile_classes": 3})
+        if tiling is not FUSED or name == "arcface" or shard == SHARDS[-1]  # the interpreter is slow
+    ],
+)
+def test_partial_fc_matches_the_oracle(name, shard, tiling):
+    classes, ratio = shard
     margin, expected_margin = margins_of(name)
     layer = build(classes, ratio, margin, SCALE, **tiling)
     samples = record_samples(layer)
@@ -133,7 +143,7 @@ def step_of(layer, factor=1, between=lambda: None):
 
 @pytest.mark.parametrize("name", STATEFUL)
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT)
 def test_a_margin_with_a_dense_gradient_matches_the_oracle(name, ratio, tiling):
     """Another forward pass, which changes the state, comes before the backward pass."""
     margin, expected = margins_of(name)
@@ -154,17 +164,17 @@ def assert_expected(found, margins, threshold=0.0, counts=None):
     assert not d_centers[~np.isin(np.arange(len(d_centers)), classes)].any()
 
 
-@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("name, tiling", [*((name, {"tile_classes": 3}) for name in MARGINS), ("arcface", FUSED)])
 @pytest.mark.parametrize("classes, ratio", SHARDS)
 @pytest.mark.parametrize("threshold", [0.0, 0.3])
-def test_partial_fc_v2_matches_the_oracle(name, classes, ratio, threshold):
-    layer = build_v2(classes, ratio, MARGINS[name], SCALE, threshold=threshold, tile_classes=3)
+def test_partial_fc_v2_matches_the_oracle(name, classes, ratio, threshold, tiling):
+    layer = build_v2(classes, ratio, MARGINS[name], SCALE, threshold=threshold, **tiling)
     assert_expected(step_of(layer, factor=2), MARGINS[name], threshold)  # a factor as that of a loss scale
 
 
 @pytest.mark.parametrize("name", ["arcface", "combined", *STATEFUL])
 @pytest.mark.parametrize("classes, ratio", [(18, 0.5), (31, 0.5), (12, 1.0)])
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT)
 def test_sampled_negatives_count_for_all(name, classes, ratio, tiling):
     margin, expected = margins_of(name)
     found = step_of(build_v2(classes, ratio, margin, SCALE, sampling_correction=True, **tiling))
@@ -199,7 +209,7 @@ def test_a_correction_that_has_no_sense_is_refused():
         layer.step(*map(torch.from_numpy, random_batch(18)))
 
 
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT)
 def test_the_classes_of_the_batch_alone(tiling):
     layer = build_v2(31, 0, MARGINS["arcface"], SCALE, **tiling)
     found = step_of(layer)
@@ -226,7 +236,7 @@ def test_the_rate_may_change_between_two_steps():
 
 
 @pytest.mark.parametrize("name", ["arcface", *STATEFUL])
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT)
 def test_rows_without_their_positive_are_left_out(name, tiling):
     margin, expected = margins_of(name)
     layer = build_v2(31, 0.3, margin, SCALE, **tiling)
@@ -237,9 +247,10 @@ def test_rows_without_their_positive_are_left_out(name, tiling):
     assert_expected(found, expected)
 
 
-def test_all_negatives_may_be_left_out():
+@pytest.mark.parametrize("tiling", [{"tile_classes": 1}, FUSED])
+def test_all_negatives_may_be_left_out(tiling):
     """Of some tiles, and of all ranks for rows that equal their centers: the loss of these is 0."""
-    layer = build_v2(6, 1.0, (1.0, 0.0, 0.0), SCALE, threshold=0.5, tile_classes=1)
+    layer = build_v2(6, 1.0, (1.0, 0.0, 0.0), SCALE, threshold=0.5, **tiling)
     layer.weight.data.copy_(torch.ones(layer.weight.shape))
     local = torch.ones(len(range(6)[LOCAL]), E, requires_grad=True)
     loss = layer(local, torch.arange(6)[LOCAL])
@@ -261,7 +272,7 @@ class EmulatedTF32(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("classes, ratio", [(12, 1.0), (31, 0.3)])
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT[:2])
 def test_tf32_keeps_its_error_bounds(classes, ratio, tiling):
     with EmulatedTF32() as mode:
         exact = half_errors("float32", classes, ratio, **tiling)
@@ -289,7 +300,7 @@ def half_errors(dtype, classes, ratio, **tiling):
 
 
 @pytest.mark.parametrize("classes, ratio", [(12, 1.0), (31, 0.3)])
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT[:2])
 def test_half_precision_keeps_its_error_bounds(classes, ratio, tiling):
     errors = []
     for dtype, u, rounds_products in ((torch.bfloat16, 2.0**-8, True), (torch.float16, 2.0**-11, False)):
@@ -300,7 +311,17 @@ def test_half_precision_keeps_its_error_bounds(classes, ratio, tiling):
     assert (errors[1] < errors[0]).all() and errors[1].any()
 
 
-@pytest.mark.parametrize("tiling", [{}, {"tile_classes": 3, "logits_cache_mb": 0}])
+@pytest.mark.parametrize("classes, ratio", [(12, 1.0), (31, 0.3)])
+def test_kernels_keep_the_same_error_bounds(monkeypatch, classes, ratio):
+    monkeypatch.setattr(interpreted, "rounds_to_tf32", True)
+    for dtype, u in (("tf32", 2.0**-10), ("bfloat16", 2.0**-8)):
+        logit = SCALE * (2 * u + u**2)
+        gradient = SCALE * (np.exp(2 * logit) * (1 + u) ** 2 - 1)  # the targets are not rounded
+        errors = half_errors(dtype, classes, ratio, layer_kernel="triton")
+        assert (errors <= np.array([logit, gradient, gradient])).all() and errors.max() > u / 10
+
+
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT[:2])
 def test_float16_holds_the_gradients_of_hard_negatives(tiling):
     """Of negatives that equal their features: their probabilities are 1, their slopes 2.9."""
     gradients = []

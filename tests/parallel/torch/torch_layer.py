@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, linear, normalize
 
+import interpreted
 from oracle import MARGINS
 from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2
 from partial_fc_torch.collectives import default_collectives
@@ -18,6 +19,8 @@ G, E = 6, 4
 RANK, SIZE = default_collectives.rank, default_collectives.size
 LOCAL = slice(RANK * (G // SIZE), (RANK + 1) * (G // SIZE))  # this rank's rows of a global batch
 LR = 0.1
+# Arguments of a layer with the fused kernels, in float32, as Triton's interpreter computes TF32.
+FUSED = {"layer_kernel": "triton", "layer_dtype": "tf32", "tile_classes": 3}
 
 
 def build(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, **arguments):
@@ -30,13 +33,13 @@ def build(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_s
         **arguments,
     )
     layer.learning_rate = LR
-    return layer
+    return interpreted.with_kernels(layer)
 
 
 def build_v2(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, threshold=0.0, **arguments):
     """Returns a PartialFC_V2; margins as of `build`."""
     margin = margins if isinstance(margins, Margin) else CombinedMarginLoss(scale, *margins, threshold)
-    return PartialFC_V2(margin, embedding_size, classes, ratio, **arguments)
+    return interpreted.with_kernels(PartialFC_V2(margin, embedding_size, classes, ratio, **arguments))
 
 
 def all_ranks(rows):

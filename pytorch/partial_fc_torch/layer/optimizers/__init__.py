@@ -6,12 +6,12 @@ from partial_fc.utils.imports import import_object
 
 from .adagrad import Adagrad
 from .adamw import AdamW
-from .optimizer import RowOptimizer
+from .optimizer import RowOptimizer, RowUpdate
 from .sgd import SGD
 
 OPTIMIZERS = {"sgd": SGD, "adamw": AdamW, "adagrad": Adagrad}
 
-__all__ = ["OPTIMIZERS", "SGD", "Adagrad", "AdamW", "RowOptimizer", "optimizer_named"]
+__all__ = ["OPTIMIZERS", "SGD", "Adagrad", "AdamW", "RowOptimizer", "RowUpdate", "optimizer_named"]
 
 
 def optimizer_named(name: str, weight_decay: float, **of_sgd) -> RowOptimizer:

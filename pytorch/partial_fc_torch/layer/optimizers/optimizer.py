@@ -6,6 +6,7 @@ Shapes: N rows, T rows of a tile, E embedding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -65,6 +66,25 @@ class RowOptimizer:
         arrays = (array.split(size) for array in (tile.weight, tile.inverse_norm, tile.raw))
         parts = zip(_split(tile.rows, size), *arrays)
         return [TileGradient(rows, weight, norm, raw, tile.scale) for rows, weight, norm, raw in parts]
+
+
+@dataclass
+class RowUpdate:
+    """An update of one step, which is called with the gradients of its tiles.
+
+    Attributes:
+        optimizer: what updates.
+        centers: from which the rows of a tile are taken.
+        learning_rate: of this step.
+    """
+
+    optimizer: RowOptimizer
+    centers: Centers
+    learning_rate: float
+
+    def __call__(self, gradient: TileGradient) -> None:
+        """Updates a tile, see RowOptimizer.update."""
+        self.optimizer.update(self.centers, gradient, self.learning_rate)
 
 
 def _split(rows: RowIndex, size: int) -> Sequence[RowIndex]:

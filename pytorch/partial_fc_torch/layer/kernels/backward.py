@@ -1,0 +1,122 @@
+"""The backward pass of a chunk of centers: gradients by its logits, and from them that by the features.
+
+The gradients by the logits of a chunk, G times some thousand centers, are the only matrix of that form that exists.
+Both gradients need them with different sums, over the centers and over the batch: computing them again for each
+would cost another product, and writing them costs 4 G bytes a center, which stay in the L2 cache of large GPUs.
+
+Shapes: G global batch, H rows of it with those that fill the last tile, S centers of the step, T of the chunk, BG rows
+of the batch and BC centers of a tile, E embedding.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .logits import center_rows, load_part, tile_cosines, with_margin
+
+
+@triton.jit
+def logit_gradients_kernel(
+    features,
+    centers,
+    index,
+    target_columns,
+    target_logits,
+    of_negatives,
+    log_weights,
+    log_sum_exp,
+    d_logits,
+    operand_scale,
+    scale,
+    threshold,
+    G,
+    S,
+    T,
+    start,
+    E: tl.constexpr,
+    GATHERED: tl.constexpr,
+    NEGATIVES: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BG: tl.constexpr,
+    BC: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Computes the logits of a tile again: probability times slope / norm of the center, 0 for targets.
+
+    Args:
+        log_sum_exp: (G,) float32, over the logits of all ranks.
+        d_logits: (H, T) in the type of ``features``, is written; 0 beyond batch and step.
+        start: column of the step where the chunk begins, a multiple of BC, as T is.
+        Others: see statistics_kernel.
+    """
+    rows_of_batch = tl.program_id(0) * BG + tl.arange(0, BG)
+    batch = tl.minimum(rows_of_batch, G - 1)
+    of_chunk = tl.program_id(1) * BC + tl.arange(0, BC)
+    columns = tl.minimum(start + of_chunk, S - 1)
+    rows = center_rows(index, columns, GATHERED)
+    cosines, inverse = tile_cosines(features, centers, batch, rows, E, BG, BC, BK, PRECISION)
+    logits, slopes, are_targets = with_margin(
+        cosines * operand_scale,
+        batch,
+        columns,
+        target_columns,
+        target_logits,
+        of_negatives,
+        log_weights,
+        scale,
+        threshold,
+        G,
+        NEGATIVES,
+        WEIGHTED,
+    )
+    gradients = tl.exp(logits - tl.load(log_sum_exp + batch)[:, None]) * slopes * inverse[None, :]
+    counted = (rows_of_batch < G)[:, None] & (start + of_chunk < S)[None, :] & (are_targets == 0)
+    gradients = tl.where(counted, gradients, 0.0)
+    places = d_logits + rows_of_batch[:, None].to(tl.int64) * T + of_chunk[None, :]
+    tl.store(places, gradients.to(d_logits.dtype.element_ty))
+
+
+@triton.jit
+def feature_gradient_kernel(
+    d_logits,
+    centers,
+    index,
+    parts,
+    G,
+    S,
+    T,
+    start,
+    tiles,
+    E: tl.constexpr,
+    GATHERED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BG: tl.constexpr,
+    BE: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Adds the product of d_logits and the centers of a chunk to the gradient by the unit rows of the features.
+
+    Each of n programs adds up some of the centers, and has a part of its own: the order of the sums is fixed.
+
+    Args:
+        d_logits, start: see logit_gradients_kernel.
+        parts: (n, G, E) float32, of which the sum is the gradient; read and written.
+        tiles: of BK centers, that the chunk has.
+        Others: see statistics_kernel.
+    """
+    split, tile = tl.program_id(1), tl.program_id(0)
+    batch = (tile // tl.cdiv(E, BE)) * BG + tl.arange(0, BG)
+    at = (tile % tl.cdiv(E, BE)) * BE + tl.arange(0, BE)
+    gradient = tl.zeros((BG, BE), tl.float32)
+    each = tl.cdiv(tiles, tl.num_programs(1))
+    for number in range(split * each, tl.minimum(split * each + each, tiles)):
+        of_chunk = number * BK + tl.arange(0, BK)
+        rows = center_rows(index, tl.minimum(start + of_chunk, S - 1), GATHERED)
+        d = tl.load(d_logits + batch[:, None].to(tl.int64) * T + of_chunk[None, :])
+        w = load_part(centers + rows[:, None] * E, at, E, BE)
+        gradient = tl.dot(d, w.to(d.dtype), gradient, input_precision=PRECISION)
+    places = parts + (split * G + batch[:, None]) * E + at[None, :]
+    inside = (batch < G)[:, None] & (at < E)[None, :]
+    tl.store(places, tl.load(places, mask=inside, other=0.0) + gradient, mask=inside)

@@ -1,0 +1,60 @@
+"""The sizes of the kernels' blocks.
+
+They are chosen so that no kernel spills registers and all of them fit into the shared memory of their card, which
+tests/torch/test_kernel_compilation.py shows with the compiler; their speed has not been measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+CHUNK_BYTES = 256 << 20  # upper limit of the gradients of a chunk; about what a tile has in layer/tiling.py
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Sizes of blocks, each a power of 2.
+
+    Attributes:
+        batch: rows of the batch.
+        classes: centers of a tile of logits.
+        centers: centers of a program that updates them; at most ``classes``.
+        embedding: numbers of a row in a tile of a gradient.
+        inner: numbers that a product adds up at a time; at most each of the above.
+        update: numbers of a row in an update.
+        processors: multiprocessors, among which the programs are divided.
+        options: of the compiler.
+    """
+
+    batch: int = 128
+    classes: int = 128
+    centers: int = 64
+    embedding: int = 128
+    inner: int = 32
+    update: int = 32
+    processors: int = 1
+    options: dict[str, Any] = field(default_factory=lambda: {"num_warps": 8, "num_stages": 3})
+
+    def chunk(self, batch: int, embedding_size: int, tile_classes: int) -> int:
+        """Returns T, the centers of a chunk: a program for each multiprocessor, unless ``tile_classes`` is set."""
+        most = CHUNK_BYTES // (4 * (batch + embedding_size))
+        size = tile_classes or min(self.centers * 2 * self.processors, most)
+        return -(-max(size, 1) // self.classes) * self.classes
+
+
+# Of Triton's interpreter, for tests on a CPU.
+SMALLEST = Blocks(batch=4, classes=8, centers=4, embedding=4, inner=4, update=2, processors=5, options={})
+
+
+def blocks_for(capability: tuple[int, int], processors: int, half: bool) -> Blocks:
+    """Returns the sizes for a GPU.
+
+    Args:
+        capability: of the GPU, at least (8, 0).
+        processors: number of its multiprocessors.
+        half: whether the operands are in half precision.
+    """
+    blocks = Blocks(inner=64 if half else 32, processors=processors)
+    # The accumulators of 10.x lie in a memory of their own, and take registers beside it when they are read.
+    return replace(blocks, classes=64) if capability[0] == 10 else blocks

@@ -1,0 +1,119 @@
+"""Which implementation of both passes a layer takes: the kernels where they serve it and agree, otherwise PyTorch's."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Callable
+
+import torch
+
+from ...device_defaults import gpu_facts
+from ..optimizers import RowOptimizer
+from ..passes import Passes, Result, Step
+from ..products import Float32Products
+from ..rows import TileGradient
+from ..torch_passes import TorchPasses
+
+KERNELS = ("auto", "torch", "triton")
+LEAST_CAPABILITY = (8, 0)  # the first with TF32 and bfloat16
+
+
+def passes_of(kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None) -> Passes:
+    """Returns the passes of a layer.
+
+    Args:
+        kernel: "torch"; "triton", where they serve the layer; "auto": on GPUs as "triton".
+        of_torch: those of PyTorch.
+        optimizer: of the centers, which the kernels are compared with; None for a dense gradient.
+
+    Raises:
+        ValueError: another ``kernel``.
+    """
+    if kernel not in KERNELS:
+        raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
+    return of_torch if kernel == "torch" else ChosenPasses(kernel, of_torch, optimizer)
+
+
+class ChosenPasses:
+    """Passes that are chosen in the first step on a device, when it is known where the layer computes.
+
+    Args:
+        kernel, of_torch, optimizer: see `passes_of`.
+    """
+
+    def __init__(self, kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None):
+        self.kernel, self.of_torch, self.optimizer = kernel, of_torch, optimizer
+        self._chosen: dict[tuple[torch.device, torch.dtype], Passes] = {}
+
+    def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Passes.statistics."""
+        return self._of(step).statistics(step)
+
+    def begin_gradients(self, step: Step) -> None:
+        """See Passes.begin_gradients."""
+        self._of(step).begin_gradients(step)
+
+    def gradients(
+        self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
+    ) -> Result:
+        """See Passes.gradients."""
+        return self._of(step).gradients(step, receive, complete)
+
+    def _of(self, step: Step) -> Passes:
+        unit = step.features.unit
+        key = unit.device, unit.dtype
+        if key not in self._chosen:
+            self._chosen[key] = self._choose(unit)
+        return self._chosen[key]
+
+    def _choose(self, unit: torch.Tensor) -> Passes:
+        if unit.device.type != "cuda" and self.kernel == "auto":
+            return self.of_torch
+        reason = why_not(self.of_torch, unit)
+        if not reason:
+            try:
+                return self._compared(unit)
+            except (
+                Exception
+            ) as error:  # of the compiler, the driver, or numbers that differ: PyTorch's operators remain
+                reason = f"{type(error).__name__}: {error}"
+        logging.warning("the layer computes with PyTorch's operators instead of fused kernels: %s", reason)
+        return self.of_torch
+
+    def _compared(self, unit: torch.Tensor) -> Passes:
+        """The passes of the kernels, after a step on random numbers with both."""
+        from .blocks import SMALLEST, blocks_for
+        from .selfcheck import require_agreement
+        from .triton_passes import TritonPasses
+
+        of_torch, gpu = self.of_torch, gpu_facts(unit.device)
+        half = not isinstance(of_torch.products, Float32Products)
+        blocks = SMALLEST if gpu is None else blocks_for(gpu.capability, gpu.processors, half)
+        fused = TritonPasses(of_torch.margin, of_torch.products, of_torch.tile_classes, blocks)
+        require_agreement(of_torch, fused, unit.device, unit.shape[1], self.optimizer)
+        logging.info("the layer computes with fused kernels, which agree with PyTorch's operators")
+        return fused
+
+
+def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
+    """Why the kernels cannot serve a layer, whose passes by PyTorch these are; "" if they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    import triton  # not before it is needed: it takes a part of a second
+
+    gpu = gpu_facts(unit.device)
+    if gpu is None and not (unit.is_cpu and triton.knobs.runtime.interpret):
+        return f"the kernels are for GPUs, and the layer is on {unit.device}"
+    if gpu is not None and gpu.capability < LEAST_CAPABILITY:
+        return f"the kernels need a GPU of compute capability 8.0 or newer, and {gpu.name} has {gpu.capability}"
+    if unit.dtype != torch.float32:
+        return f"the centers are {unit.dtype}, not torch.float32"
+    products = of_torch.products
+    if not products.tf32 if isinstance(products, Float32Products) else products.dtype != torch.bfloat16:
+        return "layer_dtype is neither tf32 nor bfloat16"
+    from .triton_passes import NEGATIVES
+
+    if type(of_torch.margin).negatives not in NEGATIVES:
+        return f"{type(of_torch.margin).__name__} has negatives of its own"
+    return ""

@@ -1,0 +1,97 @@
+"""What the kernels share: a tile of logits, as the page of the layer defines them, in registers.
+
+Both axes of a tile may reach beyond the batch and the step. Addresses are clamped instead of masked, so that loads stay
+wide; the callers give what is outside no part in their sums.
+
+Shapes: BG rows of the batch and BC centers of a tile, BK numbers that a product adds up at a time, S centers of the
+step, E embedding.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32: the logit of what has no part in the softmax
+NORM_EPSILON = tl.constexpr(1e-10)  # that of rows.py
+
+# What a margin does to the negatives: nothing, the filter of CombinedMarginLoss, the weights of CurricularFace.
+PLAIN = tl.constexpr(0)
+FILTER = tl.constexpr(1)
+CURRICULAR = tl.constexpr(2)
+
+
+@triton.jit
+def center_rows(index, columns, GATHERED: tl.constexpr):
+    """The rows of the bank, int64, of some columns of the step."""
+    rows = columns.to(tl.int64)
+    if GATHERED:
+        rows = tl.load(index + columns)
+    return rows
+
+
+@triton.jit
+def load_part(rows, at, E: tl.constexpr, WIDTH: tl.constexpr):
+    """Numbers ``at`` (WIDTH,) of rows by their pointers (N, 1), 0 beyond E: (N, WIDTH)."""
+    if E % WIDTH == 0:
+        part = tl.load(rows + at[None, :])
+    else:
+        part = tl.load(rows + at[None, :], mask=(at < E)[None, :], other=0.0)
+    return part
+
+
+@triton.jit
+def tile_cosines(
+    features,
+    centers,
+    batch,
+    rows,
+    E: tl.constexpr,
+    BG: tl.constexpr,
+    BC: tl.constexpr,
+    BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Products of rows of the features with unit centers (BG, BC), and the inverse norms of the centers (BC,)."""
+    products = tl.zeros((BG, BC), tl.float32)
+    squares = tl.zeros((BC,), tl.float32)
+    for start in range(0, E, BK):
+        at = start + tl.arange(0, BK)
+        x = load_part(features + batch[:, None] * E, at, E, BK)
+        w = load_part(centers + rows[:, None] * E, at, E, BK)
+        squares += tl.sum(w * w, axis=1)
+        products = tl.dot(x, tl.trans(w.to(x.dtype)), products, input_precision=PRECISION)
+    inverse_norms = tl.rsqrt(squares + NORM_EPSILON)
+    return products * inverse_norms[None, :], inverse_norms
+
+
+@triton.jit
+def with_margin(
+    logits,
+    batch,
+    columns,
+    target_columns,
+    target_logits,
+    of_negatives,
+    log_weights,
+    scale,
+    threshold,
+    G,
+    NEGATIVES: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+):
+    """The logits with margin and weights, their slopes, and which of them are targets, all (BG, BC)."""
+    slopes = tl.full(logits.shape, 1.0, tl.float32)
+    if NEGATIVES == FILTER:
+        logits = tl.where(logits > threshold, LOWEST, logits)
+    if NEGATIVES == CURRICULAR:
+        cosines = logits / scale
+        t = tl.load(of_negatives + G + batch)[:, None]
+        hard = cosines > tl.load(of_negatives + batch)[:, None]
+        logits = tl.where(hard, logits * (t + cosines), logits)
+        slopes = tl.where(hard, t + 2 * cosines, 1.0)
+    if WEIGHTED:
+        logits += tl.load(log_weights + columns)[None, :]
+    are_targets = tl.load(target_columns + batch)[:, None] == columns[None, :]
+    logits = tl.where(are_targets, tl.load(target_logits + batch)[:, None], logits)
+    return logits, slopes, are_targets

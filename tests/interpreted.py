@@ -1,0 +1,48 @@
+"""Triton's interpreter, which runs the layer's kernels on the CPU, with the products of tensor cores.
+
+The interpreter multiplies float32 in full, and takes the bits of bfloat16 for integers. Import this module before
+Triton: the environment decides which of both its functions become.
+"""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from partial_fc_torch.layer.kernels.blocks import SMALLEST
+from partial_fc_torch.layer.kernels.choice import ChosenPasses
+from partial_fc_torch.layer.kernels.triton_passes import TritonPasses
+
+
+def float32_of(handle):
+    """Numbers of a tile in bfloat16 or float32 as an array of float32."""
+    if handle.data.dtype == np.uint16:
+        return (handle.data.astype(np.uint32) << 16).view(np.float32)
+    return handle.data
+
+
+def tf32_of(values):
+    """As hardware may do: without the 13 bits that TF32 has less than float32."""
+    return (np.ascontiguousarray(values).view(np.uint32) & 0xFFFFE000).view(np.float32)
+
+
+def product(self, left, right, total, input_precision, max_num_imprecise_acc):
+    factors = [float32_of(handle) for handle in (left, right)]
+    if rounds_to_tf32 and left.data.dtype == np.float32:
+        factors = map(tf32_of, factors)
+    return TensorHandle(np.matmul(*factors) + total.data, total.dtype.scalar)
+
+
+rounds_to_tf32 = False  # for tests of the bound
+InterpreterBuilder.create_dot = product
+
+
+def with_kernels(layer):
+    """The layer; with ``layer_kernel="triton"`` it has the kernels without their comparison in the first step."""
+    passes = layer._softmax.passes
+    if isinstance(passes, ChosenPasses) and passes.kernel == "triton":
+        of_torch = passes.of_torch
+        layer._softmax.passes = TritonPasses(of_torch.margin, of_torch.products, of_torch.tile_classes, SMALLEST)
+    return layer

@@ -1,0 +1,159 @@
+"""The choice of the fused kernels, their comparison with PyTorch's operators, and trainings with both.
+
+test_torch_layer_oracle.py and test_torch_center_optimizers.py compare the kernels with float64.
+"""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch_layer import FUSED, LOCAL, all_ranks, build, random_batch
+
+from partial_fc_torch import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, PartialFC
+from partial_fc_torch.layer.kernels import selfcheck, triton_passes
+from partial_fc_torch.layer.kernels.blocks import SMALLEST
+from partial_fc_torch.layer.kernels.triton_passes import TritonPasses
+from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
+from partial_fc_torch.layer.products import products_of
+from partial_fc_torch.layer.torch_passes import TorchPasses
+
+
+def compare(margin, dtype, optimizer, change=lambda fused: None):
+    """The comparison at the start, with rows of 10 numbers, no multiple of a block, after a change of the kernels."""
+    of_torch = TorchPasses(margin, products_of(dtype, margin.scale), 0, 0)
+    fused = TritonPasses(margin, of_torch.products, 0, SMALLEST)
+    change(fused)
+    selfcheck.require_agreement(of_torch, fused, torch.device("cpu"), 10, optimizer)
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize(
+    "margin, dtype, optimizer",
+    [
+        (ArcFace(), "tf32", None),
+        (CurricularFace(), "bfloat16", SGD(momentum_convention="steps")),
+        (CombinedMarginLoss(64.0, 1.0, 0.0, 0.4, 0.1), "tf32", AdamW()),
+        (AdaFace(), "bfloat16", Adagrad(weight_decay=0.1)),
+    ],
+)
+def test_a_step_by_both_agrees(margin, dtype, optimizer):
+    compare(margin, dtype, optimizer)
+
+
+def forget_a_target(fused):
+    sort = fused._sorted_targets
+
+    def without_first(step):
+        targets = sort(step)
+        targets["sorted_columns"][0] = -1
+        return targets
+
+    fused._sorted_targets = without_first
+
+
+def double_sums(fused):
+    statistics = fused.statistics
+    fused.statistics = lambda step: (statistics(step)[0], 2 * statistics(step)[1])
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize(
+    "change, message",
+    [(forget_a_target, "gradient by the centers differs by"), (double_sums, "log_sum_exp differs by")],
+)
+def test_a_wrong_gradient_is_found(change, message):
+    with pytest.raises(ArithmeticError, match=message):
+        compare(ArcFace(), "tf32", None, change)
+
+
+@pytest.mark.world_size(1)
+def test_a_wrong_update_is_found(monkeypatch):
+    right = triton_passes.fused_update
+
+    def one_percent_more(receive):
+        update = right(receive)
+        return update._replace(rates=(1.01 * update.rates[0], *update.rates[1:])) if update.optimizer else update
+
+    monkeypatch.setattr(triton_passes, "fused_update", one_percent_more)
+    with pytest.raises(ArithmeticError, match="update of the centers differs by 0.01"):
+        compare(ArcFace(), "tf32", SGD())
+
+
+def steps(layer, number=3):
+    """The losses of some steps, and the centers and their states after them, of all ranks."""
+    losses = []
+    for seed in range(number):
+        features, labels = random_batch(layer.num_classes, seed)
+        losses.append(layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))[1].item())
+        if not layer.update_in_backward:
+            layer.optimizer.step()
+    return [np.array(losses), *(all_ranks(layer.rows(name)) for name in layer.widths)]
+
+
+@pytest.mark.parametrize(
+    "ratio, arguments",
+    [
+        (0.3, {"on_host": True}),
+        (0.3, {"update_in_backward": False}),
+        (1.0, {"optimizer": Adagrad(), "sampling_correction": True}),
+    ],
+)
+def test_a_training_with_kernels_equals_one_without(ratio, arguments):
+    arguments = {"device": "cpu", **arguments}
+    for found, expected in zip(steps(build(31, ratio, **FUSED, **arguments)), steps(build(31, ratio, **arguments))):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+class OwnNegatives(CosFace):
+    def negatives(self, logits, targets):
+        logits.clamp_(max=10)
+
+
+def layer_of(kernel, margin=None, layer_dtype="tf32"):
+    margin, sizes = margin or CosFace(8.0), dict(num_classes=31, embedding_size=4, sample_rate=0.3, device="cpu")
+    layer = PartialFC(margin_softmax=margin, layer_kernel=kernel, layer_dtype=layer_dtype, **sizes)
+    layer.learning_rate = 0.1
+    return layer
+
+
+@pytest.mark.world_size(1)
+def test_kernels_are_chosen_after_the_comparison(caplog):
+    with caplog.at_level(logging.INFO):
+        layer = layer_of("triton")
+        steps(layer)
+    assert [type(passes) for passes in layer._softmax.passes._chosen.values()] == [TritonPasses]
+    assert "the layer computes with fused kernels" in caplog.text
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize(
+    "arguments, reason",
+    [
+        ({"layer_dtype": "float32"}, "layer_dtype is neither tf32 nor bfloat16"),
+        ({"layer_dtype": "float16"}, "layer_dtype is neither tf32 nor bfloat16"),
+        ({"margin": OwnNegatives(8.0)}, "OwnNegatives has negatives of its own"),
+    ],
+)
+def test_what_the_kernels_do_not_have_is_left_to_pytorch(caplog, arguments, reason):
+    found, expected = (steps(layer_of(kernel, **arguments)) for kernel in ("triton", "torch"))
+    assert caplog.text.count(f"instead of fused kernels: {reason}") == 1
+    for one, other in zip(found, expected):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.world_size(1)
+def test_a_kernel_that_fails_is_left_out(caplog, monkeypatch):
+    monkeypatch.setattr(triton_passes, "statistics_kernel", None)
+    for one, other in zip(steps(layer_of("triton")), steps(layer_of("torch"))):
+        np.testing.assert_array_equal(one, other)
+    assert "instead of fused kernels: TypeError: 'NoneType' object is not subscriptable" in caplog.text
+
+
+@pytest.mark.world_size(1)
+def test_cpus_compute_with_pytorch_and_other_kernels_are_refused(caplog):
+    layer = layer_of("auto")
+    steps(layer)
+    assert [type(passes) for passes in layer._softmax.passes._chosen.values()] == [TorchPasses] and not caplog.text
+    with pytest.raises(ValueError, match="layer_kernel is 'cuda', expected one of auto, torch, triton"):
+        layer_of("cuda")
