@@ -317,6 +317,13 @@ SETTINGS = Schema(
         "margin_list": "its name is 'margins'",
         "verbose": "its name is 'verify_every'",
         "dali": "remove it, all images are read by the same code",
+        "dali_aug": "set color_jittering, jpeg_compression and cutout",
+        "num_workers": "its name is 'decode_threads'",
+        "save_all_states": "remove it, checkpoints have all states",
+        "using_wandb": "set trackers=tensorboard,wandb",
+        **dict.fromkeys(("wandb_entity", "wandb_project", "suffix_run_name", "save_artifacts"), "set tracker_options"),
+        **dict.fromkeys(("wandb_log_all", "wandb_resume"), "remove it"),
+        "wandb_key": "set the environment variable WANDB_API_KEY",
     },
     alternatives=(
         {"num_epoch": 0, "max_update": None},

@@ -22,6 +22,11 @@ CHECKPOINTS = {
     "check": Command("verify checkpoints byte by byte", "partial_fc.checkpoint.tools.check"),
     "map": Command("write a class map between two sets, by names", "partial_fc.checkpoint.tools.map"),
 }
+RECIPES = {
+    "check": Command(
+        "a finished training beside the published results of its recipe", "partial_fc.training.recipes.check"
+    ),
+}
 REPORT = {
     "compare": Command(
         "curves, results and differing settings of several trainings", "partial_fc.training.report.compare"
@@ -41,6 +46,7 @@ TREE = Group(
         "plan": Command("memory of a rank, traffic and time of a step", "partial_fc.planner.command"),
         "checkpoints": Group("checkpoints: list, verify, map classes", CHECKPOINTS),
         "export": Command("a saved backbone of either trainer -> ONNX", "partial_fc.training.export"),
+        "recipes": Group("arcface_torch's recipes, configs/", RECIPES),
         "report": Group("reports of trainings", REPORT),
         "hosts": Command("can these hosts train together?", "partial_fc.distributed.preflight.command"),
     },

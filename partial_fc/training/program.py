@@ -94,9 +94,14 @@ class TrainingProgram:
 
     def load_settings(self, args: argparse.Namespace):
         """Fills ``default.config`` from the command line and returns it."""
-        changes = parse_assignments(args.settings)
-        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
+        changes = self.read_changes(args)
         return self.import_default().generate_config(changes=changes, config_file=args.config, trainer=self.trainer)
+
+    def read_changes(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Returns the settings that the command line names."""
+        options = {name: getattr(args, name) for name in self.options}
+        given = {name: value for name, value in options.items() if value is not None}
+        return {**parse_assignments(args.settings), **given}
 
     def _run(self, argv: list[str]) -> None:
         """Loads the settings, starts this rank and trains."""

@@ -255,7 +255,10 @@ def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
     for argument in arguments:
         name, equals, text = argument.partition("=")
         if not equals:
-            raise SettingsError(f"cannot read {argument!r}: settings are given as name=value, such as sample_ratio=0.1")
+            recipe = ", and files of configs/ to train_v2.py" if "configs/" in argument else ""
+            raise SettingsError(
+                f"cannot read {argument!r}: settings are given as name=value, such as sample_ratio=0.1{recipe}"
+            )
         changes[name] = _literal(text)
     return changes
 

@@ -1,0 +1,1 @@
+"""Configuration files of arcface_torch as settings of this trainer, and the published results of its recipes."""

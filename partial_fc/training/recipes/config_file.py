@@ -1,0 +1,54 @@
+"""A configuration file of arcface_torch: a Python file whose ``config`` maps keys to values."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import runpy
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Recipe(NamedTuple):
+    """The content of a configuration file.
+
+    Attributes:
+        name: of the file, without its ending.
+        config: its keys and values.
+    """
+
+    name: str
+    config: dict[str, Any]
+
+
+def read_recipe(path: str, root: str) -> Recipe:
+    """Runs a configuration file.
+
+    Args:
+        path: of the file, with or without ``.py``; a relative one starts at the current folder or at ``root``.
+        root: folder of the clone, which has recipes in ``configs``.
+
+    Raises:
+        ValueError: there is no such file, it fails, or it has no ``config``.
+    """
+    file = find_file(path, root)
+    try:
+        config = runpy.run_path(file).get("config")
+    except Exception as error:  # of the user's code
+        raise ValueError(f"{file} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{file} has no dictionary 'config'; an EasyDict is one")
+    return Recipe(os.path.splitext(os.path.basename(file))[0], dict(config))
+
+
+def find_file(path: str, root: str) -> str:
+    """Returns the path of the configuration file; for the arguments and errors see `read_recipe`."""
+    name = path if path.endswith(".py") else f"{path}.py"
+    for candidate in (name, os.path.join(root, name)):
+        if os.path.isfile(candidate):
+            return candidate
+    recipes = os.path.join(root, "configs")  # of a clone; the installed package has none
+    known = [os.path.splitext(entry)[0] for entry in sorted(os.listdir(recipes))] if os.path.isdir(recipes) else []
+    near = difflib.get_close_matches(os.path.splitext(os.path.basename(name))[0], known, n=1, cutoff=0.0)
+    hint = f"did you mean configs/{near[0]}? All recipes are in {recipes}" if near else "give the path of a file"
+    raise ValueError(f"there is no {name}: {hint}")

@@ -1,0 +1,241 @@
+"""Keys of an arcface_torch configuration -> settings of default.py.
+
+The keys are those of insightface's recognition/arcface_torch/configs/base.py and train_v2.py, from 2022 on.
+
+- ``lr`` is the rate of an update, whatever the global batch; only versions before 2022 multiplied it by G / 512.
+- The rate of update t grows as t / w during the warm-up of w updates, then falls as 1 - (t - w) / (total - w).
+- ``momentum`` acts here; there SGD always has 0.9.
+- ``gradient_acc`` averages the gradients of its parts; there they are summed.
+
+Shapes: B local batch, R ranks, G = B*R.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from partial_fc.utils.config import SettingsError
+from partial_fc.utils.tables import format_table
+
+from .config_file import Recipe
+
+Settings = dict[str, Any]
+
+# Of base.py.
+DEFAULTS = {
+    "margin_list": (1.0, 0.5, 0.0),
+    "network": "r50",
+    "output": None,
+    "embedding_size": 512,
+    "sample_rate": 1.0,
+    "interclass_filtering_threshold": 0.0,
+    "fp16": False,
+    "batch_size": 128,
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.9,
+    "weight_decay": 5e-4,
+    "verbose": 2000,
+    "frequent": 10,
+    "gradient_acc": 1,
+    "seed": 2048,
+    "suffix_run_name": None,
+    "using_wandb": False,
+    "wandb_key": "",
+    "wandb_entity": None,
+    "wandb_project": None,
+    "save_artifacts": False,
+}
+OWN_SETS = ("demo", "glyphs")  # of this project
+REQUIRED = ("rec", "num_classes", "num_epoch", "warmup_epoch", "val_targets")
+SYNTHETIC = "synthetic"  # the value of rec that stands for dummy images
+SYNTHETIC_IMAGES = 1000000  # of an epoch, where num_image is not given
+
+
+class Translation(NamedTuple):
+    """A configuration as settings.
+
+    Attributes:
+        settings: by name.
+        environment: variables of the process.
+        rows: key, value and what has become of it.
+    """
+
+    settings: Settings
+    environment: dict[str, str]
+    rows: list[tuple[str, str, str]]
+
+    def lines(self) -> list[str]:
+        """Returns the translation as a table."""
+        return format_table([("key", "value", "here"), *self.rows])
+
+
+def translate(recipe: Recipe, ranks: int) -> Translation:
+    """Translates all keys of a configuration.
+
+    Args:
+        recipe: see `read_recipe`.
+        ranks: R, from which the length of a training on dummy images follows.
+
+    Raises:
+        SettingsError: keys are unknown or missing, or cannot be honoured; it names all of them with what to do.
+    """
+    config = {**DEFAULTS, **recipe.config}
+    if config["output"] is None:
+        config["output"] = f"work_dirs/{recipe.name}"
+    settings: Settings = {
+        "dataset": "own",
+        "loss": "own",
+        "margin": "combined",
+        "schedule": "polynomial",
+        "lr_reference_batch": 0,
+    }
+    rows, refused = [], [f"{key} is missing" for key in REQUIRED if key not in config]
+    if config.get("rec") == SYNTHETIC:
+        config = _with_updates(config, ranks)
+    for key, value in config.items():
+        try:
+            own, note = _translate_key(key, value, config)
+        except SettingsError as error:
+            refused.append(str(error))
+            continue
+        settings.update(own)
+        if not own and key not in recipe.config:
+            continue  # a default without meaning here
+        rows.append(
+            (
+                key,
+                "..." if key == "wandb_key" and value else repr(value),
+                ", ".join(f"{name}={own[name]!r}" for name in own) or note,
+            )
+        )
+    if refused:
+        raise SettingsError("; ".join([f"{recipe.name} cannot be trained as it is: {refused[0]}", *refused[1:]]))
+    key = config["wandb_key"] if config["using_wandb"] else ""
+    return Translation(settings, {"WANDB_API_KEY": key} if key else {}, rows)
+
+
+def _with_updates(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
+    """Returns the configuration of a training on dummy images, which have no epochs, with its length in updates."""
+    of_epoch = config.get("num_image", SYNTHETIC_IMAGES) // (config["batch_size"] * ranks)
+    lengths = {"num_epoch": "max_update", "warmup_epoch": "warmup_steps"}
+    others = {key: value for key, value in config.items() if key not in lengths}
+    return {**others, **{name: max(0, of_epoch * config[key]) for key, name in lengths.items() if key in config}}
+
+
+def _translate_key(key: str, value: Any, config: Mapping[str, Any]) -> tuple[Settings, str]:
+    """Returns what a key becomes, or why it becomes nothing."""
+    if key in SAME:
+        return {SAME[key]: float(value) if key in REAL and value is not None else value}, ""
+    if key in NOTES:
+        return {}, NOTES[key]
+    if key in RULES:
+        return RULES[key](value, config), "nothing to set"
+    near = difflib.get_close_matches(key, [*SAME, *NOTES, *RULES], n=1)
+    raise SettingsError(f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ": remove it"))
+
+
+def _margins(value: Any, config: Mapping[str, Any]) -> Settings:
+    return {"margins": tuple(map(float, value))}
+
+
+def _data(value: Any, config: Mapping[str, Any]) -> Settings:
+    if value == SYNTHETIC:
+        return {"debug": True}
+    if value in OWN_SETS:
+        return {"dataset": value}
+    if os.path.isdir(value) and not os.path.exists(os.path.join(value, "train.rec")):
+        raise SettingsError(f"rec is {value}, which has no train.rec: partial-fc sets pack {value} makes one of photos")
+    return {"rec": value}
+
+
+def _resume(value: Any, config: Mapping[str, Any]) -> Settings:
+    return {"resume": "auto"} if value else {"resume": ""}
+
+
+def _weights_and_biases(value: Any, config: Mapping[str, Any]) -> Settings:
+    if not value:
+        return {}
+    options = {
+        "project": config["wandb_project"],
+        "entity": config["wandb_entity"],
+        "run_name": config["suffix_run_name"],
+        "artifacts": config["save_artifacts"] or None,
+    }
+    given = ",".join(f"{name}={option}" for name, option in options.items() if option is not None)
+    return {"trackers": ["tensorboard", "wandb"], "tracker_options": given}
+
+
+def _augmentation(value: Any, config: Mapping[str, Any]) -> Settings:
+    if value:
+        raise SettingsError(
+            "dali_aug is DALI's augmentation: set it to False, and add color_jittering=0.2 jpeg_compression=30 "
+            "cutout=40 or the like to the command"
+        )
+    return {}
+
+
+def _optimizer(value: Any, config: Mapping[str, Any]) -> Settings:
+    if value not in ("sgd", "adamw"):
+        raise SettingsError(f"optimizer is {value!r}, but must be 'sgd' or 'adamw'")
+    return {"optimizer": value, "center_optimizer": value}
+
+
+def _decay_epoch(value: Any, config: Mapping[str, Any]) -> Settings:
+    raise SettingsError(
+        "decay_epoch is of a version before 2022, whose lr is for a global batch of 512: train it with train.py and "
+        "lr_epochs"
+    )
+
+
+# Key -> setting of the same meaning.
+SAME = {
+    "network": "network",
+    "output": "output",
+    "embedding_size": "embedding_size",
+    "sample_rate": "sample_ratio",
+    "interclass_filtering_threshold": "interclass_filtering_threshold",
+    "fp16": "fp16",
+    "batch_size": "batch_size",
+    "lr": "lr",
+    "momentum": "momentum",
+    "weight_decay": "wd",
+    "num_classes": "num_classes",
+    "num_epoch": "num_epoch",
+    "warmup_epoch": "warmup_epoch",
+    "max_update": "max_update",
+    "warmup_steps": "warmup_steps",
+    "val_targets": "val_targets",
+    "verbose": "verify_every",
+    "frequent": "log_every",
+    "gradient_acc": "gradient_acc",
+    "num_workers": "decode_threads",
+    "seed": "seed",
+}
+REAL = ("sample_rate", "interclass_filtering_threshold", "lr", "momentum", "weight_decay")
+NOTES = {
+    "num_image": "read from the data set",
+    "dali": "all images are read by the same code",
+    "save_all_states": "checkpoints have all states",
+    "published": "for partial-fc recipes check",
+    "gpus": "for partial-fc recipes check",
+    "wandb_key": "the variable WANDB_API_KEY, with using_wandb",
+    "wandb_entity": "an option of the tracker, with using_wandb",
+    "wandb_project": "an option of the tracker, with using_wandb",
+    "suffix_run_name": "an option of the tracker, with using_wandb",
+    "save_artifacts": "an option of the tracker, with using_wandb",
+    "wandb_log_all": "the figures are those of all processes",
+    "wandb_resume": "a training that resumes continues its run",
+}
+RULES: dict[str, Callable[[Any, Mapping[str, Any]], Settings]] = {
+    "margin_list": _margins,
+    "rec": _data,
+    "resume": _resume,
+    "dali_aug": _augmentation,
+    "optimizer": _optimizer,
+    "using_wandb": _weights_and_biases,
+    "decay_epoch": _decay_epoch,
+}

@@ -1,0 +1,155 @@
+"""Configurations of arcface_torch: what their keys become, and finished trainings beside published results."""
+
+import json
+import math
+
+import pytest
+
+import default
+from partial_fc.__main__ import main
+from partial_fc.training.recipes.config_file import read_recipe
+from partial_fc.training.recipes.translate import translate
+from partial_fc.training.schedule import Epochs, learning_rates, resolve_schedule
+from partial_fc.utils.config import SettingsError
+from paths import ROOT
+
+RECIPES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "sets")
+# All keys that configs/base.py of arcface_torch has, in a file of its form.
+THEIRS = """
+from easydict import EasyDict as edict
+config = edict()
+config.margin_list = (1.0, 0.0, 0.4)
+config.network = "r100"
+config.resume = True
+config.save_all_states = False
+config.output = None
+config.embedding_size = 256
+config.sample_rate = 0.2
+config.interclass_filtering_threshold = 0
+config.fp16 = True
+config.batch_size = 256
+config.optimizer = "adamw"
+config.lr = 0.001
+config.momentum = 0.8
+config.weight_decay = 0.1
+config.verbose = 1000
+config.frequent = 5
+config.dali = False
+config.dali_aug = False
+config.gradient_acc = 12
+config.seed = 7
+config.num_workers = 4
+config.wandb_key = "SECRET"
+config.suffix_run_name = "first"
+config.using_wandb = True
+config.wandb_entity = "team"
+config.wandb_project = "faces"
+config.wandb_log_all = True
+config.save_artifacts = True
+config.wandb_resume = False
+config.rec = "/data/faces"
+config.num_classes = 1000
+config.num_image = 50000
+config.num_epoch = 40
+config.warmup_epoch = config.num_epoch // 10
+config.val_targets = ["lfw"]
+"""
+
+
+def recipe(tmp_path, text):
+    (tmp_path / "mine.py").write_text(text)
+    return read_recipe(str(tmp_path / "mine"), str(ROOT))
+
+
+def settings_of(found, ranks=1):
+    return default.generate_config(changes=translate(found, ranks).settings, trainer="torch")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_can_be_trained(name):
+    found = read_recipe(f"configs/{name}", str(ROOT))
+    settings = settings_of(found, ranks=found.config["gpus"])
+    assert settings.network == found.config["network"] and settings.num_classes == found.config["num_classes"]
+    published = found.config.get("published", {})
+    assert list(published) in ([], ["MFR-ALL", "IJB-C 1e-4", "IJB-C 1e-5"], ["demo_val"])
+
+
+def test_every_key_becomes_a_setting(tmp_path):
+    translation = translate(recipe(tmp_path, THEIRS), 8)
+    settings = default.generate_config(changes=translation.settings, trainer="torch")
+    expected = {
+        **{"margins": (1.0, 0.0, 0.4), "network": "r100", "resume": "auto", "embedding_size": 256, "sample_ratio": 0.2},
+        **{"fp16": True, "batch_size": 256, "optimizer": "adamw", "center_optimizer": "adamw", "momentum": 0.8},
+        **{"wd": 0.1, "verify_every": 1000, "log_every": 5, "gradient_acc": 12, "seed": 7, "decode_threads": 4},
+        **{"rec": "/data/faces/train.rec", "num_classes": 1000, "num_epoch": 40, "val_targets": ["lfw"]},
+        **{"output": str(ROOT / "work_dirs" / "mine"), "trackers": ["tensorboard", "wandb"]},
+        "tracker_options": "project=faces,entity=team,run_name=first,artifacts=True",
+    }
+    assert {name: settings[name] for name in expected} == expected
+    assert translation.environment == {"WANDB_API_KEY": "SECRET"}
+    assert "SECRET" not in json.dumps(dict(settings)) + "".join(translation.lines())
+    assert {row[0] for row in translation.rows} >= set(recipe(tmp_path, THEIRS).config)
+
+
+def test_rates_are_absolute_and_fall_to_zero_with_every_update():
+    """MS1MV3 on 8 x 128: N // G = 5058 updates an epoch, 20 epochs; WebFace42M with a warm-up of two of 20."""
+    for name, ranks, of_epoch, warm_up, rate in (
+        ("ms1mv3_r50", 8, 5058, 0, 0.1),
+        ("wf42m_pfc02_r100_32gpus", 32, 10369, 2, 0.4),
+    ):
+        found = read_recipe(f"configs/{name}", str(ROOT))
+        settings, factor = resolve_schedule(settings_of(found), Epochs(found.config["num_image"], ranks * 128))
+        assert settings.max_update == 20 * of_epoch and learning_rates(settings, ranks) == (rate, rate)
+        w, total = warm_up * of_epoch, 20 * of_epoch
+        for t in (1, w, w + 1, total // 2, total):
+            if t:
+                assert math.isclose(factor(t), t / w if t <= w else 1 - (t - w) / (total - w), abs_tol=1e-9), (name, t)
+
+
+def test_dummy_images_are_counted_in_updates(tmp_path):
+    text = THEIRS.replace('"/data/faces"', '"synthetic"')
+    settings = settings_of(recipe(tmp_path, text), ranks=2)
+    assert settings.debug and (settings.max_update, settings.warmup_steps) == (40 * 97, 4 * 97)
+
+
+def test_all_that_cannot_be_honoured_is_refused_at_once(tmp_path):
+    photos = tmp_path / "photos"
+    (photos / "person").mkdir(parents=True)
+    wrong = f"""
+config = dict(network="r50", dali_aug=True, optimizer="lamb", netwrk="r18", decay_epoch=[10], rec={str(photos)!r},
+              num_classes=10, num_epoch=2, val_targets=[])
+"""
+    with pytest.raises(SettingsError) as refused:
+        translate(recipe(tmp_path, wrong), 1)
+    for part in ("warmup_epoch is missing", "dali_aug", "'lamb'", "did you mean 'network'", "decay_epoch", "sets pack"):
+        assert part in str(refused.value)
+
+
+def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
+    with pytest.raises(ValueError, match="did you mean configs/ms1mv3_r50"):
+        read_recipe("configs/ms1mv3_r5", str(ROOT))
+    for text, error in (("1 / 0", "ZeroDivisionError"), ("x = 1", "has no dictionary 'config'")):
+        with pytest.raises(ValueError, match=f"mine.py.*{error}"):
+            recipe(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "ijbc, mfr_all, code, words",
+    [
+        ({"1e-4": 0.9630, "1e-5": 0.9450}, "79.2", 0, ["confirmed"] * 3),
+        ({"1e-4": 0.9630, "1e-5": 0.9400}, "79.2", 1, ["confirmed", "confirmed", "lower"]),
+        ({"1e-4": 0.9630, "1e-5": 0.9450}, "", 1, ["not measured", "confirmed", "confirmed"]),
+    ],
+)
+def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, code, words, tmp_path, capsys):
+    run = tmp_path / "ms1mv3_r50"
+    run.mkdir()
+    settings = settings_of(read_recipe("configs/ms1mv3_r50", str(ROOT)))
+    (run / "settings.json").write_text(json.dumps({**settings, "wd": 1e-4}))
+    (run / "summary.json").write_text(json.dumps({"ranks": 4, "verification": {"lfw": 0.998}}))
+    (run / "IJBC.json").write_text(json.dumps({"tar_at_nearest_far": ijbc}))
+    assert main(["recipes", "check", str(run), *(["--mfr-all", mfr_all] if mfr_all else [])]) == code
+    out = capsys.readouterr().out
+    assert "wd=0.0001, the recipe 0.0005" in out and "global batch=512, the recipe 1024" in out
+    assert out.count("the training has") == 2
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()[3:]] == words

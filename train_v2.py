@@ -1,0 +1,40 @@
+"""Trains a recipe of arcface_torch with Partial FC on PyTorch.
+
+One GPU:       python train_v2.py configs/ms1mv3_r50_onegpu
+Eight GPUs:    torchrun --nproc_per_node=8 train_v2.py configs/ms1mv3_r50
+Other values:  settings of train.py after the file: python train_v2.py configs/ms1mv3_r50_onegpu fp16=False bf16=True
+
+The file sets ``config`` as arcface_torch's do; those of arcface_torch can be used unchanged, from any folder. It is
+translated into the settings of train.py, and the translation is printed.
+"""
+
+import os
+
+from partial_fc.distributed.env import rank_info
+from partial_fc.training.recipes.config_file import read_recipe
+from partial_fc.training.recipes.translate import translate
+from train import TorchTraining
+
+DESCRIPTION = __doc__
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class RecipeTraining(TorchTraining):
+    """The program of one process that trains a recipe."""
+
+    file, description = "train_v2.py", DESCRIPTION
+
+    def read_changes(self, args):
+        """Returns the settings of the recipe, which the first argument names, and those of the arguments after it."""
+        if not args.settings or "=" in args.settings[0]:
+            raise ValueError("name a configuration file first, such as configs/ms1mv3_r50")
+        ranks = rank_info(os.environ)
+        translation = translate(read_recipe(args.settings.pop(0), HERE), ranks.size)
+        os.environ.update(translation.environment)
+        if ranks.rank == 0 and not args.print_config:
+            print("\n".join(translation.lines()), flush=True)
+        return {**translation.settings, **super().read_changes(args)}
+
+
+if __name__ == "__main__":
+    RecipeTraining().main()
