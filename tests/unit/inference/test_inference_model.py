@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
@@ -18,22 +18,6 @@ def test_weights_in_a_second_file(tmp_path):
     expected = FaceModel.open(path).embed(FACES)
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=1000)
     np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
-
-
-def test_a_model_that_loads_but_fails_to_run_is_reported(tmp_path):
-    model = TinyModel()
-    # The number of rows depends on the batch, so onnxruntime fails only at run time.
-    model.replace_last(
-        helper.make_node("Constant", [], ["shape"], "shape", value_ints=[7, 11]),
-        helper.make_node("Reshape", ["double", "shape"], ["embedding"], "last"),
-        shape=[7, 11],
-    )
-    path = model.write(tmp_path / "model.onnx")
-    content = onnx.load(path)
-    content.opset_import[0].version = 12  # Constant of integers
-    onnx.save(content, path)
-    with pytest.raises(ValueError, match="model.onnx fails to run: "):
-        FaceModel.open(path).embed(FACES)
 
 
 def test_files_that_are_not_face_models_are_refused(tmp_path):

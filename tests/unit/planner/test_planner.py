@@ -182,15 +182,6 @@ def test_memory_published_for_2080_ti(classes, ranks, batch, ratio, published):
     assert planned.memory("device") / MIB < published
 
 
-def test_without_sampling_ten_million_do_not_fit_the_textbook_but_this_layer():
-    """This layer never holds all logits, so that sampling saves time rather than memory."""
-    planned = plan(Case(10_000_000, 8, ratio=1.0, network="r50", fp16=True))
-    assert with_textbook_layer(planned) > 2 * RTX_2080_TI
-    assert judge(planned, RTX_2080_TI).fits
-    # A single copy of all logits would already be too much.
-    assert not judge(plan(planned.case._replace(logits_cache_mb=4096)), RTX_2080_TI).fits
-
-
 # Verdicts and output ----------------------------------------------------------------------------------
 
 
