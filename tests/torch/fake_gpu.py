@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import warnings
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ DEVICE = "cuda:1"
 RANK, RANKS = 1, 8
 # They allocate memory or give it another shape, which is no work for the device.
 NO_KERNELS = ("prim::", "aten::empty", "aten::new_empty", "aten::detach", "aten::lift_fresh", "aten::_unsafe_view")
+NO_FAKE = ("aten::_fused_sgd_",)  # it works in place
 # They read or write a part of their largest argument.
 BY_INDEX = ("aten::index", "aten::gather", "aten::scatter", "aten::embedding")
 
@@ -44,7 +46,7 @@ class Trace(TorchDispatchMode):
 
     def __init__(self, device="cuda"):
         super().__init__()
-        self.device = device
+        self.device, self.recorded, self.waited = device, 0, 0
         self.clear()
 
     def clear(self):
@@ -52,10 +54,11 @@ class Trace(TorchDispatchMode):
         self.events, self.kernels, self.bytes = [], 0, 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
+        name = function._schema.name
+        result = None if name in NO_FAKE else function(*args, **(kwargs or {}))
         given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
-        name, on_device = function._schema.name, [each for each in given + made if each.device.type == self.device]
+        on_device = [each for each in given + made if each.device.type == self.device]
         if function.is_view or name.startswith(NO_KERNELS) or not on_device:
             return result
         self.events.append(name.removeprefix("aten::"))
@@ -95,11 +98,21 @@ class Inline:
 
 
 class Stream:
-    """Of which a trace records what the host waits for."""
+    """Of which a trace records what the host waits for, unless it has waited for what is queued later."""
 
     def __init__(self, trace):
+        self._trace = trace
         self.wait_stream = self.wait_event = lambda other: None
-        self.record_event = lambda: SimpleNamespace(synchronize=lambda: trace.events.append("wait"))
+
+    def record_event(self):
+        """Returns what `synchronize` waits for."""
+        self._trace.recorded += 1
+        return SimpleNamespace(synchronize=partial(self._wait, self._trace.recorded))
+
+    def _wait(self, number):
+        if number > self._trace.waited:
+            self._trace.waited = number
+            self._trace.events.append("wait")
 
 
 @contextlib.contextmanager
@@ -119,16 +132,18 @@ def guarded_devices():
 def fake_gpu(monkeypatch):
     """A context with GPUs, of which this process, rank 1 of 8, has the second; yields the Trace of what is done there.
 
-    The values that the host reads are those of a batch whose labels are 0, and of a loss of log(8).
+    The values that the host reads are those of a batch whose labels are 0, of a loss of log(8), and of no overflow.
     """
     trace = Trace()
 
     def statistics(copy):
         copy._copied.synchronize()
         with _disable_current_modes():
-            values = torch.zeros(len(copy._copy))
+            if not copy._copy.dim():
+                return 0.0
+            values = torch.zeros(copy._copy.shape)
             values[: -2 * (len(values) // (3 * RANKS + 2))] = 1.0
-        return values
+            return values
 
     def numpy(tensor, original=torch.Tensor.numpy):
         with _disable_current_modes():  # of a tensor that is none of theirs they would make a fake
@@ -153,7 +168,7 @@ def fake_gpu(monkeypatch):
         monkeypatch.setattr(host, moved, lambda *arguments: None)
     monkeypatch.setattr(module, "center_blocks", lambda *arguments: iter(()))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "User provided device_type of 'cuda'")
+        warnings.filterwarnings("ignore", ".*CUDA is not available")  # autocast, which stays in float32
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=RANKS)
         try:
             with guarded_devices(), torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True), trace:
