@@ -185,7 +185,7 @@ LAYERS = {
     ("1 M classes a GPU", torch.bfloat16): (8_000_000, 1.0, 2023, 161),
     ("10 M on 8, r = 0.1", torch.float32): (10_000_000, 0.1, 327, 20.1),
 }
-BACKBONES = {"mbf": (562, 27.5), "r50": (711, 60.3)}
+BACKBONES = {"mobilefacenet": (562, 27.5), "r50": (711, 60.3)}
 
 
 @pytest.mark.parametrize("case", LAYERS)
