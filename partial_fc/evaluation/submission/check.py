@@ -7,17 +7,18 @@ warm-up as the time, and does not compare a batch of faces with the same faces o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 
 import onnx
 import onnxruntime
 from onnx import TensorProto
 
 from partial_fc.export.normalization import FIRST_NODES, MEAN, SCALE, takes_raw_pixels
-from partial_fc.inference.model import FLOATS, LARGEST_INPUT, interruptible, open_session
+from partial_fc.inference.model import FLOATS, LARGEST_INPUT, find_model, interruptible, open_session
 from partial_fc.utils.text import some
 
-from .rules import PIXELS, Limits, PixelSettings, Rule, check_files, check_pixel_files
+from .rules import MEGABYTE, PIXELS, Limits, PixelSettings, Rule, check_pixel_files
 from .runs import FACES, check_runs, sample_faces
 
 FILE_RULES = ("folder", "file", "size")
@@ -39,60 +40,73 @@ def check_submission(folder: str, limits: Limits) -> list[Rule]:
     Raises:
         OSError: The folder or a file cannot be read.
     """
-    rules, path = check_files(folder, limits)
-    pixels = PixelSettings()
-    if path is not None and limits.custom_pixels:
-        pixel_rules, pixels = check_pixel_files(folder)
-        rules += pixel_rules
-    if path is not None:
-        rules += _check_model(path, pixels, limits)
-    checked = {rule.name: rule for rule in rules}
+    checked = {rule.name: rule for rule in _check(folder, limits)}
     names = FILE_RULES + (PIXEL_RULES if limits.custom_pixels else ()) + MODEL_RULES + RUN_RULES
     return [checked.get(name, Rule(name, False, NOT_CHECKED)) for name in names]
 
 
-def _check_model(path: str, pixels: PixelSettings, limits: Limits) -> list[Rule]:
+def _check(folder: str, limits: Limits) -> Iterator[Rule]:
+    """Yields the rules that can be checked."""
+    if not os.path.exists(folder):
+        raise FileNotFoundError(f"{folder} does not exist: give the folder of a submission")
+    if not os.path.isdir(folder):
+        yield Rule("folder", False, f"{folder} is a file: a submission is a folder with an .onnx file")
+        return
+    yield Rule("folder", True, folder)
+    try:
+        path = find_model(folder)
+    except FileNotFoundError as error:
+        yield Rule("file", False, str(error))
+        return
+    count = sum(name.endswith(".onnx") for name in os.listdir(folder))
+    yield Rule("file", True, os.path.basename(path) + (f", the last of {count} by name" if count > 1 else ""))
+    size = os.path.getsize(path) / MEGABYTE
+    yield Rule("size", size <= limits.megabytes, f"{size:.1f} MB, at most {limits.megabytes:g}")
+    pixels = PixelSettings()
+    if limits.custom_pixels:
+        pixel_rules, pixels = check_pixel_files(folder)
+        yield from pixel_rules
+    yield from _check_model(path, pixels, limits)
+
+
+def _check_model(path: str, pixels: PixelSettings, limits: Limits) -> Iterator[Rule]:
     try:  # not FaceModel, which would refuse some models before the rules can
         session, graph = open_session(path)
     except ValueError as error:
-        return [Rule("loads", False, str(error))]
-    signature = check_signature(session, pixels.image_size)
-    loads = Rule("loads", True, f"onnxruntime {onnxruntime.__version__}")
-    nodes = Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}")
+        yield Rule("loads", False, str(error))
+        return
+    yield Rule("loads", True, f"onnxruntime {onnxruntime.__version__}")
+    signature = list(_check_signature(session, pixels.image_size))
+    yield from signature
+    yield Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}")
+    yield _check_weights(graph)
     normalization, norm = _normalization(pixels, takes_raw_pixels(node.name for node in graph.node))
-    rules = [loads, *signature, nodes, _check_weights(graph), Rule("normalization", True, normalization)]
+    yield Rule("normalization", True, normalization)
     if not signature[0].passed or any(output.type not in FLOATS for output in session.get_outputs()):
-        return rules
+        return
     height, width = session.get_inputs()[0].shape[2:]
     dynamic_size = not (isinstance(height, int) and isinstance(width, int))
     size = pixels.image_size if dynamic_size else (height, width)
     if min(size) < 1 or 3 * FACES * math.prod(size) > LARGEST_INPUT:
-        return [*rules, Rule("feature", False, f"{_sides(size)} is no size of images for which a model is run")]
+        yield Rule("feature", False, f"{_sides(size)} is no size of images for which a model is run")
+        return
     faces = sample_faces(size, *norm)
-    return rules + interruptible(lambda options: check_runs(session, faces, limits, options))
+    yield from interruptible(lambda options: list(check_runs(session, faces, limits, options)))
 
 
-def check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int, int]) -> list[Rule]:
-    """Checks input and output of a model that must take images of ``image_size`` (H, W)."""
+def _check_signature(session: onnxruntime.InferenceSession, image_size: tuple[int, int]) -> Iterator[Rule]:
     inputs, outputs = session.get_inputs(), session.get_outputs()
     shape = inputs[0].shape if inputs else []
-    rules = [
-        Rule(
-            "input",
-            len(inputs) == 1 and len(shape) == 4 and inputs[0].type == "tensor(float)",
-            f"{some([f'{each.name} {each.type} {each.shape}' for each in inputs]) or 'none'}; "
-            "expected one of float32 with 4 dimensions",
-        )
-    ]
+    names = some([f"{each.name} {each.type} {each.shape}" for each in inputs]) or "none"
+    passed = len(inputs) == 1 and len(shape) == 4 and inputs[0].type == "tensor(float)"
+    yield Rule("input", passed, f"{names}; expected one of float32 with 4 dimensions")
     if len(shape) == 4:
         # onnxruntime represents a dynamic dimension by its name or None.
-        rules.append(Rule("batch", not isinstance(shape[0], int), f"{shape[0] or 'unnamed'}; expected dynamic"))
+        yield Rule("batch", not isinstance(shape[0], int), f"{shape[0] or 'unnamed'}; expected dynamic")
         expected = [3, *image_size]
-        rules.append(Rule("image", shape[1:] == expected, f"{_sides(shape[1:])}; expected {_sides(expected)} (RGB)"))
-    names = some([f"{output.name} {output.type} {output.shape}" for output in outputs])
-    passed = len(outputs) == 1 and outputs[0].type in FLOATS
-    rules.append(Rule("output", passed, f"{names or 'none'}; expected one of floats"))
-    return rules
+        yield Rule("image", shape[1:] == expected, f"{_sides(shape[1:])}; expected {_sides(expected)} (RGB)")
+    names = some([f"{output.name} {output.type} {output.shape}" for output in outputs]) or "none"
+    yield Rule("output", len(outputs) == 1 and outputs[0].type in FLOATS, f"{names}; expected one of floats")
 
 
 def _normalization(pixels: PixelSettings, takes_raw: bool) -> tuple[str, tuple[float, float]]:

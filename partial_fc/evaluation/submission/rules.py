@@ -55,30 +55,6 @@ class PixelSettings(NamedTuple):
     norm: tuple[float, float] | None = None
 
 
-def check_files(folder: str, limits: Limits) -> tuple[list[Rule], str | None]:
-    """Checks the folder and the size of the model; returns the rules, and the path of the model if there is one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be read.
-    """
-    from partial_fc.inference.model import find_model  # loads onnxruntime, which --help does not need
-
-    if not os.path.exists(folder):
-        raise FileNotFoundError(f"{folder} does not exist: give the folder of a submission")
-    if not os.path.isdir(folder):
-        return [Rule("folder", False, f"{folder} is a file: a submission is a folder with an .onnx file")], None
-    rules = [Rule("folder", True, folder)]
-    try:
-        path = find_model(folder)
-    except FileNotFoundError as error:
-        return [*rules, Rule("file", False, str(error))], None
-    count = sum(name.endswith(".onnx") for name in os.listdir(folder))
-    rules.append(Rule("file", True, os.path.basename(path) + (f", the last of {count} by name" if count > 1 else "")))
-    size = os.path.getsize(path) / MEGABYTE
-    rules.append(Rule("size", size <= limits.megabytes, f"{size:.1f} MB, at most {limits.megabytes:g}"))
-    return rules, path
-
-
 def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
     """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file is ignored."""
     crop, sides = _read(folder, CROP, CROP_LINES, int, _is_crop)

@@ -6,7 +6,7 @@ Shapes: N faces, E embedding, H, W image size.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnxruntime
@@ -27,7 +27,7 @@ TOLERANCE = 1e-2
 
 def check_runs(
     session: onnxruntime.InferenceSession, faces: np.ndarray, limits: Limits, options: onnxruntime.RunOptions
-) -> list[Rule]:
+) -> Iterator[Rule]:
     """Runs a model with one input on faces (FACES, 3, H, W) float32: one by one, as a batch, and timed."""
     name = session.get_inputs()[0].name
 
@@ -38,20 +38,17 @@ def check_runs(
     try:
         alone = [run(face[None]) for face in faces]
     except Exception as error:  # errors of onnxruntime have no common base class
-        return [Rule("feature", False, f"the model fails to run: {first_line(error)}")]
+        yield Rule("feature", False, f"the model fails to run: {first_line(error)}")
+        return
     shape = alone[0].shape
     if any(each.shape != shape for each in alone):
-        return [Rule("feature", False, "the shape depends on the pixels of the face")]
-    rules = [
-        Rule(
-            "feature",
-            len(shape) == 2 and shape[0] == 1 and 0 < shape[1] <= limits.features,
-            f"{list(shape)} for one face; at most [1, {limits.features}]",
-        ),
-        Rule("finite", all(bool(np.isfinite(each).all()) for each in alone), f"embeddings of {FACES} faces"),
-        _check_batch(run, faces, alone),
-    ]
-    return [*rules, _check_time(session, lambda: run(faces[:1]), limits)]
+        yield Rule("feature", False, "the shape depends on the pixels of the face")
+        return
+    passed = len(shape) == 2 and shape[0] == 1 and 0 < shape[1] <= limits.features
+    yield Rule("feature", passed, f"{list(shape)} for one face; at most [1, {limits.features}]")
+    yield Rule("finite", all(bool(np.isfinite(each).all()) for each in alone), f"embeddings of {FACES} faces")
+    yield _check_batch(run, faces, alone)
+    yield _check_time(session, lambda: run(faces[:1]), limits)
 
 
 def _check_time(session: onnxruntime.InferenceSession, run: Callable[[], object], limits: Limits) -> Rule:
