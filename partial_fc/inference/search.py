@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .index import Index
-    from .model import FaceModel
 
 
 EXAMPLE = "query.jpg images/ --model backbone.onnx --top 10"
@@ -45,32 +44,26 @@ def most_similar(index: Index, query: np.ndarray, top: int) -> list[tuple[float,
     return [(float(similarities[row]), index.names[row]) for row in order]
 
 
-def index_of(args: argparse.Namespace, model: FaceModel) -> tuple[Index, list[str]]:
-    """Returns the index to search in, and a message for each skipped image."""
-    from partial_fc.utils.progress import progress
-
-    from .image_folder import face_names
-    from .index import embed_files, read_index
-
-    if args.index is not None:
-        return read_index(args.index), []
-    names = face_names(args.images)
-    with progress(len(names), "image", "embedding") as bar:
-        return embed_files(model, args.images, names, recipe_of(args, model), bar.update)
-
-
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     if (args.images is None) == (args.index is None):
         raise ValueError("give either a folder of IMAGES or an --index to search in")
-    from .image_folder import read_face
-    from .index import embed_faces
+    from partial_fc.utils.progress import progress
+
+    from .image_folder import face_names, read_face
+    from .index import embed_faces, embed_files, read_index
     from .model import FaceModel
 
     model = FaceModel.open(args.model)
     face = read_face(args.query, model.input.image_size, args.resize)
-    query = embed_faces(model, face[None], [args.query], recipe_of(args, model))[0]
-    index, skipped = index_of(args, model)
+    recipe = recipe_of(args, model)
+    query = embed_faces(model, face[None], [args.query], recipe)[0]
+    if args.index is not None:
+        index, skipped = read_index(args.index), []
+    else:
+        names = face_names(args.images)
+        with progress(len(names), "image", "embedding") as bar:
+            index, skipped = embed_files(model, args.images, names, recipe, bar.update)
     if index.embeddings.shape[1] != len(query):
         raise ValueError(
             f"{args.index} holds embeddings of dimension {index.embeddings.shape[1]}, {model.name} computes dimension "
