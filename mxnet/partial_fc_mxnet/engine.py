@@ -40,6 +40,8 @@ class EngineMethods:
     def on_gpu(self) -> bool:
         return self.context.device_type == "gpu"
 
+    averages_weights = False
+
     @property
     def draws_random_numbers(self) -> bool:
         operators = [node["op"] for node in json.loads(self.symbol.tojson())["nodes"]]
@@ -48,7 +50,7 @@ class EngineMethods:
     def seed_generators(self, seed: int) -> None:
         mx.random.seed(seed)
 
-    def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
+    def embed(self, pixels: np.ndarray, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """See Engine.embed. With fewer than B images ``batch_statistics`` are those of a batch that zeros fill up."""
         module = module_arrays.backbone(self)
         batch = np.zeros(module.data_shapes[0].shape, np.float32)

@@ -10,6 +10,8 @@ from .arrays import read_arrays
 from .layout import BACKBONE, statistics_file
 from .manifest import Manifest
 
+AVERAGE = "ema:"  # before the names of a moving average of the weights
+
 
 def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[str, np.ndarray]:
     """Reads a checkpoint's ``arg:<name>`` parameters, ``aux:<name>`` statistics and ``state:<name>:<place>`` by name.

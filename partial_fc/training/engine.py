@@ -101,6 +101,7 @@ class Engine(Protocol):
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         loss_scale: of a backbone in float16, else None.
         draws_random_numbers: whether a training step draws random numbers, such as those of dropout.
+        averages_weights: whether there is a moving average of the backbone's weights.
         model_format: of weights and momentum.
     """
 
@@ -128,6 +129,9 @@ class Engine(Protocol):
     @property
     def draws_random_numbers(self) -> bool: ...
 
+    @property
+    def averages_weights(self) -> bool: ...
+
     def step(self, batch: Any) -> Any:
         """Trains on one batch and increments ``num_update``; may return before the device is done.
 
@@ -141,13 +145,14 @@ class Engine(Protocol):
     def wait_for_update(self) -> None:
         """Returns when the last update is complete; until then ``loss_scale`` may be that of the update before."""
 
-    def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
+    def embed(self, pixels: np.ndarray, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """Embeds faces without training on them.
 
         Args:
             pixels: (N, H, W, 3) uint8 RGB, N at most B.
             batch_statistics: embeds in training mode: normalizes by the statistics of this batch instead of the
                 running ones, which do not change, and applies dropout.
+            averaged: embeds by the moving average of the weights; only if there is one.
 
         Returns:
             (N, E) float32.
@@ -289,7 +294,7 @@ class Framework(Protocol):
         engine: Any,
         folder: str,
         faces: np.ndarray,
-        metadata: Callable[[int], Mapping[str, str]],
+        metadata: Callable[..., Mapping[str, str]],
     ) -> Sequence[SaveCallback]:
         """Builds the callbacks that save backbone and class centers, and checks that the backbone can be exported.
 
@@ -297,7 +302,7 @@ class Framework(Protocol):
             settings, engine: of the training, see Training.
             folder: of the files.
             faces: (n, H, W, 3) uint8 RGB, on which the ONNX file is compared with the backbone.
-            metadata: num_update -> metadata of the ONNX file, by name.
+            metadata: (num_update, averaged=False) -> metadata of the ONNX file, by name.
 
         Raises:
             JobError: on every rank, if the backbone cannot be exported as ONNX.

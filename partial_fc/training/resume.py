@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.checkpoint import CheckpointFolder, ModelFormat, SavedClasses, read_class_map
-from partial_fc.checkpoint.backbone import read_backbone
+from partial_fc.checkpoint.backbone import AVERAGE, read_backbone
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.data.cursor import Position
 from partial_fc.distributed.collectives import Collectives
@@ -182,7 +182,8 @@ def read_pretrained(path: str, with_classes: bool, collectives: Collectives, rea
 
     def read() -> Pretrained:
         classes = SavedClasses.of_checkpoint(path, saved.manifest) if with_classes else None
-        weights = read_backbone(path, saved.manifest, collectives.rank, collectives.size)
+        arrays = read_backbone(path, saved.manifest, collectives.rank, collectives.size)
+        weights = {name: array for name, array in arrays.items() if not name.startswith(AVERAGE)}
         return Pretrained(path, weights, saved.model_format, classes)
 
     return collectives.run_on_all_ranks("pretrained", read)

@@ -32,7 +32,7 @@ from .report import try_report, write_results
 from .results import SetResult, TrainingResult
 from .resume import RUN, ResumePlan, checkpoint_folder
 from .run_folder import RunFolder, begin_run, open_run_folder, output_folder, progress_bar
-from .saving import SaveCallback, onnx_metadata
+from .saving import AVERAGED, SaveCallback, onnx_metadata
 from .schedule import describe_rates, images_of_update, learning_rates
 from .schedules import value_in_epoch
 from .trackers import Trackers, build_trackers
@@ -120,9 +120,11 @@ class Trainer:
             loop=self.loop,
         )
         self.check_finite = CallBackFinite(engine, settings.log_every)
+        sets = inputs.validation_sets(settings)
+        averaged = {f"{name}{AVERAGED}": name for name in sets} if engine.averages_weights else {}
         self.verification = CallBackVerification(
-            Embedder(engine, settings.batch_size, settings.image_size, mirrored=settings.rand_mirror),
-            inputs.validation_sets(settings),
+            Embedder(engine, settings.batch_size, settings.image_size, settings.rand_mirror, averaged),
+            {**sets, **{name: sets[same] for name, same in averaged.items()}},
             settings.verify_every,
             self.rank,
             trackers,

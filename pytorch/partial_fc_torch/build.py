@@ -200,6 +200,7 @@ class TorchFramework:
             optimizer=optimizer,
             max_grad_norm=settings.max_grad_norm,
             gradient_acc=settings.gradient_acc,
+            ema_decay=settings.ema_decay,
             momentum_convention=convention,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
             compiled=settings.compile_backbone,
@@ -263,14 +264,17 @@ class TorchFramework:
         engine: TorchEngine,
         folder: str,
         faces: np.ndarray,
-        metadata: Callable[[int], Mapping[str, str]],
+        metadata: Callable[..., Mapping[str, str]],
     ) -> tuple[SaveCallback, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
         Collectives: all-gather ``status.export``.
         """
-        export = OnnxExport(engine.backbone, settings.image_size, faces, metadata)
-        engine.collectives.on_rank_zero("export", export.validate_export)
-        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, export))
+        exports = {"backbone": OnnxExport(engine.backbone, settings.image_size, faces, metadata)}
+        if engine.averaged:
+            of_average = partial(metadata, averaged=True)
+            exports["backbone_ema"] = OnnxExport(engine.averaged.model, settings.image_size, faces, of_average)
+        engine.collectives.on_rank_zero("export", exports["backbone"].validate_export)
+        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports))
         write, names = engine.layer.save_params, list(map(center_file, engine.layer.widths))
         return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, names)

@@ -18,11 +18,13 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from partial_fc.checkpoint import ModelFormat
+from partial_fc.checkpoint.backbone import AVERAGE
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
 from partial_fc.utils.text import some
 
 from . import weights
+from .averaged import AveragedBackbone
 from .backbones import Backbone
 from .bank import TorchBank
 from .collectives import average_gradients_one_by_one, average_tensors
@@ -87,6 +89,7 @@ class TorchEngine:
         max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
         gradient_acc: micro-batches of an update, into which `step` divides its batch.
+        ema_decay: of a moving average of the backbone's weights; 0 for none.
         compiled: trains what torch.compile makes of the backbone; all else takes the backbone itself.
 
     Attributes:
@@ -94,6 +97,7 @@ class TorchEngine:
         memory_bank: see TorchBank.
         loss_scale: of float16, else None; see LossScaling, and `wait_for_update`. The centers keep the update of a step
             that the backbone skips: it is computed from finite features in float32.
+        averaged: AveragedBackbone, or None.
         Others: see partial_fc.training.engine.Engine.
     """
 
@@ -115,6 +119,7 @@ class TorchEngine:
         autocast: torch.dtype | None = None,
         gradient_acc: int = 1,
         compiled: bool = False,
+        ema_decay: float = 0.0,
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
@@ -130,6 +135,7 @@ class TorchEngine:
         self.loss_scale = self._scaling.scale if self._scaling else None
         self.device = layer.device
         self.optimizer = optimizer(self.backbone)
+        self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
 
     @property
     def model_format(self) -> ModelFormat:
@@ -154,6 +160,8 @@ class TorchEngine:
         self.optimizer.optimizer.zero_grad()
         loss = self._backward(batch) if self.gradient_acc == 1 else self._accumulate(batch)
         self._update(learning_rate)
+        if self.averaged:
+            self.averaged.update(self.num_update)
         return loss
 
     def _backward(self, batch: ImageBatch) -> torch.Tensor:
@@ -215,9 +223,15 @@ class TorchEngine:
         if self._scaling:
             self._scaling.settle()
 
-    def embed(self, pixels: np.ndarray, batch_statistics: bool = False) -> np.ndarray:
+    @property
+    def averages_weights(self) -> bool:
+        """Whether there is a moving average of the backbone's weights."""
+        return self.averaged is not None
+
+    def embed(self, pixels: np.ndarray, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed."""
-        backbone = self.backbone.train(batch_statistics)
+        backbone = self.averaged.model if averaged and self.averaged else self.backbone
+        backbone.train(batch_statistics)
         images = self._normalized(to_images(torch.from_numpy(np.ascontiguousarray(pixels))).to(self.device))
         saved = [buffer.clone() for buffer in backbone.buffers()] if batch_statistics else []
         with torch.no_grad(), self._autocast():
@@ -234,7 +248,8 @@ class TorchEngine:
 
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank (all-reduce ``statistics``)."""
-        statistics = [buffer for buffer in self.backbone.buffers() if buffer.is_floating_point()]
+        models = [self.backbone, *([self.averaged.model] if self.averaged else [])]
+        statistics = [buffer for model in models for buffer in model.buffers() if buffer.is_floating_point()]
         if self.collectives.size > 1 and statistics:
             with self.collectives.waiting("all-reduce statistics"):
                 average_tensors(statistics, self.collectives.size)
@@ -252,15 +267,22 @@ class TorchEngine:
     def parameters(self) -> Arrays:
         """Returns copies of parameters and states of optimizer and margin on the host, the same on every rank."""
         margin = {f"{MARGIN}{name}": weights.to_array(value) for name, value in self.layer.margin.state_dict().items()}
-        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin}
+        average = self._average_arrays(weights.parameter_arrays)
+        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin, **average}
 
     def statistics(self) -> Arrays:
         """Returns copies of the running statistics on the host; every rank has those of its own images."""
-        return weights.statistic_arrays(self.backbone)
+        return {**weights.statistic_arrays(self.backbone), **self._average_arrays(weights.statistic_arrays)}
+
+    def _average_arrays(self, arrays_of: Callable[[nn.Module], Arrays]) -> Arrays:
+        arrays = arrays_of(self.averaged.model) if self.averaged else {}
+        return {f"{AVERAGE}{name}": array for name, array in arrays.items()}
 
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics to those in ``arrays``, see weights.set_weights."""
         weights.set_weights(self.backbone, arrays, self.network)
+        if self.averaged:
+            self.averaged.reset()
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
         """Sets parameters, statistics, and states of optimizer and margin to those in ``arrays``, see Engine.restore.
@@ -270,6 +292,11 @@ class TorchEngine:
         self.set_weights(arrays)
         self.optimizer.restore(with_torch_names(self.network, arrays))
         self._restore_margin(arrays)
+        average = {name.removeprefix(AVERAGE): array for name, array in arrays.items() if name.startswith(AVERAGE)}
+        if self.averaged and average:
+            weights.set_weights(self.averaged.model, average, self.network)
+        elif self.averaged and self.collectives.rank == 0:
+            logging.warning("the checkpoint has no average of weights: it starts with those of update %d", num_update)
 
     def _restore_margin(self, arrays: Arrays) -> None:
         margin = self.layer.margin

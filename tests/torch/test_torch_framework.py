@@ -39,7 +39,8 @@ class OwnBackbone(nn.Module):
 
 
 def settings_of(folder, **changes):
-    plain = {"num_classes": 10, "batch_size": 8, "embedding_size": 16, "max_update": 4, "lr_steps": [], "frequent": 2}
+    plain = {"num_classes": 10, "batch_size": 8, "embedding_size": 16, "frequent": 2}
+    plain |= {} if "num_epoch" in changes else {"max_update": 4, "lr_steps": []}
     changes = {**plain, "val_targets": ["demo_val"], "baselines": False, "output": str(folder / "out"), **changes}
     return default.generate_config(changes=changes, trainer="torch")
 
@@ -90,6 +91,41 @@ def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path):
     assert update == 6 and resumed.sampled == whole.sampled[6:]
     ((_, again),) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
     assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
+
+
+def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_schedule(tmp_path):
+    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
+    plain = {"rec": str(tmp_path / "faces"), "num_epoch": 4, "gradient_acc": 2, "ema_decay": 0.9, "checkpoint_every": 5}
+    plain |= {"optimizer": "adamw", "decay_on": "weights", "backbone_lr": 0.01, "schedule": "polynomial"}
+    plain |= {"warmup_epoch": 1, "verify_every": 5, "sample_ratio": 0.5}
+    torch.manual_seed(0)
+    train(settings_of(tmp_path, **plain), TorchFramework(OwnBackbone()))  # 2 updates of 2 * 8 images in an epoch
+    (last_update, last), (update, path) = CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 2).complete()
+    assert (last_update, update) == (8, 5)
+    torch.manual_seed(1)
+    train(settings_of(tmp_path, **plain, resume=path, output=str(tmp_path / "again")), TorchFramework(OwnBackbone()))
+    ((_, again), *_) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
+    assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
+    with np.load(f"{last}/backbone.npz") as arrays:
+        names = set(arrays)
+    assert {"ema:arg:embed.2.weight", "state:embed.2.weight:exp_avg", "state:embed.2.bias:step"} < names
+    out = tmp_path / "out"
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["updates"] == 8 and summary["verification"].keys() == {"demo_val", "demo_val_ema"}
+    live, average = (torch.load(out / f"{name}.pth", weights_only=True) for name in ("backbone", "backbone_ema"))
+    assert live.keys() == average.keys() and not torch.equal(live["embed.2.weight"], average["embed.2.weight"])
+    files = [FaceModel.open(str(out / f"{name}.onnx")) for name in ("backbone", "backbone_ema")]
+    faces = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), np.uint8)
+    embeddings = [file.embed(faces) for file in files]
+    model = OwnBackbone().eval()
+    for state, found in zip((live, average), embeddings):
+        model.load_state_dict(state)
+        with torch.no_grad():
+            expected = model((torch.from_numpy(faces).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
+        assert found == pytest.approx(expected, abs=1e-5)
+    log = (out / "training.log").read_text()
+    line = "rates: backbone 0.01, class centers 0.003125 (lr 0.1 x 16 images / 512, unless set); schedule poly"
+    assert line in log and "[demo_val_ema][5]Accuracy-Flip" in log
 
 
 @no_gpu

@@ -66,6 +66,21 @@ def test_the_state_of_the_margin_is_restored(folder, margin):
     assert state == {"margin:t"} if margin is CurricularFace else state == {"margin:norm_mean", "margin:norm_std"}
 
 
+def test_an_average_starts_with_the_weights_of_a_checkpoint_that_has_none(folder, caplog):
+    saved = checkpoint_cases.newest(Training().fit(2, folder, every=100), folder)
+    engine = Training(ema_decay=0.9).fit(2, saved=saved).engine
+    message = "the checkpoint has no average of weights: it starts with those of update 2"
+    assert (message in caplog.text) == (RANK == 0)
+    arrays = engine.parameters()
+    assert all((arrays[f"ema:{name}"] == arrays[name]).all() for name in arrays if name.startswith("arg:"))
+
+
+def test_a_training_without_an_average_goes_on_from_a_checkpoint_with_one(folder):
+    saved = checkpoint_cases.newest(Training(ema_decay=0.9).fit(2, folder, every=100), folder)
+    resumed, whole = Training().fit(4, saved=saved), Training().fit(4)
+    checkpoint_cases.equal(resumed.everything(), whole.everything())
+
+
 def test_the_state_of_another_margin_is_left_out(folder, caplog):
     saved = checkpoint_cases.newest(Training(margin=AdaFace).fit(2, folder, every=100), folder)
     resumed = Training(margin=CurricularFace).fit(2, saved=saved)

@@ -1,0 +1,27 @@
+"""The moving average of a backbone's weights."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from partial_fc_torch.averaged import AveragedBackbone
+
+
+def test_the_average_follows_its_formula():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    averaged = AveragedBackbone(model, decay=0.5)
+    expected = {name: value.double().numpy() for name, value in model.state_dict().items()}
+    for update in range(1, 13):  # (1 + t) / (10 + t) reaches 0.5 at t = 8
+        for value in model.state_dict().values():
+            value.add_(1 if value.dtype == torch.int64 else torch.randn_like(value))
+        averaged.update(update)
+        decay = min(0.5, (1 + update) / (10 + update))
+        for name, value in model.state_dict().items():
+            counter = name.endswith("num_batches_tracked")
+            expected[name] = value.numpy() if counter else decay * expected[name] + (1 - decay) * value.double().numpy()
+    for name, value in averaged.model.state_dict().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
+    averaged.reset()
+    for own, value in zip(averaged.model.state_dict().values(), model.state_dict().values()):
+        assert torch.equal(own, value) and own is not value
