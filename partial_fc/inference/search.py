@@ -58,8 +58,9 @@ def run(args: argparse.Namespace) -> int:
     face = read_face(args.query, model.input.image_size, args.resize)
     recipe = recipe_of(args, model)
     query = embed_faces(model, face[None], [args.query], recipe)[0]
+    skipped: list[str] = []
     if args.index is not None:
-        index, skipped = read_index(args.index), []
+        index = read_index(args.index)
     else:
         names = face_names(args.images)
         with progress(len(names), "image", "embedding") as bar:
