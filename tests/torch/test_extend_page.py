@@ -12,8 +12,12 @@ import torch
 from torch.nn.functional import cross_entropy, linear, normalize
 
 import default
+from partial_fc.inference.model import FaceModel
+from partial_fc.planner.backbones import torch_backbone
 from partial_fc.training.schedule import Epochs, resolve_schedule
-from partial_fc_torch import CosFace, PartialFC, PartialFC_V2
+from partial_fc.training.trainer import train
+from partial_fc_torch import CosFace, PartialFC, PartialFC_V2, get_model
+from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.layer.margins import margin_named
 from partial_fc_torch.layer.optimizers import optimizer_named
 from partial_fc_torch.optimizers import build_optimizer
@@ -40,7 +44,7 @@ def batches(steps):
 
 
 def test_every_program_of_the_page_is_one_of_a_file():
-    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 6
+    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 7
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,7 @@ def test_every_program_of_the_page_is_one_of_a_file():
     [
         ("mv.py", r"loss \d+\.\d{4}"),
         ("lion.py", r"momentum \(1000, 128\)"),
+        ("mixer.py", r"\d+ weights, loss \d+\.\d{4}"),
         ("signum.py", r"states of 25 parameters"),
         ("restarts.py", r"factors \[1.0, 0.5, 0.01, 1.0\]"),
         ("newest.py", r'{"loss": \[40, 2.0\]}'),
@@ -141,3 +146,34 @@ def test_the_store_trains_as_memory_does_and_its_files_have_the_centers(ratio, f
     for name in ("weight", "weight_mom"):
         expected = getattr(layers[0], name).detach().numpy()
         np.testing.assert_array_equal(np.load(folder / f"{name}.npy"), expected)
+
+
+def test_the_backbone_trains_and_the_planner_derives_its_sizes(tmp_path):
+    """Its head computes in float32 under autocast; a name that is not there, or other arguments, are refused."""
+    plain = {"debug": True, "num_classes": 10, "batch_size": 4, "embedding_size": 16, "max_update": 2, "lr_steps": []}
+    changes = {**plain, "network": "mixer:mixer", "models_root": str(tmp_path), "val_targets": [], "baselines": False}
+    settings = default.generate_config(changes=changes, trainer="torch")
+    train(settings, TorchFramework())
+    (run,) = tmp_path.glob("mixer-arcface-*")
+    backbone = get_model("mixer:mixer", num_features=16, dropout=0.4)
+    assert backbone.dropout.p == 0.4
+    backbone.load_state_dict(torch.load(run / "backbone.pth", weights_only=True))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert backbone(torch.zeros(2, 3, 112, 112)).dtype == torch.float32
+    assert FaceModel.open(str(run)).embed(np.zeros((3, 112, 112, 3), np.uint8)).shape == (3, 16)
+    sizes = torch_backbone("mixer:mixer", 16)
+    assert sizes.parameters == sum(parameter.numel() for parameter in backbone.parameters())
+    assert sizes.multiplications == 14**2 * (3 * 64 * 64 + 4 * (64 * 25 + 64 * 64) + 64 * 16)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("mixer:absent", "network is 'mixer:absent', but mixer has no absent"),
+        ("mixer:Mixed", "network is 'mixer:Mixed', which cannot be called with num_features, image_size: "),
+        ("builtins:dict", "network is 'builtins:dict', which returns dict, expected a torch.nn.Module"),
+    ],
+)
+def test_a_backbone_that_is_none_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        get_model(name, num_features=8)

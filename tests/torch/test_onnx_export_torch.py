@@ -34,6 +34,19 @@ def test_every_kind_of_backbone(name):
     assert squared_distances(file.embed(FACES), expected).max() / 2 < 1e-6
 
 
+@pytest.mark.parametrize("name", ["mbf", "vit_t"])
+def test_networks_that_mxnet_does_not_have(name):
+    """Three images through a file that was traced with one."""
+    torch.manual_seed(0)
+    model = get_model(name, num_features=16)
+    file = FaceModel(OnnxExport(model, 112, FACES)(0), name)
+    three = random_faces((112, 112), 3)
+    assert file.input == ("data", None, (112, 112), False)
+    with torch.no_grad():
+        expected = model.eval()(normalized(to_images(torch.from_numpy(three)))).numpy()
+    assert squared_distances(file.embed(three), expected).max() / 2 < 1e-6
+
+
 def test_pixels_are_normalized_as_published():
     expected = (FACES.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.5
     for faces in (FACES, FACES.astype(np.float32)):

@@ -25,7 +25,8 @@ class TimmModel(Backbone):
         super().__init__(options)
         self.model = _build(name, options.image_size)
         self.dropout = nn.Dropout(options.dropout)
-        self.fc = nn.Linear(self.model.head_hidden_size, options.num_features)
+        inputs = getattr(self.model, "head_hidden_size", self.model.num_features)
+        self.fc = nn.Linear(inputs, options.num_features)
         self.features = last_batch_norm(options.num_features)
 
     def body(self, images: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,58 @@
+"""Models of timm as backbones; timm is not among what the trainer installs."""
+
+import builtins
+import importlib
+
+import pytest
+import torch
+
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import random_faces
+from partial_fc.planner.backbones import torch_backbone
+from partial_fc_torch import get_model
+from partial_fc_torch.onnx_export import OnnxExport
+
+
+@pytest.fixture(scope="module")
+def timm():
+    """The package; torchvision, which it imports, is on PyPI for CUDA alone."""
+    try:
+        if torch.version.cuda is None and importlib.util.find_spec("torchvision"):
+            # Its Python part imports where these operators are declared; no model uses them.
+            operators = torch.library.Library("torchvision", "FRAGMENT")
+            for name in ("nms", "qnms"):
+                operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        return importlib.import_module("timm")
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"timm cannot be imported: {error}")
+
+
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "vit_tiny_patch16_224"])
+def test_a_model_trains_and_is_exported(name, timm):
+    """One with a hidden layer before its classifier, and one with attention and a fixed size of images."""
+    model = get_model(f"timm:{name}", num_features=8, image_size=64, dropout=0.2)
+    model(torch.randn(4, 3, 64, 64)).square().sum().backward()
+    assert all(value.grad is not None for value in model.parameters() if value.requires_grad)
+    assert {key.removeprefix("model.") for key in model.state_dict() if key.startswith("model.")} == {
+        *timm.create_model(name, num_classes=0).state_dict()
+    }
+    faces = random_faces((64, 64), 3)
+    assert FaceModel(OnnxExport(model, 64, faces)(0), name).embed(faces).shape == (3, 8)
+    assert torch_backbone(f"timm:{name}", 8).multiplications > 10**6
+
+
+def test_a_model_that_is_not_there_is_refused_with_near_names(timm):
+    with pytest.raises(ValueError, match="timm has no model 'resnet51': did you mean one of .*resnet50"):
+        get_model("timm:resnet51")
+
+
+def test_without_timm_the_error_says_what_to_install(monkeypatch):
+    def refuse(name, *arguments, **options):
+        if name == "timm":
+            raise ImportError("No module named 'timm'")
+        return real(name, *arguments, **options)
+
+    real = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ValueError, match="network is 'timm:resnet18', but timm cannot be imported .*: pip install"):
+        get_model("timm:resnet18")
