@@ -181,8 +181,7 @@ class LayerExchange:
 
         Collectives: reduce-scatter ``feature_gradient``, (G, E) -> (B, E).
         """
-        with self._waiting("reduce-scatter feature_gradient"):
-            result = reduce_scatter_rows(gradient, self.collectives.size)
+        result = reduce_scatter_rows(gradient, self.collectives.size)
 
         def wait() -> torch.Tensor:
             with self._waiting("reduce-scatter feature_gradient"):
