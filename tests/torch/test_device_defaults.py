@@ -1,6 +1,8 @@
 """What suits a GPU, from facts about GPUs that are not there."""
 
+import importlib
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,11 +20,13 @@ from partial_fc_torch.device_defaults import (
     require_enough_gpus,
 )
 from partial_fc_torch.device_report import device_line, precision_line
+from paths import ROOT
 
 GIB = 1 << 30
 # Data sheets: L2 cache, bandwidth of the memory, multiprocessors.
 H100 = GpuFacts("H100", (9, 0), 80 * GIB, 50 << 20, 3.35e12, 132)
 RTX_4090 = GpuFacts("RTX 4090", (8, 9), 24 * GIB, 72 << 20, 1.008e12, 128)
+A100 = GpuFacts("NVIDIA A100-SXM4-40GB", (8, 0), 40 * GIB, 40 << 20, 1.5552e12, 108)
 V100 = GpuFacts("V100", (7, 0), 16 * GIB, 6 << 20, 0.9e12, 80)
 
 
@@ -71,7 +75,13 @@ def test_tiles_lie_in_a_large_cache_beside_a_slow_memory_and_occupy_the_card(bat
     size = gpu_tile_classes(batch, 512, RTX_4090)
     assert size % 64 == 0 and (size * of_class <= RTX_4090.cache) == in_cache
     assert size * batch >= 2 * 128 * 128 * RTX_4090.processors
-    for gpu in (H100, V100, RTX_4090._replace(bandwidth=0.0), None):  # the host would launch its kernels too slowly
+    for gpu in (
+        H100,
+        A100,
+        V100,
+        RTX_4090._replace(bandwidth=0.0),
+        None,
+    ):  # the host would launch its kernels too slowly
         assert 0 <= 256 * 2**20 - gpu_tile_classes(batch, 512, gpu) * of_class < 64 * of_class
 
 
@@ -118,3 +128,40 @@ def test_the_lines_of_a_start_say_what_is_used(tmp_path, monkeypatch):
     assert lines[0].startswith("backbone in bfloat16, its gradients averaged in float32, layer in tf32, tiles of ")
     assert lines[0].endswith(", logits cached as far as memory is free")
     assert "layer in float32" in lines[1] and lines[1].endswith(", logits cached up to 256 MiB")
+
+
+@pytest.fixture
+def four_gpus(monkeypatch):
+    """GPUs as PyTorch describes them, in its own words and units."""
+    found = SimpleNamespace(
+        name="NVIDIA A100-SXM4-40GB",
+        major=8,
+        minor=0,
+        total_memory=40 * GIB,
+        L2_cache_size=40 << 20,
+        memory_clock_rate=1_215_000,
+        memory_bus_width=5120,
+        multi_processor_count=108,
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (39 * GIB, 40 * GIB))
+    gpu_facts.cache_clear()
+    yield
+    gpu_facts.cache_clear()
+
+
+def test_the_bandwidth_follows_from_clock_and_bus(four_gpus):
+    facts = gpu_facts(torch.device("cuda", 3))
+    assert facts == GpuFacts(
+        "NVIDIA A100-SXM4-40GB", (8, 0), 40 * GIB, 40 << 20, pytest.approx(1.555e12, rel=1e-3), 108
+    )
+
+
+def test_check_sh_has_a_line_for_each_gpu(four_gpus, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "setup-utils")
+    exec(importlib.import_module("check_torch").GPUS, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and lines[0] == lines[3] and lines[0].endswith("layer in tf32 by default")
+    assert lines[0].startswith("GPU NVIDIA A100-SXM4-40GB, compute capability 8.0, 41.9 GB of 42.9 GB free, driver ")
