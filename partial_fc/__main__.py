@@ -39,6 +39,7 @@ TREE = Group(
         "embed": Command("embeddings of a folder of faces", "partial_fc.inference.embed"),
         "compare": Command("do two images show the same person?", "partial_fc.inference.compare"),
         "search": Command("the most similar faces of a folder or an index", "partial_fc.inference.search"),
+        "verify": Command("accuracy, TAR and ROC of models on validation pairs", "partial_fc.evaluation.verify"),
         "ijb": Command("evaluate a model on IJB-B or IJB-C", "partial_fc.evaluation.ijb.command"),
         "submission": Command(
             "check a submission to the masked-face challenge", "partial_fc.evaluation.submission.command"

@@ -20,11 +20,13 @@ import onnxruntime
 from partial_fc.distributed.env import share_cores
 from partial_fc.export.normalization import MEAN, SCALE, takes_raw_pixels
 from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
+from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.text import plural
 
 from .providers import wanted_providers, why_on_cpu
 
 Result = TypeVar("Result")
+TORCH_SIZE = 112  # of the images of published state_dicts
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
@@ -68,17 +70,22 @@ class FaceModel:
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> FaceModel:
-        """Opens an ``.onnx`` file, a folder that holds one, or an MXNet checkpoint, see `read_checkpoint`.
+        """Opens an ``.onnx`` file, a folder that holds one, an MXNet checkpoint, or a state_dict of PyTorch.
+
+        For the latter two see `read_checkpoint` and `export_torch_model`; a state_dict takes faces of 112 x 112.
 
         Prints a warning if it computes on the CPU where there is a GPU, or one was asked for.
 
         Raises:
+            ImportError: PyTorch, which a state_dict needs, is missing.
             OSError: There is no model at the path.
             ValueError: The model cannot be used.
         """
         path = os.fspath(path)
         if _is_mxnet_checkpoint(path):
             model = cls(to_onnx(*read_checkpoint(path)), path)
+        elif is_torch_model(path) and not _holds_onnx(path):
+            model = cls(export_torch_model(path, TORCH_SIZE, np.empty((0, TORCH_SIZE, TORCH_SIZE, 3), np.uint8)), path)
         else:
             path = find_model(path)
             model = cls(path, path)
@@ -204,7 +211,11 @@ def _is_mxnet_checkpoint(path: str) -> bool:
     if path.endswith((SYMBOL_ENDING, ".params")):
         return True
     names = os.listdir(path) if os.path.isdir(path) else []
-    return any(name.endswith(SYMBOL_ENDING) for name in names) and not any(name.endswith(".onnx") for name in names)
+    return any(name.endswith(SYMBOL_ENDING) for name in names) and not _holds_onnx(path)
+
+
+def _holds_onnx(path: str) -> bool:
+    return os.path.isdir(path) and any(name.endswith(".onnx") for name in os.listdir(path))
 
 
 def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> Input:

@@ -12,14 +12,13 @@ import argparse
 import importlib
 import os
 
+from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.cli import add_force, whole_number
 from partial_fc.utils.staging import staged_files
 
 EXAMPLE = "models/r50-arcface-emore/model-0000.params --pairs lfw.bin"
 FACES = 8
-# The modules, which this package must not import, have export(path, image_size, faces) -> content of the file.
-MXNET, TORCH = "partial_fc_mxnet.export", "partial_fc_torch.export"
-TORCH_ENDINGS = (".pth", ".pt")
+MXNET = "partial_fc_mxnet.export"  # which this package must not import
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +56,8 @@ def run(args: argparse.Namespace) -> int:
 def _export(model: str, image_size: int, faces) -> tuple[bytes, str]:
     """Returns the content of the file, and with what it was compared."""
     same = "the same embeddings (cosine distance below 1e-4)"
-    names = os.listdir(model) if os.path.isdir(model) else [model]
-    if any(name.endswith(TORCH_ENDINGS) for name in names):
-        return importlib.import_module(TORCH).export(model, image_size, faces), f"{same} as in PyTorch"
+    if is_torch_model(model):
+        return export_torch_model(model, image_size, faces), f"{same} as in PyTorch"
     try:
         exporter = importlib.import_module(MXNET)
     except (ImportError, OSError) as error:  # not installed, without Horovod, or without a library of CUDA

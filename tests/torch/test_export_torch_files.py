@@ -40,6 +40,20 @@ def test_the_file_gives_the_embeddings_of_pytorch(name, wrap, tmp_path, capsys):
     assert "backbone.onnx already exists" in capsys.readouterr().err
 
 
+def test_the_tools_take_a_state_dict(tmp_path, capsys):
+    """Unless an ONNX file is beside it, which may have metadata."""
+    model = get_model("small", num_features=32).eval()
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    faces = random_faces((112, 112), 40)
+    write_pairs(tmp_path / "few.bin", [cv2.imencode(".png", face)[1].tobytes() for face in faces], [True, False] * 10)
+    with torch.no_grad():
+        expected = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
+    np.testing.assert_allclose(FaceModel.open(tmp_path).embed(faces), expected, rtol=1e-3, atol=1e-4)
+    assert exit_code("verify", "--no-flip", tmp_path / "model.pt", tmp_path / "few.bin") == 0
+    shown = float(capsys.readouterr().out.split()[-1])
+    assert shown == pytest.approx(np.linalg.norm(expected, axis=1).mean(), rel=1e-3)
+
+
 def test_another_network_is_refused(tmp_path, capsys):
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "model.pt")
     assert exit_code("export", tmp_path / "model.pt") == 2

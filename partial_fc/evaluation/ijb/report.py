@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from partial_fc.evaluation.roc_picture import draw_roc
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import markdown_table
 from partial_fc.utils.text import plural, printable
@@ -40,7 +41,7 @@ def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOption
     with staged_files(folder, names, force=True) as stage:
         json_path, md_path, csv_path, npy_path, *pictures = (os.path.join(stage, name) for name in names)
         np.save(npy_path, results.scores)
-        draw_roc(*results.roc.curve(), title, pictures)
+        draw_roc({"": results.roc.curve()}, FARS[0], title, pictures)
         facts = json_text(ijb.target, model, counts, options, results)
         for path, content in ((md_path, text), (csv_path, csv_text(results)), (json_path, facts)):
             with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -133,25 +134,3 @@ def json_text(target: str, model: str, counts: dict[str, int], options: Embeddin
         "seconds": {part: round(seconds, 3) for part, seconds in results.seconds.items()},
     }
     return json.dumps(facts, indent=1) + "\n"
-
-
-def draw_roc(far: np.ndarray, tar: np.ndarray, title: str, paths: list[str]) -> None:
-    """Draws the ROC curve, FAR (ascending) and TAR (points,), into files of the formats that their endings name."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.8))  # not pyplot, which keeps global state and may need a display
-    axes = figure.add_axes((0.1, 0.11, 0.86, 0.81))
-    axes.step(far, 100 * tar, where="post", linewidth=1.5)  # the TAR changes only at the points
-    axes.set_xscale("log")
-    axes.set_xlim(FARS[0], 1)
-    lowest = float(tar[far <= FARS[-1]].min(initial=tar.max()))
-    axes.set_ylim(max(0.0, np.floor(lowest * 10) * 10 - 1), 101)
-    axes.set_xlabel("FAR")
-    axes.set_ylabel("TAR (%)")
-    # The title holds a file name: it is not a formula, and may contain bytes that are not UTF-8.
-    axes.set_title(title.encode("utf-8", "backslashreplace").decode(), parse_math=False)
-    axes.grid(True, which="major", linestyle="--", linewidth=0.5)
-    for path in paths:
-        # Without the date, equal results give equal bytes.
-        metadata = {"CreationDate": None} if path.endswith(".pdf") else {}
-        figure.savefig(path, dpi=150, metadata=metadata)

@@ -10,8 +10,9 @@ import pytest
 
 from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, Results
 from partial_fc.evaluation.ijb.identification import Identification
-from partial_fc.evaluation.ijb.report import csv_text, draw_roc, json_text, markdown
+from partial_fc.evaluation.ijb.report import csv_text, json_text, markdown
 from partial_fc.evaluation.ijb.verification import FARS
+from partial_fc.evaluation.roc_picture import draw_roc
 
 FAR, TAR = np.array([0.001, 0.01, 0.1, 1]), np.array([0.4, 0.5, 0.5, 1])
 
@@ -49,10 +50,11 @@ def test_the_note_appears_only_with_too_few_pairs(impostor, far):
 def test_equal_results_give_equal_plots(tmp_path):
     """PNG and PDF; equal results give equal bytes, other results another image."""
     paths = [str(tmp_path / name) for name in ("a.png", "a.pdf", "b.pdf", "c.png")]
-    draw_roc(FAR, TAR, "title", paths[:2])
-    draw_roc(FAR, TAR, "title", paths[2:3])
+    for same in (paths[:2], paths[2:3]):
+        draw_roc({"": (FAR, TAR)}, 1e-6, "title", same)
     png, pdf, again = (open(path, "rb").read() for path in paths[:3])
     assert pdf == again and png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
-    draw_roc(FAR, TAR**2, r"$\frac$" + "\udcff.onnx", paths[3:])  # valid in a file name
+    name = r"$\frac$" + "\udcff.onnx"  # valid in a file name
+    draw_roc({name: (FAR, TAR), "_b": (FAR, TAR**2)}, 1e-6, name, paths[3:])
     before, after = cv2.imread(paths[0]), cv2.imread(paths[3])
     assert before.shape == after.shape and (before != after).any()

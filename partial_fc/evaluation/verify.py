@@ -1,0 +1,108 @@
+"""Verifies models on pairs of faces, by the definitions of the verification during a training.
+
+Prints accuracy with its standard deviation over ten folds, TAR at FAR 0.001, and the mean length of the embeddings, for
+each model and each set. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of PyTorch.
+BIN: pairs in insightface's format. A model trained with rand_mirror=False embeds the images alone, all others also
+their mirror images. --out NAME writes NAME.json with the figures, and NAME_roc.png with the ROC curves of all models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partial_fc.utils.cli import add_force, whole_number
+
+from .roc_picture import Curve, draw_roc
+from .verification import verify_distances
+
+if TYPE_CHECKING:  # onnxruntime loads only when the command runs, so that --help is fast
+    from partial_fc.inference.model import FaceModel
+
+EXAMPLE = """models/r50-arcface-emore lfw.bin cfp_fp.bin
+ours.onnx model.pt lfw.bin --out lfw"""
+PAIRS = ".bin"
+LOWEST_FAR = 1e-4  # of the picture: sets of 3,000 pairs of different people end there
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("paths", nargs="+", metavar="MODEL|BIN", help="models, and sets of pairs, which end in .bin")
+    parser.add_argument("--no-flip", action="store_true", help="do not add the embedding of the mirror image")
+    parser.add_argument("--batch-size", type=whole_number(2), default=64, help="images per batch (default: 64)")
+    parser.add_argument("--out", metavar="NAME", help="also write NAME.json and NAME_roc.png")
+    add_force(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    from partial_fc.utils.staging import staged_files
+    from partial_fc.utils.tables import format_table
+
+    models = [path for path in args.paths if not path.endswith(PAIRS)]
+    sets = [path for path in args.paths if path.endswith(PAIRS)]
+    if not (models and sets):
+        raise ValueError("give one model or more, and one set of pairs (.bin) or more")
+    folder, name = os.path.split(args.out or "")
+    files = [f"{name}.json", f"{name}_roc.png"]
+    with staged_files(folder, files, args.force) if args.out else nullcontext() as stage:
+        results, curves = verify_models(models, sets, args.batch_size, not args.no_flip)
+        if stage is not None:
+            with open(os.path.join(stage, files[0]), "w", encoding="utf-8", errors="replace") as file:
+                file.write(json.dumps(results, indent=1) + "\n")
+            draw_roc(curves, LOWEST_FAR, "Verification", [os.path.join(stage, files[1])])
+    shown = ("accuracy", "std", "tar_at_far", "xnorm")
+    rows = [[row["model"], row["pairs"], *(f"{row[figure]:.5f}" for figure in shown)] for row in results]
+    print(
+        "\n".join(format_table([["model", "set", "accuracy", "+-", f"TAR@FAR={results[0]['far']:g}", "norm"], *rows]))
+    )
+    return 0
+
+
+def verify_models(
+    models: list[str], sets: list[str], batch_size: int, flip: bool
+) -> tuple[list[dict[str, Any]], dict[str, Curve]]:
+    """Verifies each model on each set; returns the figures, and the ROC curves by name."""
+    from partial_fc.data.pairs_bin import read_pairs
+    from partial_fc.inference.distances import squared_distances
+    from partial_fc.inference.model import FaceModel
+
+    from .ijb.verification import Roc
+
+    results, curves = [], {}
+    for path in models:
+        model = FaceModel.open(path)
+        for pairs in sets:
+            images, issame = read_pairs(pairs)
+            embeddings = embed_pairs(model, images, pairs, batch_size, flip and model.mirrored)
+            distance = squared_distances(embeddings[0::2], embeddings[1::2])
+            xnorm = float(np.linalg.norm(embeddings, axis=1).mean())
+            figures = verify_distances(distance, issame)._asdict()
+            results.append({"model": path, "pairs": pairs, **figures, "xnorm": xnorm})
+            curves[f"{path}, {os.path.basename(pairs)}"] = Roc(-distance.astype(np.float32), issame).curve()
+    return results, curves
+
+
+def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:
+    """Returns (2P, E) float64, the embeddings of the images of P pairs; the mean of both with ``mirrored``.
+
+    Raises:
+        ValueError: an image is damaged or has another size than the model takes; the message names it.
+    """
+    from partial_fc.utils.progress import progress
+
+    from .validation_set import decode_faces
+
+    embed, share = (model.embed_with_mirrored, 0.5) if mirrored else (model.embed, 1.0)
+    parts = []
+    with progress(len(images), "image", os.path.basename(name)) as bar:
+        for start in range(0, len(images), batch_size):
+            faces = decode_faces(images[start : start + batch_size], model.input.image_size[0], name, start)
+            parts.append(share * embed(faces, batch_size).astype(np.float64))
+            bar.update(len(faces))
+    return np.concatenate(parts)
