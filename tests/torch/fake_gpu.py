@@ -121,11 +121,11 @@ def guarded_devices():
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 15).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     cuda, meta = 1, 14  # of c10::DeviceType
-    guards[cuda] = guards[meta]
+    before, guards[cuda] = guards[cuda], guards[meta]  # a build with CUDA has one
     try:
         yield
     finally:
-        guards[cuda] = None
+        guards[cuda] = before
 
 
 @contextlib.contextmanager
@@ -154,6 +154,7 @@ def fake_gpu(monkeypatch):
         with _disable_current_modes():
             return torch.arange(len(labels)) * (of.num_classes // len(labels))
 
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # nor is anything known of a real one
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(trace))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(trace))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())

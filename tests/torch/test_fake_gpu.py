@@ -19,13 +19,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
 from partial_fc.layer import sampling
-from partial_fc.layer.sampling import WeightIndexSampler, insert_positives
 from partial_fc_torch import AdaFace, ArcFace, CosFace, CurricularFace, MagFace, PartialFC, PartialFC_V2, get_model
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.image_data import ImageBatch
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.optimizers import build_optimizer
 
+# They are made of what PyTorch does not publish, and changes.
+pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="fakes of GPUs are written for PyTorch 2.13")
 B, E, CLASSES = 4, 8, 1600  # of all ranks
 MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace)
 CASES = list(
@@ -209,13 +210,3 @@ def test_kernels_and_bytes_of_a_backbone(network):
                 features.backward(torch.empty_like(features))
                 optimizer.step()
     assert (trace.kernels, trace.bytes / 1e9) == pytest.approx(BACKBONES[network], rel=0.1)
-
-
-@pytest.mark.parametrize("num_sample", [20, 64, 99])
-def test_pytorch_samples_the_same_classes_as_numpy(num_sample):
-    samplers = [WeightIndexSampler(num_sample, 100, rank=1) for _ in range(2)]
-    for number in range(50):
-        labels = np.random.default_rng(number).integers(0, 300, 20)
-        drawn, order = (torch.from_numpy(places) for places in samplers[0].draw(len(labels)))
-        index = insert_positives(drawn, order, torch.from_numpy(labels) - 100, 100, torch)
-        assert index.sort().values.tolist() == samplers[1](labels)[0].tolist()
