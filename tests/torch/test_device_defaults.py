@@ -20,6 +20,7 @@ from partial_fc_torch.device_defaults import (
     require_enough_gpus,
 )
 from partial_fc_torch.device_report import device_line, precision_line
+from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
 
 GIB = 1 << 30
@@ -165,3 +166,17 @@ def test_check_sh_has_a_line_for_each_gpu(four_gpus, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and lines[0] == lines[3] and lines[0].endswith("layer in tf32 by default")
     assert lines[0].startswith("GPU NVIDIA A100-SXM4-40GB, compute capability 8.0, 41.9 GB of 42.9 GB free, driver ")
+
+
+@pytest.mark.parametrize(
+    "name, options, fused",
+    [
+        ("sgd", {}, True),
+        ("adamw", {"eps": 1e-6}, True),
+        ("sgd", {"foreach": True}, False),
+        ("adamw", {"fused": False}, False),
+    ],
+)
+def test_an_optimizer_is_fused_unless_its_options_say_how_it_computes(name, options, fused):
+    optimizer = build_optimizer(torch.nn.Linear(2, 2), name, options=options, fused=True)
+    assert optimizer.skips_overflows == fused

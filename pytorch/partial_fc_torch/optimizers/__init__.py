@@ -49,14 +49,16 @@ def build_optimizer(
         weight_decay: in the form that the optimizer has it; one without weight decay ignores it.
         decay_on: parameters with weight decay, see parameter_groups.
         options: further arguments of the class.
-        fused: in one kernel; an optimizer of the user's own decides for itself.
+        fused: in one kernel, unless the options say how; an optimizer of the user's own decides for itself.
         of_sgd: those of SGD, which the others do not get.
 
     Raises:
         ValueError: there is no such class, or it does not take these options.
     """
     made, given = optimizer_class(name), {"lr": 0.0, **(of_sgd if name == "sgd" else {})}
-    given.update({"fused": True} if fused and name in OPTIMIZERS else {}, **(options or {}))
+    given.update(options or {})
+    if fused and name in OPTIMIZERS and not given.keys() & {"foreach", "differentiable"}:
+        given.setdefault("fused", True)
     groups = parameter_groups(backbone, given.pop("weight_decay", weight_decay), decay_on)
     try:
         optimizer = made(groups, **given)
