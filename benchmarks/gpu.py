@@ -120,7 +120,7 @@ def check(device) -> list[str]:
 
 
 def waits(device) -> list[str]:
-    """Where the host waits for the GPU in a sampled step: one place, the exchange of the statistics."""
+    """Where the host waits for the GPU in a sampled step, but for the statistics, whose event PyTorch does not report."""
     layer = small_layers(device, MARGINS[0], 0.3, torch.float32, {})[0]
     features, labels = torch.randn(32, 64, device=device), torch.arange(32)
     layer.step(features, labels)
@@ -315,7 +315,7 @@ def main() -> int:
     results: dict[str, Any] = {"device": name, "torch": torch.__version__, "failed": failed}
     if device == "cuda":
         results["waits"] = waits(device)
-        print(f"the host waits for the GPU in a step at {', '.join(results['waits'])}")
+        print(f"the host waits for the GPU in a step for the statistics, and at: {', '.join(results['waits']) or '-'}")
 
     def measured(part: str, title: str, rows: list[dict[str, Any]]) -> None:
         results[part] = rows
