@@ -120,7 +120,7 @@ def check(device) -> list[str]:
 
 
 def waits(device) -> list[str]:
-    """Where the host waits for the GPU in a sampled step, but for the statistics, whose event PyTorch does not report."""
+    """Where the host waits for the GPU in a sampled step, beside the event of the statistics, which is not reported."""
     layer = small_layers(device, MARGINS[0], 0.3, torch.float32, {})[0]
     features, labels = torch.randn(32, 64, device=device), torch.arange(32)
     layer.step(features, labels)
