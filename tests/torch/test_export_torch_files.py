@@ -45,7 +45,11 @@ def test_the_tools_take_a_state_dict(tmp_path, capsys):
     model = get_model("small", num_features=32).eval()
     torch.save(model.state_dict(), tmp_path / "model.pt")
     faces = random_faces((112, 112), 40)
-    write_pairs(tmp_path / "few.bin", [cv2.imencode(".png", face)[1].tobytes() for face in faces], [True, False] * 10)
+    write_pairs(
+        tmp_path / "few.bin",
+        [cv2.imencode(".png", face[:, :, ::-1])[1].tobytes() for face in faces],
+        [True, False] * 10,
+    )
     with torch.no_grad():
         expected = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
     np.testing.assert_allclose(FaceModel.open(tmp_path).embed(faces), expected, rtol=1e-3, atol=1e-4)
