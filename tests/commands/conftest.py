@@ -25,7 +25,7 @@ needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
 
 
 # Files of slow tests, from the longest.
-LONG = "oldest_pytorch glyphs_experiment walkthroughs demo_collapse between_trainers slurm restarts package resume hosts"
+LONG = "oldest_pytorch glyphs_experiment walkthroughs demo_collapse between_trainers slurm restarts package hosts"
 LONG = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
 
 
