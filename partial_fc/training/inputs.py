@@ -19,6 +19,24 @@ def validation_sets(settings) -> dict[str, str]:
     return {name: os.path.join(folder, f"{name}.bin") for name in settings.val_targets}
 
 
+def check_records(path: str) -> None:
+    """Checks what users of arcface_torch give in place of a ``train.rec``; other missing files are found when read.
+
+    Raises:
+        ValueError: The folder holds photos, or its name is that of dummy images.
+    """
+    folder = os.path.dirname(path)
+    if os.path.exists(path):
+        return
+    if os.path.basename(folder) == "synthetic":
+        raise ValueError("rec is synthetic: set debug=True instead, for dummy images")
+    if os.path.isdir(folder) and any(entry.is_dir() for entry in os.scandir(folder)):
+        raise ValueError(
+            f"{folder} has no train.rec: partial-fc sets pack {folder} NEW_FOLDER makes one of a folder of photos per "
+            "person; set rec to the new folder"
+        )
+
+
 def draw_demo(settings: Any, own_root: str) -> None:
     """Draws the faces of the demo if they are trained on and missing.
 

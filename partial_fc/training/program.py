@@ -24,7 +24,7 @@ from partial_fc.utils.streams import keep_streams, lost_output
 from partial_fc.utils.text import printable
 
 from .command_line import OPTIONS, Parser, likely_root
-from .inputs import draw_demo
+from .inputs import check_records, draw_demo, record_path
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
     from .engine import Framework
@@ -152,6 +152,8 @@ class TrainingProgram:
             self.prepare_host(settings)
             if ranks.local_rank == 0:
                 default = self.import_default()
+                if not settings.debug:
+                    check_records(record_path(settings))
                 draw_demo(settings, default.absolute(default.dataset.demo.data_root))
             framework = self.load_framework(settings)
             work = _choose_work(args, settings, framework)

@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from partial_fc.training.inputs import check_records
 from partial_fc.utils.config import SettingsError
 from partial_fc.utils.tables import format_table
 
@@ -147,8 +148,10 @@ def _data(value: Any, config: Mapping[str, Any]) -> Settings:
         return {"debug": True}
     if value in OWN_SETS:
         return {"dataset": value}
-    if os.path.isdir(value) and not os.path.exists(os.path.join(value, "train.rec")):
-        raise SettingsError(f"rec is {value}, which has no train.rec: partial-fc sets pack {value} makes one of photos")
+    try:
+        check_records(os.path.join(value, "train.rec"))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
     return {"rec": value}
 
 

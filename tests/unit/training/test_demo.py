@@ -3,7 +3,7 @@
 import pytest
 
 import default
-from partial_fc.training.inputs import draw_demo
+from partial_fc.training.inputs import check_records, draw_demo
 
 
 def test_the_demo_is_not_drawn_into_a_folder_that_the_user_names_and_that_is_missing(tmp_path):
@@ -19,3 +19,12 @@ def test_other_data_are_not_drawn(changes, tmp_path):
     settings = default.generate_config(changes={**changes, "data_root": str(tmp_path / "none")})
     draw_demo(settings, default.absolute("data"))
     assert not (tmp_path / "none").exists()
+
+
+def test_what_is_no_train_rec_is_said_with_what_to_do(tmp_path):
+    (tmp_path / "photos" / "person").mkdir(parents=True)
+    with pytest.raises(ValueError, match="partial-fc sets pack .*photos"):
+        check_records(str(tmp_path / "photos" / "train.rec"))
+    with pytest.raises(ValueError, match="debug=True"):
+        check_records("/train_tmp/synthetic/train.rec")
+    check_records(str(tmp_path / "train.rec"))  # is found missing where it is read
