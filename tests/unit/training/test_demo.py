@@ -27,4 +27,4 @@ def test_what_is_no_train_rec_is_said_with_what_to_do(tmp_path):
         check_records(str(tmp_path / "photos" / "train.rec"))
     with pytest.raises(ValueError, match="debug=True"):
         check_records("/train_tmp/synthetic/train.rec")
-    check_records(str(tmp_path / "train.rec"))  # is found missing where it is read
+    check_records(str(tmp_path / "photos" / "person" / "train.rec"))  # is found missing where it is read
