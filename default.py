@@ -208,6 +208,13 @@ SETTINGS = Schema(
         choices=DECAY_ON,
         trainer="torch",
     ),
+    Setting(
+        "part_rates",
+        [],
+        "factor of the learning rate by part of the backbone, as conv1=0,layer1=0.1; 0 freezes it",
+        item=str,
+        trainer="torch",
+    ),
     Setting("batch_size", 64, "images of one rank in a step, or a micro-batch", at_least=1, at_most=65536),
     Setting(
         "gradient_acc",

@@ -40,7 +40,7 @@ from .layer.center_files import center_file
 from .layer.margins import margin_named
 from .layer.optimizers import optimizer_named
 from .onnx_export import OnnxExport
-from .optimizers import build_optimizer
+from .optimizers import build_optimizer, freeze, frozen_modules, read_factors
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
@@ -179,7 +179,7 @@ class TorchFramework:
             factor = rate_factor(num_update)
             return backbone_lr * factor, center_lr * factor
 
-        convention = model_format.momentum_convention
+        convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
         optimizer = partial(
             build_optimizer,
             name=settings.optimizer,
@@ -187,6 +187,7 @@ class TorchFramework:
             decay_on=settings.decay_on,
             options=parse_options("optimizer_options", settings.optimizer_options),
             fused=self.device.type == "cuda",
+            factors=factors,
             momentum=settings.momentum,
             momentum_convention=convention,
         )
@@ -204,6 +205,7 @@ class TorchFramework:
             momentum_convention=convention,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
             compiled=settings.compile_backbone,
+            frozen=frozen_modules(backbone, factors),
         )
         return job.run_on_all_ranks("optimizer", build)
 
@@ -236,7 +238,7 @@ class TorchFramework:
 
         Raises:
             ValueError: ``batch_size`` is 1, whose variance the network's batch norms would divide by; or the backbone
-                has no blocks for ``activation_checkpointing``.
+                has no blocks for ``activation_checkpointing``, or no part of ``part_rates``.
         """
         torch.backends.cudnn.benchmark = True  # all batches of a training have the same shape
         torch.manual_seed(settings.seed)  # the same weights on every rank
@@ -253,6 +255,7 @@ class TorchFramework:
             )
         if isinstance(backbone, Backbone):
             backbone.eps, backbone.pixel_scale = model_format.eps, model_format.pixel_scale
+        freeze(backbone, read_factors(settings.part_rates))
         if settings.activation_checkpointing:
             recompute_blocks(backbone)
         # Convolutions read the pixels as they lie: a fifth to a third faster on CPUs, and what tensor cores take.

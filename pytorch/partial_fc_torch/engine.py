@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -90,6 +90,7 @@ class TorchEngine:
         autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
         gradient_acc: micro-batches of an update, into which `step` divides its batch.
         ema_decay: of a moving average of the backbone's weights; 0 for none.
+        frozen: parts of the backbone that stay in evaluation mode, see frozen_modules.
         compiled: trains what torch.compile makes of the backbone; all else takes the backbone itself.
 
     Attributes:
@@ -120,10 +121,11 @@ class TorchEngine:
         gradient_acc: int = 1,
         compiled: bool = False,
         ema_decay: float = 0.0,
+        frozen: Sequence[nn.Module] = (),
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
-        self.layer, self.rates, self.network = layer, rates, network
+        self.layer, self.rates, self.network, self._frozen = layer, rates, network, frozen
         self.collectives = layer.collectives
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
@@ -157,6 +159,8 @@ class TorchEngine:
         """
         learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
         self._parallel.train()
+        for module in self._frozen:
+            module.eval()
         self.optimizer.optimizer.zero_grad()
         loss = self._backward(batch) if self.gradient_acc == 1 else self._accumulate(batch)
         self._update(learning_rate)

@@ -1,13 +1,18 @@
 """The optimizers of the backbone against PyTorch's, and which parameters have weight decay."""
 
 import copy
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import default
-from partial_fc_torch.optimizers import OPTIMIZERS, build_optimizer
+from partial_fc_torch import CosFace, PartialFC, get_model
+from partial_fc_torch.engine import TorchEngine
+from partial_fc_torch.image_data import ImageBatch
+from partial_fc_torch.optimizers import OPTIMIZERS, build_optimizer, freeze, frozen_modules, read_factors
 
 
 class Positioned(nn.Module):
@@ -102,6 +107,56 @@ def test_which_parameters_decay(decay_on, exempt):
     stayed = {name for name, value in model.named_parameters() if torch.equal(value, before[name])}
     zeros = {"norm.bias"}  # which stay 0 with and without decay
     assert stayed - zeros == (exempt | {"proj.bias"}) - zeros
+
+
+def test_parts_have_rates_of_their_own_and_frozen_ones_stay():
+    model, factors = Positioned(), read_factors(["conv=0", "proj=0.5", "proj.weight=0.25", "norm=0"])
+    freeze(model, factors)
+    before = copy.deepcopy(dict(model.named_parameters()))
+    optimizer = build_optimizer(model, "sgd", 0.0, momentum=0.0, factors=factors)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.update(0.1)
+    moved = {name: float((before[name] - value.detach()).abs().max()) for name, value in model.named_parameters()}
+    expected = {name: 0.1 for name in moved} | dict.fromkeys(
+        ("conv.weight", "conv.bias", "norm.weight", "norm.bias", "proj.bias"), 0.0
+    )
+    assert moved == pytest.approx(expected | {"proj.weight": 0.025}, abs=1e-6)
+    assert frozen_modules(model, factors) == [model.conv, model.norm]
+
+
+def test_running_statistics_of_frozen_parts_stay():
+    """Also where other parts train; the parts resume by the same settings."""
+    model = get_model("small", num_features=8)
+    factors = read_factors(["conv1=0", "bn1=0"])
+    freeze(model, factors)
+    layer = PartialFC(margin_softmax=CosFace(), num_classes=6, embedding_size=8, device="cpu")
+    engine = TorchEngine(
+        model,
+        layer,
+        lambda update: (0.1, 0.1),
+        optimizer=partial(build_optimizer, factors=factors),
+        frozen=frozen_modules(model, factors),
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    engine.step(ImageBatch(torch.randint(0, 255, (4, 3, 112, 112), dtype=torch.uint8), np.arange(4)))
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert any("running_mean" in name for name in changed)
+    assert not any(name.startswith(("conv1.", "bn1.")) for name in changed)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ("layer9=0", "'layer9', which the backbone does not have: did you mean"),
+        ("conv", "must be like layer1=0.1"),
+        ("conv=-1", "must be like"),
+        ("conv=nan", "must be like"),
+    ],
+)
+def test_parts_that_are_not_there_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        freeze(Positioned(), read_factors([given]))
 
 
 def test_the_settings_know_the_same_names():

@@ -12,12 +12,22 @@ from partial_fc.utils.imports import import_object
 
 from .backbone_optimizer import BackboneOptimizer
 from .decay import parameter_groups
+from .parts import freeze, frozen_modules, read_factors
 from .sgd import SGD
 
 # Name in the setting ``optimizer`` -> class, called with groups of parameters and the options of ``optimizer_options``.
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": SGD, "adamw": torch.optim.AdamW}
 
-__all__ = ["OPTIMIZERS", "SGD", "BackboneOptimizer", "build_optimizer", "optimizer_class"]
+__all__ = [
+    "OPTIMIZERS",
+    "SGD",
+    "BackboneOptimizer",
+    "build_optimizer",
+    "freeze",
+    "frozen_modules",
+    "optimizer_class",
+    "read_factors",
+]
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
@@ -39,6 +49,7 @@ def build_optimizer(
     decay_on: str = "all",
     options: Mapping[str, Any] | None = None,
     fused: bool = False,
+    factors: Mapping[str, float] | None = None,
     **of_sgd: Any,
 ) -> BackboneOptimizer:
     """Builds the optimizer of the trained parameters of a backbone.
@@ -49,6 +60,7 @@ def build_optimizer(
         weight_decay: in the form that the optimizer has it; one without weight decay ignores it.
         decay_on: parameters with weight decay, see parameter_groups.
         options: further arguments of the class.
+        factors: of the learning rate, by part of the backbone, see `factor_of`.
         fused: in one kernel, unless the options say how; an optimizer of the user's own decides for itself.
         of_sgd: those of SGD, which the others do not get.
 
@@ -59,7 +71,7 @@ def build_optimizer(
     given.update(options or {})
     if fused and name in OPTIMIZERS and not given.keys() & {"foreach", "differentiable"}:
         given.setdefault("fused", True)
-    groups = parameter_groups(backbone, given.pop("weight_decay", weight_decay), decay_on)
+    groups = parameter_groups(backbone, given.pop("weight_decay", weight_decay), decay_on, factors or {})
     try:
         optimizer = made(groups, **given)
     except (TypeError, ValueError) as error:

@@ -45,11 +45,11 @@ class BackboneOptimizer:
         """Updates the parameters with their gradients.
 
         Args:
-            learning_rate: of all parameters.
+            learning_rate: of parameters with a factor of 1.
             overflow: float32 scalar on their device; if it is 1, nothing changes. The host does not wait for it.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group.get("rate_factor", 1.0)
         if overflow is None:
             self.optimizer.step()
             return

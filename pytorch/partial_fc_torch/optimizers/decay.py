@@ -1,13 +1,18 @@
-"""Which parameters of a backbone have weight decay."""
+"""Weight decay and rate factor of each parameter of a backbone."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
+from .parts import factor_of
 
-def parameter_groups(backbone: nn.Module, weight_decay: float, decay_on: str) -> list[dict[str, Any]]:
+
+def parameter_groups(
+    backbone: nn.Module, weight_decay: float, decay_on: str, factors: Mapping[str, float]
+) -> list[dict[str, Any]]:
     """Returns the trained parameters as groups of an optimizer, in the order of the backbone within each.
 
     Args:
@@ -15,13 +20,15 @@ def parameter_groups(backbone: nn.Module, weight_decay: float, decay_on: str) ->
         weight_decay: of those that have it.
         decay_on: "all" parameters, as arcface_torch; or "weights", kernels and matrices with a name that ends with
             "weight", and so no scales and offsets of norms, slopes, biases, positions or tokens.
+        factors: of the learning rate, by part; see `factor_of`.
     """
     exempt = set(getattr(backbone, "no_weight_decay", set)())
-    decayed: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, parameter in backbone.named_parameters():
         if parameter.requires_grad:
             is_weight = name.endswith("weight") and parameter.ndim > 1 and name not in exempt
-            (decayed if decay_on == "all" or is_weight else others).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+            groups.setdefault((decay_on == "all" or is_weight, factor_of(name, factors)), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": weight_decay if decayed else 0.0, "rate_factor": factor}
+        for (decayed, factor), parameters in sorted(groups.items(), key=lambda group: group[0], reverse=True)
+    ]

@@ -1,0 +1,54 @@
+"""Learning rates of parts of a backbone, for fine-tuning: a factor of the rate by name, 0 for a frozen part."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+
+def read_factors(settings: Sequence[str]) -> dict[str, float]:
+    """Reads the setting ``part_rates``: the name of a module or parameter, "=", and its factor.
+
+    Raises:
+        ValueError: one has another form, or a factor is below 0.
+    """
+    factors = {}
+    for text in settings:
+        name, _, factor = text.partition("=")
+        try:
+            factors[name.strip()] = float(factor)
+        except ValueError:
+            factors[name.strip()] = -1.0
+        if not 0 <= factors[name.strip()] < float("inf"):
+            raise ValueError(f"part_rates has {text!r}, but must be like layer1=0.1, with a factor of at least 0")
+    return factors
+
+
+def factor_of(name: str, factors: Mapping[str, float]) -> float:
+    """Returns the factor of a module or parameter: that of the smallest part that contains it, else 1."""
+    parts = [part for part in factors if name == part or name.startswith(part + ".")]
+    return factors[max(parts, key=len)] if parts else 1.0
+
+
+def freeze(backbone: nn.Module, factors: Mapping[str, float]) -> None:
+    """Excludes the parameters with a factor of 0 from training.
+
+    Raises:
+        ValueError: the backbone has no part of a name, or nothing is left to train.
+    """
+    known = [name for name, _ in [*backbone.named_modules(), *backbone.named_parameters()] if name]
+    for part in factors.keys() - set(known):
+        near = difflib.get_close_matches(part, known, n=1, cutoff=0.0)
+        raise ValueError(f"part_rates has {part!r}, which the backbone does not have: did you mean {near[0]!r}?")
+    for name, parameter in backbone.named_parameters():
+        if factor_of(name, factors) == 0:
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in backbone.parameters()):
+        raise ValueError("part_rates leaves no parameter of the backbone to train: give a part a factor above 0")
+
+
+def frozen_modules(backbone: nn.Module, factors: Mapping[str, float]) -> list[nn.Module]:
+    """Returns the modules with a factor of 0, whose running statistics and dropout a training leaves alone."""
+    return [module for name, module in backbone.named_modules() if name and factor_of(name, factors) == 0]
