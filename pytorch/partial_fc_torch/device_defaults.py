@@ -131,22 +131,24 @@ class LogitsCache:
 
     Args:
         nbytes: as asked for; None is LOGITS_CACHE_MB, and on a GPU also what the first step leaves free.
+
+    Attributes:
+        stepped: whether a backward pass has been done.
     """
 
     def __init__(self, nbytes: int | None):
         self._automatic = nbytes is None
         self._limit = LOGITS_CACHE_MB << 20 if nbytes is None else nbytes
-        self._steps = 0
+        self.stepped = False
 
     def limit(self, device: torch.device) -> int:
-        """Returns the limit of the next step on this device; call it once before each."""
-        gpu = gpu_facts(device) if self._automatic and self._steps == 1 else None
+        """Returns the limit of the next step on this device."""
+        gpu = gpu_facts(device) if self._automatic and self.stepped else None
         if gpu is not None:
             # By now a whole step, also of the backbone, has taken its memory, which PyTorch's allocator keeps.
             free, _ = torch.cuda.mem_get_info(device)
-            self._limit = logits_cache_bytes(free, gpu.memory)
+            self._automatic, self._limit = False, logits_cache_bytes(free, gpu.memory)
             logging.info("the layer caches up to %s of logits, as %s are free", amount(self._limit), amount(free))
-        self._steps += 1
         return self._limit
 
 

@@ -1,7 +1,6 @@
 """What suits a GPU, from facts about GPUs that are not there."""
 
 import importlib
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -90,12 +89,19 @@ def test_the_cache_of_logits_takes_what_the_first_step_leaves_free(monkeypatch):
     free = 50 * GIB
     monkeypatch.setattr(device_defaults, "gpu_facts", lambda device: H100 if device.type == "cuda" else None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, H100.memory))
-    limits = partial(lambda cache, device: [cache.limit(torch.device(device)) for _ in range(3)])
+
+    def limits(cache, device):
+        """Of two forward passes, and of two others after a step."""
+        found = []
+        for cache.stepped in (False, False, True, True):
+            found.append(cache.limit(torch.device(device)))
+        return found
+
     later = free - 8 * GIB + (256 << 20)  # a tenth stays free
-    assert limits(LogitsCache(None), "cuda") == [256 << 20, later, later]
-    assert limits(LogitsCache(None), "cpu") == [256 << 20] * 3 and limits(LogitsCache(5), "cuda") == [5] * 3
+    assert limits(LogitsCache(None), "cuda") == [256 << 20, 256 << 20, later, later]
+    assert limits(LogitsCache(None), "cpu") == [256 << 20] * 4 and limits(LogitsCache(5), "cuda") == [5] * 4
     free = GIB
-    assert limits(LogitsCache(None), "cuda") == [256 << 20] * 3
+    assert limits(LogitsCache(None), "cuda") == [256 << 20] * 4
 
 
 def test_some_tiles_may_be_cached_and_others_not(monkeypatch):
@@ -180,3 +186,12 @@ def test_check_sh_has_a_line_for_each_gpu(four_gpus, monkeypatch, capsys):
 def test_an_optimizer_is_fused_unless_its_options_say_how_it_computes(name, options, fused):
     optimizer = build_optimizer(torch.nn.Linear(2, 2), name, options=options, fused=True)
     assert optimizer.skips_overflows == fused
+
+
+def test_a_step_of_the_layer_is_one():
+    layer = PartialFC_V2(ArcFace(), 4, 14)
+    cache, local = layer._softmax.passes.of_torch.logits_cache, torch.randn(6, 4, requires_grad=True)
+    loss = layer(local, torch.arange(6))
+    assert not cache.stepped
+    loss.backward()
+    assert cache.stepped

@@ -87,6 +87,7 @@ class TorchPasses:
         self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
     ) -> Result:
         """See Passes.gradients."""
+        self.logits_cache.stepped = True
         kept: Kept | None = step.kept
         if kept is None:
             return complete(torch.zeros_like(step.features.unit))
