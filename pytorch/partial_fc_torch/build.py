@@ -277,7 +277,10 @@ class TorchFramework:
         if engine.averaged:
             of_average = partial(metadata, averaged=True)
             exports["backbone_ema"] = OnnxExport(engine.averaged.model, settings.image_size, faces, of_average)
-        engine.collectives.on_rank_zero("export", exports["backbone"].validate_export)
+        if exports["backbone"].fits:
+            engine.collectives.on_rank_zero("export", exports["backbone"].validate_export)
+        elif self.collectives.rank == 0:
+            logging.warning("saves write no ONNX files: the weights of %s exceed their 2 GiB", settings.network)
         model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports))
         write, names = engine.layer.save_params, list(map(center_file, engine.layer.widths))
         return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, names)

@@ -24,6 +24,7 @@ from .pixels import normalized, to_images
 
 OUTPUT = "embedding"
 EPS = "bn_eps"  # in the metadata
+LARGEST = 2**31  # bytes of a file in protobuf's format
 
 
 class OnnxExport:
@@ -48,12 +49,17 @@ class OnnxExport:
         self.faces = np.empty((0, image_size, image_size, 3), np.uint8) if faces is None else faces
         self.metadata = metadata or (lambda num_update: {})
 
+    @property
+    def fits(self) -> bool:
+        """Whether the weights fit into one file."""
+        return 4 * sum(tensor.numel() for tensor in self.model.state_dict().values()) < LARGEST
+
     def __call__(self, num_update: int) -> bytes:
         """Returns the bytes of the file; neither the weights nor the mode of the model change.
 
         Raises:
-            ValueError: An operator has no counterpart in ONNX, or the embeddings differ from PyTorch's by a cosine
-                distance above 1e-4, see `partial_fc.inference.parity.check_export`.
+            ValueError: It would exceed 2 GiB, an operator has no counterpart in ONNX, or the embeddings differ from
+                PyTorch's by a cosine distance above 1e-4, see `partial_fc.inference.parity.check_export`.
         """
         from partial_fc.inference.parity import check_export
 
@@ -74,6 +80,8 @@ class OnnxExport:
 
         from partial_fc.inference.model import first_line
 
+        if not self.fits:
+            raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
         file = io.BytesIO()
         images = torch.zeros(1, 3, self.image_size, self.image_size)
         with warnings.catch_warnings():

@@ -36,4 +36,5 @@ def _write(folder: str, exports: Mapping[str, OnnxExport], num_update: int) -> N
         torch.save(published_state(export.model), content)
         replace_file(os.path.join(folder, f"{name}.pth"), [content.getbuffer()])
         # Last: if the export fails, the state_dict is written and the previous ONNX file stays.
-        replace_file(os.path.join(folder, f"{name}.onnx"), [export(num_update)])
+        if export.fits:
+            replace_file(os.path.join(folder, f"{name}.onnx"), [export(num_update)])

@@ -18,8 +18,10 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
 from partial_fc.training.trainer import train
+from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.onnx_export import OnnxExport
 from paths import ROOT
 from stub_driver import stub_driver
 
@@ -254,3 +256,23 @@ def test_one_image_per_rank_is_refused():
     settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
     with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 images or more"):
         TorchFramework().build_backbone(settings, TORCH)
+
+
+def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("partial_fc_torch.onnx_export.LARGEST", 10**6)
+    train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework())
+    assert "saves write no ONNX files: the weights of small exceed their 2 GiB" in caplog.text
+    assert (tmp_path / "out" / "backbone.pth").exists() and not (tmp_path / "out" / "backbone.onnx").exists()
+    with pytest.raises(ValueError, match="exceed the 2 GiB of an ONNX file"):
+        OnnxExport(get_model("small"), 112)(0)
+
+
+def test_a_run_of_mbf_from_before_it_was_that_of_arcface_torch(tmp_path):
+    """It is refused with what to set, and goes on with that."""
+    plain = {"debug": True, "val_targets": [], "image_size": 16, "resume": "auto", "checkpoint_every": 2}
+    train(settings_of(tmp_path, **plain, network="mobilefacenet", max_update=2), TorchFramework())
+    with pytest.raises(JobError, match="cannot resume from .*: these are weights of mobilefacenet: set network=mobile"):
+        train(settings_of(tmp_path, **plain, network="mbf"), TorchFramework())
+    train(settings_of(tmp_path, **plain, network="mobilefacenet"), TorchFramework())
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["updates"], summary["network"]) == (4, "mobilefacenet")
