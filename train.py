@@ -48,11 +48,13 @@ class TorchTraining(TrainingProgram):
 
     def load_framework(self, settings):
         """Imports PyTorch and checks that it has what the settings ask for."""
-        from partial_fc_torch.build import TorchFramework, build_margin
-        from partial_fc_torch.optimizers import optimizer_class
+        from torch.nn import Linear
 
-        build_margin(settings)  # an error of a user's own is reported before the data are read
-        optimizer_class(settings.optimizer)
+        from partial_fc_torch.build import TorchFramework, build_margin, optimizer_of
+
+        # An error of a user's own is reported before the data are read.
+        build_margin(settings)
+        optimizer_of(settings)(Linear(1, 1))
         return TorchFramework(backend=settings.backend)
 
     def connect(self, settings):

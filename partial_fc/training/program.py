@@ -142,6 +142,7 @@ class TrainingProgram:
         One rank of each host prepares what all of its ranks need, and reports an error.
         """
         from .run_folder import output_folder
+        from .schedules import build_schedule
 
         # An environment that setup-utils has made contains this path. One that the user has made does not.
         sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
@@ -156,6 +157,7 @@ class TrainingProgram:
                     check_records(record_path(settings))
                 draw_demo(settings, default.absolute(default.dataset.demo.data_root))
             framework = self.load_framework(settings)
+            build_schedule(settings, updates=10**6, of_epoch=10**4)  # of any length, for an error of a user's own
             work = _choose_work(args, settings, framework)
             framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):

@@ -40,7 +40,7 @@ from .layer.center_files import center_file
 from .layer.margins import margin_named
 from .layer.optimizers import optimizer_named
 from .onnx_export import OnnxExport
-from .optimizers import build_optimizer, freeze, frozen_modules, read_factors
+from .optimizers import BackboneOptimizer, build_optimizer, freeze, frozen_modules, read_factors
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
@@ -57,6 +57,18 @@ def build_margin(settings) -> Any:
         options = dict(zip(("m1", "m2", "m3"), settings.margins))
         options["interclass_filtering_threshold"] = settings.interclass_filtering_threshold
     return margin_named(settings.margin, settings.loss_s, options)
+
+
+def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
+    """Returns what builds the optimizer of the settings for a backbone, see build_optimizer."""
+    return partial(
+        build_optimizer,
+        name=settings.optimizer,
+        weight_decay=settings.wd,
+        decay_on=settings.decay_on,
+        options=parse_options("optimizer_options", settings.optimizer_options),
+        momentum=settings.momentum,
+    )
 
 
 class TorchFramework:
@@ -181,14 +193,9 @@ class TorchFramework:
 
         convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
         optimizer = partial(
-            build_optimizer,
-            name=settings.optimizer,
-            weight_decay=settings.wd,
-            decay_on=settings.decay_on,
-            options=parse_options("optimizer_options", settings.optimizer_options),
+            optimizer_of(settings),
             fused=self.device.type == "cuda",
             factors=factors,
-            momentum=settings.momentum,
             momentum_convention=convention,
         )
         model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
