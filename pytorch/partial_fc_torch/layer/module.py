@@ -236,7 +236,9 @@ class ClassCenters(torch.nn.Module):
         sampler, device = self.sampler, global_label.device
         if sampler.num_sample >= self.num_local:
             return torch.arange(self.num_local, device=device)
-        if len(global_label) > sampler.num_sample:  # more positives than num_sample are possible, as the host can see
+        # On the host NumPy sorts what is nearly sorted ten times as fast as PyTorch; and only the host can see whether
+        # there are more positives than num_sample.
+        if len(global_label) > sampler.num_sample or device.type == "cpu":
             return to_device(sampler(self._exchange.to_host(global_label).numpy())[0], device)
         drawn, order = (to_device(places, device) for places in sampler.draw(len(global_label)))
         index = insert_positives(drawn, order, global_label - self.class_start, self.num_local, torch)
