@@ -47,6 +47,7 @@ def test_the_quick_start(faces, tmp_path):
         # The default network, loss and set name the folder of the demo.
         (r"(bash pytorch/run\.sh.*)", rf"\1 {settings}"),
         NP="1",  # the tutorial has two
+        OMP_NUM_THREADS="1",
     )
     assert "usage: partial-fc" in output and "similarity" in output
     assert (tmp_path / "models" / "comparison.html").exists()
