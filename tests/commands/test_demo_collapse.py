@@ -45,7 +45,7 @@ def test_the_recipe_is_sound_from_the_start(run, demo, tmp_path):
 
 def test_a_collapse_is_reported_with_what_to_change(run, demo, tmp_path):
     words = [*demo, "lr=0.8", "warmup_steps=0", "max_grad_norm=0", "verify_every=100"]
-    summary, output = outcome(run, tmp_path, [sys.executable, "train_memory.py"], *words)
+    summary, output = outcome(run, tmp_path, [sys.executable, "train_memory.py"], *words, OMP_NUM_THREADS="2")
     problem, *_ = summary["problems"]["demo_val"]
     assert "they have collapsed into a cone" in problem
     assert summary["suggestion"].endswith(f"start again with warmup_steps={UPDATES // 2} lr=0.2 max_grad_norm=5")
