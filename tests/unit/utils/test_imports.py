@@ -2,7 +2,7 @@
 
 import pytest
 
-from partial_fc.utils.imports import check_object_name, import_object
+from partial_fc.utils.imports import check_object_name, declared_keys, import_object
 
 
 @pytest.fixture
@@ -37,3 +37,9 @@ def test_errors_name_the_setting_in_one_line(module, text, message):
     with pytest.raises(ValueError, match=f"^center_optimizer is '{text}', but {message}") as error:
         import_object(text, "center_optimizer")
     assert "\n" not in str(error.value)
+
+
+def test_keys_of_tables_are_read_without_importing(tmp_path):
+    (tmp_path / "b.py").write_text("import not_there\n\nTABLE = {'x': not_there.Net, 'y': None}\nOTHER = {'z': 1}\n")
+    (tmp_path / "a.py").write_text("def build():\n    TABLE = {'inner': 1}\n\n\nTABLE = {'first': build}\n")
+    assert declared_keys(str(tmp_path), "TABLE") == ("first", "x", "y")
