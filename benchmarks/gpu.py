@@ -1,337 +1,312 @@
-"""What one GPU does: checks of the layer, then its speed and memory, that of backbones, and of reading images.
+"""Fills the tables of GPUs in docs/performance.md: the layer, backbones and links, checked against float64.
 
-    python benchmarks/gpu.py                      # needs PyTorch and NumPy, and no data set
-    python benchmarks/gpu.py --json gpu.json      # written after each part
+    python benchmarks/gpu.py | tee gpu.md    # prints Markdown; needs PyTorch and NumPy, and no data set
+    python benchmarks/gpu.py --fake          # tiny sizes on the CPU: shows that all parts run, and no speed
 
-It is meant to take less than 10 minutes, which was not measured on a GPU yet. The checks compare all forms of the layer
-with the same steps in float64 on the CPU. Without a GPU everything runs on the CPU, which takes hours, but for --quick:
-tiny sizes, for tests. The part about reading needs OpenCV.
+Each part has a share of ten minutes, and each row a share of what its part has left: what there was no time for is
+named. The steps of a layer have one GPU; with several visible, the links between them are measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
-import importlib.util
+import importlib.metadata
 import itertools
 import json
+import logging
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import torch
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "pytorch"), str(ROOT / "benchmarks")]
 
 import layer_torch  # noqa: E402
-from host import cpu_name  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from gpu_checks import MARGINS, differences, waits  # noqa: E402
+from gpu_layers import PATHS, compiled, product, uses_kernels  # noqa: E402
 
 from partial_fc.utils.tables import markdown_table  # noqa: E402
-from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2, get_model  # noqa: E402
-from partial_fc_torch.layer.products import products_of  # noqa: E402
-from partial_fc_torch.pixels import normalized  # noqa: E402
+from partial_fc_torch import get_model  # noqa: E402
+from partial_fc_torch.device_report import device_line  # noqa: E402
+from partial_fc_torch.engine import TorchEngine, data_parallel  # noqa: E402
+from partial_fc_torch.image_data import ImageBatch  # noqa: E402
+from partial_fc_torch.optimizers import build_optimizer  # noqa: E402
 
-THREADS = 16  # that decode
-HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-WARM_UP = 3  # steps
+MINUTES, LAYER, BACKBONES, LINKS = 10, 0.6, 0.9, 0.98  # when a part ends, as shares of the minutes
+LEAST_STEPS = 3  # of which the first two compile and allocate
+PACKAGES = ("triton", "liger-kernel", "cut-cross-entropy")
 
 
 class Sizes(NamedTuple):
-    """What is measured.
+    """What is measured: (C, r, G) of the layer; (network, B, C of a step); C, G of the profile; MB; steps at most."""
 
-    Attributes:
-        cases: (classes, sample ratio) of the layer.
-        networks: backbones.
-        batch: images of a step.
-        identities: classes of the trainings with a backbone.
-        steps: that are timed.
-    """
-
-    cases: tuple[tuple[int, float], ...]
-    networks: tuple[str, ...]
-    batch: int
-    identities: int
+    layers: Sequence[tuple[int, float, int]]
+    networks: Sequence[tuple[str, int, Sequence[int]]]
+    profile: tuple[int, int]
+    megabytes: int
     steps: int
 
 
-FULL = Sizes(((1_000_000, 1.0), (10_000_000, 0.1), (100_000, 1.0)), ("r50", "r100"), 128, 100_000, 10)
-QUICK = Sizes(((1000, 1.0), (1000, 0.1)), ("small",), 2, 100, 1)
-
-
-# Checks --------------------------------------------------------------------------------------------
-
-MARGINS = ((1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (0.9, 0.4, 0.15), (2.0, 1.0, 0.1))
-FORMS: tuple[dict[str, int], ...] = ({}, {"tile_classes": 64, "logits_cache_mb": 0}, {"on_host": True})
-# Largest error of the gradients beside their largest element, after three steps: some roundings of each type.
-TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
-
-
-def small_layers(device, margins, ratio: float, dtype: torch.dtype, form: dict[str, int]):
-    """A PartialFC and a PartialFC_V2, which has no centers on the host."""
-    sizes = {"num_classes": 300, "sample_rate": ratio, "embedding_size": 64}
-    loss, arguments = CombinedMarginLoss(16.0, *margins), {"device": device, "layer_dtype": dtype, **form}
-    layer = PartialFC(margin_softmax=loss, **sizes, **arguments)
-    layer.learning_rate = 0.1
-    return layer, PartialFC_V2(loss, **sizes, **{**arguments, "on_host": False})
-
-
-def steps(layers, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """Yields what three steps compute: losses and gradients of both layers, and then centers and momentum."""
-    rng = np.random.default_rng(0)
-    layer, layer_v2 = layers
-    for _ in range(3):
-        features = torch.from_numpy(rng.standard_normal((32, 64))).to(device, dtype)
-        labels = torch.from_numpy(rng.integers(0, 300, 32))
-        gradient, loss = layer.step(features, labels)
-        yield from (loss, gradient)
-        features.requires_grad_()
-        layer_v2.weight.grad = None
-        loss = layer_v2(features, labels)
-        loss.backward()
-        yield from (loss.detach(), features.grad, layer_v2.weight.grad)
-    layer.synchronize()
-    yield from (layer.weight.detach(), layer.weight_mom)
-
-
-def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest error beside the largest expected element."""
-    return float((found.cpu() - expected).abs().max() / expected.abs().max())
-
-
-def check(device) -> list[str]:
-    """Compares all forms of the layer with float64 on the CPU; returns the cases that differ too much."""
-    failed = []
-    for margins, ratio in itertools.product(MARGINS, (1.0, 0.3)):
-        reference = [layer.double() for layer in small_layers("cpu", margins, ratio, torch.float32, {})]
-        expected = list(steps(reference, "cpu", torch.float64))
-        for form, dtype in itertools.product(FORMS, TOLERANCES):
-            found = steps(small_layers(device, margins, ratio, dtype, form), device, torch.float32)
-            error = max(map(relative_error, found, expected))
-            if not error <= TOLERANCES[dtype]:
-                failed.append(f"margins {margins}, r = {ratio}, {dtype}, {form}: {error:.2g}")
-    return failed
-
-
-def waits(device) -> list[str]:
-    """Where the host waits for the GPU in a sampled step, beside the event of the statistics, which is not reported."""
-    layer = small_layers(device, MARGINS[0], 0.3, torch.float32, {})[0]
-    features, labels = torch.randn(32, 64, device=device), torch.arange(32)
-    layer.step(features, labels)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            layer.step(features, labels)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    return [
-        f"{warning.filename}:{warning.lineno}" for warning in caught if "called a synchronizing" in str(warning.message)
-    ]
+# Cheap rows first: they leave their time to the others.
+FULL = Sizes(
+    [(c, r, g) for c, g, r in itertools.product((100_000, 1_000_000, 10_000_000), (128, 1024), (0.1, 1.0))],
+    [("r50", 128, (1000, 1_000_000)), ("r100", 128, (1000, 1_000_000))],
+    (1_000_000, 1024),
+    170,  # the gradients of r50
+    12,
+)
+FAKE = Sizes([(300, 1.0, 8)], [("small", 2, (100, 300))], (300, 8), 1, LEAST_STEPS)
 
 
 # The layer -----------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def tf32(enabled: bool) -> Iterator[None]:
-    """A context in which float32 products may round their factors to TF32."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if enabled else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+def layer_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
+    for (classes, ratio, batch), until in shares(sizes.layers, end):
+        layer_torch.BATCH = batch
+
+        def measure(path: str, classes=classes, ratio=ratio, until=until) -> str:
+            if PATHS[path] is compiled and ratio < 1:
+                return "-"  # each compilation takes a part of a minute
+            torch.backends.cuda.matmul.allow_tf32 = path.startswith("textbook, TF32")
+            layer = PATHS[path](classes, ratio, device)
+            data = layer_torch.batches(classes, sizes.steps, device)
+            text = measured(layer_torch.trainer(layer, device), data, until, device, lambda ms: f"{ms:.2f} ms")
+            return "not used" if path.startswith("Triton") and not uses_kernels(layer) else text
+
+        cells = [attempt(partial(measure, path), until, device) for path in PATHS]
+        torch.backends.cuda.matmul.allow_tf32 = False
+        yield [f"{classes:,}", str(ratio), str(batch), *cells]
 
 
-MEASURED = (("textbook", ("float32", "TF32")), ("PartialFC", ("float32", "TF32", "bfloat16", "float16")))
-
-
-def layer_steps(sizes: Sizes, device) -> list[dict[str, Any]]:
-    """Seconds and bytes of a step of each form; None where the memory does not suffice."""
-    rows = []
-    for (classes, ratio), (form, types) in itertools.product(sizes.cases, MEASURED):
-        release(device)
-        measured = dict.fromkeys(types, (None, None))
-        with contextlib.suppress(torch.OutOfMemoryError):
-            layer = layer_torch.FORMS[form](classes, ratio, device)  # once, as drawing its centers takes long
-            step = layer_torch.trainer(layer, device)
-            for name in types:
-                if name in HALF:
-                    softmax = layer._softmax
-                    softmax.products = softmax.passes.products = products_of(HALF[name], layer_torch.SCALE)
-                with tf32(name == "TF32"):
-                    measured[name] = layer_torch.measure_step(step, classes, sizes.steps, device)
-        rows += [
-            {"classes": classes, "ratio": ratio, "form": form, "type": name, "seconds": seconds, "bytes": nbytes}
-            for name, (seconds, nbytes) in measured.items()
-        ]
-    return rows
-
-
-def profile(classes: int, device) -> list[dict[str, Any]]:
-    """The ten kernels that take longest in three steps of the layer."""
-    release(device)
-    step = layer_torch.trainer(layer_torch.partial_fc(classes, 1.0, device), device)
-    data = list(layer_torch.batches(classes, 4, device))
-    step(data[0])
+def kernel_rows(sizes: Sizes, device) -> Iterator[list[str]]:
+    """The ten kernels that take longest in three steps of the layer as it is by default."""
+    classes, layer_torch.BATCH = sizes.profile
+    step = layer_torch.trainer(product("auto", "auto")(classes, 1.0, device), device)
+    data = list(layer_torch.batches(classes, 5, device))
+    for batch in data[:2]:
+        step(batch)
     with torch.profiler.profile() as recorded:
-        for batch in data[1:]:
+        for batch in data[2:]:
             step(batch)
         layer_torch.synchronize(device)
-    on_gpu = torch.device(device).type == "cuda"
-
-    def seconds(event) -> float:
-        return (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6 / 3
-
-    def is_kernel(event) -> bool:  # on a GPU operators and annotations have the times of their kernels once more
-        return not on_gpu or (event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation)
-
-    longest = sorted(filter(is_kernel, recorded.key_averages()), key=seconds, reverse=True)[:10]
-    return [{"kernel": event.key, "calls": event.count // 3, "seconds": seconds(event)} for event in longest]
+    on_gpu = device.type == "cuda"
+    field = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    # On a GPU operators and annotations have the times of their kernels once more.
+    kinds = (torch.autograd.DeviceType.CUDA,) if on_gpu else tuple(torch.autograd.DeviceType.__members__.values())
+    events = [one for one in recorded.key_averages() if one.device_type in kinds and not one.is_user_annotation]
+    for event in sorted(events, key=lambda one: -getattr(one, field))[:10]:
+        yield [f"`{event.key[:60]}`", str(event.count // 3), f"{getattr(event, field) / 3e3:.3f}"]
 
 
-# Backbones and reading -----------------------------------------------------------------------------
+# Backbones and whole steps -------------------------------------------------------------------------
+
+PRECISIONS: dict[str, tuple[torch.dtype | None, bool]] = {
+    "bfloat16": (torch.bfloat16, False),
+    "float16": (torch.float16, False),
+    "float32": (None, False),
+    "bfloat16, compiled": (torch.bfloat16, True),
+}
 
 
-def network_step(network: str, half: bool, identities: int, device) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """A training step on images (B, 3, 112, 112) uint8 and labels, on the host. Its time counts: it scales no loss."""
-    backbone = get_model(network).to(device, memory_format=torch.channels_last)
-    layer = PartialFC(margin_softmax=CombinedMarginLoss(64.0, 1.0, 0.5, 0.0), num_classes=identities, device=device)
-    layer.learning_rate = 1e-3
-    optimizer = torch.optim.SGD(backbone.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
-
-    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
-        pixels = normalized(images.to(device, non_blocking=True)).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(torch.device(device).type, torch.float16, enabled=half):
-            features = backbone(pixels)
-        gradient, _ = layer.step(features, labels)
-        optimizer.zero_grad()
-        features.backward(gradient.to(features.dtype))
-        optimizer.step()
-
-    return step
-
-
-def speed(step, sizes: Sizes, device, read: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, float]:
-    """Images/s, and the share of the time that was spent waiting for them."""
-    waited = 0.0
-    for number in range(WARM_UP + sizes.steps):
-        if number == WARM_UP:
-            layer_torch.synchronize(device)
-            start, waited = time.perf_counter(), 0.0
-        requested = time.perf_counter()
-        images, labels = read()
-        waited += time.perf_counter() - requested
-        step(images, labels)
-    layer_torch.synchronize(device)
-    took = time.perf_counter() - start
-    return sizes.steps * sizes.batch / took, waited / took
+def training(network: str, precision: str, batch: int, classes: int, steps: int, device) -> tuple[Callable, Iterator]:
+    """A step of TorchEngine, and batches for it: its own, and on the device what `seconds_of` looks at."""
+    autocast, compile_it = PRECISIONS[precision]
+    backbone = get_model(network, num_features=layer_torch.EMBEDDING).to(device, memory_format=torch.channels_last)
+    layer = product("auto", "auto")(classes, 1.0, device)
+    # Its time counts: with this rate no loss overflows.
+    engine = TorchEngine(
+        data_parallel(backbone, layer),
+        layer,
+        lambda update: (1e-3, 1e-3),
+        optimizer=partial(build_optimizer, momentum=0.9, fused=device.type == "cuda"),
+        autocast=autocast,
+        compiled=compile_it,
+    )
+    images = torch.randint(0, 256, (batch, 3, 112, 112), dtype=torch.uint8)
+    images = images.pin_memory() if device.type == "cuda" else images
+    labels = torch.randint(0, classes, (steps, batch)).numpy()
+    return lambda pair: engine.step(pair[1]), ((images.to(device), ImageBatch(images, each)) for each in labels)
 
 
-def backbone_speeds(sizes: Sizes, device) -> list[dict[str, Any]]:
-    """Images/s of training steps on the same images again and again."""
-    images = torch.randint(0, 256, (sizes.batch, 3, 112, 112), dtype=torch.uint8)
-    images = images.pin_memory() if torch.device(device).type == "cuda" else images
-    labels, rows = torch.randint(0, sizes.identities, (sizes.batch,)), []
-    for network, half in itertools.product(sizes.networks, (False, True)):
-        release(device)
-        step = network_step(network, half, sizes.identities, device)
-        images_per_second, _ = speed(step, sizes, device, lambda: (images, labels))
-        rows.append({"network": network, "type": "float16" if half else "float32", "speed": images_per_second})
-    return rows
+def backbone_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
+    torch.backends.cudnn.benchmark = True  # as the trainer
+    # On a CPU float16 and the compiler are refused, or take minutes.
+    names = PRECISIONS if device.type == "cuda" else ("float32",)
+    # The compiler takes a minute or more: it gets the first network alone.
+    cases = [
+        (network, name)
+        for name, network in itertools.product(names, sizes.networks)
+        if not PRECISIONS[name][1] or network is sizes.networks[0]
+    ]
+    for ((network, batch, classes), name), until in shares(cases, end):
+
+        def measure(number: int, network=network, batch=batch, name=name, until=until) -> str:
+            step, data = training(network, name, batch, number, sizes.steps, device)
+            return measured(step, data, until, device, lambda ms: f"{1e3 * batch / ms:.0f} images/s")
+
+        yield [network, str(batch), name, *(attempt(partial(measure, number), until, device) for number in classes)]
 
 
-def reading(sizes: Sizes, device) -> list[dict[str, Any]]:
-    """A training in float16 that reads and decodes its images."""
-    from reading import draw_identity
+# Links ---------------------------------------------------------------------------------------------
 
-    from partial_fc.data.batch_loader import FaceBatches
-    from partial_fc.data.face_records import write_face_set
-    from partial_fc_torch.image_data import face_data
 
-    release(device)
-    network, identities = sizes.networks[0], max(2, sizes.batch // 8)  # of 24 images
+def measure_links(rank: int, size: int, folder: str, backend: str, megabytes: int) -> None:
+    """Milliseconds of collectives, as nccl-tests counts them: rank 0 writes {name: (ms, GB/s of a link)}."""
+    from datetime import timedelta
+
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    if backend == "nccl":
+        torch.cuda.set_device(device)
+    store, timeout = f"file://{folder}/store", timedelta(seconds=60)
+    dist.init_process_group(backend, init_method=store, rank=rank, world_size=size, timeout=timeout)
+    whole = torch.ones(megabytes * 250_000 // size * size, device=device)
+    part, others = whole.chunk(size)[rank].clone(), (size - 1) / size
+    calls = {
+        "all-reduce": (lambda: dist.all_reduce(whole), 2 * others),
+        "all-gather": (lambda: dist.all_gather_into_tensor(whole, part), others),
+        "reduce-scatter": (lambda: dist.reduce_scatter_tensor(part, whole), others),
+    }
+    found = {}
+    for name, (call, factor) in calls.items():
+        seconds = layer_torch.fastest(call, device)
+        found[name] = (1e3 * seconds, factor * whole.nbytes / seconds / 1e9)
+    if rank == 0:
+        Path(folder, "found.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def links(size: int, until: float, sizes: Sizes, device) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        write_face_set(folder, map(draw_identity, range(identities)), (112, 112))
-        faces = FaceBatches(Path(folder) / "train.rec", sizes.batch, (112, 112), shuffle=True)
-        data = face_data(faces, THREADS, pinned=torch.device(device).type == "cuda")
+        arguments = size, folder, "nccl" if device.type == "cuda" else "gloo", sizes.megabytes
+        ranks = torch.multiprocessing.spawn(measure_links, arguments, nprocs=size, join=False)
+        try:
+            while not ranks.join(timeout=1):
+                if time.monotonic() > until + 30:
+                    raise TimeoutError(f"{size} ranks did not end in time")
+        finally:
+            for process in ranks.processes:
+                process.kill()
+        found = json.loads(Path(folder, "found.json").read_text())
+    return "; ".join(f"{name} {ms:.2f} ms, {rate:.0f} GB/s" for name, (ms, rate) in found.items())
 
-        def read() -> tuple[torch.Tensor, torch.Tensor]:
-            try:
-                images, labels = data.next()
-            except StopIteration:
-                data.reset()
-                images, labels = data.next()
-            return images, torch.from_numpy(labels)
 
-        step = network_step(network, True, identities, device)
-        images_per_second, waited = speed(step, sizes, device, read)
-    return [{"network": network, "speed": images_per_second, "waiting": waited}]
+def link_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
+    visible = torch.cuda.device_count() if device.type == "cuda" else 2
+    for size, until in shares([number for number in (2, 4, 8) if number <= visible], end):
+        yield [str(size), attempt(partial(links, size, until, sizes, device), until, device)]
 
 
 # The program ---------------------------------------------------------------------------------------
 
 
-def release(device) -> None:
-    """Frees the memory of the part before, also what an error holds in a cycle."""
-    gc.collect()
-    if torch.device(device).type == "cuda":
+def shares(cases: Sequence, end: float) -> Iterator[tuple]:
+    """Yields each case with the time at which it has to end: an equal share of what is left until ``end``."""
+    for number, case in enumerate(cases):
+        now = time.monotonic()
+        yield case, now + (end - now) / (len(cases) - number)
+
+
+def measured(step: Callable, data: Iterable, until: float, device, text: Callable[[float], str]) -> str:
+    """Median time of the steps for which there is time, as text, and the memory beyond what was allocated before."""
+    before = layer_torch.start_peak_on(device)
+    enough = itertools.takewhile(
+        lambda numbered: numbered[0] < LEAST_STEPS or time.monotonic() < until, enumerate(data)
+    )
+    seconds = layer_torch.seconds_of(step, (batch for _, batch in enough))
+    return f"{text(1e3 * seconds)}, {(layer_torch.peak_on(device) - before) / 1e9:.2f} GB"
+
+
+def attempt(measure: Callable[[], str], until: float, device) -> str:
+    """What is measured, or why it is not: a form that fails leaves the others their rows."""
+    if time.monotonic() > until:
+        return "no time"
+    gc.collect()  # an error may hold the memory of the part before in a cycle
+    torch._dynamo.reset()
+    if device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def print_table(title: str, rows: list[dict[str, Any]]) -> None:
-    cells = [[_text(value) for value in row.values()] for row in rows]
-    print(f"\n{title}\n" + "\n".join(markdown_table(tuple(rows[0]), cells)), flush=True)
-
-
-def _text(value) -> str:
-    if value is None:
+    try:
+        return measure()
+    except ImportError as error:
+        return f"{error.name} missing"
+    except torch.OutOfMemoryError:
         return "out of memory"
-    if isinstance(value, float):
-        return f"{value / 1e9:.2f} GB" if value > 1e6 else f"{value:.4g}"
-    return str(value)
+    except Exception as error:  # of a compiler, a driver or another library: the table says so
+        warn(error)
+        return type(error).__name__
+
+
+def warn(error: Exception) -> None:
+    logging.warning("%s: %s", type(error).__name__, error)
+
+
+class Notes(logging.Handler):
+    """The different warnings in their order, such as that fused kernels were not used."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.texts: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts[record.getMessage().splitlines()[0]] = None
+
+
+def show(title: str, heading: Sequence[str], rows: Iterable[list[str]]) -> None:
+    """Prints a table; with an error the rows before it."""
+    found = []
+    try:
+        for row in rows:
+            found.append(row)
+    except Exception as error:
+        warn(error)
+    print(f"\n{title}\n\n" + "\n".join(markdown_table(heading, found) if found else ["Not measured."]), flush=True)
+
+
+def version(package: str) -> str:
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"{package} missing"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, for tests")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
-    sizes = QUICK if args.quick else FULL
-    classes = sizes.cases[0][0]
-    layer_torch.BATCH = sizes.batch
-    print(f"{name}, PyTorch {torch.__version__}")
-    failed = check(device)
-    print("\n  ".join([f"checks of the layer: {len(failed) or 'none'} failed", *failed]), flush=True)
-    results: dict[str, Any] = {"device": name, "torch": torch.__version__, "failed": failed}
-    if device == "cuda":
-        results["waits"] = waits(device)
-        print(f"the host waits for the GPU in a step for the statistics, and at: {', '.join(results['waits']) or '-'}")
-
-    def measured(part: str, title: str, rows: list[dict[str, Any]]) -> None:
-        results[part] = rows
-        print_table(title, rows)
-        if args.json:
-            args.json.write_text(json.dumps(results, indent=1))
-
-    measured("layer", f"a step of the layer, {sizes.batch} images", layer_steps(sizes, device))
-    measured("kernels", f"the ten longest kernels of a step, {classes:,} classes", profile(classes, device))
-    images = f"training, {sizes.batch} images, {sizes.identities:,} classes, images/s"
-    measured("backbones", images, backbone_speeds(sizes, device))
-    if importlib.util.find_spec("cv2") is None:
-        print("\nreading was not measured: OpenCV is not installed")
-    else:
-        title = f"the same in float16 with {THREADS} threads that decode, share of waiting"
-        measured("reading", title, reading(sizes, device))
+    parser.add_argument("--fake", action="store_true", help="tiny sizes on the CPU")
+    fake = parser.parse_args().fake
+    if not fake and not torch.cuda.is_available():
+        parser.error("PyTorch sees no GPU (bash setup-utils/check.sh says why); --fake runs on the CPU")
+    start, device, sizes = time.monotonic(), torch.device("cpu" if fake else "cuda:0"), FAKE if fake else FULL
+    end = lambda share: start + 60 * MINUTES * share  # noqa: E731
+    logging.getLogger().addHandler(notes := Notes())
+    if fake:
+        layer_torch.EMBEDDING = 64
+        print("FAKE: tiny sizes on a CPU. The figures say nothing about a GPU.\n")
+    print(f"{device_line(device)}; {'; '.join(map(version, PACKAGES))}", flush=True)
+    if not fake:
+        print(f"cuDNN {torch.backends.cudnn.version()}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")
+    failed = differences(device, MARGINS[:1] if fake else MARGINS)
+    print("\n- ".join([f"\nChecks against float64 on the CPU: {len(failed) or 'none'} failed.", *failed]), flush=True)
+    if not fake:
+        print(f"\nIn a step the host waits for the statistics, and at: {', '.join(waits(device)) or '-'}.")
+    title = (
+        "A step of the layer, and its memory beyond centers and momentum (cut-cross-entropy and Liger have no margin):"
+    )
+    show(title, ("classes", "r", "G", *PATHS), layer_rows(sizes, end(LAYER), device))
+    profile = f"The longest kernels of a step, {sizes.profile[0]:,} classes, G = {sizes.profile[1]}:"
+    show(profile, ("kernel", "calls", "ms"), kernel_rows(sizes, device))
+    columns = [f"a step with {classes:,} classes" for classes in sizes.networks[0][2]]
+    training_title = "Training steps on the same images, with the layer as it is by default:"
+    show(training_title, ("network", "B", "type", *columns), backbone_rows(sizes, end(BACKBONES), device))
+    link_title = f"Collectives of {sizes.megabytes} MB between the ranks, time and bandwidth of a link:"
+    show(link_title, ("ranks", "collectives"), link_rows(sizes, end(LINKS), device))
+    print("\n- ".join(["\nNotes:", *notes.texts, f"took {time.monotonic() - start:.0f} s"]))
     return int(bool(failed))
 
 

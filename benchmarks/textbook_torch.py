@@ -29,6 +29,13 @@ class TextbookPartialFC(torch.nn.Module):
 
     def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         total_features = _AllGather.apply(features) if self.size > 1 else features
+        weight, columns = self.select(labels)
+        cosine = linear(normalize(total_features), normalize(weight))
+        targets = one_hot(columns.clamp(min=0), len(weight)) * (columns >= 0)[:, None]
+        return _CrossEntropy.apply(self.scale * (cosine - self.margin * targets), targets)
+
+    def select(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weights (S, E) of a step, and for each row of the global batch its column among them, or -1."""
         columns = (_gathered(labels) if self.size > 1 else labels) - self.class_start
         columns[(columns < 0) | (columns >= len(self.weight))] = -1
         weight = self.weight
@@ -36,9 +43,7 @@ class TextbookPartialFC(torch.nn.Module):
             index = self.sample(columns)
             weight = weight[index]
             columns = torch.where(columns < 0, -1, torch.searchsorted(index, columns))
-        cosine = linear(normalize(total_features), normalize(weight))
-        targets = one_hot(columns.clamp(min=0), len(weight)) * (columns >= 0)[:, None]
-        return _CrossEntropy.apply(self.scale * (cosine - self.margin * targets), targets)
+        return weight, columns
 
     def sample(self, columns: torch.Tensor) -> torch.Tensor:
         """The positives of the batch and random negatives: local indices (S,), sorted."""

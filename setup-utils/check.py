@@ -155,13 +155,16 @@ def check_mxnet_environment(machine: cuda.Machine) -> list[Row]:
 def collect() -> list[Row]:
     """The checks of both environments. One trainer is enough: its environment makes that of the other optional."""
     machine = cuda.probe()
-    rows = []
-    if MXNET.exists() or not TORCH.exists():
-        rows += [check_python(), check_compiler()]
-    environments = (
+    rows, processor = [], platform.machine()
+    environments = [
         (MXNET, TORCH, "MXNet", lambda: check_mxnet_environment(machine)),
         (TORCH, MXNET, "PyTorch", lambda: check_torch.collect(len(machine.capabilities))),
-    )
+    ]
+    if processor != "x86_64":
+        rows.append(Row("ok", "processor", f"{processor}: for the PyTorch trainer alone, as MXNet's wheels are x86-64"))
+        del environments[0]
+    elif MXNET.exists() or not TORCH.exists():
+        rows += [check_python(), check_compiler()]
     for environment, other, trainer, checks in environments:
         row = environment.check()
         if not environment.exists() and other.exists():

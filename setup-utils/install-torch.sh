@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the environment of the PyTorch trainer into .venv-torch in the clone; can be called again at any time
+# Installs the environment of the PyTorch trainer, on x86-64 or aarch64, into .venv-torch in the clone; can be called again at any time
 # (pytorch/run.sh and tests/run.sh do).
 #   bash setup-utils/install-torch.sh          requirement.txt: what training needs, in the newest versions
 #   bash setup-utils/install-torch.sh --dev    the test tools too, the libraries of examples/loops, and the trackers

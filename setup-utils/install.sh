@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs everything into .venv in the clone; can be called again at any time (run.sh and tests/run.sh do).
+# Installs everything for MXNet, on x86-64 alone, into .venv in the clone; can be called again at any time (run.sh and tests/run.sh do).
 #   bash setup-utils/install.sh          what training needs
 #   bash setup-utils/install.sh --dev    the test tools too
 #   PYTHON=python3.10 bash setup-utils/install.sh    with this Python instead of the preferred one
@@ -27,7 +27,8 @@ check_machine() {
     [ "$(uname -s)" = Linux ] || die "this stack runs on Linux only (MXNet and Open MPI wheels); this is $(uname -s)."
     case $(uname -m) in
         x86_64) ;;
-        *) die "MXNet $MXNET_VERSION and Open MPI come as x86-64 wheels; this machine is $(uname -m)." ;;
+        *) die "MXNet $MXNET_VERSION and Open MPI come as x86-64 wheels alone; this machine is $(uname -m)." \
+            "The PyTorch trainer does without them:  bash pytorch/run.sh" ;;
     esac
     case $(ldd --version 2>&1 || true) in
         *musl*) die "MXNet's wheels need glibc; this system uses musl (Alpine). Take Debian, Ubuntu, Fedora or RHEL." ;;

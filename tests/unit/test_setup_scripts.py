@@ -177,6 +177,15 @@ def test_check_without_a_venv_names_the_installer(clone):
     assert re.search(r"\[bad\] +\.venv +missing\n +-> bash setup-utils/install\.sh", done.stdout)
 
 
+@pytest.mark.skipif(not shutil.which("linux32"), reason="another processor's name comes from util-linux")
+def test_other_processors_are_for_pytorch(clone):
+    """As on aarch64: MXNet's installer names the other trainer, and the check asks for nothing of MXNet."""
+    program = 'linux32 bash "$1/setup-utils/install.sh"; linux32 bash "$1/setup-utils/check.sh"'
+    done = bash("-c", program, "-", clone, PYTHON=sys.executable)
+    assert "bash pytorch/run.sh" in done.stderr and not (clone / ".venv").exists()
+    assert re.search(r"\[bad\] +\.venv-torch +missing\n", done.stdout) and ".venv " not in done.stdout
+
+
 def test_check_of_an_unfinished_venv_names_the_installer(clone):
     fake_venv(clone)
     (clone / ".venv" / ".partial_fc" / "mpi.env").write_text("")

@@ -1,0 +1,90 @@
+"""The forms of the layer that benchmarks/gpu.py compares, each from (classes, sample ratio, device)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest import mock
+
+import layer_torch
+import torch
+from textbook_torch import TextbookPartialFC
+from torch.nn.functional import normalize
+
+from partial_fc_torch.layer import module
+
+
+class OtherLoss(TextbookPartialFC):
+    """The textbook's softmax of cosines by a fused cross entropy, which has no margin; its operands are bfloat16."""
+
+    loss: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        weight, columns = self.select(labels)
+        unit = (normalize(features) * self.scale).bfloat16()
+        return self.loss(unit, normalize(weight).bfloat16(), columns)
+
+
+def textbook(classes: int, ratio: float, device, kind: type[TextbookPartialFC] = TextbookPartialFC):
+    return kind(layer_torch.SCALE, layer_torch.MARGIN, layer_torch.EMBEDDING, classes, ratio, device)
+
+
+def compiled(classes: int, ratio: float, device):
+    layer = textbook(classes, ratio, device)
+    layer.compile(backend="inductor" if device.type == "cuda" else "eager")
+    return layer
+
+
+def half(classes: int, ratio: float, device):
+    """As arcface_torch with fp16: the product in float16, the softmax in float32."""
+    layer = textbook(classes, ratio, device)
+    layer.forward = torch.autocast(device.type, torch.float16)(layer.forward)
+    return layer
+
+
+def liger(classes: int, ratio: float, device):
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    layer = textbook(classes, ratio, device, OtherLoss)
+    fused = LigerFusedLinearCrossEntropyLoss(accum_dtype=torch.float32)
+    layer.loss = lambda unit, weight, columns: fused(weight, unit, columns)
+    return layer
+
+
+def cut_cross_entropy(classes: int, ratio: float, device):
+    from cut_cross_entropy import linear_cross_entropy
+
+    layer = textbook(classes, ratio, device, OtherLoss)
+    layer.loss = linear_cross_entropy
+    return layer
+
+
+def product(dtype: str, kernel: str) -> Callable:
+    """PartialFC, whose centers are drawn on the device: NumPy takes a minute for ten millions."""
+
+    def build(classes: int, ratio: float, device):
+        with mock.patch.object(module, "center_blocks", lambda *_: iter(())):
+            layer = layer_torch.partial_fc(classes, ratio, device, layer_dtype=dtype, layer_kernel=kernel)
+        torch.nn.init.normal_(layer.weight, std=0.01)
+        return layer
+
+    return build
+
+
+def uses_kernels(layer) -> bool:
+    """Whether the layer has computed with the kernels; if not, a warning has said why."""
+    return all(passes is not layer._softmax.passes.of_torch for passes in layer._softmax.passes._chosen.values())
+
+
+# Name -> form. If there is no time for all, the last ones are left out.
+PATHS: dict[str, Callable] = {
+    "Triton, TF32": product("tf32", "triton"),
+    "TF32": product("tf32", "torch"),
+    "Triton, bfloat16": product("bfloat16", "triton"),
+    "bfloat16": product("bfloat16", "torch"),
+    "float32": product("float32", "torch"),
+    "textbook, float16": half,
+    "textbook, TF32": textbook,
+    "cut-cross-entropy": cut_cross_entropy,
+    "Liger": liger,
+    "textbook, TF32, compiled": compiled,
+}
