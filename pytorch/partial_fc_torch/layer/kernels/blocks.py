@@ -47,14 +47,15 @@ class Blocks:
 SMALLEST = Blocks(batch=4, classes=8, centers=4, embedding=4, inner=4, update=2, processors=5, options={})
 
 
-def blocks_for(capability: tuple[int, int], processors: int, half: bool) -> Blocks:
+def blocks_for(capability: tuple[int, int], processors: int, half: bool, slopes: bool) -> Blocks:
     """Returns the sizes for a GPU.
 
     Args:
         capability: of the GPU, at least (8, 0).
         processors: number of its multiprocessors.
         half: whether the operands are in half precision.
+        slopes: whether the negatives have slopes, which take registers beside the logits.
     """
     blocks = Blocks(inner=64 if half else 32, processors=processors)
     # The accumulators of 10.x lie in a memory of their own, and take registers beside it when they are read.
-    return replace(blocks, classes=64) if capability[0] == 10 else blocks
+    return replace(blocks, classes=64) if slopes or capability[0] == 10 else blocks

@@ -89,7 +89,8 @@ class ChosenPasses:
 
         of_torch, gpu = self.of_torch, gpu_facts(unit.device)
         half = not isinstance(of_torch.products, Float32Products)
-        blocks = SMALLEST if gpu is None else blocks_for(gpu.capability, gpu.processors, half)
+        slopes = of_torch.margin.slopes_negatives
+        blocks = SMALLEST if gpu is None else blocks_for(gpu.capability, gpu.processors, half, slopes)
         fused = TritonPasses(of_torch.margin, of_torch.products, of_torch.tile_classes, blocks)
         require_agreement(of_torch, fused, unit.device, unit.shape[1], self.optimizer)
         logging.info("the layer computes with fused kernels, which agree with PyTorch's operators")
@@ -100,10 +101,8 @@ def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
     """Why the kernels cannot serve a layer, whose passes by PyTorch these are; "" if they can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
-    import triton  # not before it is needed: it takes a part of a second
-
     gpu = gpu_facts(unit.device)
-    if gpu is None and not (unit.is_cpu and triton.knobs.runtime.interpret):
+    if gpu is None and not (unit.is_cpu and interprets()):
         return f"the kernels are for GPUs, and the layer is on {unit.device}"
     if gpu is not None and gpu.capability < LEAST_CAPABILITY:
         return f"the kernels need a GPU of compute capability 8.0 or newer, and {gpu.name} has {gpu.capability}"
@@ -117,3 +116,10 @@ def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
     if type(of_torch.margin).negatives not in NEGATIVES:
         return f"{type(of_torch.margin).__name__} has negatives of its own"
     return ""
+
+
+def interprets() -> bool:
+    """Whether Triton's interpreter runs kernels on the CPU, see TRITON_INTERPRET; for tests."""
+    import triton  # not before it is needed: it takes a part of a second
+
+    return bool(triton.knobs.runtime.interpret)

@@ -1,0 +1,86 @@
+"""Compiles the layer's kernels for a compute capability, as a step on such a GPU would, and prints what came out.
+
+    python tests/torch/compiled_kernels.py 90 [one]     (the kernels of one step, or of several kinds)
+
+A line of JSON for each kernel: its name, registers, bytes of stack (of spills) and of shared memory, instructions of
+tensor cores by kind.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+
+from partial_fc_torch import ArcFace, CombinedMarginLoss, CurricularFace
+from partial_fc_torch.layer.kernels import selfcheck, triton_passes
+from partial_fc_torch.layer.kernels.blocks import blocks_for
+from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
+from partial_fc_torch.layer.products import products_of
+
+TENSOR_CORES = {"wgmma": r"wgmma\.mma_async", "mma": r"\bmma\.sync", "tcgen05": r"tcgen05\.mma"}
+# Margin, optimizer, and whether all centers are in the step.
+CASES = [
+    (CurricularFace(), AdamW(), False),
+    (ArcFace(), SGD(), True),
+    (ArcFace(), SGD(), False),
+    (CombinedMarginLoss(64.0, 1.0, 0.0, 0.4, 0.3), Adagrad(), True),
+]
+
+
+class Compiled:
+    """A kernel that is compiled where it would be launched."""
+
+    def __init__(self, kernel, found):
+        self.kernel, self.found = kernel, found
+
+    def __getitem__(self, grid):
+        def compile_for(*arguments, **options):
+            made = self.kernel.warmup(*arguments, grid=grid, **options)
+            self.found[made.hash] = describe(self.kernel.__name__, made)
+
+        return compile_for
+
+
+def describe(name, made):
+    tools = Path(triton.__file__).parent / "backends/nvidia/bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        Path(file.name).write_bytes(made.asm["cubin"])
+        command = [tools / "cuobjdump", "--dump-resource-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack, local = map(int, re.search(r"REG:(\d+) STACK:(\d+).* LOCAL:(\d+)", usage).groups())
+    cores = {kind: len(re.findall(pattern, made.asm["ptx"])) for kind, pattern in TENSOR_CORES.items()}
+    return {"kernel": name, "registers": registers, "stack": stack + local, "shared": made.metadata.shared, **cores}
+
+
+def main(capability, types, cases):
+    found = {}
+    target = GPUTarget("cuda", capability, 32)
+    driver.set_active(
+        SimpleNamespace(
+            get_current_target=lambda: target, get_current_device=lambda: 0, get_current_stream=lambda device: 0
+        )
+    )
+    for name in ("statistics_kernel", "logit_gradients_kernel", "feature_gradient_kernel", "center_gradient_kernel"):
+        setattr(triton_passes, name, Compiled(getattr(triton_passes, name), found))
+    selfcheck._require = lambda *numbers: None  # nothing has been computed
+    for dtype in types:
+        for margin, optimizer, every in cases:
+            blocks = blocks_for(divmod(capability, 10), 132, dtype == "bfloat16", margin.slopes_negatives)
+            fused = triton_passes.TritonPasses(margin, products_of(dtype, margin.scale), 0, blocks)
+            problem = selfcheck._Problem(fused, torch.device("cpu"), 512, every)
+            problem.require_update(fused, optimizer, problem.gradients(fused)["gradient by the centers"])
+    for kernel in found.values():
+        print(json.dumps(kernel))
+
+
+if __name__ == "__main__":
+    kinds = (("tf32",), CASES[:1]) if "one" in sys.argv else (("tf32", "bfloat16"), CASES)
+    main(int(sys.argv[1]), *kinds)

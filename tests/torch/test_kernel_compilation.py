@@ -1,0 +1,44 @@
+"""The layer's kernels compile for GPUs, without spills, within shared memory, and with tensor cores.
+
+In a process of its own, as other tests here may have chosen Triton's interpreter.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paths import ROOT
+
+# Compute capability -> (KiB of shared memory of a block, instruction of its tensor cores), from the CUDA C++
+# programming guide, technical specifications per compute capability.
+GPUS = {
+    80: (163, "mma"),
+    86: (99, "mma"),
+    89: (99, "mma"),
+    90: (227, "wgmma"),
+    100: (227, "tcgen05"),
+    120: (99, "mma"),
+}
+
+
+@pytest.mark.parametrize(
+    "capability, cases",
+    [(90, "one"), *(pytest.param(capability, "all", marks=pytest.mark.slow) for capability in GPUS)],
+)
+@pytest.mark.timeout(1000)
+def test_kernels_compile(tmp_path, capability, cases):
+    search = os.pathsep.join(map(str, (ROOT, ROOT / "pytorch")))
+    environment = {**os.environ, "PYTHONPATH": search, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    command = [sys.executable, Path(__file__).with_name("compiled_kernels.py"), str(capability), cases]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=900).stdout
+    kernels = [json.loads(line) for line in output.splitlines()]
+    shared, instruction = GPUS[capability]
+    assert len({kernel["kernel"] for kernel in kernels}) == 4
+    for kernel in kernels:
+        assert not kernel["stack"], kernel
+        assert kernel["shared"] <= shared << 10, kernel
+        assert kernel[instruction], kernel
