@@ -28,6 +28,39 @@ def tf32_of(values):
     return (np.ascontiguousarray(values).view(np.uint32) & 0xFFFFE000).view(np.float32)
 
 
+class Count:
+    """What kernels do while this is a context: floating point operations of products, bytes loaded and stored."""
+
+    def __enter__(self):
+        self.operations = self.bytes = 0
+        self._originals = {name: getattr(InterpreterBuilder, name) for name in REPLACED}
+        multiply, load, store = self._originals.values()
+
+        def create_dot(builder, left, right, *more):
+            self.operations += 2 * left.data.size * right.data.shape[1]
+            return multiply(builder, left, right, *more)
+
+        def create_masked_load(builder, pointers, mask, *more):
+            loaded = load(builder, pointers, mask, *more)
+            self.bytes += loaded.data.itemsize * int(mask.data.sum())
+            return loaded
+
+        def create_masked_store(builder, pointers, value, mask, *more):
+            self.bytes += value.data.itemsize * int(mask.data.sum())
+            return store(builder, pointers, value, mask, *more)
+
+        for name, function in zip(REPLACED, (create_dot, create_masked_load, create_masked_store)):
+            setattr(InterpreterBuilder, name, function)
+        return self
+
+    def __exit__(self, *error):
+        for name, function in self._originals.items():
+            setattr(InterpreterBuilder, name, function)
+
+
+REPLACED = "create_dot", "create_masked_load", "create_masked_store"
+
+
 def product(self, left, right, total, input_precision, max_num_imprecise_acc):
     factors = [float32_of(handle) for handle in (left, right)]
     if rounds_to_tf32 and left.data.dtype == np.float32:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch_layer import FUSED, LOCAL, all_ranks, build, random_batch
 
+import interpreted
 from partial_fc_torch import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, PartialFC
 from partial_fc_torch.layer.kernels import selfcheck, triton_passes
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
@@ -103,6 +104,22 @@ def test_a_training_with_kernels_equals_one_without(ratio, arguments):
     arguments = {"device": "cpu", **arguments}
     for found, expected in zip(steps(build(31, ratio, **FUSED, **arguments)), steps(build(31, ratio, **arguments))):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.world_size(1)
+def test_a_step_takes_four_products_and_the_bytes_of_its_blocks():
+    batch, classes, size, blocks = 8, 32, 8, SMALLEST
+    layer = build(classes, embedding_size=size, optimizer=SGD(), **FUSED)
+    with interpreted.Count() as count:
+        layer.step(torch.randn(batch, size), torch.arange(batch))
+    assert count.operations == 4 * 2 * batch * classes * size
+    # Of the products: rows of the batch and centers by tiles, in both kernels of logits and in those of gradients.
+    logits = batch * classes * size * (1 / blocks.classes + 1 / blocks.batch)
+    features = batch * classes * size * (1 / blocks.embedding + 1 / blocks.batch)
+    centers = batch * classes * size * (1 / blocks.embedding + 1 / blocks.centers)
+    # Beside them: gradients by logits; of the update the raw gradient 3 times, centers 3 times, momentum twice.
+    least = 4 * (2 * logits + features + centers + batch * classes + 8 * classes * size)
+    assert least < count.bytes < 1.25 * least  # and vectors by row and class
 
 
 class OwnNegatives(CosFace):
