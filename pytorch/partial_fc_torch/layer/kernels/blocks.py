@@ -57,5 +57,7 @@ def blocks_for(capability: tuple[int, int], processors: int, half: bool, slopes:
         slopes: whether the negatives have slopes, which take registers beside the logits.
     """
     blocks = Blocks(inner=64 if half else 32, processors=processors)
-    # The accumulators of 10.x lie in a memory of their own, and take registers beside it when they are read.
-    return replace(blocks, classes=64) if slopes or capability[0] == 10 else blocks
+    # Tiles of 128 x 128 logits spill on 10.x, where accumulators are read from a memory of their own, and in half
+    # precision on cards for graphics.
+    spills = capability[0] == 10 or half and capability not in ((8, 0), (9, 0))
+    return replace(blocks, classes=64) if slopes or spills else blocks
