@@ -117,12 +117,14 @@ def test_parts_have_rates_of_their_own_and_frozen_ones_stay():
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.update(0.1)
-    moved = {name: float((before[name] - value.detach()).abs().max()) for name, value in model.named_parameters()}
+    moved = {name: float((before[name] - value).detach().abs().max()) for name, value in model.named_parameters()}
     expected = {name: 0.1 for name in moved} | dict.fromkeys(
         ("conv.weight", "conv.bias", "norm.weight", "norm.bias", "proj.bias"), 0.0
     )
     assert moved == pytest.approx(expected | {"proj.weight": 0.025}, abs=1e-6)
     assert frozen_modules(model, factors) == [model.conv, model.norm]
+    nested = nn.ModuleDict({"a": nn.ModuleDict({"b": nn.BatchNorm1d(2), "c": nn.BatchNorm1d(2)})})
+    assert frozen_modules(nested, read_factors(["a=0", "a.c=0.1"])) == [nested["a"]["b"]]  # a contains what trains
 
 
 def test_running_statistics_of_frozen_parts_stay():
@@ -152,11 +154,12 @@ def test_running_statistics_of_frozen_parts_stay():
         ("conv", "must be like layer1=0.1"),
         ("conv=-1", "must be like"),
         ("conv=nan", "must be like"),
+        ("conv=1,conv=0", "conv twice"),
     ],
 )
 def test_parts_that_are_not_there_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        freeze(Positioned(), read_factors([given]))
+        freeze(Positioned(), read_factors(given.split(",")))
 
 
 def test_the_settings_know_the_same_names():

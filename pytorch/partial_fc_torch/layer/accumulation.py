@@ -20,18 +20,22 @@ class Accumulation:
     that all of them share one sample, drawn for the labels of all. What a margin computes from a batch, as AdaFace from
     its norms, it computes from each micro-batch.
 
-    Collectives: all-gather ``labels``; in each step those of ClassCenters.
+    Collectives: those of LayerExchange.gather_labels; in each step those of ClassCenters.
 
     Args:
         layer: with an optimizer of its own, as PartialFC.
         labels: (nB,) integers of this rank, of all micro-batches.
         count: n.
+
+    Raises:
+        ValueError, JobError: see LayerExchange.gather_labels; or nB is no multiple of n.
     """
 
     def __init__(self, layer: ClassCenters, labels, count: int):
         self._layer, self._count, self._number = layer, count, 0
+        self._margin = [buffer.clone() for buffer in layer.margin.buffers()]
         layer._prepare_sample()
-        gathered = layer._exchange.gather_labels(labels, layer.device)
+        gathered = layer._exchange.gather_labels(labels, count, layer.device)
         self._drawn = layer._draw(gathered.flatten())
         self._columns = self._drawn.columns.view(len(gathered), count, -1)
         self._gradient = RowGradient(self._drawn.sampled)
@@ -46,7 +50,11 @@ class Accumulation:
         layer, columns = self._layer, self._columns[:, self._number].flatten()
         drawn = Drawn(self._drawn.sampled, columns, self._drawn.positives)
         self._number += 1
-        step = layer._forward_step(layer._on_device(features.detach()), labels, ahead=True, draw=lambda _: drawn)
+        try:
+            step = layer._forward_step(layer._on_device(features.detach()), labels, ahead=True, draw=lambda _: drawn)
+        except Exception:
+            layer._restore_margin(self._margin)  # as before the update, of which this may be a later micro-batch
+            raise
         with layer._full_precision():
             gradient = layer._softmax.backward(step, self._gradient).mul_(1 / self._count)
         return gradient.to(features.device), torch.tensor(step.loss, dtype=gradient.dtype)

@@ -76,6 +76,7 @@ class LayerExchange:
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(collectives.size, np.int64)
         self._batch = 0  # B on which the ranks have agreed
+        self._labels = 0  # and the B of gather_labels
 
     def gather_batch(self, features: torch.Tensor, labels) -> GlobalBatch:
         """Gathers features, labels and flags of all ranks.
@@ -103,15 +104,38 @@ class LayerExchange:
         gathered, _ = decode_labels(torch.nan_to_num(digits, nan=-1.0).long(), self.collectives.size)
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
-    def gather_labels(self, labels, device: torch.device) -> torch.Tensor:
+    def gather_labels(self, labels, count: int, device: torch.device) -> torch.Tensor:
         """Gathers the labels of all ranks: (R, B) int64 on the device, -1 where they are not in 0..C-1.
 
-        Collectives: all-gather ``labels``, (1, B) -> (R, B), B the same on all ranks.
+        Collectives: all-gathers ``status.micro_batches`` and ``micro_batches.sizes`` in the first call, and where this
+        rank has another B than in the call before; all-gather ``labels``, (1, B) -> (R, B).
+
+        Args:
+            labels: (B,) or (B, 1) integers.
+            count: of equal parts, into which they are divided.
+            device: of the result.
+
+        Raises:
+            JobError: on every rank, if B is no multiple of ``count``.
+            ValueError: on every rank, if B differs between ranks.
         """
+        if len(labels) != self._labels:
+            self._agree_on_labels(len(labels), count)
         own = to_device(labels, device).reshape(1, -1).long()
         own = torch.where((own >= 0) & (own < self.num_classes), own, -1)
         with self._waiting("all-gather labels"):
             return all_gather_rows(own, self.collectives.size)
+
+    def _agree_on_labels(self, number: int, count: int) -> None:
+        def check() -> None:
+            if number == 0 or number % count:
+                raise ValueError(f"{number} images cannot be divided into gradient_acc={count} equal micro-batches")
+
+        self.collectives.run_on_all_ranks("micro_batches", check)
+        numbers = self.collectives.gather_object("micro_batches.sizes", number)
+        if len(set(numbers)) > 1:
+            raise ValueError(f"the ranks have {numbers} images in an update: give all ranks the same number")
+        self._labels = number
 
     def gather_statistics(self, statistics: torch.Tensor, batch: GlobalBatch) -> GlobalStatistics:
         """Gathers the softmax statistics of all ranks, and starts to copy them to the host.

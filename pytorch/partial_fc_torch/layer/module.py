@@ -237,8 +237,8 @@ class ClassCenters(torch.nn.Module):
         if sampler.num_sample >= self.num_local:
             return torch.arange(self.num_local, device=device)
         # On the host NumPy sorts what is nearly sorted ten times as fast as PyTorch; and only the host can see whether
-        # there are more positives than num_sample.
-        if len(global_label) > sampler.num_sample or device.type == "cpu":
+        # there are more positives than num_sample. As many make a difference there: the host draws no negatives.
+        if len(global_label) > sampler.num_sample or (device.type == "cpu" and len(global_label) < sampler.num_sample):
             return to_device(sampler(self._exchange.to_host(global_label).numpy())[0], device)
         drawn, order = (to_device(places, device) for places in sampler.draw(len(global_label)))
         index = insert_positives(drawn, order, global_label - self.class_start, self.num_local, torch)

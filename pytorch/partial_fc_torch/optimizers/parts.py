@@ -16,12 +16,14 @@ def read_factors(settings: Sequence[str]) -> dict[str, float]:
     """
     factors = {}
     for text in settings:
-        name, _, factor = text.partition("=")
+        name, _, factor = (part.strip() for part in text.partition("="))
+        if name in factors:
+            raise ValueError(f"part_rates has {name} twice: give it one factor")
         try:
-            factors[name.strip()] = float(factor)
+            factors[name] = float(factor)
         except ValueError:
-            factors[name.strip()] = -1.0
-        if not 0 <= factors[name.strip()] < float("inf"):
+            factors[name] = -1.0
+        if not 0 <= factors[name] < float("inf"):
             raise ValueError(f"part_rates has {text!r}, but must be like layer1=0.1, with a factor of at least 0")
     return factors
 
@@ -50,5 +52,13 @@ def freeze(backbone: nn.Module, factors: Mapping[str, float]) -> None:
 
 
 def frozen_modules(backbone: nn.Module, factors: Mapping[str, float]) -> list[nn.Module]:
-    """Returns the modules with a factor of 0, whose running statistics and dropout a training leaves alone."""
-    return [module for name, module in backbone.named_modules() if name and factor_of(name, factors) == 0]
+    """Returns the modules with a factor of 0 that contain none with another one.
+
+    A training leaves their running statistics and their dropout alone.
+    """
+    rates = {name: factor_of(name, factors) for name, _ in backbone.named_modules() if name}
+    return [
+        module
+        for name, module in backbone.named_modules()
+        if name and not any(rate for other, rate in rates.items() if other == name or other.startswith(name + "."))
+    ]

@@ -11,6 +11,7 @@ from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
 from partial_fc.distributed.errors import JobError
 from partial_fc_torch import AdaFace, MagFace
 from partial_fc_torch.image_data import dummy_images
+from partial_fc_torch.layer.accumulation import Accumulation
 
 COUNT, STEPS = 3, 6
 FLOAT16 = {"autocast": torch.float16}
@@ -111,3 +112,25 @@ def test_a_bad_label_is_the_same_error_on_all_ranks_and_changes_no_center():
     with pytest.raises(JobError, match=f"label {CLASSES} is not one of the {CLASSES} classes"):
         engine.step(batch)
     assert torch.equal(engine.layer.weight, centers) and engine.num_update == 0
+
+
+def test_batches_that_do_not_fit_are_an_error_on_all_ranks_before_the_centers_change():
+    engine = build_engine(backbone(), gradient_acc=COUNT)
+    centers = engine.layer.rows("weight").clone()
+    with pytest.raises(JobError, match="cannot be divided into gradient_acc=2"):
+        Accumulation(engine.layer, np.arange(3 if RANK == SIZE - 1 else 4), 2)
+    if SIZE > 1:
+        with pytest.raises(ValueError, match="the ranks have"):
+            Accumulation(engine.layer, np.arange(2 if RANK == 0 else 4), 2)
+    assert torch.equal(engine.layer.rows("weight"), centers)
+
+
+def test_an_error_in_a_later_micro_batch_leaves_the_margin_as_it_was():
+    engine = build_engine(backbone(), margin=AdaFace)
+    before = [buffer.clone() for buffer in engine.layer.margin.buffers()]
+    update = Accumulation(engine.layer, np.arange(4), 2)
+    update.step(torch.rand(2, E), np.arange(2))
+    assert not all(map(torch.equal, before, engine.layer.margin.buffers()))
+    with pytest.raises(FloatingPointError):
+        update.step(torch.full((2, E), torch.nan), np.arange(2, 4))
+    assert all(map(torch.equal, before, engine.layer.margin.buffers()))
