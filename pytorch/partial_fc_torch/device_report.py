@@ -55,7 +55,7 @@ def precision_line(settings, device: torch.device, ranks: int) -> str:
     parts = [
         f"backbone in {kind}{', compiled' if settings.compile_backbone else ''}",
         f"its gradients averaged in {settings.gradient_dtype}" if ranks > 1 else "",
-        f"layer in {layer_type(settings.layer_dtype, gpu_facts(device))}, tiles of {plural(tile, 'class', 'classes')}",
-        f"logits cached {cache}",
+        f"layer in {layer_type(settings.layer_dtype, gpu_facts(device))}",
+        f"without fused kernels: tiles of {plural(tile, 'class', 'classes')}, logits cached {cache}",
     ]
     return ", ".join(part for part in parts if part)

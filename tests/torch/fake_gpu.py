@@ -163,6 +163,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(exchange.HostCopy, "wait", statistics)
     monkeypatch.setattr(exchange.LayerExchange, "to_host", labels)
     monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, rows, _: setattr(of, "_batch", len(rows)))
+    monkeypatch.setattr(exchange.LayerExchange, "agree_on_labels", lambda of, number, _: setattr(of, "_labels", number))
     monkeypatch.setattr(margins, "_try_forward", lambda *arguments: None)  # copies buffers, as fakes cannot be
     monkeypatch.setattr(host, "ThreadPoolExecutor", Inline)
     for moved in ("_take", "_put"):

@@ -132,7 +132,7 @@ def test_the_lines_of_a_start_say_what_is_used(tmp_path, monkeypatch):
     assert device_line(torch.device("cpu")).endswith(f"PyTorch {torch.__version__}")
     settings = default.generate_config(changes={"bf16": True, "num_classes": 10, "batch_size": 128}, trainer="torch")
     lines = [precision_line(settings, torch.device(device), 8) for device in ("cuda", "cpu")]
-    assert lines[0].startswith("backbone in bfloat16, its gradients averaged in float32, layer in tf32, tiles of ")
+    assert lines[0].startswith("backbone in bfloat16, its gradients averaged in float32, layer in tf32, without ")
     assert lines[0].endswith(", logits cached as far as memory is free")
     assert "layer in float32" in lines[1] and lines[1].endswith(", logits cached up to 256 MiB")
 

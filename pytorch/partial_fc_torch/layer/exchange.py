@@ -120,13 +120,15 @@ class LayerExchange:
             ValueError: on every rank, if B differs between ranks.
         """
         if len(labels) != self._labels:
-            self._agree_on_labels(len(labels), count)
+            self.agree_on_labels(len(labels), count)
         own = to_device(labels, device).reshape(1, -1).long()
         own = torch.where((own >= 0) & (own < self.num_classes), own, -1)
         with self._waiting("all-gather labels"):
             return all_gather_rows(own, self.collectives.size)
 
-    def _agree_on_labels(self, number: int, count: int) -> None:
+    def agree_on_labels(self, number: int, count: int) -> None:
+        """Compares the number of labels with that of the other ranks, see `gather_labels`."""
+
         def check() -> None:
             if number == 0 or number % count:
                 raise ValueError(f"{number} images cannot be divided into gradient_acc={count} equal micro-batches")
