@@ -10,7 +10,7 @@ import pytest
 
 from command_line import call, start
 from face_sets import images_of, picture
-from partial_fc.data.encoding import ImageOptions, encode_for_set
+from partial_fc.data.encoding import ImageOptions, WrongSizeError, encode_for_set
 from partial_fc.data.tools import pack
 from partial_fc.data.tools.names import read_names
 from partial_fc.data.transforms import jpeg_frames
@@ -30,12 +30,12 @@ def write_tree(root, files):
     return str(root)
 
 
-def with_orientation(jpeg, orientation, order="<"):
-    """The JPEG with an EXIF segment that says how it is turned."""
+def with_orientation(jpeg, orientation, order="<", thumbnail=b""):
+    """The JPEG with an EXIF segment that says how it is turned, and holds a thumbnail."""
     tiff = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(
         order + "IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0
     )
-    content = b"Exif\0\0" + tiff
+    content = b"Exif\0\0" + tiff + thumbnail
     return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(content) + 2) + content + jpeg[2:]
 
 
@@ -91,6 +91,20 @@ def test_an_exif_orientation_is_applied_and_removed(order):
     assert np.abs(decoded.astype(int) - wanted).mean() < 8 < np.abs(decoded.astype(int) - as_stored).mean()
     upright = with_orientation(flat, 1, order)
     assert encode_for_set(upright, SMALL) == (upright, "kept")
+
+
+def test_a_thumbnail_does_not_count():
+    thumbnail, kept = encoded(seed=8), encoded(seed=9)
+    large = with_orientation(encoded(seed=9, size=(20, 24)), 1, thumbnail=thumbnail)
+    assert jpeg_frames(large) == [(16, 16, 3), (20, 24, 3)]
+    with pytest.raises(WrongSizeError, match="has 20x24 pixels instead of 16x16"):
+        encode_for_set(large, SMALL)
+    assert encode_for_set(large, SMALL._replace(resize=True))[1] == "resized"
+    for size in ((16, 16), (8, 8)):
+        small = with_orientation(kept, 1, thumbnail=encoded(seed=8, size=size))
+        assert encode_for_set(small, SMALL) == (small, "kept")
+    gray = with_orientation(encoded(seed=9, channels=1), 1, thumbnail=thumbnail)
+    assert encode_for_set(gray, SMALL)[1] == "encoded"
 
 
 def test_png_is_stored_unchanged_if_it_is_the_format():
