@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 TORCH_SIZE = 112  # of the images of published state_dicts
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
+BACKBONE, AVERAGED_BACKBONE = "backbone.onnx", "backbone_ema.onnx"  # of a training
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 
@@ -132,6 +133,8 @@ class FaceModel:
 def find_model(path: str | os.PathLike) -> str:
     """Returns the path of an ONNX file: ``path``, or the last by name in that folder, as in the masked-face challenge.
 
+    In the folder of a training that saved averaged weights, too, it is ``backbone.onnx``, not ``backbone_ema.onnx``.
+
     Raises FileNotFoundError if there is no such file.
     """
     path = os.fspath(path)
@@ -139,10 +142,15 @@ def find_model(path: str | os.PathLike) -> str:
         if not os.path.exists(path):
             raise FileNotFoundError(f"{path} does not exist: give an .onnx file or a folder that holds one")
         return path
-    names = sorted(name for name in os.listdir(path) if name.endswith(".onnx"))
+    names = onnx_names(path)
     if not names:
         raise FileNotFoundError(f"{path} holds no .onnx file")
-    return os.path.join(path, names[-1])
+    return os.path.join(path, BACKBONE if {BACKBONE, AVERAGED_BACKBONE} <= set(names) else names[-1])
+
+
+def onnx_names(folder: str) -> list[str]:
+    """Returns the names of the ONNX files in a folder, sorted."""
+    return sorted(name for name in os.listdir(folder) if name.endswith(".onnx"))
 
 
 def first_line(error: Exception) -> str:
@@ -215,7 +223,7 @@ def _is_mxnet_checkpoint(path: str) -> bool:
 
 
 def _holds_onnx(path: str) -> bool:
-    return os.path.isdir(path) and any(name.endswith(".onnx") for name in os.listdir(path))
+    return os.path.isdir(path) and bool(onnx_names(path))
 
 
 def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> Input:

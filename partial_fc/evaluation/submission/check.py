@@ -15,7 +15,7 @@ import onnxruntime
 from onnx import TensorProto
 
 from partial_fc.export.normalization import FIRST_NODES, MEAN, SCALE, takes_raw_pixels
-from partial_fc.inference.model import FLOATS, LARGEST_INPUT, find_model, interruptible, open_session
+from partial_fc.inference.model import FLOATS, LARGEST_INPUT, interruptible, onnx_names, open_session
 from partial_fc.utils.text import some
 
 from .rules import MEGABYTE, PIXELS, Limits, PixelSettings, Rule, check_pixel_files
@@ -53,13 +53,12 @@ def _check(folder: str, limits: Limits) -> Iterator[Rule]:
         yield Rule("folder", False, f"{folder} is a file: a submission is a folder with an .onnx file")
         return
     yield Rule("folder", True, folder)
-    try:
-        path = find_model(folder)
-    except FileNotFoundError as error:
-        yield Rule("file", False, str(error))
+    names = onnx_names(folder)
+    if not names:
+        yield Rule("file", False, f"{folder} holds no .onnx file")
         return
-    count = sum(name.endswith(".onnx") for name in os.listdir(folder))
-    yield Rule("file", True, os.path.basename(path) + (f", the last of {count} by name" if count > 1 else ""))
+    path = os.path.join(folder, names[-1])
+    yield Rule("file", True, names[-1] + (f", the last of {len(names)} by name" if len(names) > 1 else ""))
     size = os.path.getsize(path) / MEGABYTE
     yield Rule("size", size <= limits.megabytes, f"{size:.1f} MB, at most {limits.megabytes:g}")
     pixels = PixelSettings()

@@ -20,6 +20,15 @@ def test_weights_in_a_second_file(tmp_path):
     np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
 
 
+def test_the_folder_of_a_training_stands_for_its_backbone(tmp_path):
+    for name in ("backbone_ema", "backbone"):
+        TinyModel().write(tmp_path / f"{name}.onnx")
+    assert FaceModel.open(tmp_path).name == str(tmp_path / "backbone.onnx")
+    TinyModel().write(tmp_path / "c.onnx")
+    (tmp_path / "backbone.onnx").unlink()
+    assert FaceModel.open(tmp_path).name == str(tmp_path / "c.onnx")
+
+
 def test_files_that_are_not_face_models_are_refused(tmp_path):
     model = TinyModel()
     model.inputs[0].type.tensor_type.elem_type = TensorProto.DOUBLE

@@ -182,6 +182,12 @@ def test_the_last_file_by_name_is_used(tmp_path):
     assert all(rule.passed for rule in rules) and rules[1].figure == "b.onnx, the last of 2 by name"
 
 
+def test_the_averaged_backbone_is_last_by_name(tmp_path):
+    for name in ("backbone", "backbone_ema"):
+        TinyModel().write(tmp_path / f"{name}.onnx")
+    assert check_submission(str(tmp_path), EASY)[1].figure == "backbone_ema.onnx, the last of 2 by name"
+
+
 def test_no_model(tmp_path):
     failed = failing(tmp_path)
     assert list(failed)[:3] == ["file", "size", "loads"] and len(failed) == 14
