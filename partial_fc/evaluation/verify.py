@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import zipfile
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from partial_fc.utils.cli import add_force, whole_number
+from partial_fc.utils.text import some
 
 from .roc_picture import Curve, draw_roc
 from .verification import verify_distances
@@ -46,6 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
     models = [path for path in args.paths if not path.endswith(PAIRS)]
     sets = [path for path in args.paths if path.endswith(PAIRS)]
+    weights = [path for path in sets if zipfile.is_zipfile(path)]  # as torch.save writes them, pytorch_model.bin
+    if weights:
+        raise ValueError(f"not a set of pairs, as files that end in .bin are: {some(weights)}; rename weights to .pt")
     if not (models and sets):
         raise ValueError("give one model or more, and one set of pairs (.bin) or more")
     folder, name = os.path.split(args.out or "")

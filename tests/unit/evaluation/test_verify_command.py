@@ -1,6 +1,7 @@
 """partial-fc verify: models on validation pairs without a training."""
 
 import json
+import zipfile
 
 import cv2
 import numpy as np
@@ -51,6 +52,10 @@ def test_figures_are_those_of_the_definition(place, capsys):
 def test_what_is_missing_is_said_before_a_model_runs(place, capsys):
     assert exit_code("verify", place / "a.onnx") == 2
     assert "one set of pairs (.bin) or more" in capsys.readouterr().err
+    with zipfile.ZipFile(place / "pytorch_model.bin", "w") as file:  # the container of torch.save
+        file.writestr("archive/data.pkl", b"")
+    assert exit_code("verify", place / "pytorch_model.bin", place / "set.bin") == 2
+    assert "pytorch_model.bin; rename weights to .pt" in capsys.readouterr().err
     (place / "there.json").touch()
     assert exit_code("verify", place / "a.onnx", place / "set.bin", "--out", place / "there") == 2
     assert "already exists" in capsys.readouterr().err
