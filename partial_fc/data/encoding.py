@@ -90,9 +90,10 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
     size = (options.size, options.size)
     if data.startswith(JPEG_START):
         frames, wanted = jpeg_frames(data), (*size, 3)
-        if len(frames) > 1 and wanted in frames:  # which of them is a thumbnail?
-            frames = [decode(data, cv2.IMREAD_UNCHANGED).shape]
-        return frames == [wanted] and is_upright(data)
+        fits = wanted in frames
+        if fits and len(frames) > 1:  # one of them may be a thumbnail
+            fits = decode(data, cv2.IMREAD_UNCHANGED).shape == wanted
+        return fits and is_upright(data)
     if data.startswith(PNG_START) and options.format == "png":
         is_size = data[16:24] == size[1].to_bytes(4, "big") + size[0].to_bytes(4, "big")
         return is_size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
