@@ -6,6 +6,7 @@ starts at the folder of this file.
 """
 
 import os
+from itertools import chain
 
 from easydict import EasyDict as edict
 
@@ -347,6 +348,8 @@ SETTINGS = Schema(
     ),
 )
 
+# What a saved preset stands for beside its settings.
+OF_PRESET = {"dataset": ("rec",), "network": (), "loss": ("interclass_filtering_threshold",)}
 KEYWORDS = ("", "auto", "same")  # values of path settings that are not paths
 
 
@@ -361,9 +364,9 @@ def describe_settings(trainer="mxnet") -> str:
 
 
 def generate_config(
-    loss_name=None, dataset_name=None, network_name=None, changes=None, config_file=None, trainer="mxnet"
+    loss_name=None, dataset_name=None, network_name=None, changes=None, config_file=None, trainer="mxnet", recipe=None
 ):
-    """Fills ``config``: defaults, presets, config.py, ``config_file``, then ``changes``.
+    """Fills ``config``: defaults, presets, config.py, ``recipe`` or ``config_file``, then ``changes``.
 
     Args:
         loss_name, dataset_name, network_name: Names of presets; None takes those of the other layers.
@@ -371,6 +374,7 @@ def generate_config(
         config_file: Path of a settings.json, or None. Its values win over presets and config.py. If ``changes`` or an
             argument names another preset, what the two presets set is not taken from the file.
         trainer: "mxnet" or "torch", see TRAINERS.
+        recipe: Settings by name in place of those of a ``config_file``, or None.
 
     Returns:
         ``config``.
@@ -381,7 +385,7 @@ def generate_config(
     given = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
     own = dict(changes or {}, **{kind: name for kind, name in given.items() if name is not None})
     path = absolute(config_file) if config_file else ""
-    sources = (("config.py", user_config), (path, read_saved(path)), ("", own))
+    sources = (("config.py", user_config), (path, {**(recipe or {}), **read_saved(path)}), ("", own))
     named = set().union(*(values for _, values in sources))  # before `read` adds defaults that a value replaces
     user, saved, own = (SETTINGS.read(source, values, trainer) for source, values in sources)
     names = {**defaults(), **user, **saved, **own}
@@ -392,8 +396,12 @@ def generate_config(
     check_loss(names["loss"], trainer)
     for kind in PRESETS:
         if saved.get(kind, names[kind]) != names[kind]:
-            for name in {**preset(kind, saved[kind], trainer), **preset(kind, names[kind], trainer)}:
+            presets = (preset(kind, name, trainer) for name in (saved[kind], names[kind]))
+            for name in (*chain.from_iterable(presets), *OF_PRESET[kind]):
                 saved.pop(name, None)
+    if saved.get("margin", names["margin"]) != names["margin"]:
+        for name in ("margins", "margin_options", "interclass_filtering_threshold"):
+            saved.pop(name, None)
     settings = {**defaults(), **TRAINERS[trainer].defaults}
     for values in (*(preset(kind, names[kind], trainer) for kind in PRESETS), user, saved, own):
         settings.update(values)

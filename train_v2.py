@@ -24,8 +24,8 @@ class RecipeTraining(TorchTraining):
 
     file, description = "train_v2.py", DESCRIPTION
 
-    def read_changes(self, args):
-        """Returns the settings of the recipe, which the first argument names, and those of the arguments after it."""
+    def read_recipe(self, args):
+        """Returns the settings of the recipe, which the first argument names."""
         if not args.settings or "=" in args.settings[0]:
             raise ValueError("name a configuration file first, such as configs/ms1mv3_r50")
         ranks = rank_info(os.environ)
@@ -33,7 +33,7 @@ class RecipeTraining(TorchTraining):
         os.environ.update(translation.environment)
         if ranks.rank == 0 and not args.print_config:
             print("\n".join(translation.lines()), flush=True)
-        return {**translation.settings, **super().read_changes(args)}
+        return translation.settings
 
 
 if __name__ == "__main__":

@@ -94,14 +94,15 @@ class TrainingProgram:
 
     def load_settings(self, args: argparse.Namespace):
         """Fills ``default.config`` from the command line and returns it."""
-        changes = self.read_changes(args)
-        return self.import_default().generate_config(changes=changes, config_file=args.config, trainer=self.trainer)
+        recipe = self.read_recipe(args)
+        changes = parse_assignments(args.settings)
+        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
+        default, trainer = self.import_default(), self.trainer
+        return default.generate_config(changes=changes, config_file=args.config, trainer=trainer, recipe=recipe)
 
-    def read_changes(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Returns the settings that the command line names."""
-        options = {name: getattr(args, name) for name in self.options}
-        given = {name: value for name, value in options.items() if value is not None}
-        return {**parse_assignments(args.settings), **given}
+    def read_recipe(self, args: argparse.Namespace) -> dict[str, Any] | None:
+        """Takes what names a recipe out of the arguments; returns its settings, over which those of the user win."""
+        return None
 
     def _run(self, argv: list[str]) -> None:
         """Loads the settings, starts this rank and trains."""

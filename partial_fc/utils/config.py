@@ -20,6 +20,8 @@ from .atomic_io import replace_file
 from .json_object import read_object
 from .text import quoted
 
+# Of options: a comma outside of parentheses and of quotes.
+SEPARATOR = r""",(?![^()]*\))(?=(?:[^'"]|'[^']*'|"[^"]*")*$)"""
 LARGEST = 1 << 20  # bytes of a settings.json, which has some 4,000
 
 
@@ -266,7 +268,7 @@ def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
 def parse_options(setting: str, text: str) -> dict[str, Any]:
     """Reads the value of a setting whose form is ``name=value,name=(value,value)``, as `parse_assignments`."""
     try:
-        options = parse_assignments(part.strip() for part in re.split(r",(?![^()]*\))", text) if text)
+        options = parse_assignments(part.strip() for part in re.split(SEPARATOR, text) if text)
     except SettingsError:
         options = {"": text}
     if not all(name.isidentifier() for name in options):

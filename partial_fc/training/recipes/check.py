@@ -41,6 +41,12 @@ IRRELEVANT = {
     "val_targets",
 }
 IRRELEVANT |= {"trackers", "tracker_options"}
+# What every training of arcface_torch has, and a recipe therefore does not say.
+USUAL = {
+    **{"pretrained": "", "class_map": "", "backbone_lr": 0.0, "memory_bank_lr": 0.0, "max_grad_norm": 5.0},
+    **{"dropout": 0.0, "rand_mirror": True, "cutout": 0, "color_jittering": 0.0, "jpeg_compression": 0},
+    **{"min_images_per_class": 0, "sampling_correction": False, "ema_decay": 0.0, "part_rates": [], "decay_on": "all"},
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     trained = read_settings(os.path.join(args.run, "settings.json"))
     expected = translate(recipe, summary["ranks"]).settings
     for line in differences(
-        expected | global_batch(expected, recipe.config.get("gpus", 1)),
+        USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1)),
         trained | global_batch(trained, summary["ranks"]),
     ):
         print(line)
@@ -89,7 +95,7 @@ def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[s
 
 def global_batch(settings: Mapping[str, Any], ranks: int) -> dict[str, int]:
     """Returns the images of an update."""
-    return {"global batch": ranks * settings["batch_size"] * settings["gradient_acc"]}
+    return {"global batch": ranks * settings["batch_size"] * settings.get("gradient_acc", 1)}
 
 
 def read_ijbc(path: str, required: bool) -> dict[str, float]:

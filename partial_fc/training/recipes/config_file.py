@@ -48,7 +48,11 @@ def find_file(path: str, root: str) -> str:
         if os.path.isfile(candidate):
             return candidate
     recipes = os.path.join(root, "configs")  # of a clone; the installed package has none
-    known = [os.path.splitext(entry)[0] for entry in sorted(os.listdir(recipes))] if os.path.isdir(recipes) else []
+    known = (
+        [os.path.splitext(entry)[0] for entry in sorted(os.listdir(recipes)) if entry != "sets.py"]
+        if os.path.isdir(recipes)
+        else []
+    )
     near = difflib.get_close_matches(os.path.splitext(os.path.basename(name))[0], known, n=1, cutoff=0.0)
     hint = f"did you mean configs/{near[0]}? All recipes are in {recipes}" if near else "give the path of a file"
     raise ValueError(f"there is no {name}: {hint}")

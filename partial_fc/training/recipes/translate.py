@@ -13,11 +13,9 @@ Shapes: B local batch, R ranks, G = B*R.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from partial_fc.training.inputs import check_records
 from partial_fc.utils.config import SettingsError
 from partial_fc.utils.tables import format_table
 
@@ -121,7 +119,8 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
 
 def _with_updates(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     """Returns the configuration of a training on dummy images, which have no epochs, with its length in updates."""
-    of_epoch = config.get("num_image", SYNTHETIC_IMAGES) // (config["batch_size"] * ranks)
+    of_update = config["batch_size"] * config["gradient_acc"] * ranks
+    of_epoch = config.get("num_image", SYNTHETIC_IMAGES) // of_update
     lengths = {"num_epoch": "max_update", "warmup_epoch": "warmup_steps"}
     others = {key: value for key, value in config.items() if key not in lengths}
     return {**others, **{name: max(0, of_epoch * config[key]) for key, name in lengths.items() if key in config}}
@@ -148,10 +147,6 @@ def _data(value: Any, config: Mapping[str, Any]) -> Settings:
         return {"debug": True}
     if value in OWN_SETS:
         return {"dataset": value}
-    try:
-        check_records(os.path.join(value, "train.rec"))
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
     return {"rec": value}
 
 
@@ -168,7 +163,7 @@ def _weights_and_biases(value: Any, config: Mapping[str, Any]) -> Settings:
         "run_name": config["suffix_run_name"],
         "artifacts": config["save_artifacts"] or None,
     }
-    given = ",".join(f"{name}={option}" for name, option in options.items() if option is not None)
+    given = ",".join(f"{name}={option!r}" for name, option in options.items() if option is not None)
     return {"trackers": ["tensorboard", "wandb"], "tracker_options": given}
 
 
