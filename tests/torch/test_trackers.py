@@ -5,11 +5,12 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 
 import pytest
 
-from partial_fc.training.trackers import Trackers, build_trackers
+from partial_fc.training.trackers import Trackers, build_trackers, container
 from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.utils.config import SettingsError
 
@@ -96,3 +97,26 @@ def test_a_tracker_that_fails_is_named_and_the_others_go_on(tmp_path, capfd):
         trackers.log({"loss": 1.0}, 1)
     assert "curves of mine" in (errors := capfd.readouterr().err) and "no network" in errors
     assert os.path.getsize(tmp_path / "metrics.jsonl")
+
+
+def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, monkeypatch):
+    ended = threading.Event()
+
+    class Hanging(JsonLines):
+        def begin(self, run):
+            ended.wait(60)
+
+    monkeypatch.setattr(container, "CLOSING", 0.5)
+    with closing(Trackers({"mine": Hanging(), "jsonl": JsonLines()})) as trackers:
+        trackers.begin(str(tmp_path), SETTINGS)
+        trackers.log({"loss": 1.0}, 1)
+    ended.set()
+    assert os.path.getsize(tmp_path / "metrics.jsonl")
+    assert (errors := capfd.readouterr().err).count("\n") == 1 and "curves of mine" in errors and "0.5 s" in errors
+
+
+def test_errors_of_other_threads_are_reported_as_before(tmp_path):
+    hook = threading.excepthook
+    with closing(Trackers({"first": JsonLines(), "second": JsonLines()})) as trackers:
+        trackers.begin(str(tmp_path), SETTINGS)
+    assert threading.excepthook is hook

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from os.path import exists, join
 from typing import Any
 
@@ -19,7 +19,6 @@ from .tracker import TrackedRun, Tracker
 
 RUN_ID = "run_id"  # file in the output folder
 CLOSING = 30  # seconds
-_beginning = threading.Lock()  # the threads that a library starts are those that are new after its beginning
 
 
 class Trackers:
@@ -52,8 +51,8 @@ class Trackers:
             member.log(values, num_update)
 
     def close(self) -> None:
-        """Closes all of them; waits for 30 seconds at most for each."""
-        for member in self._members:
+        """Closes all of them; waits for 30 seconds at most for each, and reports one that takes longer."""
+        for member in reversed(self._members):  # each restores the threading.excepthook that it found
             member.close()
 
 
@@ -68,7 +67,7 @@ class _Member:
         self._name, self._tracker = name, tracker
         self._where, self._failed, self._hook = "", False, threading.excepthook
         self._failing = threading.Lock()
-        self._own_threads: set[threading.Thread] = set()
+        self._threads_of: Collection[str] = getattr(tracker, "threads_of", ())
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._caller: threading.Thread | None = None
 
@@ -89,15 +88,12 @@ class _Member:
         end = time.monotonic() + CLOSING
         while self._caller.is_alive() and not self._failed and time.monotonic() < end:
             self._caller.join(0.1)
+        if self._caller.is_alive():
+            self._fail(TimeoutError(f"it has not closed after {CLOSING} seconds"))
         threading.excepthook = self._hook
 
     def _make_calls(self, run: TrackedRun) -> None:
-        with _beginning:
-            running = set(threading.enumerate())
-            self._attempt(functools.partial(self._tracker.begin, run))
-            # The libraries have classes of their own for it. Others that start meanwhile may end without harm.
-            started = set(threading.enumerate()) - running
-            self._own_threads = {thread for thread in started if type(thread) is not threading.Thread}
+        self._attempt(functools.partial(self._tracker.begin, run))
         while (call := self._calls.get()) is not None:
             if not self._failed:
                 self._attempt(call)
@@ -109,7 +105,8 @@ class _Member:
             self._fail(error)
 
     def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
-        if failure.thread in self._own_threads and failure.exc_value is not None:
+        library = type(failure.thread).__module__.partition(".")[0]
+        if library in self._threads_of and failure.exc_value is not None:
             self._fail(failure.exc_value)
         else:
             self._hook(failure)

@@ -17,6 +17,8 @@ TAG = "partial_fc.run_id"
 class MlflowRuns:
     """Logs to a run with the identifier of the training as tag; a resumed training continues it.
 
+    The status of the run says whether logging goes on: it is FINISHED also after a training that ended by an error.
+
     Args:
         project: name of the experiment.
         run_name: of the run; None for the name of the output folder.
@@ -51,7 +53,7 @@ class MlflowRuns:
         self._client.log_batch(self._run_id, [Metric(name, value, now, num_update) for name, value in values.items()])
 
     def close(self) -> None:
-        """Uploads what was asked for, and ends the run."""
+        """Uploads what was asked for, and ends the run with the status FINISHED."""
         assert self._client is not None
         for name in ("backbone.onnx", "report.html") if self._artifacts else ():
             if os.path.exists(os.path.join(self._folder, name)):

@@ -15,6 +15,8 @@ class TensorBoard:
         open_writer: opens the writer in a folder, which it creates.
     """
 
+    threads_of = ("mxboard", "tensorboard")
+
     def __init__(self, open_writer: Callable[[str], ScalarWriter]):
         self._open_writer = open_writer
         self._writer: ScalarWriter | None = None

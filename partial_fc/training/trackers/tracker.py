@@ -23,7 +23,8 @@ class TrackedRun(NamedTuple):
 class Tracker(Protocol):
     """Receives the figures of a training on rank 0, in a thread of its own; an error ends the tracker alone.
 
-    Its class, or the function that makes it, takes the options that it has as keyword arguments.
+    Its class, or the function that makes it, takes the options that it has as keyword arguments. An attribute
+    ``threads_of`` may name packages that write in threads with classes of theirs, whose errors end the tracker, too.
     """
 
     def begin(self, run: TrackedRun) -> None:
