@@ -37,6 +37,7 @@ class Trace(TorchDispatchMode):
         device: type of the device that computes.
 
     Attributes:
+        current: number of the current device.
         events: names of operators on the device and of collectives, "wait" where the host waits for the device, and
             what tests add.
         kernels: operators on the device that are no views.
@@ -46,7 +47,7 @@ class Trace(TorchDispatchMode):
 
     def __init__(self, device="cuda"):
         super().__init__()
-        self.device, self.recorded, self.waited = device, 0, 0
+        self.device, self.current, self.recorded, self.waited = device, 0, 0, 0
         self.clear()
 
     def clear(self):
@@ -149,6 +150,12 @@ def fake_gpu(monkeypatch):
         with _disable_current_modes():  # of a tensor that is none of theirs they would make a fake
             return original(tensor)
 
+    def exchange_device(number):
+        if number < 0:
+            return -1
+        before, trace.current = trace.current, number
+        return before
+
     def labels(of, labels):
         trace.events.append("wait")
         with _disable_current_modes():
@@ -158,6 +165,8 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(trace))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(trace))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    for name in ("_exchange_device", "_maybe_exchange_device"):
+        monkeypatch.setattr(torch.cuda, name, exchange_device)
     monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
     monkeypatch.setattr(torch.Tensor, "numpy", numpy)
     monkeypatch.setattr(exchange.HostCopy, "wait", statistics)

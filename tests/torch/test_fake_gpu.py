@@ -104,6 +104,24 @@ def test_a_bank_on_the_host_waits_for_the_labels_too(rate, optimizer, monkeypatc
     assert events.index("wait") < events.index("mm")
 
 
+def test_both_passes_have_the_gpu_of_the_layer_as_the_current_one(monkeypatch):
+    """Triton starts kernels on the current device; PyTorch's operators, which run here, do not need it."""
+    found = {}
+    with fake_gpu(monkeypatch) as trace:
+        layer = build()
+        passes = layer._softmax.passes.of_torch
+
+        def noted(original, *arguments):
+            found[original.__name__] = trace.current
+            return original(*arguments)
+
+        for name in ("statistics", "begin_gradients", "gradients"):
+            setattr(passes, name, partial(noted, getattr(passes, name)))
+        step(layer, trace)
+        assert found == {"statistics": 1, "begin_gradients": 1, "gradients": 1}
+        assert trace.current == 0
+
+
 @pytest.mark.parametrize("tile, tiles", [(64, 4), (256, 1)])
 def test_the_device_has_work_while_the_host_checks_and_reduces_beside_an_update(tile, tiles, monkeypatch):
     """The order of a step: a check that is too late would let a loss that is not finite change centers."""

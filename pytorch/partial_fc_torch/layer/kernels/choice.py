@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 import torch
+from torch.cuda import device_of
 
 from ...device_defaults import gpu_facts
 from ..optimizers import RowOptimizer
@@ -38,6 +39,8 @@ def passes_of(kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None
 class ChosenPasses:
     """Passes that are chosen in the first step on a device, when it is known where the layer computes.
 
+    They run with the layer's GPU as the current device, on which Triton starts kernels.
+
     Args:
         kernel, of_torch, optimizer: see `passes_of`.
     """
@@ -48,17 +51,20 @@ class ChosenPasses:
 
     def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
         """See Passes.statistics."""
-        return self._of(step).statistics(step)
+        with device_of(step.features.unit):
+            return self._of(step).statistics(step)
 
     def begin_gradients(self, step: Step) -> None:
         """See Passes.begin_gradients."""
-        self._of(step).begin_gradients(step)
+        with device_of(step.features.unit):
+            self._of(step).begin_gradients(step)
 
     def gradients(
         self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
     ) -> Result:
         """See Passes.gradients."""
-        return self._of(step).gradients(step, receive, complete)
+        with device_of(step.features.unit):
+            return self._of(step).gradients(step, receive, complete)
 
     def _of(self, step: Step) -> Passes:
         unit = step.features.unit
@@ -74,9 +80,8 @@ class ChosenPasses:
         if not reason:
             try:
                 return self._compared(unit)
-            except (
-                Exception
-            ) as error:  # of the compiler, the driver, or numbers that differ: PyTorch's operators remain
+            # Of the compiler, the driver, or numbers that differ: PyTorch's operators remain.
+            except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
         logging.warning("the layer computes with PyTorch's operators instead of fused kernels: %s", reason)
         return self.of_torch
