@@ -107,9 +107,12 @@ def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
     max_update = epochs.last_update(settings.num_epoch) if by_epochs else settings.max_update
     total = settings.num_epoch * epochs.updates if by_epochs else max_update
     schedule = build_schedule(settings, total, epochs.updates)
+    warm_up = max(settings.warmup_epoch, 0) * epochs.updates
 
     def factor(num_update: int) -> float:
-        place = epochs.place_of(num_update) if by_epochs else num_update
+        place = epochs.place_of(num_update)
+        if not by_epochs and place >= warm_up:
+            place = max(num_update, warm_up)
         return schedule(Moment(num_update, epochs.epoch_of(num_update), place))
 
     return type(settings)({**settings, "max_update": max_update}), factor

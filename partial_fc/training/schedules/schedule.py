@@ -12,7 +12,8 @@ class Moment(NamedTuple):
         update: its number, from 1.
         epoch: the epoch whose images it reads, from 0.
         place: its number among the updates of the whole training. It is not `update` where a training of some epochs
-            has gone on with another batch size: the images read so far are then counted in updates of the new size.
+            has gone on with another batch size: the images read so far are then counted in updates of the new size. In
+            a training of some updates they are until a warm-up of epochs ends.
     """
 
     update: int

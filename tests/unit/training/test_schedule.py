@@ -166,6 +166,19 @@ def test_a_schedule_in_epochs_goes_on_where_it_was_with_another_batch_size():
     assert [resumed(t) for t in range(26, 41)] == [before(t) for t in range(26, 41)]
 
 
+@pytest.mark.parametrize("batch", [50, 200])
+def test_a_warm_up_in_epochs_goes_on_with_another_batch_size_also_in_a_training_of_updates(batch):
+    """After 15 of 100 updates of 100 images; the warm-up has 2000 images, of which 500 are left."""
+    plain = {"schedule": "polynomial", "warmup_epoch": 2, "max_update": 100}
+    _, before = resolved(Epochs(1000, 100), **plain)
+    _, after = resolved(Epochs(1000, batch, 15, (1, 500)), **plain)
+    rates = [before(15), *(after(t) for t in range(16, 101))]
+    assert rates[0] == 0.75 < rates[1] < max(rates) and rates[-1] == 0
+    assert max(abs(later - rate) for rate, later in zip(rates, rates[1:])) < batch / 2000 + 0.1
+    _, resumed = resolved(Epochs(1000, 100, 15, (1, 500)), **plain)
+    assert [resumed(t) for t in range(1, 101)] == [before(t) for t in range(1, 101)]
+
+
 def test_a_schedule_replaces_what_another_source_describes():
     settings, factor = resolved(Epochs(100, 10), "emore", schedule="constant", num_epoch=4)
     assert settings.lr_epochs == [] and {factor(t) for t in range(1, 41)} == {1}
