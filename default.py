@@ -245,13 +245,13 @@ SETTINGS = Schema(
     Setting(
         "warmup",
         "",
-        "growth in warmup_epoch; empty: quadratic with steps, epochs and factors, otherwise linear",
+        "growth in warmup_epoch; empty: quadratic with steps and epochs, otherwise linear",
         choices=("", "linear", "quadratic"),
     ),
     Setting("max_grad_norm", 0.0, "clip the backbone's gradients to this global norm; 0: do not clip", at_least=0),
     Setting("lr_steps", [], "updates after which both rates are divided by 10, set by dataset", item=int, at_least=1),
     Setting("lr_epochs", [], "epochs, from 1, before which both are divided by 10", item=int, at_least=1),
-    Setting("lr_func", [], "factor of the rates by epoch", item=float, at_least=0, function=True),
+    Setting("lr_func", [], "factor of the rates by epoch, in place of a warm-up", item=float, at_least=0, function=True),
     Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0),
     Setting("num_epoch", 0, "epochs to train; 0: max_update decides", at_least=0, at_most=10**5),
     Setting("momentum", 0.9, "momentum of backbone and centers, with sgd", at_least=0, below=1),
@@ -343,7 +343,7 @@ SETTINGS = Schema(
     },
     alternatives=(
         {"num_epoch": 0, "max_update": None},
-        {"warmup_epoch": -1, "warmup_steps": 0, "lr_func": []},
+        {"warmup_epoch": -1, "warmup_steps": 0},
         {"lr_epochs": [], "lr_steps": [], "lr_func": [], "schedule": ("", *SETTING_OF)},
     ),
 )
@@ -404,6 +404,8 @@ def generate_config(
             saved.pop(name, None)
     settings = {**defaults(), **TRAINERS[trainer].defaults}
     for values in (*(preset(kind, names[kind], trainer) for kind in PRESETS), user, saved, own):
+        if values.get("lr_func"):
+            settings.update(warmup_epoch=-1, warmup_steps=0)
         settings.update(values)
     complete(settings)
     check_together(settings)
@@ -524,6 +526,9 @@ def check_together(settings):
     ratios = settings["sample_ratio"]
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
         raise SettingsError(NOTHING_TO_CORRECT)
+    warm_up = [name for name in ("warmup_epoch", "warmup_steps") if settings[name] > 0]
+    if factors and warm_up:
+        raise SettingsError(f"lr_func is the whole course of the rates, but {warm_up[0]} is set: remove one of them")
     if factors and len(factors) < epochs:
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
     try:

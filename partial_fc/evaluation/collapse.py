@@ -44,7 +44,7 @@ def suggest_changes(settings: Mapping) -> str:
 
 
 def _longer_warm_up(settings: Mapping) -> list[str]:
-    if settings["lr_func"]:  # warm-up and decay are both the user's: another warm-up would replace both
+    if settings["lr_func"]:  # warm-up and decay are both the user's: another warm-up is refused
         return []
     if settings["warmup_epoch"] > 0:
         return [f"warmup_epoch={2 * settings['warmup_epoch']}"]

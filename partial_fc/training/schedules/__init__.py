@@ -28,7 +28,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 # Those that a setting of their own describes, and selects where ``schedule`` is empty.
 SETTING_OF = {"steps": "lr_steps", "epochs": "lr_epochs", "factors": "lr_func"}
-QUADRATIC = tuple(SETTING_OF)  # whose ``warmup_epoch`` is arcface_torch's of 2021, unless ``warmup`` says otherwise
+QUADRATIC = ("steps", "epochs")  # whose ``warmup_epoch`` is arcface_torch's of 2021, unless ``warmup`` says otherwise
 
 __all__ = [
     "SCHEDULES",

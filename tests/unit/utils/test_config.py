@@ -146,7 +146,7 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"lr_epochs": [14, 8]}, r"lr_epochs is \[14, 8\], but must be increasing numbers of epochs"),
         ({"num_epoch": 3, "max_update": 100}, "num_epoch and max_update exclude each other: set one of them"),
         ({"lr_epochs": [3], "lr_steps": [100]}, "lr_epochs and lr_steps exclude each other"),
-        ({"lr_func": [1.0], "warmup_epoch": 2}, "warmup_epoch and lr_func exclude each other"),
+        ({"lr_func": [1.0], "warmup_epoch": 2}, "lr_func is the whole course of the rates, but warmup_epoch is"),
         ({"lr_func": [1.0, 0.1], "num_epoch": 3}, "lr_func has factors for 2 epochs, but num_epoch is 3"),
         ({"lr_func": "step"}, "lr_func is 'step', but must be of type list, .* or in config.py a function"),
         ({"lr_func": lambda epoch: 0.1**epoch}, "lr_func is a function of the epoch, but num_epoch is 0: set num_ep"),
@@ -325,6 +325,16 @@ def test_the_examples_in_config_py_are_allowed(monkeypatch):
 def test_a_schedule_replaces_what_the_preset_gives_in_another_unit(dataset, changes, expected):
     config = default.generate_config(dataset_name=dataset, changes=changes, trainer="torch")
     assert {name: config[name] for name in expected} == expected
+
+
+def test_a_warm_up_does_not_replace_a_function_of_the_user(monkeypatch):
+    user = type(default.config)(lr_func=lambda epoch: 0.5**epoch, num_epoch=2)
+    monkeypatch.setattr(default, "user_config", user)
+    for warm_up in ("warmup_epoch", "warmup_steps"):
+        with pytest.raises(SettingsError, match=f"^lr_func is .*{warm_up} is set: remove one"):
+            default.generate_config(dataset_name="demo", changes={warm_up: 1})
+    config = default.generate_config(dataset_name="demo", changes={"warmup_epoch": 1, "lr_epochs": [2]})
+    assert (config.warmup_epoch, config.lr_epochs, config.lr_func) == (1, [2], [])
 
 
 def test_rec_is_a_file_or_its_folder(tmp_path):
