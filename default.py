@@ -251,7 +251,7 @@ SETTINGS = Schema(
     Setting("max_grad_norm", 0.0, "clip the backbone's gradients to this global norm; 0: do not clip", at_least=0),
     Setting("lr_steps", [], "updates after which both rates are divided by 10, set by dataset", item=int, at_least=1),
     Setting("lr_epochs", [], "epochs, from 1, before which both are divided by 10", item=int, at_least=1),
-    Setting("lr_func", [], "factor of the rates by epoch, in place of a warm-up", item=float, at_least=0, function=True),
+    Setting("lr_func", [], "factor of the rates by epoch, with no warm-up", item=float, at_least=0, function=True),
     Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0),
     Setting("num_epoch", 0, "epochs to train; 0: max_update decides", at_least=0, at_most=10**5),
     Setting("momentum", 0.9, "momentum of backbone and centers, with sgd", at_least=0, below=1),
