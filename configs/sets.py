@@ -1,4 +1,6 @@
-"""The sets of arcface_torch's recipes with what the recipes of a set have in common; `base.py` has the defaults.
+"""The sets of arcface_torch's recipes with what the recipes of a set have in common.
+
+All other keys have the DEFAULTS of partial_fc/training/recipes/translate.py.
 
 ``published`` holds what arcface_torch's README reports for a recipe, in percent: the true accept rate of the challenge
 MFR-ALL at a false accept rate of 1e-6, and of IJB-C at 1e-4 and 1e-5. ``gpus`` is the number of processes that it was

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prints what is installed for either trainer, what is wrong and how to fix it. Changes nothing. Exit code 1 if a required part is bad.
+# Prints what is installed for either trainer, what is wrong and how to fix it. Changes nothing. Exit code 1 if a
+# required part is bad.
 #   bash setup-utils/check.sh
 #   bash setup-utils/check.sh --hosts hosta:8,hostb:8       several hosts: can they train together? (--help)
 set -euo pipefail

@@ -11,8 +11,8 @@ PIP_VERSION=25.0.1       # knows today's wheel tags; 25.3 cannot build Horovod
 SETUP_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 CLONE=$(dirname "$SETUP_DIR")
 
-# use_venv NAME INSTALLER SIZE: the environment in the clone that the functions below work on, the script that makes it, and
-# the free disk space which that takes.
+# use_venv NAME INSTALLER SIZE: the environment in the clone that the functions below work on, the script that makes it,
+# and the free disk space which that takes.
 use_venv() {
     VENV=$CLONE/$1
     STATE=$VENV/.partial_fc        # stamps and recorded choices; marks the environment as made by these scripts
@@ -58,7 +58,8 @@ log_hint() {
     esac
 }
 
-# step TEXT COMMAND...: runs COMMAND and prints one line with its duration; its output goes to the log. Exits on failure.
+# step TEXT COMMAND...: runs COMMAND and prints one line with its duration; its output goes to the log. Exits on
+# failure.
 step() {
     local what=$1 began=$SECONDS code
     shift

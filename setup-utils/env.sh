@@ -68,8 +68,8 @@ fi
 # The same transports as with horovodrun, so that both launchers behave alike.
 export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
 export OMPI_MCA_btl="${OMPI_MCA_btl:-^openib}"
-# Between hosts: by default Open MPI sends long messages with "put". Its acknowledgments then queue behind the rank's own
-# message, and over a slow link the two directions of an exchange run one after the other (docs/scale.md).
+# Between hosts: by default Open MPI sends long messages with "put". Its acknowledgments then queue behind the rank's
+# own message, and over a slow link the two directions of an exchange run one after the other (docs/scale.md).
 export OMPI_MCA_btl_tcp_flags="${OMPI_MCA_btl_tcp_flags:-send,inplace}"
 # Most containers forbid process_vm_readv, and Open MPI then prints "Read -1, expected ..., errno = 1" for each message.
 if [ -e /.dockerenv ] || [ -e /run/.containerenv ]; then

@@ -5,8 +5,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # used by run.sh
 
-# check_hosts ARGUMENTS: checks the user's hosts; sets PFC_NETWORKS, and of those without errors PFC_USABLE (name:slots) and
-# PFC_RANKS, the sum of their slots.
+# check_hosts ARGUMENTS: checks the user's hosts; sets PFC_NETWORKS, and of those without errors PFC_USABLE (name:slots)
+# and PFC_RANKS, the sum of their slots.
 check_hosts() {
     local result code=0
     PFC_NETWORKS='' PFC_USABLE='' PFC_RANKS=0
@@ -19,7 +19,8 @@ check_hosts() {
     return "$code"
 }
 
-# Exits with 2 if this host has no interface in the networks: Open MPI would say so in several lines that do not name them.
+# Exits with 2 if this host has no interface in the networks: Open MPI would say so in several lines that do not name
+# them.
 require_networks() {
     local error
     if [ -z "$networks" ]; then return 0; fi

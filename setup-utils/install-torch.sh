@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs the environment of the PyTorch trainer, on x86-64 or aarch64, into .venv-torch in the clone; can be called again at any time
-# (pytorch/run.sh and tests/run.sh do).
+# Installs the environment of the PyTorch trainer, on x86-64 or aarch64, into .venv-torch in the clone; can be called
+# again at any time (pytorch/run.sh and tests/run.sh do).
 #   bash setup-utils/install-torch.sh          requirement.txt: what training needs, in the newest versions
 #   bash setup-utils/install-torch.sh --dev    the test tools too, the libraries of examples/loops, and the trackers
 #   PYTHON=python3.12 bash setup-utils/install-torch.sh    with this Python instead of the preferred one
 #   TORCH=torch==2.11.0 bash setup-utils/install-torch.sh  another build: what follows "pip install", e.g. TORCH=torch, or
 #       TORCH="torch --index-url https://download.pytorch.org/whl/cu126" for GPUs with an older driver
 # Without TORCH: where there is an NVIDIA GPU, the package index's own torch (PyPI's contains CUDA 13), or the build for
-# CUDA 12.6 if the driver is older than CUDA 13; otherwise the newest CPU build of that index, else PyTorch's own index of
-# CPU builds, if it answers.
+# CUDA 12.6 if the driver is older than CUDA 13; otherwise the newest CPU build of that index, else PyTorch's own index
+# of CPU builds, if it answers.
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -110,7 +110,8 @@ install_everything() {
 # In the versions of the other environment's test tools, and beside the chosen torch.
 install_dev() {
     local lists=$SETUP_DIR/requirements
-    phase dev "$(cat "$lists"/{dev,loops,trackers}.txt | sha256sum)" step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers" \
+    phase dev "$(cat "$lists"/{dev,loops,trackers}.txt | sha256sum)" \
+        step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers" \
         pip_install pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
         -c "$lists/dev.txt" -c "$STATE/constraint.txt"
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs everything for MXNet, on x86-64 alone, into .venv in the clone; can be called again at any time (run.sh and tests/run.sh do).
+# Installs everything for MXNet, on x86-64 alone, into .venv in the clone; can be called again at any time
+# (run.sh and tests/run.sh do).
 #   bash setup-utils/install.sh          what training needs
 #   bash setup-utils/install.sh --dev    the test tools too
 #   PYTHON=python3.10 bash setup-utils/install.sh    with this Python instead of the preferred one

@@ -1,5 +1,5 @@
-# Sourced by run.sh and pytorch/run.sh: runs a launcher and forwards signals to it. The caller sets stop_signal, on which
-# the launcher asks all ranks to save and stop.
+# Sourced by run.sh and pytorch/run.sh: runs a launcher and forwards signals to it. The caller sets stop_signal, on
+# which the launcher asks all ranks to save and stop.
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154  # the caller sets stop_signal and reads interrupted, stopped and code
 
@@ -14,8 +14,8 @@ fi
 PARTIAL_FC_RUN=${PARTIAL_FC_RUN:-$(uname -n)-$$-$(date +%s)}
 export PARTIAL_FC_RUN
 
-# relay: copies its input to its output. Once this fails (`| head -3`, a full disk) it notes why, and reads on: mpirun ends
-# the job when it cannot write. Signals to the whole group are for the others.
+# relay: copies its input to its output. Once this fails (`| head -3`, a full disk) it notes why, and reads on: mpirun
+# ends the job when it cannot write. Signals to the whole group are for the others.
 relay() {
     trap '' HUP INT TERM USR1 PIPE
     cat 2>>"${PARTIAL_FC_OUTPUT_LOST:-/dev/null}" || cat >/dev/null
@@ -66,8 +66,8 @@ interrupt() {
 }
 trap request_stop TERM USR1
 
-# check_settings PYTHON PROGRAM ARGUMENTS...: if the program refuses its arguments, ends with one line and its exit code,
-# before a launcher has started anything.
+# check_settings PYTHON PROGRAM ARGUMENTS...: if the program refuses its arguments, ends with one line and its exit
+# code, before a launcher has started anything.
 check_settings() {
     local python=$1 program=$2
     shift 2

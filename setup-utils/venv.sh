@@ -1,5 +1,5 @@
-# Shared by install.sh and install-torch.sh, sourced after common.sh: an environment that is made once, and again if what
-# it was made from changes. A script that sources this sets NEWEST_PYTHON and defines what install() calls:
+# Shared by install.sh and install-torch.sh, sourced after common.sh: an environment that is made once, and again if
+# what it was made from changes. A script that sources this sets NEWEST_PYTHON and defines what install() calls:
 #   sources               prints what the installation is made from
 #   other_build_requested whether the user asks for another build than the installed one
 #   install_everything, install_dev
