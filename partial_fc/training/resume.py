@@ -135,7 +135,8 @@ def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collect
     if hosts and (settings.checkpoint_every or settings.checkpoint_minutes):
         raise JobError(
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "
-            "checkpoint: set output or models_root to a shared disk, or train without checkpoints (checkpoint_every=0)"
+            "checkpoint: set output or models_root to a shared disk, or train without checkpoints "
+            "(checkpoint_every=0 checkpoint_minutes=0)"
         )
 
 

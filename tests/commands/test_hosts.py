@@ -173,16 +173,16 @@ def test_an_unknown_interface_is_refused(hosts, settings):
 
 
 def test_hosts_without_the_shared_folder_are_named_before_training(hosts, settings, tmp_path):
-    arguments = [*settings, "max_update=2"]
+    arguments, off = [*settings, "max_update=2"], ["checkpoint_every=0", "checkpoint_minutes=0"]
     (tmp_path / "models").mkdir()
     hosts.run("hostb", ["mount", "-t", "tmpfs", "none", tmp_path / "models"])
-    code, output = run(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1")
+    code, output = run(hosts, MPI, [*arguments, "checkpoint_every=0", "checkpoint_minutes=30"], HOSTS="hosta:1,hostb:1")
     assert code == 2
     assert "Needs fixing: hostb (outputs)" in output
     code, output = run(hosts, MPI, arguments, HOSTS="hosta:1,hostb:1", CHECK_HOSTS="0", INTERFACE="net0", NP="2")
     assert code == 2
-    assert "error: hostb and rank 0's host do not see the same folder" in output and "checkpoint_every=0" in output
-    code, output = run(hosts, MPI, [*arguments, "checkpoint_every=0"], HOSTS="hosta:1,hostb:1")
+    assert "error: hostb and rank 0's host do not see the same folder" in output and " ".join(off) in output
+    code, output = run(hosts, MPI, [*arguments, *off], HOSTS="hosta:1,hostb:1")
     assert code == 0, output
     assert not (tmp_path / "models/small-arcface-demo/1_centers.param").exists()
     assert hosts.run("hostb", ["test", "-s", tmp_path / "models/small-arcface-demo/1_centers.param"]).returncode == 0

@@ -2,11 +2,13 @@
 
 import pytest
 
+import default
 from partial_fc.distributed.preflight.checks import Job, rows
 from partial_fc.distributed.preflight.hostfile import Host
 from partial_fc.distributed.preflight.job_requirements import TRAINERS, Training
 from partial_fc.distributed.preflight.probe import Probe
 from partial_fc.distributed.preflight.row import Row, failed_checks
+from partial_fc.utils.config import parse_assignments
 
 FACTS = {
     "code": {"run.sh": "1"},
@@ -47,6 +49,13 @@ def test_files_that_may_be_missing_are_missing_everywhere():
     (first, other), *_ = table([{}, {"data": {**FACTS["data"], "/data/property": 9}}])
     assert first["data"].found == "1 file, 3 bytes"
     assert other["data"].found == "/data/property: 9 bytes, on a No such file"
+
+
+def test_the_advice_on_an_output_folder_that_is_not_shared_turns_all_checkpoints_off():
+    (_, other), *_ = table([{}, {"outputs": False}])
+    off = parse_assignments(other["outputs"].fix.partition("off: ")[2].split())
+    config = default.generate_config(changes={"checkpoint_minutes": 30, **off})
+    assert (config.checkpoint_every, config.checkpoint_minutes) == (0, 0)
 
 
 def test_no_host_has_the_data_or_needs_it():
