@@ -555,6 +555,11 @@ def check_together(settings):
         )
     if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
         raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
+    if settings["resume"].endswith((".pt", ".pth", ".params")):
+        raise SettingsError(
+            f"resume is {settings['resume']}, which holds weights, not a checkpoint of this trainer: start with "
+            "--pretrained and that path, and with --class-map same if its class centers are to be taken too"
+        )
     if not (settings["models_root"] or settings["output"]):
         raise SettingsError("models_root is empty: set it, or output, to the folder that the training writes to")
     if not (settings["debug"] or rec or settings["data_name"]):
