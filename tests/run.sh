@@ -66,7 +66,7 @@ fi
 if [ -n "${1:-}" ]; then
     ranks 'PyTorch, slow, 2 processes' 300 "$torch" -m torch.distributed.run --standalone --nproc_per_node=2 \
         "${pytest[@]}" -m slow tests/parallel/torch
-    group 'PyTorch, slow, one process' 300 "$torch" "${pytest[@]}" -m slow tests/torch
+    group 'PyTorch, slow, one process' 300 "$torch" "${pytest[@]}" -m slow -n 2 --dist worksteal tests/torch
 fi
 # Many of these wait: for a launcher, for a time limit, for a host that is away, for the package index.
 group "$last" 1500 python "${pytest[@]}" -m "$marks" -n 4 --dist worksteal "${paths[@]}"

@@ -121,7 +121,10 @@ def test_help_has_the_defaults_of_the_trainer():
         ({"lr_steps": [20, 20]}, "lr_steps is .*increasing"),
         ({"class_map": "same"}, "class_map maps the classes of a checkpoint: set resume or pretrained"),
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
-        ({"resume": "/runs/checkpoint_gpu_0.pt"}, "which holds weights, .* start with --pretrained"),
+        (
+            {"resume": "/runs/checkpoint_gpu_0.pt"},
+            "resume is /runs/checkpoint_gpu_0.pt, which holds weights, .* start with --pretrained",
+        ),
         ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
         ({"dropout": 0.4}, "dropout is 0.4, but only the torch trainer has this setting: remove it"),
         ({"center_optimizer": "adamw"}, "center_optimizer is 'adamw', but only the torch trainer has this setting"),
