@@ -48,13 +48,11 @@ class TorchTraining(TrainingProgram):
 
     def load_framework(self, settings):
         """Imports PyTorch and checks that it has what the settings ask for."""
-        from torch.nn import Linear
-
-        from partial_fc_torch.build import TorchFramework, build_margin, optimizer_of
+        from partial_fc_torch.build import TorchFramework, build_margin, check_optimizer
 
         # An error of a user's own is reported before the data are read.
         build_margin(settings)
-        optimizer_of(settings)(Linear(1, 1))
+        check_optimizer(settings)
         return TorchFramework(backend=settings.backend)
 
     def connect(self, settings):

@@ -26,7 +26,8 @@ oldest_build() {
 
 .venv-torch/bin/python -m venv --without-pip "$folder"
 python=$folder/bin/python
-read -r -a build <<<"${1:-$(oldest_build)}"
+# Triton 3.6, which PyTorch 2.11 for GPUs brings, interprets kernels with NumPy below 2.4 only.
+read -r -a build <<<"${1:-$(oldest_build) numpy<2.4}"
 .venv-torch/bin/python -m pip --python "$python" install --quiet --no-compile "${build[@]}"
 # All other packages are those of .venv-torch, whose PyTorch comes later in the path.
 for packages in .venv-torch/lib/python3.*/site-packages; do

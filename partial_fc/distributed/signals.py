@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -20,6 +22,19 @@ def block_signals() -> None:
 def release_signals() -> None:
     """Lets these signals end this process again."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def repeat_lost_interrupts() -> None:
+    """Interrupts this process again if Ctrl-C arrived in a destructor or callback, where Python drops its exception."""
+    report = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            report(unraisable)
+
+    sys.unraisablehook = hook
 
 
 def wait_for_signal(timeout: float) -> int | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from partial_fc.distributed.env import RankInfo, rank_info, share_cores
 from partial_fc.distributed.errors import REFUSED
 from partial_fc.distributed.rank_status import RankStatusStore
-from partial_fc.distributed.signals import block_signals, release_signals
+from partial_fc.distributed.signals import block_signals, release_signals, repeat_lost_interrupts
 from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.streams import keep_streams, lost_output
@@ -76,6 +76,7 @@ class TrainingProgram:
     def main(self, argv: list[str] | None = None) -> None:
         """Runs this rank; returns if all went well."""
         block_signals()
+        repeat_lost_interrupts()
         keep_streams()
         try:
             self._run(sys.argv[1:] if argv is None else argv)

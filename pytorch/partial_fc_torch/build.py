@@ -71,6 +71,11 @@ def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
     )
 
 
+def check_optimizer(settings) -> None:
+    """Raises ValueError if ``optimizer`` names nothing, or what does not take ``optimizer_options``."""
+    optimizer_of(settings)(nn.Linear(1, 1))
+
+
 class TorchFramework:
     """PyTorch, see partial_fc.training.engine.Framework.
 

@@ -1,4 +1,4 @@
-"""The signals that ask a rank to stop, in a process that is paused."""
+"""The signals that ask a rank to stop, in a process that is paused or destroys an object."""
 
 import signal
 import subprocess
@@ -32,3 +32,27 @@ def test_a_pause_is_no_stop_request():
         finally:
             process.kill()
     assert rest.strip(".\n") == str(int(signal.SIGUSR1))
+
+
+INTERRUPTED = """
+import os, signal, time
+from partial_fc.distributed.signals import repeat_lost_interrupts
+repeat_lost_interrupts()
+class Slow:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+try:
+    slow = Slow()
+    del slow
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_in_a_destructor_is_not_lost():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], env=with_root(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
