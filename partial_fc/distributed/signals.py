@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -29,8 +30,8 @@ def repeat_lost_interrupts() -> None:
     report = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if unraisable.exc_type is KeyboardInterrupt:
-            os.kill(os.getpid(), signal.SIGINT)
+        if unraisable.exc_type is KeyboardInterrupt:  # later, as it would be dropped in this hook, too
+            threading.Timer(_POLL, os.kill, (os.getpid(), signal.SIGINT)).start()
         else:
             report(unraisable)
 
