@@ -103,20 +103,19 @@ def launcher_of(group, name):
 
 
 def processes_with(text):
-    """Returns the ids of the running processes with this text in their command line."""
+    """Returns the ids of the running processes with this text in their command line, in the order they were started."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if str(text).encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-    return found
+    for process in psutil.process_iter():
+        if process.pid != os.getpid() and str(text).encode() in b"\0".join(_command_line(process.pid)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append((process.create_time(), process.pid))
+    return [pid for _, pid in sorted(found)]  # ids alone do not tell the order: they start again after pid_max
 
 
 def ranks_with(text):
     """Returns those of them that are ranks, in the order they were started."""
     programs = {b"train_memory.py", b"train.py"}
-    return sorted(pid for pid in processes_with(text) if programs & set(_command_line(pid)[:3]))
+    return [pid for pid in processes_with(text) if programs & set(_command_line(pid)[:3])]
 
 
 def _command_line(pid):
