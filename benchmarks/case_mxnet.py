@@ -1,7 +1,5 @@
 """The module and the bank of the MXNet trainer for a case of the planner; for planner_check.py and layer_mxnet.py."""
 
-from __future__ import annotations
-
 import horovod.mxnet as hvd
 import mxnet as mx
 

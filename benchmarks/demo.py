@@ -7,8 +7,6 @@ cores. Runs whose summaries are in models/benchmark-demo, or models/benchmark-de
 remove the folder after a change of the code. Exit code 1 where an accuracy is below its bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -15,8 +15,6 @@ Two ranks of one thread. A run that is in models/experiment is taken from there,
 remove the folder after a change of the code. --chart draws the figures over the sample ratio.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -7,8 +7,6 @@ Each part has a share of ten minutes, and each row a share of what its part has 
 named. The steps of a layer have one GPU; with several visible, the links between them are measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import importlib.metadata

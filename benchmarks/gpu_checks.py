@@ -1,7 +1,5 @@
 """Checks of the layer for benchmarks/gpu.py: its forms beside float64 on the CPU, and where the host waits."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The forms of the layer that benchmarks/gpu.py compares, each from (classes, sample ratio, device)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from unittest import mock
 

@@ -4,8 +4,6 @@ Horovod writes the timeline of rank 0 in Chrome's trace format if HOROVOD_TIMELI
 ``hvd.start_timeline(file)`` and ``hvd.stop_timeline()`` if HOROVOD_TIMELINE=DYNAMIC was set before ``hvd.init()``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

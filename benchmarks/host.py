@@ -1,7 +1,5 @@
 """What benchmarks take from this host: its CPU, the memory of a process, the ranks that they start."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

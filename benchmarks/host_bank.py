@@ -7,8 +7,6 @@ CPU times of one core, so that other programs on the host change them little. Th
 moved bytes by cores and by the bandwidth of PCIe; moving and transfers of different parts run at the same time.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

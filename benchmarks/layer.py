@@ -9,8 +9,6 @@ the steps, memory is the peak of a rank beyond centers and momentum; of both the
 the time of the three matrix products of a step, and of one pass over its centers and their momentum, in PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

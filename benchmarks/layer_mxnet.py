@@ -5,8 +5,6 @@ Rank 0 prints {form: [seconds of a step, bytes beyond the bank]} as JSON. Center
     mpirun -q -np 2 python benchmarks/layer_mxnet.py --classes 10000000 --ratio 0.01 --steps 60 --folder /ssd/bank
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

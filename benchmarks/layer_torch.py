@@ -12,8 +12,6 @@ The optimizers of the centers, by the time of the processor that an update of sa
     .venv-torch/bin/torchrun --nproc_per_node=1 benchmarks/layer_torch.py --classes 200000 --ratio 0.1 --optimizers
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

@@ -13,8 +13,6 @@ The least time of a step follows from the fastest large product and the fastest 
 ranks has no limit. The fastest step must not be faster.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

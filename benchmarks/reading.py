@@ -9,8 +9,6 @@ float32 NDArrays (64, 3, 112, 112), that of PyTorch as uint8 tensors. Each runs 
 in turn, and the median of the rounds counts. Without .venv-torch (setup-utils/install-torch.sh) PyTorch's is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

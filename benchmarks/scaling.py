@@ -6,8 +6,6 @@
 The bytes are those of the arrays that Horovod's timeline and PyTorch's profiler name.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -9,8 +9,6 @@ the last checkpoints say of their files: SHA-256 of the backbone, of the running
 momentum.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of this rank, S of them in a step.
 """
 
-from __future__ import annotations
-
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np

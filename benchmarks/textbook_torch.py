@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of this rank, S of them in a step.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch.nn.functional import linear, normalize, one_hot

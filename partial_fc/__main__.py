@@ -1,7 +1,5 @@
 """The command ``partial-fc``: ``python -m partial_fc`` in a clone."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Standard library only: it also runs when nothing is installed. Whatever could cr
 CUDA, starting MPI) runs in a child process.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import platform

@@ -1,7 +1,5 @@
 """Checks .venv-torch, see check.py: the build of PyTorch, its packages, and two processes that communicate."""
 
-from __future__ import annotations
-
 import os
 
 from environment import CLONE, TORCH, last_line, run

@@ -3,8 +3,6 @@
 Standard library only: it runs before anything is installed. `python cuda.py` prints shell assignments.
 """
 
-from __future__ import annotations
-
 import ctypes
 import glob
 import os

@@ -1,7 +1,5 @@
 """An environment in the clone, as the checks of the installation see it. Standard library only."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from typing import NamedTuple

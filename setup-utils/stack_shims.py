@@ -8,8 +8,6 @@ of it, and their `.pth` does not import it.
 `distutils`, removed in Python 3.12, comes from setuptools (see requirements/training.txt), not from here.
 """
 
-from __future__ import annotations
-
 import sys
 
 

@@ -1,7 +1,5 @@
 """Tests an installation: collectives over Gloo between the processes that pytorch/launch.py starts."""
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -1,7 +1,5 @@
 """Tests an installation: Horovod's collectives on MXNet arrays through MPI, on every rank."""
 
-from __future__ import annotations
-
 import horovod.mxnet as hvd
 import mxnet as mx
 from mpi4py import MPI

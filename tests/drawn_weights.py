@@ -1,7 +1,5 @@
 """Weights of backbones, the same in every environment: they depend on the name and shape of each array alone."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 

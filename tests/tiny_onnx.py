@@ -3,8 +3,6 @@
 The model: pixels normalised, means of 8x8 blocks, a matrix and a bias. Eight nodes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 

@@ -3,8 +3,6 @@
 Needs slurm-wlm and munge (see unavailable()).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

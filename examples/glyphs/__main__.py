@@ -3,8 +3,6 @@
 Needs apt-get and dpkg-deb (Debian, Ubuntu), but not root: 800 MB to fetch, 3 GB of disk, and a few minutes.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -11,8 +11,6 @@ root/glyphs.json                      the parameters
 Shapes: C characters, F typefaces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice

@@ -1,7 +1,5 @@
 """Draws a character in a typeface as a small image, varied a little."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

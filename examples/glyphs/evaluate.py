@@ -8,8 +8,6 @@ characters drawn with replacement (at the same threshold).
 Shapes: N images, M characters, Q probes, E embedding.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -3,8 +3,6 @@
 Shapes: C characters, F typefaces.
 """
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -6,8 +6,6 @@ split into two or three classes in turn, as one person under several names. The 
 Shapes: N images, C classes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

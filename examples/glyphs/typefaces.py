@@ -3,8 +3,6 @@
 Shapes: C characters, F typefaces.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Shapes: B local batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@
 Shapes: B local batch, R ranks, C classes, L classes of one rank, E embedding.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 

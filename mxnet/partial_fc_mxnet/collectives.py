@@ -1,7 +1,5 @@
 """The collectives of this process over Horovod."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Shapes: B local batch, E embedding.
 """
 
-from __future__ import annotations
-
 import logging
 
 import horovod.mxnet as hvd

@@ -7,8 +7,6 @@ A checkpoint names parameters and running statistics as MXNet's own files do: ``
 Shapes: N images, B local batch, E embedding, H, W image size.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Exports a backbone saved by MXNet or the original trainer to ONNX: `partial-fc export`."""
 
-from __future__ import annotations
-
 import os
 
 import mxnet as mx

@@ -3,8 +3,6 @@
 Shapes: L classes of this rank, S sampled classes of this rank, E embedding, G global batch.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial

@@ -7,8 +7,6 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L 
 S sampled classes of this rank.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Learning rate schedulers of the backbone and the memory bank."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 

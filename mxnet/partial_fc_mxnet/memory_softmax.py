@@ -3,8 +3,6 @@
 Shapes: G global batch, S sampled classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 import mxnet as mx
 import numpy as np
 

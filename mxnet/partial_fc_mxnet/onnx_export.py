@@ -3,8 +3,6 @@
 Shapes: N faces, H, W image size, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import mxnet as mx

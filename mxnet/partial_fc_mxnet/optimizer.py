@@ -3,8 +3,6 @@
 Shapes: S sampled classes of this rank, L classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np

@@ -1,7 +1,5 @@
 """Saving the backbone and the class centers during training; called on every rank, like all callbacks."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The update of a backbone whose gradients are clipped by their global norm or computed in float16."""
 
-from __future__ import annotations
-
 import logging
 import math
 

@@ -5,8 +5,6 @@ Formats: NumPy's .npy (numpy.lib.format) and .npz, a zip archive of .npy files, 
 Shapes: L classes of a shard, E embedding.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """Reading the backbone of a checkpoint."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -5,8 +5,6 @@ The networks have the names of the PyTorch trainer, where arcface_torch's ``mbf`
 The names are those of the published models of either framework, which are older than this project.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ A text file has one line per class of the training: the number of the class in t
 Shapes: C classes of the training.
 """
 
-from __future__ import annotations
-
 from array import array
 
 import numpy as np

@@ -12,8 +12,6 @@ step-0000000100.old/        a checkpoint that is being removed
 step-0000002000.left/       a checkpoint newer than the one that training was resumed from
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The folder of a training's checkpoints: listing, completing and removing them."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """The manifest of a checkpoint: sizes, hashes and state as JSON, checked strictly when read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -7,8 +7,6 @@ int32 number of dimensions, int64 per dimension, int32 device type and number, i
 number of names, either 0 or that of the arrays; each name: uint64 length, UTF-8.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct

@@ -1,7 +1,5 @@
 """Files of all ranks in one folder, such as ``0_centers.param``, ``1_centers.param``, ..."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

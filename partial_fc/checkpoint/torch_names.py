@@ -8,8 +8,6 @@ PyTorch's have the key of the state_dict in place of the name. The numbers are t
 - PyTorch has no momentum for what it does not train, such as that scale; MXNet has zeros.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 
 import numpy as np

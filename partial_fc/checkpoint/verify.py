@@ -1,7 +1,5 @@
 """Verification of a checkpoint against its manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Shapes: N images in use, B local batch, R ranks, G = B*R global batch, H, W image size.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -4,8 +4,6 @@ The system maps new memory page by page and zeroes it: for batches of 10 MB that
 them, and more with several threads.
 """
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

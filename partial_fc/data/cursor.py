@@ -3,8 +3,6 @@
 Shapes: N images of an epoch, G global batch.
 """
 
-from __future__ import annotations
-
 Position = tuple[int, int]  # (epoch, images of its order that all ranks together have read)
 
 

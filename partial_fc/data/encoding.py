@@ -5,8 +5,6 @@ are dropped, as readers of training images do. An EXIF orientation is applied an
 rotate such images when they read them, other readers do not, and training must not depend on the reader.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import cv2

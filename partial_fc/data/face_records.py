@@ -13,8 +13,6 @@ image whose header has another label.
 Shapes: N images, C identities.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from functools import cached_property

@@ -3,8 +3,6 @@
 Shapes: N images, C identities, n range records.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .label_runs import LabelRuns

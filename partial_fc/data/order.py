@@ -6,8 +6,6 @@ image's pixels do not depend on the number of ranks. A position is a number of i
 Shapes: N images, B local batch, R ranks, G = B*R global batch, P indices.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ bytes. Reading takes memory in proportion to the file's size, see pickle_bounds.
 Shapes: P pairs; images 2p and 2p + 1 form pair p.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

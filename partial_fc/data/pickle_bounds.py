@@ -4,8 +4,6 @@ pickle allocates what an opcode names: a length, or an index of its memo, may as
 the opcodes are read without being executed.
 """
 
-from __future__ import annotations
-
 import pickletools
 from typing import Any
 

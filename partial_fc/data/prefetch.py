@@ -1,7 +1,5 @@
 """Computes the next results ahead of time, in threads."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -5,8 +5,6 @@ The frameworks turn the arrays of a batch into their own.
 Shapes: N images of an epoch, B local batch, R ranks, G = B*R global batch, H, W image size, C classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, TypeVar
 

@@ -3,8 +3,6 @@
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Sequence

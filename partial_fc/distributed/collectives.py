@@ -3,8 +3,6 @@
 A trainer implements Backend for its framework and hands one Collectives object to the code that needs other ranks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

@@ -1,7 +1,5 @@
 """Whether all ranks of a job run with the same settings, code and data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

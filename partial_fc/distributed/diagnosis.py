@@ -3,8 +3,6 @@
 Pure functions of records; times are seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .rank_record import Record

@@ -1,7 +1,5 @@
 """The environment variables of a rank, before MPI, Horovod or torch.distributed is started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping, MutableMapping

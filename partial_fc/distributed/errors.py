@@ -1,7 +1,5 @@
 """The errors that end a job, and the exit codes of its ranks."""
 
-from __future__ import annotations
-
 import signal
 
 FAILED, REFUSED, PREEMPTED = 1, 2, 75  # the last is EX_TEMPFAIL of sysexits.h

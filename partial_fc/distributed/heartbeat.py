@@ -8,8 +8,6 @@ Rank 0 listens in the network of the job only, and only until all hosts have con
 sent the token it keeps a few, for some seconds.
 """
 
-from __future__ import annotations
-
 import secrets
 import selectors
 import socket

@@ -5,8 +5,6 @@
 exits with code 1 and an error unless this host has an interface in one of these networks.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Processes of this host, as ``/proc`` shows them."""
 
-from __future__ import annotations
-
 import os
 
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")

@@ -1,7 +1,5 @@
 """The record of one rank: its fields, how it is read, and what it says about the process."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

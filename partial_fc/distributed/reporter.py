@@ -1,7 +1,5 @@
 """The one place that prints why a job ends."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs the work of one rank; an error, or Ctrl-C, is reported once and ends all ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

@@ -1,7 +1,5 @@
 """Whether all hosts of a job see the same folder."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """The signals that ask a rank to stop."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -4,8 +4,6 @@ Python runs no signal handler while the main thread waits inside MPI, Gloo or MX
 another rank does not take part. The watchdog ends the process, and one rank of the job reports why.
 """
 
-from __future__ import annotations
-
 import enum
 import faulthandler
 import os

@@ -1,7 +1,5 @@
 """Detects failed trainings from a verification and suggests changes of settings (docs/collapse.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from .verification import VerificationPoint

@@ -1,7 +1,5 @@
 """ROC curves as a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

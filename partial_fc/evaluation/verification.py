@@ -7,8 +7,6 @@ contiguous and not shuffled because the published lists are ordered so that no i
 Shapes: P pairs, E embedding, F folds, T thresholds; rows 2p and 2p + 1 form pair p.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ Format: "nodes", each with "op" ("null" for variables: images and parameters), "
 outputs in the form of inputs.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ The model does if its first nodes include, by name, a subtraction and a multipli
 must pass (x - 127.5) / 127.5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 FIRST_NODES = 8

@@ -4,8 +4,6 @@ MXNet's exporter is not used: it requires MXNet, writes wrong graphs for PReLU, 
 uses an opset and a format version that onnxruntime 1.6 cannot read, and fails with newer onnx packages.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

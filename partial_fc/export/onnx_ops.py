@@ -3,8 +3,6 @@
 Shapes: N images, C channels; a Tensor is (N, C, H, W) or (N, C).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Backbones that PyTorch has saved, converted by the trainer on PyTorch, where it is installed."""
 
-from __future__ import annotations
-
 import importlib
 import os
 

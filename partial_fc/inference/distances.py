@@ -3,8 +3,6 @@
 Shapes: P pairs, E embedding.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -6,8 +6,6 @@ image is the sum of the embeddings of the image and its mirror image, unless the
 rand_mirror=False. Unusable images are reported and skipped; the exit code is then 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -3,8 +3,6 @@
 Shapes: N faces, H, W input size of the model.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 

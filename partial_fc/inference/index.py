@@ -6,8 +6,6 @@ different models cannot be compared.
 Shapes: N faces, E embedding.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple

@@ -3,8 +3,6 @@
 Shapes: N faces, H, W image size, E embedding.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Where onnxruntime computes: on a GPU, if its build has CUDA and finds the libraries, and why not otherwise."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import io

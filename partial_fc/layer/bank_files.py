@@ -3,8 +3,6 @@
 Shapes: L classes of this rank, S some of them, E embedding.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

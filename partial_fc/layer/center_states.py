@@ -3,8 +3,6 @@
 Shapes: E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 # Optimizer -> name of a state -> whether it is a row of E numbers per class; otherwise it is one number.

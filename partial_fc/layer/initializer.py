@@ -3,8 +3,6 @@
 Shapes: L classes of one rank, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

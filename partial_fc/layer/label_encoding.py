@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, G = B*R global batch, C classes.
 """
 
-from __future__ import annotations
-
 import enum
 from types import ModuleType
 

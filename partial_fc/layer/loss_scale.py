@@ -5,8 +5,6 @@ are converted to float16, and divided by it in the float32 of the optimizer. The
 does not overflow (Micikevicius et al. 2018, Mixed Precision Training, arXiv 1710.03740, section 3.2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

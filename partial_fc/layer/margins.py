@@ -8,8 +8,6 @@ from its center. There psi continues as ``(-1)^k cos(a) - 2k`` with ``k = floor(
 derivative and decreases monotonically (SphereFace, arXiv 1704.08063, equation 7).
 """
 
-from __future__ import annotations
-
 import math
 from types import ModuleType
 

@@ -3,8 +3,6 @@
 Shapes: G global batch, R ranks, E embedding.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

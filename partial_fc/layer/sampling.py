@@ -3,8 +3,6 @@
 Shapes: G global batch, L classes of this rank, S sampled classes of this rank, P positive classes of this rank.
 """
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType

@@ -3,8 +3,6 @@
 Shapes: S rows, L rows of the whole momentum, E embedding, T rows of a block.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

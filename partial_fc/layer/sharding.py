@@ -3,8 +3,6 @@
 Shapes: C classes, R ranks, L classes of one rank.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

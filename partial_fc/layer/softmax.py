@@ -6,8 +6,6 @@ log_sum_exp - target logit.
 Shapes: R ranks, G global batch.
 """
 
-from __future__ import annotations
-
 import math
 from types import ModuleType
 from typing import NamedTuple

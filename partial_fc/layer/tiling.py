@@ -3,8 +3,6 @@
 Shapes: G global batch, L classes of this rank, S centers of a step on this rank, E embedding, T centers of a tile.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

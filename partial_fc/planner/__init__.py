@@ -8,8 +8,6 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L 
 T classes of a tile.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from .case import Case, Layer, Part, lay_out, layer_part

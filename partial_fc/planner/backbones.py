@@ -13,8 +13,6 @@ holds maps in both layouts: steps of r18 and r50 then take what is planned, thos
 Shapes: B images, E embedding.
 """
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from typing import NamedTuple

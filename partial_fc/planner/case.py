@@ -4,8 +4,6 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L 
 T classes of a tile.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from partial_fc.layer.center_states import CENTER_STATES, center_widths

@@ -5,8 +5,6 @@ With peak rates (from a data sheet, or measured) it also prints the least time t
 The class centers are divided among the ranks; every rank has the whole backbone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 

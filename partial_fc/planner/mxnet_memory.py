@@ -8,8 +8,6 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of 
 of a tile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from partial_fc.utils.text import plural

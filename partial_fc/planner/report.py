@@ -1,7 +1,5 @@
 """Formats a plan as tables or as JSON."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import Any
 

@@ -13,8 +13,6 @@ a step reads more than once, slow ranks, and the reading of images and of files.
 Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

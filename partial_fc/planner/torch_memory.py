@@ -7,8 +7,6 @@ they have not been measured; what CUDA's allocator keeps of freed memory is not 
 Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank, T classes of a tile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from .backbones import IMAGE_NUMBERS, torch_backbone

@@ -6,8 +6,6 @@ Horovod's own messages, some 20 kB a second, are not counted. The rest is what a
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of a rank, S of them in a step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

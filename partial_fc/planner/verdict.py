@@ -1,7 +1,5 @@
 """Decides whether a training fits into the memory of its GPUs, and which changes would make it fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Building a training from its settings, for the trainer, the I/O profile and the benchmarks."""
 
-from __future__ import annotations
-
 import os
 import platform
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ Every callback takes a BatchEndParam. Call it on every rank, because it may run 
 Shapes: B local batch, R ranks.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterator

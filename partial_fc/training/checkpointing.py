@@ -9,8 +9,6 @@ The phases of a save:
     5. Rank 0 writes the manifest, renames the folder and removes the oldest checkpoint.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The command line of a training: options, and settings given as name=value."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -3,8 +3,6 @@
 Shapes: P pairs, n pairs of this rank, N images, B batch, E embedding, H, W image size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

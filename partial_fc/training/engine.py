@@ -5,8 +5,6 @@ partial_fc_mxnet and partial_fc_torch implement these protocols; partial_fc.trai
 Shapes: B local batch, R ranks, L classes of this rank, E embedding, H, W image size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol

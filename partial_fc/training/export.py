@@ -6,8 +6,6 @@ model.pt, checkpoint_gpu_<rank>.pt, or the folder of one; its layers tell which 
 written such a file already: this is for models of other programs, and of older ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

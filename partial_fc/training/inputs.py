@@ -1,7 +1,5 @@
 """The data that a training reads: their paths, and the demo's faces, drawn before the first training on them."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Log lines before and after the updates of a training, on rank 0."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

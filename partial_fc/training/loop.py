@@ -1,7 +1,5 @@
 """The updates of a training, one after another, how far they are, and what each draws its random numbers from."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Weights that initialize a new training: from a checkpoint, or from files of the frameworks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import NamedTuple

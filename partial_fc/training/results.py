@@ -3,8 +3,6 @@
 Shapes: P pairs of a validation set.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How a training starts: from new weights, from the weights of another training, or from a checkpoint."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The output folder of a training: who owns it, and the log and progress bar in it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import logging

@@ -1,7 +1,5 @@
 """Saving at regular updates, and the metadata of a saved backbone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

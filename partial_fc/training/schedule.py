@@ -3,8 +3,6 @@
 Shapes: N images of an epoch, B local batch, R ranks, G = B*R global batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

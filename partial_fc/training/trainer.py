@@ -3,8 +3,6 @@
 Everything that depends on a framework is behind the protocols of engine.py.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

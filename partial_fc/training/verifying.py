@@ -1,7 +1,5 @@
 """Verification on held-out pairs during training; called on every rank, like all callbacks."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Single files written to disk completely or not at all; utils/staging.py writes groups of files."""
 
-from __future__ import annotations
-
 import fcntl
 import glob
 import hashlib

@@ -3,8 +3,6 @@
 The declarations themselves are in default.py.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import difflib

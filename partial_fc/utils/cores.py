@@ -1,7 +1,5 @@
 """The cores that this process may use."""
 
-from __future__ import annotations
-
 import math
 import os
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Constants of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

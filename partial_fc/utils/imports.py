@@ -1,7 +1,5 @@
 """Objects that a setting names: those of users as ``package.module:name``, and ours in the modules of a folder."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads JSON that others may have written. Standard library only."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

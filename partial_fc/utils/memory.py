@@ -1,7 +1,5 @@
 """Free memory of this host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # Limit, usage and statistics of the container's control group, version 2 and 1; /proc/meminfo is that of the machine.

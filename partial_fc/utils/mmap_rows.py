@@ -10,8 +10,6 @@ the page cache after a sequential pass. A training that changes all rows has not
 Shapes: N rows, E numbers of a row, S selected rows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

@@ -1,7 +1,5 @@
 """An ordered map over many tasks with worker processes, in bounded memory."""
 
-from __future__ import annotations
-
 import multiprocessing.util
 import os
 import signal

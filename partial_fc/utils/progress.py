@@ -1,7 +1,5 @@
 """Progress bars."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

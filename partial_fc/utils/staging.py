@@ -1,7 +1,5 @@
 """Groups of files and whole folders that appear only when they are complete; utils/atomic_io.py writes single files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

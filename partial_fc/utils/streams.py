@@ -1,7 +1,5 @@
 """Outputs whose loss ends no program: streams whose reader has gone, or that are closed, and files on a full disk."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """Tables of text: aligned columns for a terminal, and Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import zip_longest
 

@@ -1,7 +1,5 @@
 """Numbers and names as text for people. Standard library only: the checks before a job starts use it too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """A moving average of the weights of a backbone."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 

@@ -3,8 +3,6 @@
 Shapes: C classes, L classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial

@@ -3,8 +3,6 @@
 ``settings`` are those of default.py, completed by its generate_config for the trainer "torch".
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

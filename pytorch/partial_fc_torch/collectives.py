@@ -4,8 +4,6 @@ Objects and control numbers travel on the CPU over Gloo, also where tensors trav
 process group is rank 0 of 1.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Callable

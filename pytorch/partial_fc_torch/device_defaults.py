@@ -3,8 +3,6 @@
 Shapes: G global batch, E embedding, T centers of a tile.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a training computes on and how, in lines for its log and for check.sh."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

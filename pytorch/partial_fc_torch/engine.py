@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, N images, E embedding, H, W image size.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 from collections.abc import Callable, Sequence

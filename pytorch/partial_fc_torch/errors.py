@@ -1,7 +1,5 @@
 """The messages of PyTorch's errors. This file does not need PyTorch."""
 
-from __future__ import annotations
-
 INSTALL = (
     "run `pip install -r requirement.txt` in a clone, or install the wheel with its extra torch, in an environment "
     "without MXNet (Python 3.10 or newer)"

@@ -3,8 +3,6 @@
 The epsilon of the batch norms is PyTorch's, 1e-5: no state_dict contains it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .backbones import NETWORKS, get_model, network_with

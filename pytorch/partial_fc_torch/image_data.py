@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, H, W image size, C classes.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Updates of a backbone in float16, of which those with overflowed gradients are left out."""
 
-from __future__ import annotations
-
 import logging
 
 import torch

@@ -6,8 +6,6 @@ onnxruntime 1.6 reads. PyTorch's exporter of TorchScript writes it: the other on
 Shapes: N faces, S image size, E embedding.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import warnings

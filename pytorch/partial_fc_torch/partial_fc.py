@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, C classes, L classes of this rank, S sampled classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -1,7 +1,5 @@
 """The normalization of pixels, which is outside of the backbones."""
 
-from __future__ import annotations
-
 import torch
 
 from partial_fc.export.normalization import MEAN, SCALE

@@ -1,7 +1,5 @@
 """Connects the processes that a launcher such as torchrun has started, and disconnects them."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import glob

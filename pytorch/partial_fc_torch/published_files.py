@@ -10,8 +10,6 @@ The classes of the ranks follow one another. No code in a file is run.
 Shapes: L classes of a rank, E embedding.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Saving the backbone during training; called on every rank."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Mapping

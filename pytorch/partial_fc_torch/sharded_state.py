@@ -3,8 +3,6 @@
 Shapes: R ranks, C classes, L classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

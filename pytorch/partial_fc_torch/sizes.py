@@ -4,8 +4,6 @@ What autograd saves follows from the shapes of its saved tensors in forward pass
 the batch is saved of each image, the rest are copies of weights and statistics of a batch.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, L classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 import os
 
 import torch

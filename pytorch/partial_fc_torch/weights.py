@@ -4,8 +4,6 @@ Names of the arrays: ``arg:<key>``, and ``aux:<key>`` for a statistic that each 
 of the state_dict.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

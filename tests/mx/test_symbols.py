@@ -5,8 +5,6 @@ MXNet has no float16 convolutions on the CPU, so the tests do not run backbones 
 Legend: B images in a batch, E embedding size, C channels.
 """
 
-from __future__ import annotations
-
 import json
 
 import mxnet as mx

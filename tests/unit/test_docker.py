@@ -1,7 +1,5 @@
 """The container recipes, without Docker. start-sshd.sh runs in a copy of this machine's root."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """The installation: what can be tested in seconds without installing. tests/run.sh itself tests an install."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 Shapes: G global batch, S sampled classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import mxnet as mx

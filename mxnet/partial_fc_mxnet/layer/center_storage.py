@@ -3,8 +3,6 @@
 Shapes: L classes of this rank, S some of them, T classes of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import NamedTuple
 

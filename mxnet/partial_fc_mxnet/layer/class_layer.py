@@ -3,8 +3,6 @@
 Shapes: G global batch, R ranks, S sampled classes of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import mxnet as mx

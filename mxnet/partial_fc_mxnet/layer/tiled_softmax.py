@@ -13,8 +13,6 @@ of a center is dW = (g - (g.w) w) / |W|. The gradient of a feature has the same 
 Shapes: G global batch, S centers of the step, T centers of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -8,8 +8,6 @@ their OpenBLAS knows the CPU.
 Shapes: G global batch, T centers of a tile, E embedding. A ``Vector`` comes from the same implementation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

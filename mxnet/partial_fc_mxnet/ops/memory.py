@@ -1,7 +1,5 @@
 """Where arrays are: the device of a rank, buffers that are reused, and NumPy access to the memory of CPU arrays."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Arrays of a Module that is bound to one device."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 

@@ -8,8 +8,6 @@ Every backbone has the input `data`, float32 (B, 3, H, W), RGB 0..255, with H an
 the slopes of PReLU at 0.25.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

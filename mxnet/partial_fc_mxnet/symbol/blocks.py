@@ -6,8 +6,6 @@ The parameters of a layer are named after it: ``<name>_weight``, ``<name>_bias``
 ``<name>_moving_mean``, ``<name>_moving_var``. These suffixes determine weight decay (`_weight` and `_gamma` decay).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import mxnet as mx

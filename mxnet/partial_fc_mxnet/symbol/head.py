@@ -3,8 +3,6 @@
 Legend: B images in a batch, E embedding size, C channels, (H, W) size of the last map.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import mxnet as mx

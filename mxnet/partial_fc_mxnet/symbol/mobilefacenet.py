@@ -3,8 +3,6 @@
 The layers are named as in the published models: ``<block>_conv2d``, ``<block>_batchnorm``, ``<block>_relu``.
 """
 
-from __future__ import annotations
-
 from .blocks import Style, activation, batch_norm, conv, normalized_input, squeeze_excite
 from .head import FeatureMap
 

@@ -7,8 +7,6 @@ The grouped blocks are those of ResNeXt 32x4d (arXiv 1611.05431) with the same o
 Layers are named as in the published models: conv0, bn0, relu0, stage<s>_unit<u>_{bn1,conv1,bn2,relu1,conv2,bn3,...}.
 """
 
-from __future__ import annotations
-
 from .blocks import Style, activation, batch_norm, conv, normalized_input, squeeze_excite
 from .head import FeatureMap
 

@@ -5,8 +5,6 @@ matters more than the capacity: networks of twice the cost reach a lower accurac
 slower than their number of operations suggests, and PReLU is 20 times slower than ReLU.
 """
 
-from __future__ import annotations
-
 from .blocks import Style, activation, batch_norm, conv, normalized_input, squeeze_excite
 from .head import FeatureMap
 

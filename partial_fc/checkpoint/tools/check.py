@@ -1,7 +1,5 @@
 """Verifies a checkpoint, or all in a folder, byte by byte. The exit code is 1 if one is damaged."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -1,7 +1,5 @@
 """Lists the complete checkpoints in a folder, newest first: updates, classes, ranks, size, time."""
 
-from __future__ import annotations
-
 import argparse
 
 from partial_fc.checkpoint.manager import steps_at

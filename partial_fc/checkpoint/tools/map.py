@@ -3,8 +3,6 @@
 Line i of the map is the old class of the new class i, or -1. Prints how many classes are kept, new and dropped.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from partial_fc.checkpoint.class_map import NEW

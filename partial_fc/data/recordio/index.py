@@ -13,8 +13,6 @@ consecutive.
 Shapes: K records in the index; rows are in the order of the keys.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

@@ -3,8 +3,6 @@
 Shapes: n records.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import weakref

@@ -3,8 +3,6 @@
 See format.py for the layout of a record and its parts, and reader.py for reading by key.
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

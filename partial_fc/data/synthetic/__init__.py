@@ -1,7 +1,5 @@
 """Procedurally drawn, synthetic faces: the embedded data set `demo`."""
 
-from __future__ import annotations
-
 from .dataset import VALIDATION, DemoSize, demo_set, plan_pairs, write_demo
 from .draw import draw_face, encode_face
 

@@ -1,7 +1,5 @@
 """Writes the demo set of synthetic faces; `partial-fc sets sheet` shows them."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

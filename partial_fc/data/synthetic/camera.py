@@ -3,8 +3,6 @@
 Pixel arithmetic uses integers, or single operations of float32, so that the bytes do not depend on the CPU.
 """
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 

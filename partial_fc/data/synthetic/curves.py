@@ -4,8 +4,6 @@ Everything is drawn as a filled polygon, including lines: OpenCV's line widths a
 of the differences between two faces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 

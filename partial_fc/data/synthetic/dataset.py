@@ -5,8 +5,6 @@ root/demo_val.bin                     pairs of held-out identities, in ten folds
 root/demo.json                        the parameters
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path

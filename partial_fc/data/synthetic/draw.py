@@ -1,7 +1,5 @@
 """Draws an image of a person. `draw_face(seed, identity, image)` is a pure function of its arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 

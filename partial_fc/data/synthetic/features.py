@@ -1,7 +1,5 @@
 """Eyes, brows, nose and mouth as colored outlines, in the face units of `identity`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Head, ears, neck, skin marks, beard and hair as colored outlines, in the face units of `identity`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ Lengths are in face units (eye_spacing: in half face widths). The origin is betw
 the right, y downwards, and the head extends from about -1 (crown) to +1 (chin). Colors are RGB, 0 to 255.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

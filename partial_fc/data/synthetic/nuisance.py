@@ -3,8 +3,6 @@
 `Nuisance` contains the numbers, and `random` for what needs many (background, noise).
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from .identity import random_stream

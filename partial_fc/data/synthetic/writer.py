@@ -4,8 +4,6 @@ They differ in what they draw and in the files they write: faces in dataset.py, 
 protocol of evaluation/ijb/synthetic.py uses the processes only.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

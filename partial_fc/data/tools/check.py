@@ -6,8 +6,6 @@ image must have the label of its identity, and the property file must match. Exi
 there are, 2 if the set does not exist.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -3,8 +3,6 @@
 Shapes: K valid lines of the index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

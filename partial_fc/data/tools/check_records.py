@@ -3,8 +3,6 @@
 Shapes: n records of a chunk.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import partial

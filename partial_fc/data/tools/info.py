@@ -3,8 +3,6 @@
 Shapes: N images, C identities.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

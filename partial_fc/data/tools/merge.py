@@ -4,8 +4,6 @@ The labels of each set follow those of the sets before it, without gaps: identit
 person in two sets becomes two identities. identities.txt lists the origin of each label, as set/name.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Names are those of the folders that the set was packed from. Bytes that are not UTF-8 are preserved.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 

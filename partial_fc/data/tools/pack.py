@@ -6,8 +6,6 @@ channels, alpha is dropped, and an EXIF orientation is applied. Another size is 
 scaled, without cropping: align and crop faces before. Files without the extension of an image are ignored.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

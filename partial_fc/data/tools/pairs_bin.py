@@ -9,8 +9,6 @@ Image files are encoded as by `pack`; images of a SET are stored unchanged, and 
 belong to the chosen source are refused.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterable

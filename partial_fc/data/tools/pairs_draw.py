@@ -5,8 +5,6 @@ Uses only a generator's `random()`, whose stream NumPy keeps stable: a seed alwa
 Shapes: P pairs, C identities; an image is (identity, number within it).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate

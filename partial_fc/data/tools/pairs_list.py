@@ -5,8 +5,6 @@ A line is `pathA pathB 0|1` (1: the same person), or as in LFW's pairs.txt `name
 by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
 """
 
-from __future__ import annotations
-
 import os
 
 LFW_ENDINGS = (".jpg", ".png", ".jpeg", ".webp")

@@ -3,8 +3,6 @@
 Shapes: S identities (rows), I images of each (columns), H, W image size.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

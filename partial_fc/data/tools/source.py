@@ -1,7 +1,5 @@
 """The face set that a command reads: its path, image size and identities."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from itertools import chain, groupby

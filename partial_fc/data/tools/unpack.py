@@ -4,8 +4,6 @@ The names of folders are those of identities.txt, or the labels without that fil
 images, so that packing the tree again keeps the order within each identity; labels then follow the names of folders.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """The checks of a host: each compares its facts with those of the others, and makes a row of the result."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import NamedTuple

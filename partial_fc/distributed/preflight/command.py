@@ -5,8 +5,6 @@ by ssh, also for PyTorch, whose trainer does not need that. It changes nothing o
 minute. Exit codes: 0; 1: a check failed; 2: invalid arguments.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -5,8 +5,6 @@ with the addresses of the other hosts, connects to each, and prints the results.
 after LIFE seconds at most.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import ipaddress

@@ -1,7 +1,5 @@
 """Hosts and their numbers of ranks, from a hostfile or a list as for `mpirun -host` and `horovodrun -H`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import NamedTuple

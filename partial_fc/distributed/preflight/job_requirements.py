@@ -1,7 +1,5 @@
 """What a trainer and a training require of a host: an environment, the files of the data set, the output folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A probe of a host: facts.py runs there, through ssh or as a child process, and answers two requests."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """One result of a check, as a row: whether it passed, what was checked, what was found, and how to fix it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Shapes: N images, H, W image size.
 """
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 

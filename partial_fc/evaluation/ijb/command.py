@@ -6,8 +6,6 @@ Writes into the result folder, for IJBC: IJBC_scores.npy (float32, in the order 
 IJBC.md, IJBC.csv and IJBC.json. Files of an earlier run are replaced together.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -11,8 +11,6 @@ number of prefetched batches is bounded, and so is the memory: 5 MB per batch of
 Shapes: N images, T templates, P pairs, B images of a batch, E embedding.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import closing

@@ -15,8 +15,6 @@ score equal to that of the mate ranks before it: a model that returns a constant
 Shapes: Q probes, M gallery templates, E embedding.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 Shapes: N images, T templates, P pairs, M templates of a list.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

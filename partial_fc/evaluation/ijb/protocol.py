@@ -8,8 +8,6 @@ ROOT/meta/ijbc_1N_gallery_G1.csv, ijbc_1N_gallery_G2.csv, ijbc_1N_probe_mixed.cs
 IJB-B: ijbb instead of ijbc, and galleries S1 and S2.
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

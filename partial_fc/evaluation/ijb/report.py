@@ -1,7 +1,5 @@
 """Result files: Markdown for people, CSV for spreadsheets, JSON for programs, scores as .npy, the ROC as pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

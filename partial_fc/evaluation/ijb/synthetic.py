@@ -9,8 +9,6 @@ alignment produces the framing of the demo data set, for models trained on it.
 Shapes: N images.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterable

@@ -12,8 +12,6 @@ A threshold accepts every pair with this score or a higher one, so pairs of equa
 Shapes: P pairs, T templates, E embedding.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The check of the challenge differs: it makes a fixed batch size dynamic, reports
 warm-up as the time, and does not compare a batch of faces with the same faces one by one.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Sequence

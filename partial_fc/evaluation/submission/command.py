@@ -4,8 +4,6 @@ Prints the result of each rule, such as the size in MB (2^20 bytes) and the medi
 rules passed; 1: a rule failed; 2: the submission cannot be checked.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from partial_fc.utils.cli import number_above_0

@@ -3,8 +3,6 @@
 Sources: insightface/challenges/iccv21-mfr/README.md and the check of its server (onnx_helper.py).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Shapes: N faces, E embedding, H, W image size.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

@@ -3,8 +3,6 @@
 The training is that of trainer.train at learning rates of 0. It saves nothing but the profile.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os

@@ -1,7 +1,5 @@
 """Size of a data set, and the shell commands that copy it into the host's memory."""
 
-from __future__ import annotations
-
 import os
 from shlex import quote
 from typing import NamedTuple

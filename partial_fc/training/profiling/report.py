@@ -1,7 +1,5 @@
 """Report of an I/O profile: a table, a chart, and the figures as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The verdict is a pure function of the measurements.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

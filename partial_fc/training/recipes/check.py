@@ -6,8 +6,6 @@ MFR-ALL as the challenge's server gave it. Ends with 1 if a figure is missing or
 tolerance.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Mapping

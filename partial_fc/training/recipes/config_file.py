@@ -1,7 +1,5 @@
 """A configuration file of arcface_torch: a Python file whose ``config`` maps keys to values."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import runpy

@@ -10,8 +10,6 @@ The keys are those of insightface's recognition/arcface_torch/configs/base.py an
 Shapes: B local batch, R ranks, G = B*R.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Reports of a training: report.html and curves.png for people, summary.json and curves.json for programs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

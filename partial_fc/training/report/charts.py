@@ -3,8 +3,6 @@
 Shapes: P pairs, T steps of a ROC.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

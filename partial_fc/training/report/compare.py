@@ -4,8 +4,6 @@ Prints the tables, and writes a page for any browser. A training is given by its
 have been killed: its figures are those of its last verification.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence

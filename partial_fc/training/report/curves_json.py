@@ -4,8 +4,6 @@
 "sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; the values are those of TrainingResult.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 The colors are those of the light page; style.py has the rules that replace them in the dark.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Formats figures for people; None, for what was not measured, is shown as such."""
 
-from __future__ import annotations
-
 from typing import Any
 
 NOT_MEASURED = "not measured"

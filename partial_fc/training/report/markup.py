@@ -1,7 +1,5 @@
 """Builds the pages with the standard library's ElementTree, which escapes all texts and attributes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from xml.etree.ElementTree import Element
 

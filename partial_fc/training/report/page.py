@@ -1,7 +1,5 @@
 """``report.html``: the results of a training on one self-contained page."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

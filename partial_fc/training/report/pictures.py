@@ -5,8 +5,6 @@ A pair is judged the same person if its distance is below the threshold.
 Shapes: P pairs.
 """
 
-from __future__ import annotations
-
 import base64
 from itertools import accumulate
 from xml.etree.ElementTree import Element

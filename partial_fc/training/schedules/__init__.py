@@ -1,7 +1,5 @@
 """The schedules of the learning rates, of both trainers: one file each; docs/extend.md adds one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The initial rates all along."""
 
-from __future__ import annotations
-
 from .schedule import Length, Moment
 
 

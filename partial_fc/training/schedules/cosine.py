@@ -1,7 +1,5 @@
 """Half a period of the cosine."""
 
-from __future__ import annotations
-
 import math
 
 from .schedule import Length, Moment

@@ -1,7 +1,5 @@
 """Division by 10 before given epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .schedule import Length, Moment

@@ -1,7 +1,5 @@
 """A factor for each epoch, given by the user."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from partial_fc.utils.config import SettingsError

@@ -1,7 +1,5 @@
 """Polynomial decay to 0."""
 
-from __future__ import annotations
-
 from .schedule import Length, Moment
 
 

@@ -1,7 +1,5 @@
 """What a schedule is: the factor of the initial learning rates in each update."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 

@@ -1,7 +1,5 @@
 """Growth of the rates before a schedule acts."""
 
-from __future__ import annotations
-
 from .schedule import Length, Moment, Schedule
 
 

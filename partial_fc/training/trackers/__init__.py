@@ -3,8 +3,6 @@
 Setting ``trackers`` names them; `build_trackers` builds the container that the training logs to.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence

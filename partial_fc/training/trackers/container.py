@@ -1,7 +1,5 @@
 """Passes the figures of a training to all of its trackers; one that fails or hangs does not hold up the training."""
 
-from __future__ import annotations
-
 import functools
 import queue
 import sys

@@ -1,7 +1,5 @@
 """JSON lines: ``metrics.jsonl`` in the folder of the training, for programs of one's own."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

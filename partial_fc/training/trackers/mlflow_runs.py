@@ -1,7 +1,5 @@
 """MLflow. Its variable MLFLOW_TRACKING_URI names the server or folder, as its documentation says."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """TensorBoard: events in the folder ``tensorboard`` of the training."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 

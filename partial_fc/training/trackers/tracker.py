@@ -1,7 +1,5 @@
 """The interface of a tracker."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 

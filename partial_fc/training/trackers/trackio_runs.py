@@ -1,7 +1,5 @@
 """Trackio: a local dashboard, ``trackio show``. Its variables TRACKIO_DIR, ... act as its documentation says."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

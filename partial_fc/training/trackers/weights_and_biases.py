@@ -1,7 +1,5 @@
 """Weights & Biases. Its variables WANDB_API_KEY, WANDB_MODE=offline, ... act as its documentation says."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A file of this folder that has a dictionary ``NETWORKS``, from names to function
 setting ``network`` and the planner know them without another line.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 Legend: B images in a batch, E embedding size, S image size, C channels, (H, W) size of a feature map.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ in the branch, nothing after the sum. The stem keeps the resolution of 112 x 112
 The head is BN - dropout - FC - BN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

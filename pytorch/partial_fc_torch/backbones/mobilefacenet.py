@@ -5,8 +5,6 @@
 layers of arcface_torch's state_dicts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Activation checkpointing: the blocks of a backbone keep their input alone, and compute again what backward needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial

@@ -3,8 +3,6 @@
 Plain 3x3 convolutions with ReLU after a stem with stride 4, then BN - dropout - FC - BN.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn.functional import relu

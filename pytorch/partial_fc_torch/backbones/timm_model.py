@@ -1,7 +1,5 @@
 """Any model of timm (https://github.com/huggingface/pytorch-image-models) as a backbone, with a head of its own."""
 
-from __future__ import annotations
-
 import difflib
 
 import torch

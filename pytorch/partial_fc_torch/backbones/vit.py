@@ -8,8 +8,6 @@ head. Names of layers are those of the published state_dicts.
 Shapes: B images, N patches, D width, H heads, E embedding.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Shapes: B micro-batch of this rank, R ranks, n micro-batches, S centers of the update of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 import torch
 
 from .gradients import RowGradient

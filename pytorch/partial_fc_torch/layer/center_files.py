@@ -3,8 +3,6 @@
 Shapes: L classes of this rank.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable
 from functools import partial

@@ -3,8 +3,6 @@
 Shapes: S centers of a step of this rank, E embedding.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 

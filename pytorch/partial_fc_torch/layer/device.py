@@ -1,7 +1,5 @@
 """Copies between the host and the device of the layer."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

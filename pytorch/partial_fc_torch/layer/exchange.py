@@ -3,8 +3,6 @@
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

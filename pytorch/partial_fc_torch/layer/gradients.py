@@ -3,8 +3,6 @@
 Shapes: L classes of this rank, S centers of the step, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -4,8 +4,6 @@ Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of th
 E embedding.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Shapes: G global batch, S centers of the step, E embedding.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

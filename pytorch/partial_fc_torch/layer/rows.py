@@ -3,8 +3,6 @@
 Shapes: N rows, T rows, E embedding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 

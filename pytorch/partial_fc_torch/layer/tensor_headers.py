@@ -5,8 +5,6 @@ which PyTorch allocates from its shape, or zeros that are compressed. Here the p
 for PyTorch's functions.
 """
 
-from __future__ import annotations
-
 import math
 import mmap
 import os

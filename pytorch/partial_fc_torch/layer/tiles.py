@@ -3,8 +3,6 @@
 Shapes: G global batch, S centers of the step, T centers of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

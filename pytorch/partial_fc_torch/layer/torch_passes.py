@@ -3,8 +3,6 @@
 Shapes: G global batch, T centers of a tile.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The optimizers of the backbone: classes of PyTorch, and our own in a file each; docs/extend.md adds one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

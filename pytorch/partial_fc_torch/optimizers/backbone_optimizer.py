@@ -1,7 +1,5 @@
 """An optimizer of PyTorch whose states have the names of the backbone's parameters, as checkpoints need them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weight decay and rate factor of each parameter of a backbone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Learning rates of parts of a backbone, for fine-tuning: a factor of the rate by name, 0 for a frozen part."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 

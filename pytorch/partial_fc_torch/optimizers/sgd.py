@@ -1,7 +1,5 @@
 """SGD with momentum in both conventions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 Pixels are compared with stored digests; JPEG files only between runs, because their bytes depend on libjpeg.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """The planner: sums by hand, the published cases, verdicts and output."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The least time of a step: sums by hand, what more work and better rates do, and the command."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -8,8 +8,6 @@ Shapes: G global batch, H rows of it with those that fill the last tile, S cente
 of the batch and BC centers of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

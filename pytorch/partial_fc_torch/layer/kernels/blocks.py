@@ -4,8 +4,6 @@ They are chosen so that no kernel spills registers and all of them fit into the 
 tests/torch/test_kernel_compilation.py shows with the compiler; their speed has not been measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

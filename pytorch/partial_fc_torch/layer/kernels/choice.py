@@ -1,7 +1,5 @@
 """Which implementation of both passes a layer takes: the kernels where they serve it and agree, otherwise PyTorch's."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 from collections.abc import Callable

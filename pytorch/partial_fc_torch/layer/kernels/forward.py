@@ -3,8 +3,6 @@
 Shapes: G global batch, S centers of the step, BG rows of the batch and BC centers of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -3,8 +3,6 @@
 Shapes: N centers, E embedding.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

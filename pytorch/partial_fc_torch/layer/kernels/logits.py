@@ -7,8 +7,6 @@ Shapes: BG rows of the batch and BC centers of a tile, BK numbers that a product
 step, E embedding.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -7,8 +7,6 @@ bound is 4 times their sum; tests with emulated operands find at most once their
 Shapes: G batch, N centers, S of a step, E embedding.
 """
 
-from __future__ import annotations
-
 import copy
 
 import torch

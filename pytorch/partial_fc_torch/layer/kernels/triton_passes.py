@@ -8,8 +8,6 @@ Shapes: G global batch, H rows of it with those that fill the last tile, S cente
 embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

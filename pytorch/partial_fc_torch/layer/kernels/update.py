@@ -4,8 +4,6 @@ Shapes: G global batch, H rows of it with those that fill the last tile, S cente
 bank, BC centers of a program, BE numbers of a row of a product, BU of an update, E embedding.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

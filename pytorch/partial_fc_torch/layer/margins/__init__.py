@@ -1,7 +1,5 @@
 """The margins of the layer: one file each; docs/extend.md adds one."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Shapes: G global batch, C classes.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.autograd.function import once_differentiable
 

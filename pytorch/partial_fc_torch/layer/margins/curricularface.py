@@ -3,8 +3,6 @@
 Shapes: G global batch, T classes of a tile.
 """
 
-from __future__ import annotations
-
 import torch
 
 from partial_fc.layer.margins import target_logit

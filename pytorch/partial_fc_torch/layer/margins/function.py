@@ -3,8 +3,6 @@
 Shapes: G global batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """The optimizers of the centers: one file each; docs/extend.md adds one."""
 
-from __future__ import annotations
-
 from partial_fc.utils.imports import import_object
 
 from .adagrad import Adagrad

@@ -3,8 +3,6 @@
 Shapes: T rows of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 import torch
 
 from partial_fc.layer.center_states import CENTER_STATES

@@ -3,8 +3,6 @@
 Shapes: N rows, T rows of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

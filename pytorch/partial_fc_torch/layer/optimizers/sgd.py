@@ -3,8 +3,6 @@
 Shapes: T rows of a tile, E embedding.
 """
 
-from __future__ import annotations
-
 from torch.autograd.graph import increment_version
 
 from partial_fc.layer.center_states import CENTER_STATES

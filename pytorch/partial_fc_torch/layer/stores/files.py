@@ -3,8 +3,6 @@
 Shapes: L classes of this rank, S centers of a step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager

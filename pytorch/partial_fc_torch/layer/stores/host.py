@@ -11,8 +11,6 @@ too few, as torchrun sets OMP_NUM_THREADS=1.
 Shapes: L classes of this rank, S centers of a step, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext

@@ -3,8 +3,6 @@
 Shapes: L classes of this rank, S centers of a step, N rows, E embedding.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
