@@ -1,5 +1,7 @@
 """The signals that ask a rank to stop."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
