@@ -324,7 +324,12 @@ SETTINGS = Schema(
     Setting("log_every", 20, "updates between log lines", at_least=1, alias="frequent"),
     Setting("verify_every", 2000, "updates between verifications", at_least=1),
     Setting("save_every", 10000, "updates between saves of model and centers", at_least=1),
-    Setting("checkpoint_every", 2000, "updates between checkpoints; 0: see checkpoint_minutes", at_least=0),
+    Setting(
+        "checkpoint_every",
+        -1,
+        "updates between checkpoints; 0: see checkpoint_minutes; -1: 2000, and on GPUs about 10 minutes",
+        at_least=-1,
+    ),
     Setting("checkpoint_minutes", 0.0, "minutes between them; both 0: only when asked to stop", at_least=0),
     Setting("checkpoints_kept", 2, "checkpoints that are kept, the newest ones", at_least=1),
     hints={

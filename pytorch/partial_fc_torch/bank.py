@@ -40,7 +40,10 @@ class TorchBank:
     def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host, see CenterBank.host_rows."""
         rows = self._layer.rows(field)
-        return [rows.to("cpu", copy=True).numpy()] if copied else _in_parts(rows)
+        if not copied:
+            return _in_parts(rows)
+        # The parts are in pinned memory, to which a GPU copies faster, and while the host copies the one before.
+        return [rows.to("cpu", copy=True).numpy() if rows.device.type == "cpu" else _joined(_in_parts(rows), rows)]
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and states, see CenterBank.load_classes."""
@@ -60,6 +63,15 @@ def _in_parts(rows: torch.Tensor) -> Iterator[np.ndarray]:
         yield copy.wait().numpy()
         copy = following
     yield copy.wait().numpy()
+
+
+def _joined(parts: Iterable[np.ndarray], rows: torch.Tensor) -> np.ndarray:
+    """Returns a copy on the host of rows that come in parts."""
+    joined, end = np.empty(rows.shape, np.float32), 0
+    for part in parts:
+        start, end = end, end + len(part)
+        joined[start:end] = part
+    return joined
 
 
 def _copied(rows: torch.Tensor, part: slice) -> np.ndarray:

@@ -97,6 +97,14 @@ def test_rows_of_a_gpu_come_to_the_host_part_by_part(monkeypatch):
     assert np.array_equal(np.concatenate(parts), bank_.host_rows("weight", copied=True)[0])
 
 
+@pytest.mark.parametrize("part", [1, 70, CLASSES, 2 * CLASSES])
+def test_parts_that_come_to_the_host_are_joined(part, monkeypatch):
+    rows = build(False).rows("weight")
+    monkeypatch.setattr(bank, "PART_BYTES", part * 4 * E)
+    joined = bank._joined(bank._in_parts(rows), rows)
+    assert np.array_equal(joined, rows.numpy()) and not np.shares_memory(joined, rows.numpy())
+
+
 def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
     plain, staged = build(False), build(True)
     for layer in (plain, staged):
