@@ -145,6 +145,7 @@ def torch_trainer() -> Trainer:
     import torch.distributed as dist
 
     from partial_fc_torch import CosFace, PartialFC, get_model
+    from partial_fc_torch.backbones.recompute import recompute_blocks
     from partial_fc_torch.collectives import default_collectives
     from partial_fc_torch.engine import TorchEngine, data_parallel
     from partial_fc_torch.image_data import ImageBatch
@@ -163,8 +164,12 @@ def torch_trainer() -> Trainer:
         linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(INPUTS, case.embedding))
         backbone = get_model(case.network, num_features=case.embedding) if case.network else linear
         backbone = backbone.to(memory_format=torch.channels_last)
-        optimizer = partial(build_optimizer, momentum=0.9)
-        engine = TorchEngine(data_parallel(backbone, bank), bank, lambda num_update: (0.1, 0.1), optimizer=optimizer)
+        if case.activation_checkpointing:
+            recompute_blocks(backbone)
+        model = data_parallel(backbone, bank, getattr(torch, case.gradient_dtype))
+        optimizer = partial(build_optimizer, name=case.backbone_optimizer, momentum=0.9)
+        options = {"optimizer": optimizer, "gradient_acc": case.gradient_acc, "ema_decay": 0.9 * case.ema}
+        engine = TorchEngine(model, bank, lambda num_update: (0.1, 0.1), **options)
 
         def step(images: np.ndarray, labels: np.ndarray) -> None:
             engine.step(ImageBatch(torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8)), labels))
@@ -213,8 +218,9 @@ def measure(trainer: Trainer, case: Case) -> Measured:
     seconds, moved = [], []
 
     def train() -> float:
-        images = rng.standard_normal((case.batch, *image_shape(case)), np.float32)
-        labels = rng.integers(0, case.classes, case.batch)
+        number = case.batch * case.gradient_acc
+        images = rng.standard_normal((number, *image_shape(case)), np.float32)
+        labels = rng.integers(0, case.classes, number)
         start = time.perf_counter()
         step(images, labels)
         return time.perf_counter() - start

@@ -90,6 +90,7 @@ class TorchBackbone(NamedTuple):
         all_full: what autograd saves of an image in float32, the image among it, and what it computes again at a time.
         half, full: the same with autocast, in float16 or bfloat16 and in float32.
         trained: multiplications of a forward pass over one image in training.
+        recomputed: those of them that the backward pass does again.
         multiplications: of one in inference, see Backbone; more where training leaves out a part of the image.
     """
 
@@ -102,15 +103,20 @@ class TorchBackbone(NamedTuple):
     half: int
     full: int
     trained: int
+    recomputed: int
     multiplications: int
 
 
 @cache
-def torch_backbone(network: str, embedding: int) -> TorchBackbone:
+def torch_backbone(network: str, embedding: int, recompute: bool = False) -> TorchBackbone:
     """Returns the sizes of a network of the PyTorch trainer for embeddings of E numbers.
 
+    Args:
+        network, embedding: as of Case.
+        recompute: the blocks compute their activations again, see Case.activation_checkpointing.
+
     Raises:
-        ValueError: There is no such network, or PyTorch is not installed here.
+        ValueError: There is no such network, it has no blocks, or PyTorch is not installed here.
     """
     try:
         module = importlib.import_module(TORCH_SIZES)
@@ -119,5 +125,5 @@ def torch_backbone(network: str, embedding: int) -> TorchBackbone:
             f"the sizes of {network} are those of PyTorch's module, and it cannot be imported ({error}): install "
             "PyTorch here, or plan in the environment of the trainer, such as .venv-torch"
         ) from error
-    found: TorchBackbone = module.sizes(network, embedding)
+    found: TorchBackbone = module.sizes(network, embedding, recompute)
     return found

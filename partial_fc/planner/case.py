@@ -12,13 +12,15 @@ from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 from partial_fc.utils.config import choose
 
-from .backbones import BACKBONES, torch_backbone
+from .backbones import BACKBONES, TorchBackbone, torch_backbone
 
 FLOAT = 4  # bytes of a float32
 MIB = 1 << 20
 TRAINERS = ("mxnet", "torch")
 DEVICES = ("gpu", "cpu")
 BANKS = ("gpu", "host", "file")
+BACKBONE_STATES = {"sgd": 1, "adamw": 2}  # numbers that the optimizer of the backbone keeps for each parameter
+GRADIENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SLOPED = ("curricularface",)  # margins that change negatives: each logit has a slope, and a step gathers all targets
 
 
@@ -40,6 +42,11 @@ class Case(NamedTuple):
         trainer: mxnet or torch.
         optimizer: of the centers, a key of CENTER_STATES.
         margin: a name in MARGINS.
+        backbone_optimizer: a key of BACKBONE_STATES.
+        ema: there is a moving average of the backbone's weights.
+        activation_checkpointing: the blocks of the backbone keep their input alone, and compute the rest again.
+        gradient_dtype: in which the ranks average the backbone's gradients, a key of GRADIENT_BYTES.
+        gradient_acc: micro-batches of B images in an update. What a step is to the planner is an update then.
     """
 
     classes: int
@@ -56,13 +63,23 @@ class Case(NamedTuple):
     trainer: str = "mxnet"
     optimizer: str = "sgd"
     margin: str = MARGINS[0]
+    backbone_optimizer: str = "sgd"
+    ema: bool = False
+    activation_checkpointing: bool = False
+    gradient_dtype: str = "float32"
+    gradient_acc: int = 1
+
+
+# Those of the PyTorch trainer alone.
+_OF_BACKBONE = ("backbone_optimizer", "ema", "activation_checkpointing", "gradient_dtype", "gradient_acc")
+_OF_TORCH = ("optimizer", "margin", *_OF_BACKBONE)
 
 
 class Layer(NamedTuple):
     """Sizes of the layer of the rank with the most classes, see tiled_softmax.py.
 
     Attributes:
-        batch: G.
+        batch: G, of a micro-batch.
         classes: L.
         sampled: S.
         tile: T.
@@ -114,12 +131,13 @@ def lay_out(case: Case) -> Layer:
         raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
     if case.trainer == "mxnet" and case.network:
         choose("network of the mxnet trainer", case.network, BACKBONES)
-    if case.trainer == "mxnet" and case.optimizer != "sgd":
-        raise ValueError(f"the mxnet trainer has no {case.optimizer} for the centers: plan it with --trainer torch")
-    if case.trainer == "mxnet" and case.margin != MARGINS[0]:
-        raise ValueError(f"the mxnet trainer has no margin {case.margin}: plan it with --trainer torch")
+    for name in _OF_TORCH if case.trainer == "mxnet" else ():
+        if getattr(case, name) != Case._field_defaults[name]:
+            option = f"{name.replace('_', '-')} {getattr(case, name)}"
+            raise ValueError(f"the mxnet trainer has no {option}: plan it with --trainer torch")
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
-    sampled = num_sampled(classes, case.ratio) or min(batch, classes)  # r = 0: at most one center of each image
+    # r = 0: at most one center of each image.
+    sampled = num_sampled(classes, case.ratio) or min(case.gradient_acc * batch, classes)
     tile = min(sampled, case.tile_classes or tile_classes(batch, case.embedding, case.device))
     computes = "device" if case.device == "gpu" else "host"
     bank = computes if case.bank == "gpu" else case.bank
@@ -137,19 +155,24 @@ def lay_out(case: Case) -> Layer:
 def gradient_bytes(case: Case) -> int:
     """Returns the bytes of the backbone's gradients between the ranks."""
     half, full = parameters(case) if case.network else (0, 0)
-    return (2 if case.fp16 else FLOAT) * half + FLOAT * full
+    return (2 if case.fp16 else FLOAT) * half + GRADIENT_BYTES[case.gradient_dtype] * full
+
+
+def backbone_sizes(case: Case) -> TorchBackbone:
+    """Returns the sizes of a backbone of the PyTorch trainer."""
+    return torch_backbone(case.network, case.embedding, case.activation_checkpointing)
 
 
 def parameters(case: Case) -> tuple[int, int]:
     """Returns the numbers of parameters that are float16 in float16 training (none in PyTorch) and of the others."""
     if case.trainer == "torch":
-        return 0, torch_backbone(case.network, case.embedding).parameters
+        return 0, backbone_sizes(case).parameters
     return BACKBONES[case.network].parameters(case.embedding)
 
 
 def multiplications(case: Case, training: bool = False) -> int:
     """Returns the multiplications of a forward pass of the backbone over one image."""
     if case.trainer == "torch":
-        backbone = torch_backbone(case.network, case.embedding)
+        backbone = backbone_sizes(case)
         return backbone.trained if training else backbone.multiplications
     return BACKBONES[case.network].multiplications(case.embedding)

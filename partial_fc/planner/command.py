@@ -13,7 +13,7 @@ from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 
 from . import Case, plan
-from .case import BANKS, DEVICES, TRAINERS
+from .case import BACKBONE_STATES, BANKS, DEVICES, GRADIENT_BYTES, TRAINERS
 from .report import format_plan, numbers
 from .roofline import Rates, least_times
 from .verdict import judge
@@ -49,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--logits-cache-mb", type=size, help="MiB of logits to keep for the backward pass (default: 256)"
     )
+    torch = parser.add_argument_group("of the PyTorch trainer")
+    torch.add_argument("--backbone-optimizer", choices=BACKBONE_STATES, help="setting optimizer (default: sgd)")
+    torch.add_argument("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
+    torch.add_argument("--activation-checkpointing", action="store_true", help="compute the backbone's maps twice")
+    torch.add_argument("--gradient-dtype", choices=GRADIENT_BYTES, help="of gradients between ranks (default: float32)")
+    torch.add_argument("--gradient-acc", type=count, help="micro-batches of an update, each of --batch (default: 1)")
     memory = number_above_0("GiB")
     parser.add_argument("--gpu-memory", type=memory, metavar="GIB", default=None, help="of a GPU, to check against")
     rates = parser.add_argument_group("peak rates", "With any of them the least time of a step is printed.")

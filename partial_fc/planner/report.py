@@ -40,7 +40,7 @@ def numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dict[s
         "moves": [transfer._asdict() for transfer in planned.traffic],
         "times": [time._asdict() for time in times],
         "step_seconds": seconds or None,
-        "samples_per_second": planned.layer.batch / seconds if times else None,
+        "samples_per_second": _images(planned) / seconds if times else None,
         "verdict": None if verdict is None else {**verdict._asdict(), "largest": verdict.largest._asdict()},
     }
 
@@ -50,9 +50,10 @@ def _heading(planned: Plan) -> list[str]:
     backbone = f"{case.network} in float{16 if case.fp16 else 32}" if case.network else "no backbone"
     bank = {"device": "on the GPU", "host": "in the host's memory", "file": "in a file"}[layer.bank]
     logits = "are kept for" if layer.keeps else "are computed again in"
+    images = f"{case.gradient_acc} x {case.batch}" if case.gradient_acc > 1 else case.batch
     trainer = "PyTorch" if case.trainer == "torch" else "MXNet"
     lines = [
-        f"{case.classes:,} classes, embedding {case.embedding}, {case.ranks} ranks x {case.batch} images, "
+        f"{case.classes:,} classes, embedding {case.embedding}, {case.ranks} ranks x {images} images, "
         f"r = {case.ratio:g}, bank {bank}, {backbone}, {trainer}",
         f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
@@ -71,6 +72,11 @@ def _backbone(planned: Plan) -> dict[str, int] | None:
     if not case.network:
         return None
     return {"parameters": sum(parameters(case)), "multiplications": multiplications(case)}
+
+
+def _images(planned: Plan) -> int:
+    """Number of images of an update, of all ranks."""
+    return planned.case.gradient_acc * planned.layer.batch
 
 
 def _memory_table(planned: Plan) -> list[str]:
@@ -101,7 +107,7 @@ def _times_table(planned: Plan, times: list[Time]) -> list[str]:
     rows = [("Least time of a step", "ms", "limit")]
     rows += [(f"  {time.name}", f"{1e3 * time.seconds:,.2f}", time.limit) for time in times]
     rows.append(("total", f"{1e3 * seconds:,.2f}", ""))
-    speed = planned.layer.batch / seconds
+    speed = _images(planned) / seconds
     return [
         *format_table(rows, min_widths=WIDTHS),
         f"At most {speed:,.0f} samples/s, {speed / planned.case.ranks:,.1f} per rank.",

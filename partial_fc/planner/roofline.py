@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from . import Plan
-from .case import FLOAT, multiplications
+from .case import FLOAT, backbone_sizes, multiplications
 
 # A product of two matrices takes a multiplication and an addition per term. Its backward pass takes two products, for
 # the gradients of both factors.
@@ -29,8 +29,8 @@ FLOPS, BACKWARD = 2, 2
 LOGIT_PASSES = {"mxnet": 13, "torch": 15}
 # More where it is computed again: written, scaled by column (2); in PyTorch one more subtraction.
 RECOMPUTE_PASSES = {"mxnet": 3, "torch": 5}
-# Parts of the backbone's memory that every step writes and reads.
-_WRITTEN_AND_READ = ("parameters", "gradients", "momentum", "activations")
+# Parts of the backbone's memory that every step writes and reads; activations are those of a micro-batch.
+_WRITTEN_AND_READ = ("parameters", "gradients", "momentum", "moments", "moving average")
 
 
 class Rates(NamedTuple):
@@ -75,7 +75,8 @@ def _times(planned: Plan, rates: Rates) -> Iterator[Time]:
     backbone = _roofline("backbone", _backbone_work(planned), rates.backbone_flops, rates.memory_bandwidth)
     layer = _roofline("layer", _layer_work(planned), rates.layer_flops, rates.memory_bandwidth)
     yield from (backbone, layer)
-    backward = backbone.seconds * BACKWARD / (1 + BACKWARD)
+    # Ranks average the gradients in the backward pass of the last micro-batch.
+    backward = backbone.seconds * BACKWARD / (1 + BACKWARD) / planned.case.gradient_acc
     for transfer in planned.traffic:
         if transfer.way == "network":
             name, seconds = transfer.name, transfer.out / rates.network_bandwidth
@@ -97,9 +98,12 @@ def _backbone_work(planned: Plan) -> tuple[float, float]:
     case = planned.case
     if not case.network:
         return 0.0, 0.0
-    parts = [part for part in planned.parts if part.group == "backbone" and part.name.startswith(_WRITTEN_AND_READ)]
-    products = case.batch * multiplications(case, training=True)
-    return FLOPS * (1 + BACKWARD) * products, 2 * sum(part.nbytes for part in parts)
+    parts = [part for part in planned.parts if part.group == "backbone"]
+    nbytes = sum(part.nbytes for part in parts if part.name.startswith(_WRITTEN_AND_READ))
+    nbytes += case.gradient_acc * sum(part.nbytes for part in parts if part.name.startswith("activations"))
+    again = backbone_sizes(case).recomputed if case.trainer == "torch" else 0
+    products = (1 + BACKWARD) * multiplications(case, training=True) + again
+    return FLOPS * case.gradient_acc * case.batch * products, 2 * nbytes
 
 
 def _layer_work(planned: Plan) -> tuple[float, float]:
@@ -107,7 +111,7 @@ def _layer_work(planned: Plan) -> tuple[float, float]:
     case, layer = planned.case, planned.layer
     products = 1 + BACKWARD + (not layer.keeps)
     passes = LOGIT_PASSES[case.trainer] + RECOMPUTE_PASSES[case.trainer] * (not layer.keeps)
-    logits = layer.batch * layer.sampled
+    logits = case.gradient_acc * layer.batch * layer.sampled
     rows = 0 if layer.elsewhere else sum(_moved(planned, "bank"))
     return FLOPS * products * logits * case.embedding, FLOAT * passes * logits + rows
 

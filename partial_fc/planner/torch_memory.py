@@ -9,8 +9,8 @@ Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank,
 
 from collections.abc import Iterator
 
-from .backbones import IMAGE_NUMBERS, torch_backbone
-from .case import FLOAT, MIB, Case, Layer, Part, layer_part
+from .backbones import IMAGE_NUMBERS
+from .case import BACKBONE_STATES, FLOAT, MIB, Case, Layer, Part, backbone_sizes, layer_part
 
 CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the driver's own memory
 # Measured after the first step: Python 3.11 and the CPU build of PyTorch 2.13. CUDA's builds take more.
@@ -47,6 +47,8 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
     elif layer.gathered:
         yield layer_part("sampled centers", layer.computes, case.embedding * columns)
     yield layer_part("gradient of a tile's centers", layer.computes, center_rows)
+    if case.gradient_acc > 1:
+        yield layer_part("gradient of the sampled centers", layer.computes, case.embedding * layer.sampled)
     if layer.computes == "device":  # a CPU updates some rows at a time
         # One after the other; the states are copied if they are sampled rows of the bank.
         copied = sum(layer.states) * layer.tile if layer.gathered and not layer.elsewhere else 0
@@ -64,7 +66,10 @@ def _layer_parts(case: Case, layer: Layer) -> Iterator[Part]:
 def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
     if not case.network:
         return
-    backbone = torch_backbone(case.network, case.embedding)
+    backbone = backbone_sizes(case)
+    weights = FLOAT * (backbone.parameters + backbone.statistics)
+    states = FLOAT * BACKBONE_STATES[case.backbone_optimizer] * backbone.parameters
+    images = case.batch * case.gradient_acc * IMAGE_NUMBERS
     if case.fp16:
         activations = 2 * backbone.half + FLOAT * backbone.full
     else:
@@ -73,13 +78,15 @@ def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
     # copied to its bucket, or that of the largest map.
     first = FLOAT * max(backbone.largest_parameter, backbone.largest * case.batch)
     for name, place, nbytes in (
-        ("parameters and statistics", layer.computes, FLOAT * (backbone.parameters + backbone.statistics)),
+        ("parameters and statistics", layer.computes, weights),
         ("gradients, in buckets", layer.computes, FLOAT * backbone.parameters),
-        ("momentum", layer.computes, FLOAT * backbone.parameters),
+        ("momentum" if case.backbone_optimizer == "sgd" else "moments of AdamW", layer.computes, states),
+        ("moving average of the weights", layer.computes, weights * case.ema),
         ("float16 copies of the weights", layer.computes, 2 * backbone.copied * case.fp16),
         ("activations", layer.computes, case.batch * activations),
         ("first gradients of the backward pass (estimate)", layer.computes, first),
-        ("images of a batch", layer.computes, case.batch * IMAGE_NUMBERS),
-        ("images of the next batch", "host", case.batch * IMAGE_NUMBERS),
+        # Micro-batches go to a GPU one by one.
+        ("images of a batch", layer.computes, images if layer.computes == "host" else case.batch * IMAGE_NUMBERS),
+        ("images of the next batch", "host", images),
     ):
         yield Part("backbone", name, place, nbytes)

@@ -15,6 +15,7 @@ from .backbones import IMAGE_NUMBERS
 from .case import FLOAT, Case, Layer, gradient_bytes
 
 DOUBLE = 8  # bytes of a float64
+LABEL = 8  # bytes of an int64
 PAGE = 4096  # bytes; the unit in which a file is read and written
 _STATISTICS = 3  # numbers of a row: maximum, sum, target logit
 
@@ -42,12 +43,14 @@ def moved_bytes(case: Case, layer: Layer) -> list[Transfer]:
 
 
 def _collectives(case: Case, layer: Layer) -> Iterator[Transfer]:
-    others = case.ranks - 1
+    others, parts = case.ranks - 1, case.gradient_acc
+    images = others * parts * case.batch  # of this rank, to all others
     for name, nbytes in (
-        ("all-gather of features and labels (features)", others * case.batch * (case.embedding + DIGITS) * FLOAT),
-        ("all-gather of the targets' cosines (targets)", others * layer.sloped * layer.batch * DOUBLE),
-        ("all-gather of statistics (softmax_statistics)", others * _STATISTICS * layer.batch * FLOAT),
-        ("reduce-scatter of their gradient (feature_gradient)", others * case.batch * case.embedding * FLOAT),
+        ("all-gather of all labels of the update (labels)", images * LABEL * (parts > 1)),
+        ("all-gather of features and labels (features)", images * (case.embedding + DIGITS) * FLOAT),
+        ("all-gather of the targets' cosines (targets)", images * case.ranks * layer.sloped * DOUBLE),
+        ("all-gather of statistics (softmax_statistics)", images * case.ranks * _STATISTICS * FLOAT),
+        ("reduce-scatter of their gradient (feature_gradient)", images * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradient_bytes(case) // case.ranks),
     ):
         yield Transfer("network", name, nbytes, nbytes)
@@ -59,6 +62,8 @@ def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
         # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
         passes = (1 if (layer.gathered or layer.elsewhere) and layer.keeps else 2) + layer.elsewhere
         read = passes * rows + FLOAT * case.embedding * min(case.batch, layer.sampled)
+        # Micro-batches change nothing: the update reads the centers once more.
+        read = case.gradient_acc * read + rows * (case.gradient_acc > 1)
     states = FLOAT * sum(layer.states) * layer.sampled
     yield Transfer("bank", "class centers", read, rows)
     yield Transfer("bank", "states of their optimizer", states, states)
@@ -75,7 +80,7 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
         yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
     if case.network:
         number = 1 if case.trainer == "torch" else FLOAT  # PyTorch converts pixels on the GPU
-        yield Transfer("bus", "images", number * case.batch * IMAGE_NUMBERS, 0)
+        yield Transfer("bus", "images", number * case.gradient_acc * case.batch * IMAGE_NUMBERS, 0)
 
 
 def _file(case: Case, layer: Layer) -> Iterator[Transfer]:

@@ -5,6 +5,7 @@ the batch is saved of each image, the rest are copies of weights and statistics 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,9 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from partial_fc.planner.backbones import IMAGE_SIZE, TorchBackbone
 
 from .backbones import get_model
-from .backbones.recompute import Recomputed
+from .backbones.recompute import Recomputed, recompute_blocks
 
 HALF = torch.bfloat16  # which autocast has on a CPU; the sizes are those of float16
+OUTSIDE = -1  # of all blocks that are computed again
 FLOPS = 2  # that PyTorch counts for a multiplication with its addition
 # The operator of attention on a CPU, of which PyTorch's counter knows the others.
 COUNTED = {
@@ -27,18 +29,21 @@ COUNTED = {
 }
 
 
-def sizes(network: str, embedding: int) -> TorchBackbone:
+def sizes(network: str, embedding: int, recompute: bool) -> TorchBackbone:
     """Returns the sizes of a network for images of 112 x 112.
 
     Args:
         network: a name that `get_model` takes.
         embedding: E.
+        recompute: the blocks compute their activations again, see recompute_blocks.
 
     Raises:
-        ValueError: There is no such network.
+        ValueError: There is no such network, or it has no blocks.
     """
     with torch.device("meta"):
         model = get_model(network, num_features=embedding)
+    if recompute:
+        recompute_blocks(model)
     with FakeTensorMode(allow_non_fake_inputs=True):  # as on a CPU, but without numbers
         return _sizes(model.to_empty(device="cpu"))
 
@@ -49,67 +54,96 @@ def _sizes(model: nn.Module) -> TorchBackbone:
     return TorchBackbone(
         parameters=sum(parameters),
         statistics=sum(buffer.numel() for buffer in model.buffers() if buffer.is_floating_point()),
-        copied=mixed.copied,
+        copied=mixed.copied[OUTSIDE],
         largest_parameter=max(parameters),
         largest=full.largest,
-        all_full=full.saved[torch.float32],
-        half=mixed.saved[HALF],
-        full=mixed.saved[torch.float32],
-        trained=full.multiplications,
-        multiplications=_forward(model.eval(), 2, False).multiplications // 2,
+        all_full=full.saved[OUTSIDE, torch.float32],
+        half=mixed.saved[OUTSIDE, HALF],
+        full=mixed.saved[OUTSIDE, torch.float32],
+        trained=full.products.total(),
+        recomputed=full.products.total() - full.products[OUTSIDE],
+        multiplications=_forward(model.eval(), 2, False).products.total() // 2,
     )
 
 
 class _Pass(NamedTuple):
-    """Counts of a forward pass over B images, or of what an image adds to it.
+    """Counts of a forward pass over B images, or of what an image adds to it, by block that is computed again.
 
     Attributes:
-        saved: numbers that autograd saves, by type.
+        saved: numbers that autograd saves, by block and type.
         copied: numbers of HALF that have a gradient: of copies of weights, and those of maps.
+        products: multiplications.
         largest: of the largest saved tensor.
-        multiplications: of products.
     """
 
-    saved: Counter[torch.dtype]
-    copied: int
+    saved: Counter[tuple[int, torch.dtype]]
+    copied: Counter[int]
+    products: Counter[int]
     largest: int
-    multiplications: int
 
 
 def _of_an_image(model: nn.Module, autocast: bool) -> _Pass:
-    """What an image adds; copies of the weights are counted once."""
+    """What an image adds, with all that is saved at a time as that of no block; copies of the weights count once."""
     kept = _difference(model, autocast)
-    again = [module for module in model.modules() if isinstance(module.__dict__.get("forward"), Recomputed)]
-    if not again:
+    blocks = _recomputed(model)
+    if not blocks:
         return kept
-    for module in again:
+    for module in blocks:
         del module.forward
-    everything = _difference(model, autocast)
-    for module in again:
+    whole = _difference(model, autocast, blocks)
+    for module in blocks:
         module.forward = Recomputed(module)
-    # The backward pass computes one of the blocks, which are alike, after the other again.
-    more = {dtype: (everything.saved[dtype] - kept.saved[dtype]) // len(again) for dtype in everything.saved}
-    copied = kept.copied + (everything.copied - kept.copied) // len(again)
-    return kept._replace(saved=kept.saved + Counter(more), copied=copied)
+
+    def saved_at(block: int) -> Counter[tuple[int, torch.dtype]]:
+        """While the backward pass has this block computed again, those before it have their inputs."""
+        found: Counter[tuple[int, torch.dtype]] = Counter()
+        for counts, chosen in ((kept.saved, range(OUTSIDE, block)), (whole.saved, (block,))):
+            for (of_block, dtype), number in counts.items():
+                found[OUTSIDE, dtype] += number * (of_block in chosen)
+        return found
+
+    def nbytes(saved: Counter[tuple[int, torch.dtype]]) -> int:
+        return sum(number * dtype.itemsize for (_, dtype), number in saved.items())
+
+    saved = max(map(saved_at, range(len(blocks))), key=nbytes)
+    copied = kept.copied[OUTSIDE] + max(whole.copied[block] for block in range(len(blocks)))
+    return kept._replace(saved=saved, copied=Counter({OUTSIDE: copied}))
 
 
-def _difference(model: nn.Module, autocast: bool) -> _Pass:
-    two, three = (_forward(model, batch, autocast) for batch in (2, 3))
-    saved = Counter({dtype: three.saved[dtype] - two.saved[dtype] for dtype in three.saved})
-    copied = 3 * two.copied - 2 * three.copied
-    return _Pass(saved, copied, three.largest // 3, three.multiplications - two.multiplications)
+def _recomputed(model: nn.Module) -> list[nn.Module]:
+    return [module for module in model.modules() if isinstance(module.__dict__.get("forward"), Recomputed)]
 
 
-def _forward(model: nn.Module, batch: int, autocast: bool) -> _Pass:
+def _difference(model: nn.Module, autocast: bool, blocks: Sequence[nn.Module] | None = None) -> _Pass:
+    two, three = (_forward(model, batch, autocast, blocks) for batch in (2, 3))
+    saved = Counter({key: three.saved[key] - two.saved[key] for key in three.saved})
+    copied = Counter({block: 3 * two.copied[block] - 2 * three.copied[block] for block in three.copied})
+    products = Counter({block: three.products[block] - two.products[block] for block in three.products})
+    return _Pass(saved, copied, products, three.largest // 3)
+
+
+def _forward(model: nn.Module, batch: int, autocast: bool, blocks: Sequence[nn.Module] | None = None) -> _Pass:
+    """Counts of a forward pass, by block of ``blocks``; None takes those that are computed again."""
     own = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
-    saved = {}
+    saved: dict[int, tuple[int, torch.Tensor]] = {}
+    products: Counter[int] = Counter()
+    where = OUTSIDE
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         place = tensor.untyped_storage()._cdata
         if place not in own:
-            saved[place] = tensor  # also keeps it, so that no other takes its place
+            saved[place] = where, tensor  # also keeps it, so that no other takes its place
         return tensor
 
+    def enter(block: int) -> None:
+        nonlocal where
+        products[where] += counter.get_total_flops() // FLOPS - products.total()
+        where = block
+
+    hooks = []
+    for number, module in enumerate(_recomputed(model) if blocks is None else blocks):
+        hooks.append(module.register_forward_pre_hook(lambda *_, block=number: enter(block)))
+        hooks.append(module.register_forward_hook(lambda *_: enter(OUTSIDE)))
     images = torch.zeros(batch, 3, IMAGE_SIZE, IMAGE_SIZE).contiguous(memory_format=torch.channels_last)
     with (
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
@@ -117,11 +151,15 @@ def _forward(model: nn.Module, batch: int, autocast: bool) -> _Pass:
         FlopCounterMode(display=False, custom_mapping=COUNTED) as counter,
     ):
         model(images)
-    numbers: Counter[torch.dtype] = Counter()
-    copied = largest = 0
-    for tensor in saved.values():
+        enter(OUTSIDE)
+    for hook in hooks:
+        hook.remove()
+    numbers: Counter[tuple[int, torch.dtype]] = Counter()
+    copied: Counter[int] = Counter()
+    largest = 0
+    for block, tensor in saved.values():
         count = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
-        numbers[tensor.dtype] += count
-        copied += count * (tensor.dtype == HALF and tensor.requires_grad)
+        numbers[block, tensor.dtype] += count
+        copied[block] += count * (tensor.dtype == HALF and tensor.requires_grad)
         largest = max(largest, count)
-    return _Pass(numbers, copied, largest, counter.get_total_flops() // FLOPS)
+    return _Pass(numbers, copied, products, largest)

@@ -14,6 +14,9 @@ TORCH_CASES = [
     {"classes": 40_000, "ratio": 0.5},
     {"classes": 20_000, "margin": "curricularface"},
     {"classes": 2000, "network": "r18", "batch": 2},
+    {"classes": 2000, "network": "r18", "batch": 2, "gradient_dtype": "float16"}
+    | {"backbone_optimizer": "adamw", "ema": True, "activation_checkpointing": True},
+    {"classes": 40_000, "ratio": 0.5, "gradient_acc": 3},
 ]
 
 
@@ -48,3 +51,5 @@ def test_memory_of_the_pytorch_trainer_is_within_10_percent_of_a_run(run):
     result = run(*command, *map(json.dumps, TORCH_CASES), timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_memory_is_within_10_percent(result.stdout, TORCH_CASES)
+    sent = [percent for name, _, percent in compared(result.stdout) if name.startswith(("sent by TCP", "received"))]
+    assert len(sent) == 2 * len(TORCH_CASES) and all(abs(percent) <= 2 for percent in sent), result.stdout

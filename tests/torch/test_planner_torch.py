@@ -1,14 +1,21 @@
 """The planner's sizes of PyTorch's backbones are derived from the modules."""
 
 import json
+from functools import partial
 
+import numpy as np
 import pytest
+import torch
 
 from command_line import exit_code
 from partial_fc.__main__ import main
 from partial_fc.planner import Case, plan
 from partial_fc.planner.backbones import BACKBONES, torch_backbone
 from partial_fc.planner.roofline import Rates, least_times
+from partial_fc_torch import ArcFace, PartialFC, get_model
+from partial_fc_torch.engine import TorchEngine
+from partial_fc_torch.image_data import ImageBatch
+from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
 
 # Numbers that autograd saves of an image, as recorded: in float32; with autocast in 16 bits and in float32.
@@ -44,6 +51,37 @@ def test_a_plan_of_a_backbone():
     for planned in (full, half):
         (reduced,) = [transfer for transfer in planned.traffic if transfer.name.startswith("all-reduce")]
         assert (reduced.out, reduced.back) == (2 * 7 * parameters // 8,) * 2
+
+
+def test_states_and_average_of_a_backbone_are_what_an_engine_has():
+    layer = PartialFC(margin_softmax=ArcFace(), num_classes=20, embedding_size=16, device="cpu")
+    images = torch.zeros(2, 3, 112, 112, dtype=torch.uint8)
+    optimizer = partial(build_optimizer, name="adamw")
+    backbone = get_model("small", num_features=16)
+    engine = TorchEngine(backbone, layer, lambda update: (0.1, 0.1), optimizer=optimizer, ema_decay=0.9)
+    engine.step(ImageBatch(images, np.arange(2)))
+    case = Case(20, batch=2, embedding=16, network="small", trainer="torch", backbone_optimizer="adamw", ema=True)
+    sizes = {part.name: part.nbytes for part in plan(case).parts}
+    moments = [each for state in engine.optimizer.optimizer.state.values() for each in state.values() if each.dim()]
+    average = engine.averaged.model
+    averaged = [each for each in [*average.parameters(), *average.buffers()] if each.is_floating_point()]
+    # A few are not trained.
+    assert sum(each.nbytes for each in moments) == pytest.approx(sizes["moments of AdamW"], rel=2e-4)
+    assert sum(each.nbytes for each in averaged) == sizes["moving average of the weights"]
+
+
+def test_a_plan_with_settings_that_save_memory_and_bytes():
+    case = Case(1000, 8, network="r50", trainer="torch")
+    more = case._replace(activation_checkpointing=True, gradient_dtype="bfloat16", gradient_acc=4)
+    plans = [plan(each) for each in (case, more)]
+    sizes = [{part.name: part.nbytes for part in planned.parts} for planned in plans]
+    # The input of the first block, and what it computes again from it: maps of 64 x 112 x 112 and 64 x 56 x 56.
+    assert sizes[1]["activations"] == 64 * 4 * 6109440 < sizes[0]["activations"] // 2
+    assert sizes[1]["images of the next batch"] == 4 * sizes[0]["images of the next batch"]
+    reduced = [next(move.out for move in each.traffic if move.name.startswith("all-reduce")) for each in plans]
+    assert reduced[0] == 2 * reduced[1]
+    backbone, again = (least_times(planned, Rates(1.0))[0].seconds for planned in plans)
+    assert again == pytest.approx(4 * backbone * 4 / 3, rel=0.01)
 
 
 def test_the_command_prints_the_size_of_the_network(capsys):

@@ -56,6 +56,15 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
     ),
     (SLOPED, {"slopes of the logits": 8 * 20 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
     (KEPT, {"slopes of the logits": 8 * 50 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
+    # Three micro-batches read the centers and exchange features each, and update the centers once.
+    (
+        TORCH._replace(gradient_acc=3),
+        {"gradient of the sampled centers": 50 * 8 * 4, "features and their gradients": (4 * 8 + 4 * 4) * 8 * 4},
+        {"all-gather of all labels": (3 * 4 * 8,) * 2, "all-gather of features": (3 * 4 * (8 + 2) * 4,) * 2}
+        | {"all-gather of statistics": (3 * 3 * 8 * 4,) * 2, "reduce-scatter": (3 * 4 * 8 * 4,) * 2}
+        | {"class centers": (3 * (2 * 50 * 8 * 4 + 4 * 8 * 4) + 50 * 8 * 4, 50 * 8 * 4)}
+        | {"states": (50 * 8 * 4,) * 2},
+    ),
     # Without sampling nothing is gathered.
     (Case(100_000, 2), {"logits, kept": 129 * 50_000 * 4, "sampled centers": 0, "momentum of a": 0}, {}),
     # A bank on the host is copied once if logits are kept, and twice if not.
@@ -200,7 +209,8 @@ def test_remedies_are_the_smallest_changes_that_make_it_fit():
     [
         ({"ratio": 1.5}, "sample_ratio"),
         ({"device": "cpu", "fp16": True}, "float16"),
-        ({"optimizer": "adamw"}, "the mxnet trainer has no adamw for the centers: plan it with --trainer torch"),
+        ({"optimizer": "adamw"}, "the mxnet trainer has no optimizer adamw: plan it with --trainer torch"),
+        ({"gradient_acc": 2}, "the mxnet trainer has no gradient-acc 2: plan it with --trainer torch"),
         ({"margin": "adaface"}, "the mxnet trainer has no margin adaface: plan it with --trainer torch"),
         ({"network": "r51"}, "unknown network of the mxnet trainer 'r51': did you mean 'r50'"),
     ],
