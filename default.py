@@ -133,6 +133,7 @@ OPTIMIZERS = ("sgd", "adamw")
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 LAYER_KERNELS = ("auto", "torch", "triton")
+NEW_CENTERS = ("random", "mean")
 LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
 SETTINGS = Schema(
@@ -311,6 +312,12 @@ SETTINGS = Schema(
     Setting("resume", "", "continue from this checkpoint; auto: from the newest of the run folder, if any", path=True),
     Setting("pretrained", "", "start with these weights: checkpoint, .params or (PyTorch) state_dict file", path=True),
     Setting("class_map", "", "also take its class centers: file that maps the classes, or same", path=True),
+    Setting(
+        "new_centers",
+        "random",
+        "centers that are not taken: random, or the mean embeddings of their classes by the pretrained backbone",
+        choices=NEW_CENTERS,
+    ),
     "Output",
     Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
     Setting("output", "", "folder of the run, instead of one in models_root", path=True),
@@ -560,6 +567,11 @@ def check_together(settings):
         )
     if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
         raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
+    if settings["new_centers"] == "mean" and settings["resume"] in ("", "auto"):
+        if not settings["pretrained"]:
+            raise SettingsError("new_centers=mean takes the embeddings of a pretrained backbone: set pretrained, too")
+        if settings["debug"]:
+            raise SettingsError("new_centers=mean embeds the images of a set, but debug=True has none: remove one")
     if settings["resume"].endswith((".pt", ".pth", ".params")):
         raise SettingsError(
             f"resume is {settings['resume']}, which holds weights, not a checkpoint of this trainer: start with "

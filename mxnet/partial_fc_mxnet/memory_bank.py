@@ -15,6 +15,7 @@ import numpy as np
 from partial_fc.checkpoint import SavedClasses, replace_file
 from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
 from partial_fc.checkpoint.mxnet_params import array_file_chunks, saved_arrays
+from partial_fc.layer.bank_files import consecutive
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT, WeightIndexSampler
 from partial_fc.layer.sharding import num_sampled
 
@@ -204,6 +205,13 @@ class MemoryBank:
             for field in saved.widths:
                 rows = getattr(piece, field)
                 self.centers.copy_rows(number, field, saved.blocks(field, saved_classes, partial(_copied, rows)))
+
+    def set_centers(self, rows: np.ndarray, centers: np.ndarray) -> None:
+        """Sets some centers, see CenterBank.set_centers."""
+        for number, piece in enumerate(self.centers.pieces):
+            first = number * self.centers.piece_rows
+            own = (rows >= first) & (rows < first + len(piece.weight))
+            self.centers.copy_rows(number, "weight", consecutive(rows[own] - first, centers[own]))
 
     def _files(self) -> list[str]:
         return [os.path.join(self.prefix, name.format(self.rank)) for name in ORIGINAL_FILES]

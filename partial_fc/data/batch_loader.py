@@ -140,6 +140,27 @@ class FaceBatches:
                 faces.append(self._decode(position, self.records.read_image(position)[0])[None])
         return np.concatenate(faces)
 
+    def read(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Reads images, not augmented. Bad ones are counted as those of `batch`, and left out.
+
+        Args:
+            positions: (P,) int64 in the set.
+
+        Returns:
+            (n, H, W, 3) uint8 RGB; (P,) bool, which images these are.
+
+        Raises:
+            ValueError: an image is bad, and no more may be skipped; names file, key and offset.
+        """
+        faces, good = [], np.ones(len(positions), bool)
+        for row, position in enumerate(positions.tolist()):
+            try:
+                faces.append(self._decode(position, self.records.read_image(position)[0]))
+            except ValueError as error:
+                self._skip(position, error)
+                good[row] = False
+        return np.stack(faces) if faces else np.empty((0, *self.image_size, 3), np.uint8), good
+
     def _load(self, position: int, label: int) -> tuple[np.ndarray, int, int, float]:
         """Returns the image at `position`, or the next good one if bad ones may be skipped.
 

@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from .batch_loader import FaceBatches, ReadCounters
+from .class_images import AHEAD, ClassImages
 from .cursor import Cursor, Position
 from .prefetch import Prefetcher
 
 Batch = TypeVar("Batch")
 
 DUMMY_BATCHES = 100  # of an epoch of DummyData: their labels spread over the classes
-AHEAD = 2  # decoded batches that wait, beyond one per thread in progress
 
 
 class BatchIterator(Generic[Batch]):
@@ -120,6 +120,10 @@ class DataLoader(BatchIterator[Batch]):
     def sample(self, count: int) -> np.ndarray:
         """Returns the first images, not augmented, as (count, H, W, 3) uint8 RGB; fewer if some are bad."""
         return self._faces.sample(count)
+
+    def class_images(self) -> ClassImages:
+        """Returns the images of the whole set by class, see ClassImages."""
+        return ClassImages(self._faces, self.threads)
 
     def _batch_at(self, position: Position) -> Batch:
         return self._prefetcher.get(position)

@@ -82,6 +82,13 @@ class BankFiles:
             yield from files.values()
 
 
+def consecutive(rows: np.ndarray, values: np.ndarray) -> Blocks:
+    """Yields the values (n, width) of ascending rows (n,) as blocks of consecutive rows."""
+    for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):
+        if len(run):
+            yield int(rows[run[0]]), values[run]
+
+
 def rate_limited(
     blocks: Blocks, field: str, num_local: int, flush: Callable[[], None], progress: Callable[[], None], start: int = 0
 ) -> Blocks:

@@ -12,6 +12,11 @@ BLOCK = 1024
 SCALE = 0.01
 
 
+def expected_norm(embedding_size: int) -> float:
+    """The norm of an initial center: the root of the mean of its square."""
+    return SCALE * float(np.sqrt(embedding_size))
+
+
 def center_blocks(start: int, stop: int, embedding_size: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
     """Draws the centers of the classes start .. stop-1 from N(0, 0.01), block by block.
 

@@ -14,6 +14,7 @@ from partial_fc.utils.text import plural
 
 from . import resume
 from .engine import Engine, Framework, TrainingData
+from .new_centers import take_new_centers
 from .resume import NEW_WEIGHTS, ResumePlan
 from .schedule import Epochs, RateFactor, resolve_schedule
 
@@ -93,7 +94,8 @@ def build_training(
 ) -> Training:
     """Builds the engine, and loads pretrained weights if the training starts from them.
 
-    Collectives: all-gather ``status.schedule``, those of read_pretrained, Framework.build_engine and take_pretrained.
+    Collectives: all-gather ``status.schedule``, those of read_pretrained, Framework.build_engine, take_pretrained and
+        take_new_centers.
 
     Args:
         settings, framework, data: of this rank; the settings are completed by generate_config of default.py.
@@ -115,4 +117,5 @@ def build_training(
     engine = framework.build_engine(settings, rate_factor, data, folder, model_format)
     if pretrained is not None:
         resume.take_pretrained(pretrained, settings, engine)
+        take_new_centers(settings, pretrained, engine, data)
     return Training(settings, rate_factor, epochs, engine, data)

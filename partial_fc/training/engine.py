@@ -84,6 +84,17 @@ class CenterBank(Protocol):
             ValueError: the saved classes, their embedding size or their states differ.
         """
 
+    def set_centers(self, rows: np.ndarray, centers: np.ndarray) -> None:
+        """Sets some centers, before the first update.
+
+        Args:
+            rows: (n,) int64, ascending, places of the classes on this rank.
+            centers: (n, E) float32.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+
 
 class Engine(Protocol):
     """A backbone and its classification layer in training, on this rank.

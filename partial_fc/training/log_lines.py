@@ -14,7 +14,7 @@ from .results import TrainingResult, best_point
 
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
 # Settings that select how a training starts: a resumed training has other ones.
-_START_SETTINGS = {"setting resume", "setting pretrained", "setting class_map"}
+_START_SETTINGS = {f"setting {name}" for name in ("resume", "pretrained", "class_map", "new_centers")}
 
 _FILES = {
     "report for any browser": "report.html",

@@ -20,7 +20,7 @@ from .pretrained import Pretrained, ReadFiles, pretrained_from_files
 from .run_folder import CHECKPOINTS, begun_by, check_writable, prepare_folder, wait_for_earlier_attempt
 from .saved_training import SavedTraining
 
-AUTO, SAME = "auto", "same"  # values of the settings resume and class_map
+AUTO, SAME, MEAN = "auto", "same", "mean"  # values of the settings resume, class_map and new_centers
 RUN = "PARTIAL_FC_RUN"  # variable with the name that run.sh gives to a run and its restarts
 
 
@@ -76,7 +76,7 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
     open, all-gather ``status.class_map``.
 
     Args:
-        settings: of default.py; ``resume``, ``pretrained``, ``class_map``.
+        settings: of default.py; ``resume``, ``pretrained``, ``class_map``, ``new_centers``.
         folder: output folder, on rank 0's host.
         collectives: see Collectives.
 
@@ -101,6 +101,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
         num_saved = checkpoint.manifest.num_classes
         class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
         checkpoint = checkpoint.with_classes(class_map)
+    if checkpoint is not None and settings.new_centers == MEAN:
+        messages.append("new_centers is ignored: the class centers come from the checkpoint")
     if checkpoint is None and (restarted or settings.resume):
         messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
     return ResumePlan(

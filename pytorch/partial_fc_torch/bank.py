@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from partial_fc.checkpoint import SavedClasses
+from partial_fc.layer.bank_files import consecutive
 from partial_fc.layer.sampling import WeightIndexSampler
 
 from .layer.device import HostCopy
@@ -53,6 +54,10 @@ class TorchBank:
         for field in saved.widths:
             current = partial(_copied, self._layer.rows(field))
             self._layer.copy_rows(field, saved.blocks(field, saved_classes, current))
+
+    def set_centers(self, rows: np.ndarray, centers: np.ndarray) -> None:
+        """Sets some centers, see CenterBank.set_centers."""
+        self._layer.copy_rows("weight", consecutive(rows, centers))
 
 
 def _in_parts(rows: torch.Tensor) -> Iterator[np.ndarray]:

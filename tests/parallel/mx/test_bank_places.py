@@ -82,3 +82,13 @@ def test_the_next_step_is_prefetched_after_the_update(tmp_path, monkeypatch):
     _, drawn, sampled, following = prefetched
     assert len(np.setdiff1d(sampled, drawn)) <= G
     assert bank.sampler.prefetch().tolist() == following.tolist()
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_centers_of_some_classes_are_set(in_files, tmp_path, small_pieces):
+    bank = build_bank(CLASSES, 1.0, "", folder=str(tmp_path) if in_files else "")
+    expected = np.concatenate(bank.host_rows("weight", copied=True))
+    rows = np.delete(np.arange(bank.num_local), [1, 2])
+    expected[rows] = np.random.default_rng(0).standard_normal((len(rows), E))
+    bank.set_centers(rows, expected[rows])
+    np.testing.assert_array_equal(np.concatenate(bank.host_rows("weight", copied=True)), expected)

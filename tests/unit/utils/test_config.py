@@ -122,6 +122,14 @@ def test_help_has_the_defaults_of_the_trainer():
         ({"class_map": "same"}, "class_map maps the classes of a checkpoint: set resume or pretrained"),
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
         (
+            {"new_centers": "mean", "resume": "auto"},
+            "new_centers=mean takes the embeddings of a pretrained ",
+        ),
+        (
+            {"new_centers": "mean", "pretrained": "model.pt", "debug": True},
+            "new_centers=mean embeds the images",
+        ),
+        (
             {"resume": "/runs/checkpoint_gpu_0.pt"},
             "resume is /runs/checkpoint_gpu_0.pt, which holds weights, .* start with --pretrained",
         ),

@@ -1,0 +1,125 @@
+"""Centers of new classes from the embeddings of their images by a pretrained backbone.
+
+Shapes: C classes, n classes of a block, P images of a block, E embedding.
+"""
+
+import logging
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from partial_fc.checkpoint.class_map import NEW
+from partial_fc.data.class_images import ClassImages
+from partial_fc.layer.initializer import expected_norm
+from partial_fc.utils.text import plural
+
+from .engine import Engine
+from .pretrained import Pretrained
+from .resume import MEAN, load_class_map
+
+BLOCK = 1024  # classes whose sums are in memory, whatever the number of classes and images
+LOG_SECONDS = 30
+
+
+def take_new_centers(settings: Any, pretrained: Pretrained, engine: Engine, data: Any) -> None:
+    """Sets the centers that were not loaded to the mean directions of their classes, if ``new_centers`` asks for it.
+
+    Collectives: all-gather ``status.class_images``, those of set_mean_centers.
+
+    Args:
+        settings: of default.py.
+        pretrained: what the training starts from, already in the engine.
+        engine, data: of this rank; the data have ``class_images()``.
+
+    Raises:
+        JobError: On every rank, if one cannot read an image, or a center cannot be written.
+    """
+    if settings.new_centers != MEAN:
+        return
+
+    def prepare() -> tuple[np.ndarray, ClassImages]:
+        saved = pretrained.classes
+        new = np.arange(settings.num_classes)
+        if saved is not None:
+            new = np.flatnonzero(load_class_map(settings, saved.num_classes) == NEW)
+        return new, data.class_images()
+
+    classes, images = engine.collectives.run_on_all_ranks("class_images", prepare)
+    set_mean_centers(engine, images, classes, settings.batch_size)
+
+
+def set_mean_centers(engine: Engine, images: ClassImages, classes: np.ndarray, batch_size: int) -> None:
+    """Sets the center of each class to the direction of the mean of its images' unit embeddings.
+
+    It has the norm that an initial center has in expectation. A class without a readable image keeps its initial one.
+    The ranks embed a share each of the images of BLOCK classes at a time, in evaluation mode and not augmented, and
+    add up their sums, so that the result depends on their number by rounding only.
+
+    Collectives: those of Engine.average_statistics; for each block all-gathers ``status.mean_embeddings``,
+    ``mean_embeddings`` and ``status.new_centers``.
+
+    Args:
+        engine: whose backbone embeds.
+        images: of all classes.
+        classes: (n,) int64, ascending, the same on all ranks.
+        batch_size: images that the backbone embeds at a time.
+
+    Raises:
+        JobError: On every rank, if one cannot read an image, an embedding is not finite, or a center cannot be written.
+    """
+    collectives, bank = engine.collectives, engine.memory_bank
+    begun = logged = time.monotonic()
+    total, without = plural(len(classes), "class", "classes"), 0
+    # A checkpoint has running statistics of each rank; all images of a class must be embedded by the same ones.
+    engine.average_statistics()
+    for first in range(0, len(classes), BLOCK):
+        block = classes[first : first + BLOCK]
+        sums = _sum_embeddings(engine, images, block, batch_size)
+        norms = np.linalg.norm(sums, axis=1)
+        without += np.count_nonzero(norms == 0)
+        own = (norms > 0) & (block >= bank.class_start) & (block < bank.class_start + bank.num_local)
+        centers = sums[own] * (expected_norm(bank.embedding_size) / norms[own, None])
+        write = partial(bank.set_centers, block[own] - bank.class_start, centers.astype(np.float32))
+        collectives.run_on_all_ranks("new_centers", write)
+        if collectives.rank == 0 and time.monotonic() - logged > LOG_SECONDS:
+            logged = time.monotonic()
+            logging.info("mean embeddings of %d of %s", first + len(block), total)
+    if collectives.rank == 0:
+        seconds = time.monotonic() - begun
+        logging.info("new centers of %s: the mean embeddings of their images, in %.1f s", total, seconds)
+        if without:
+            logging.warning("new classes without a readable image, whose centers stay random: %d", without)
+
+
+def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, batch_size: int) -> np.ndarray:
+    """(n, E) float64, the sums of the unit embeddings of all images of some classes (n,), on every rank."""
+    collectives = engine.collectives
+    positions, places = images.of(classes)
+    own = slice(*(len(positions) * rank // collectives.size for rank in (collectives.rank, collectives.rank + 1)))
+
+    def embed_share() -> np.ndarray:
+        sums = np.zeros((len(classes), engine.memory_bank.embedding_size))
+        done = 0
+        for pixels, good in images.batches(positions[own], batch_size):
+            place, done = places[own][done : done + len(good)], done + len(good)
+            if len(pixels):
+                np.add.at(sums, place[good], _unit(engine.embed(pixels)))
+            collectives.report_progress()
+        return sums
+
+    sums = collectives.run_on_all_ranks("mean_embeddings", embed_share)
+    touched = np.unique(places[own])  # consecutive images have few classes
+    total = np.zeros_like(sums)
+    for rows, values in collectives.gather_object("mean_embeddings", (touched, sums[touched])):
+        total[rows] += values
+    return total
+
+
+def _unit(embeddings: np.ndarray) -> np.ndarray:
+    embeddings = embeddings.astype(np.float64)
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    if not np.isfinite(norms).all():
+        raise ValueError("an embedding of the pretrained backbone is not finite: take other weights")
+    return embeddings / np.maximum(norms, np.finfo(np.float64).tiny)

@@ -1,0 +1,160 @@
+"""Centers of new classes are the mean embeddings of their images, as NumPy computes them from all images at once."""
+
+import logging
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_layer import RANK, SIZE, E, all_ranks
+from torch_training import build_engine
+
+from partial_fc.checkpoint import SavedClasses
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.face_records import write_face_set
+from partial_fc.distributed.errors import JobError
+from partial_fc.training import new_centers
+from partial_fc.training.new_centers import take_new_centers
+from partial_fc.training.pretrained import Pretrained
+from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.image_data import face_data
+from partial_fc_torch.layer.stores import CenterStore, HostStore
+from verification_cases import SIDE, draw_images
+
+COUNTS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]  # images of each class
+CLASSES = len(COUNTS) + 1  # the last class has no image
+BATCH = 2
+
+
+def backbone():
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, E), nn.BatchNorm1d(E), nn.Dropout(0.5))
+    nn.init.normal_(model[2].bias)
+    return model
+
+
+def build(**arguments):
+    """An engine whose running mean is another one on each rank, and 0 when averaged."""
+    engine = build_engine(backbone(), CLASSES, **arguments)
+    engine.backbone[2].running_mean += RANK - (SIZE - 1) / 2
+    return engine
+
+
+def write(folder, damaged=()):
+    """Writes the set; returns its images by class, without damaged ones."""
+    images = np.split(draw_images(sum(COUNTS)), np.cumsum(COUNTS)[:-1])
+    encoded = [[cv2.imencode(".png", image[:, :, ::-1])[1].tobytes() for image in of_class] for of_class in images]
+    for label, number in damaged:
+        encoded[label][number] = encoded[label][number][:60]
+    default_collectives.on_rank_zero("write", write_face_set, folder, encoded, (SIDE, SIDE))
+    return [
+        [image for number, image in enumerate(of_class) if (label, number) not in damaged]
+        for label, of_class in enumerate(images)
+    ]
+
+
+def data_of(folder, **arguments):
+    faces = FaceBatches(f"{folder}/train.rec", BATCH, (SIDE, SIDE), rank=RANK, size=SIZE, seed=1, **arguments)
+    return face_data(faces, threads=2, pinned=False)
+
+
+def mean_direction(images):
+    """(E,) float64 of the images of a class, by NumPy from the parameters."""
+    state = {name: value.double().numpy() for name, value in backbone().state_dict().items()}
+    pixels = (np.stack(images).astype(np.float64) / 255 - 0.5) / 0.5
+    features = pixels.transpose(0, 3, 1, 2).reshape(len(images), -1) @ state["1.weight"].T + state["1.bias"]
+    features = features / np.sqrt(1 + 1e-5) * state["2.weight"] + state["2.bias"]
+    total = np.sum(features / np.linalg.norm(features, axis=1, keepdims=True), axis=0)
+    return total / np.linalg.norm(total)
+
+
+def take(engine, folder, class_map="", classes=None, mode="mean", **arguments):
+    """The centers of all classes before and after."""
+    settings = SimpleNamespace(new_centers=mode, num_classes=CLASSES, class_map=class_map, batch_size=BATCH)
+    before = all_ranks(engine.layer.rows("weight"))
+    data = data_of(folder, **arguments)
+    take_new_centers(settings, Pretrained("", {}, None, classes), engine, data)
+    data.close()
+    return before, all_ranks(engine.layer.rows("weight"))
+
+
+def check(centers, images, new):
+    for label in new:
+        expected = mean_direction(images[label]) * 0.01 * np.sqrt(E)
+        np.testing.assert_allclose(centers[label], expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("store", ["device", "host", "files"])
+def test_centers_of_all_classes(folder, store, monkeypatch, caplog):
+    monkeypatch.setattr(new_centers, "BLOCK", 5)
+    own = {"folder": f"{folder}/centers"} if store == "files" else {}
+    if store == "host":
+        own["of_layer"] = {"store": lambda size, device: HostStore(CenterStore(size, device), device, cores=1)}
+    images = write(folder)
+    engine = build(**own)
+    with caplog.at_level(logging.INFO):
+        before, centers = take(engine, folder)
+    check(centers, images, range(len(COUNTS)))
+    np.testing.assert_array_equal(centers[-1], before[-1])
+    message = "new classes without a readable image, whose centers stay random: 1"
+    assert (message in caplog.text) == (RANK == 0)
+
+
+def test_centers_of_the_classes_that_a_class_map_calls_new(folder):
+    images = write(folder)
+    class_map = np.array([0, -1, 1, 2, -1, -1, 3, 4, 5, 6, -1, 7])
+    default_collectives.on_rank_zero("map", np.save, f"{folder}/map.npy", class_map)
+    saved = SavedClasses({"weight": [np.zeros((8, E), np.float32)]})
+    before, centers = take(build(), folder, f"{folder}/map.npy", saved)
+    new = np.flatnonzero(class_map < 0)
+    check(centers, images, new)
+    np.testing.assert_array_equal(np.delete(centers, new, axis=0), np.delete(before, new, axis=0))
+
+
+def test_bad_images_are_left_out(folder, caplog):
+    damaged = [(1, 0), (5, 3), (5, 8)]
+    images = write(folder, damaged)
+    before, centers = take(build(), folder, skip_bad_images=3)
+    check(centers, images, [label for label in range(len(COUNTS)) if label != 1])
+    np.testing.assert_array_equal(centers[[1, -1]], before[[1, -1]])
+    assert ("whose centers stay random: 2" in caplog.text) == (RANK == 0)
+
+
+def test_a_bad_image_too_many_ends_all_ranks(folder):
+    write(folder, [(5, 3)])
+    with pytest.raises(JobError, match="image with key .* skip it with skip_bad_images=1 or more"):
+        take(build(), folder)
+
+
+def test_weights_that_are_not_finite_are_refused_on_all_ranks(folder):
+    write(folder)
+    engine = build()
+    engine.backbone[1].bias.data[0] = float("nan")
+    with pytest.raises(JobError, match="an embedding of the pretrained backbone is not finite"):
+        take(engine, folder)
+
+
+def test_random_centers_are_the_default(folder):
+    write(folder)
+    before, centers = take(build(), folder, mode="random")
+    np.testing.assert_array_equal(centers, before)
+
+
+def test_the_training_reads_the_same_batches_after_it(folder):
+    """And progress is reported for every batch."""
+    write(folder)
+    plain, used = data_of(folder, shuffle=True), data_of(folder, shuffle=True)
+    engine, reported = build(), []
+    engine.collectives.report_progress, before = lambda *_: reported.append(1), engine.collectives.report_progress
+    try:
+        settings = SimpleNamespace(new_centers="mean", num_classes=CLASSES, class_map="", batch_size=BATCH)
+        take_new_centers(settings, Pretrained("", {}, None), engine, used)
+    finally:
+        engine.collectives.report_progress = before
+    assert len(reported) >= sum(COUNTS) // BATCH // SIZE
+    for first, second in zip(plain, used):
+        assert torch.equal(first.images, second.images) and (first.labels == second.labels).all()
+    plain.close()
+    used.close()

@@ -1,0 +1,58 @@
+"""The images of a set by class: where they are, and their pixels."""
+
+import cv2
+import numpy as np
+import pytest
+
+from face_sets import jpeg, overwrite, write_records
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.class_images import ClassImages
+from partial_fc.data.transforms import Augmentation
+
+LABELS = [2, 2, 0, 5, 5, 2, 0, 5, 3, 5]  # as im2rec writes them: in no order, without some classes
+
+
+@pytest.fixture
+def rec(tmp_path):
+    return write_records(tmp_path, {key: (float(label), key, 0, jpeg(key)) for key, label in enumerate(LABELS)})
+
+
+def images_of(rec, **arguments):
+    faces = FaceBatches(rec, 2, (16, 16), shuffle=True, augmentation=Augmentation(rand_mirror=True), **arguments)
+    return faces, ClassImages(faces, threads=2)
+
+
+def damage(rec, faces, position):
+    overwrite(rec, int(faces.records._index.offsets[position]) + 32, b"no image")  # after both headers
+
+
+@pytest.mark.parametrize("least, kept", [(0, {0, 2, 3, 5}), (3, {2, 5})])
+def test_the_images_of_classes(rec, least, kept):
+    _, images = images_of(rec, min_images_per_class=least)
+    for classes in ([0, 1, 2, 3, 4, 5], [2, 4], [1], [7, 9], []):
+        classes = np.array(classes, np.int64)
+        positions, places = images.of(classes)
+        wanted = [(place, i) for place, c in enumerate(classes) for i, label in enumerate(LABELS) if c == label in kept]
+        assert sorted(zip(places.tolist(), positions.tolist())) == wanted
+        assert places.tolist() == sorted(places)
+
+
+def test_batches_are_the_images_as_they_are(rec):
+    faces, images = images_of(rec, skip_bad_images=1)
+    position = 4
+    damage(rec, faces, position)
+    batches = list(images.batches(np.arange(10), 4))
+    good = np.concatenate([good for _, good in batches])
+    assert [len(good) for _, good in batches] == [4, 4, 2] and good.tolist() == [i != position for i in range(10)]
+    pixels = np.concatenate([pixels for pixels, _ in batches])
+    expected = [cv2.imdecode(np.frombuffer(jpeg(i), np.uint8), 1)[:, :, ::-1] for i in range(10) if i != position]
+    np.testing.assert_array_equal(pixels, expected)
+    assert faces.bad_images == {position}
+    list(images.batches(np.array([position]), 4))  # counted once
+
+
+def test_a_bad_image_too_many_is_an_error(rec):
+    faces, images = images_of(rec)
+    damage(rec, faces, 4)
+    with pytest.raises(ValueError, match="image with key 4 at offset .* skip it with skip_bad_images=1"):
+        list(images.batches(np.arange(10), 4))
