@@ -7,6 +7,7 @@ from partial_fc import __version__
 from partial_fc.utils.cli import Command, Group, run_tree, start
 
 SETS = {
+    "align": Command("photos -> aligned faces, for pack", "partial_fc.inference.align"),
     "pack": Command("folder per identity -> train.rec, train.idx, property", "partial_fc.data.tools.pack"),
     "unpack": Command("train.rec -> folder per identity", "partial_fc.data.tools.unpack"),
     "merge": Command("several sets -> one, with new labels", "partial_fc.data.tools.merge"),
@@ -33,7 +34,7 @@ REPORT = {
 TREE = Group(
     f"Tools around the training of embeddings with Partial FC, version {__version__}. Each command has --help.",
     {
-        "sets": Group("face sets: create, unpack, merge, describe, check, draw", SETS),
+        "sets": Group("face sets: align, create, unpack, merge, describe, check, draw", SETS),
         "embed": Command("embeddings of a folder of faces", "partial_fc.inference.embed"),
         "compare": Command("do two images show the same person?", "partial_fc.inference.compare"),
         "search": Command("the most similar faces of a folder or an index", "partial_fc.inference.search"),

@@ -1,6 +1,7 @@
 """Face sets that tests damage, and what is in them."""
 
 import os
+import struct
 
 import cv2
 import numpy as np
@@ -56,3 +57,12 @@ def picture(seed=0, size=(16, 16), channels=3):
 def jpeg(seed):
     """A picture of 16x16, encoded."""
     return cv2.imencode(".jpg", picture(seed))[1].tobytes()
+
+
+def with_orientation(jpeg, orientation, order="<", thumbnail=b""):
+    """The JPEG with an EXIF segment that says how it is turned, and holds a thumbnail."""
+    tiff = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(
+        order + "IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0
+    )
+    content = b"Exif\0\0" + tiff + thumbnail
+    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(content) + 2) + content + jpeg[2:]

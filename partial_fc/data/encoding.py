@@ -104,12 +104,15 @@ def decode_bgr(data: bytes) -> np.ndarray:
     return decode(data, cv2.IMREAD_COLOR)
 
 
-def is_upright(jpeg: bytes) -> bool:
-    """Whether the image is displayed as it is stored: its EXIF segment, if there is one, turns it by nothing."""
+def is_upright(jpeg: bytes, upright: np.ndarray | None = None) -> bool:
+    """Whether the image is displayed as it is stored: its EXIF segment, if there is one, turns it by nothing.
+
+    ``upright`` is what `decode_bgr` returns, if it is known.
+    """
     if b"Exif\0\0" not in jpeg:
         return True
     stored = decode(jpeg, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    return np.array_equal(stored, decode_bgr(jpeg))
+    return np.array_equal(stored, decode_bgr(jpeg) if upright is None else upright)
 
 
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:

@@ -44,7 +44,7 @@ def batches(steps):
 
 
 def test_every_program_of_the_page_is_one_of_a_file():
-    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 7
+    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 8
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ def test_every_program_of_the_page_is_one_of_a_file():
         ("mixer.py", r"\d+ weights, loss \d+\.\d{4}"),
         ("signum.py", r"states of 25 parameters"),
         ("restarts.py", r"factors \[1.0, 0.5, 0.01, 1.0\]"),
+        ("booth.py", r"eyes \[\[358.0, 270.0\], \[442.0, 270.0\]\]"),
         ("newest.py", r'{"loss": \[40, 2.0\]}'),
         ("named_files.py", r"files \['weight.npy', 'weight_mom.npy'\]"),
     ],

@@ -42,6 +42,11 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of encoding image files."""
     parser.add_argument("--size", type=whole_number(1), default=112, help="height and width in pixels (default: 112)")
     parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
+    add_format(parser)
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of what encoded images are."""
     parser.add_argument(
         "--quality", type=whole_number(1, 100), default=95, help="JPEG quality of encoded images (default: 95)"
     )

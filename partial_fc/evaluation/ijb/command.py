@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
     """Evaluates the model, then writes and prints the results. Raises OSError and ValueError for user errors."""
     import cv2
 
+    from partial_fc.data.alignment import SIZE
     from partial_fc.inference.model import FaceModel
 
-    from .alignment import SIZE
     from .evaluate import EmbeddingOptions, evaluate
     from .protocol import read_protocol
     from .report import result_files, write_results

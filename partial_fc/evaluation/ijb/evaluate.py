@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from partial_fc.data.alignment import SIZE, align, read_rgb, similarities
 from partial_fc.data.prefetch import Prefetcher
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
-from .alignment import SIZE, align, read_rgb, similarities
 from .identification import Identification, identify, mean
 from .lists import ImageList
 from .protocol import IjbSet, Search

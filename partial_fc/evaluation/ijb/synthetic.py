@@ -18,6 +18,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from partial_fc.data.alignment import ARCFACE, SIZE
 from partial_fc.data.synthetic.dataset import HELD_OUT_START
 from partial_fc.data.synthetic.draw import draw_face, face_landmarks
 from partial_fc.data.synthetic.nuisance import draw_nuisance
@@ -26,7 +27,6 @@ from partial_fc.utils.cli import add_seed, add_workers, run_module, start, whole
 from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.text import plural
 
-from .alignment import ARCFACE, SIZE
 from .protocol import GALLERIES, files_of
 
 EXAMPLE = "/tmp/IJBC --subjects 40"

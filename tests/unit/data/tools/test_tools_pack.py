@@ -1,7 +1,6 @@
 """pack: a folder per identity -> a face set."""
 
 import os
-import struct
 from functools import partial
 
 import cv2
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from command_line import call, start
-from face_sets import images_of, picture
+from face_sets import images_of, picture, with_orientation
 from partial_fc.data.encoding import ImageOptions, WrongSizeError, encode_for_set
 from partial_fc.data.tools import pack
 from partial_fc.data.tools.names import read_names
@@ -28,15 +27,6 @@ def write_tree(root, files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     return str(root)
-
-
-def with_orientation(jpeg, orientation, order="<", thumbnail=b""):
-    """The JPEG with an EXIF segment that says how it is turned, and holds a thumbnail."""
-    tiff = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(
-        order + "IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0
-    )
-    content = b"Exif\0\0" + tiff + thumbnail
-    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(content) + 2) + content + jpeg[2:]
 
 
 @pytest.fixture

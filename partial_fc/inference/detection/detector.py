@@ -1,0 +1,30 @@
+"""What a face detector is.
+
+Shapes: H, W image size.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+
+class Face(NamedTuple):
+    """A face in an image; coordinates are (x, y) in pixels, and the center of the first pixel is (0, 0).
+
+    Attributes:
+        score: how certain the detector is, up to 1.
+        box: (4,) left, top, right, bottom.
+        landmarks: (5, 2): the eye, nose and corner of the mouth in the order of `ARCFACE`, left and right as seen.
+    """
+
+    score: float
+    box: np.ndarray
+    landmarks: np.ndarray
+
+
+class Detector(Protocol):
+    """Finds faces. A user's own is a class without arguments, `package.module:name`."""
+
+    def detect(self, image: np.ndarray) -> list[Face]:
+        """Returns the faces in an image (H, W, 3) uint8 RGB, in any order."""
+        ...

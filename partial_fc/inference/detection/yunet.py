@@ -1,0 +1,32 @@
+"""YuNet (Wu et al., Machine Intelligence Research 20, 2023) by OpenCV, from the files of its model zoo."""
+
+import cv2
+import numpy as np
+
+from .detector import Face
+
+SCORE, OVERLAP, MOST = 0.6, 0.3, 5000  # as in the model zoo's own program
+
+
+class YuNet:
+    """A model of YuNet. Raises ValueError if OpenCV cannot read it.
+
+    Args:
+        path: of the ONNX file.
+    """
+
+    def __init__(self, path: str):
+        try:
+            self.net = cv2.FaceDetectorYN.create(path, "", (320, 320), SCORE, OVERLAP, MOST)
+        except cv2.error as error:
+            raise ValueError(f"{path}: OpenCV {cv2.__version__} cannot read this as YuNet: {error.err}") from None
+
+    def detect(self, image: np.ndarray) -> list[Face]:
+        """Returns the faces in an image (H, W, 3) uint8 RGB."""
+        self.net.setInputSize(image.shape[1::-1])
+        _, found = self.net.detect(np.ascontiguousarray(image[:, :, ::-1]))
+        # Its "right eye" is the person's own, and so comes first in ARCFACE as well.
+        return [
+            Face(float(row[14]), np.concatenate([row[:2], row[:2] + row[2:4]]), row[4:14].reshape(5, 2))
+            for row in (() if found is None else found.astype(np.float64))
+        ]

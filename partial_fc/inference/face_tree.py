@@ -1,0 +1,73 @@
+"""Writes aligned faces as a tree of folders, and the list of the photos they were found in."""
+
+import os
+from collections import Counter
+from typing import Any
+
+from partial_fc.data.encoding import extension
+from partial_fc.utils.text import plural
+
+from .photo_faces import ALIGNED, DAMAGED, FAILED, NO_FACE, TOO_LARGE, AlignedPhoto
+
+OTHERS = (NO_FACE, DAMAGED, TOO_LARGE, FAILED)
+SEVERAL, TURNED, FACES = "with several faces", "turned by EXIF", "faces"
+POINTS = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
+COLUMNS = (
+    *("photo", "outcome", "reason", "faces", "turned", "file", "score"),
+    *(f"{point}_{axis}" for point in POINTS for axis in "xy"),
+)
+
+
+class FaceWriter:
+    """Writes faces into folders, and a line of the list for each of them and for each photo without one.
+
+    Args:
+        folder: of the new tree, empty.
+        names: of all photos, relative.
+        rows: a writer of the csv module.
+
+    Attributes:
+        counts: photos by outcome; FACES, SEVERAL and TURNED.
+        first_reason: why the first photo was damaged, too large or failed; "" without one.
+    """
+
+    def __init__(self, folder: str, names: list[str], rows: Any):
+        self.folder, self.rows = folder, rows
+        self.stems = Counter(os.path.splitext(name)[0] for name in names)
+        self.taken: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        self.first_reason = ""
+        rows.writerow(COLUMNS)
+
+    def add(self, name: str, photo: AlignedPhoto) -> None:
+        """Writes the faces and the lines of a photo."""
+        self.counts[photo.outcome] += 1
+        self.counts[TURNED] += photo.turned
+        self.counts[SEVERAL] += photo.found > 1
+        if photo.reason and not self.first_reason:
+            self.first_reason = f"{name} {photo.reason}"
+        shared = (name, photo.outcome, photo.reason, photo.found, "yes" if photo.turned else "no")
+        if not photo.faces:
+            self.rows.writerow((*shared, *[""] * (len(COLUMNS) - len(shared))))
+        for number, (face, encoded) in enumerate(photo.faces, 1):
+            path = self._path(name, f"_{number}" if len(photo.faces) > 1 else "", extension(encoded))
+            os.makedirs(os.path.dirname(os.path.join(self.folder, path)), exist_ok=True)
+            with open(os.path.join(self.folder, path), "wb") as file:
+                file.write(encoded)
+            points = [f"{value:.2f}" for value in face.landmarks.ravel()]
+            self.rows.writerow((*shared, path, f"{face.score:.4f}", *points))
+            self.counts[FACES] += 1
+
+    def text(self) -> str:
+        """What became of the photos."""
+        others = ", ".join(f"{self.counts[name]:,} {name}" for name in (*OTHERS, SEVERAL, TURNED))
+        return f"{plural(self.counts[FACES], 'face')} of {plural(self.counts[ALIGNED], 'photo')}; photos: {others}"
+
+    def _path(self, name: str, number: str, ending: str) -> str:
+        """Returns a new relative path: that of the photo with another ending; a.png beside a.jpg gives a.png.jpg."""
+        stem = os.path.splitext(name)[0]
+        path = (name if self.stems[stem] > 1 else stem) + number
+        while path in self.taken:  # the first face of a.jpg beside a_1.jpg
+            path += "_"
+        self.taken.add(path)
+        return path + ending

