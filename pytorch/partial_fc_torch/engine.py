@@ -175,8 +175,8 @@ class TorchEngine:
 
     def _accumulate(self, batch: ImageBatch) -> torch.Tensor:
         """As `_backward`, by micro-batches; the ranks average the gradients of the backbone in the last one."""
-        parts = list(zip(batch.images.chunk(self.gradient_acc), np.split(batch.labels, self.gradient_acc)))
         update, losses = Accumulation(self.layer, batch.labels, self.gradient_acc), []
+        parts = list(zip(batch.images.chunk(self.gradient_acc), np.array_split(batch.labels, self.gradient_acc)))
         for number, (images, labels) in enumerate(parts, start=1):
             with nullcontext() if number == len(parts) else self._without_reduction():
                 features = self._features(images)

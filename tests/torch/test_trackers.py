@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -107,12 +108,16 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
             ended.wait(60)
 
     monkeypatch.setattr(container, "CLOSING", 0.5)
-    with closing(Trackers({"mine": Hanging(), "jsonl": JsonLines()})) as trackers:
+    hanging = {f"mine {number}": Hanging() for number in range(8)}
+    with closing(Trackers({**hanging, "jsonl": JsonLines()})) as trackers:
         trackers.begin(str(tmp_path), SETTINGS)
         trackers.log({"loss": 1.0}, 1)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 3, "of 8 x 0.5 s"
     ended.set()
     assert os.path.getsize(tmp_path / "metrics.jsonl")
-    assert (errors := capfd.readouterr().err).count("\n") == 1 and "curves of mine" in errors and "0.5 s" in errors
+    errors = capfd.readouterr().err
+    assert errors.count("\n") == 8 and "curves of mine 7" in errors and "0.5 s" in errors
 
 
 def test_errors_of_other_threads_are_reported_as_before(tmp_path):

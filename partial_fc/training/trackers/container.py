@@ -49,9 +49,12 @@ class Trackers:
             member.log(values, num_update)
 
     def close(self) -> None:
-        """Closes all of them; waits for 30 seconds at most for each, and reports one that takes longer."""
+        """Closes all of them at once; waits for 30 seconds at most, and reports those that take longer."""
+        for member in self._members:
+            member.begin_closing()
+        end = time.monotonic() + CLOSING
         for member in reversed(self._members):  # each restores the threading.excepthook that it found
-            member.close()
+            member.wait_until(end)
 
 
 class _Member:
@@ -78,12 +81,13 @@ class _Member:
     def log(self, values: Mapping[str, float], num_update: int) -> None:
         self._calls.put(functools.partial(self._tracker.log, values, num_update))
 
-    def close(self) -> None:
-        if self._caller is None:
-            return
+    def begin_closing(self) -> None:
         self._calls.put(self._tracker.close)
         self._calls.put(None)
-        end = time.monotonic() + CLOSING
+
+    def wait_until(self, end: float) -> None:
+        if self._caller is None:
+            return
         while self._caller.is_alive() and not self._failed and time.monotonic() < end:
             self._caller.join(0.1)
         if self._caller.is_alive():

@@ -26,7 +26,7 @@ class Accumulation:
         count: n.
 
     Raises:
-        ValueError, JobError: see LayerExchange.gather_labels; or nB is no multiple of n.
+        ValueError, JobError: see LayerExchange.gather_labels.
     """
 
     def __init__(self, layer: ClassCenters, labels, count: int):

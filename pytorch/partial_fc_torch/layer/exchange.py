@@ -20,6 +20,8 @@ from partial_fc.layer.softmax import combine_statistics, global_log_sum_exp
 from ..collectives import all_gather_rows, reduce_scatter_rows
 from .device import HostCopy, to_device
 
+OTHER_SIZE = -2  # in place of labels, which are 0 or more, or -1 if they are in no class
+
 
 class GlobalBatch(NamedTuple):
     """The batches of all ranks, in rank order, on the device.
@@ -75,6 +77,7 @@ class LayerExchange:
         self.all_rank_flags = np.zeros(collectives.size, np.int64)
         self._batch = 0  # B on which the ranks have agreed
         self._labels = 0  # and the B of gather_labels
+        self._refused: ValueError | None = None  # why this rank's last labels are not those that it gathered
 
     def gather_batch(self, features: torch.Tensor, labels) -> GlobalBatch:
         """Gathers features, labels and flags of all ranks.
@@ -92,7 +95,7 @@ class LayerExchange:
         if self._batch == 0:
             self.agree(features, labels)
         packed = features.new_full((self._batch, self.embedding_size + DIGITS), np.nan)
-        if self._misfit(features, labels) is None and len(features) == self._batch:
+        if self._refused is None and self._misfit(features, labels) is None and len(features) == self._batch:
             packed[:, : self.embedding_size] = features
             packed[:, self.embedding_size :] = self._digits(features, labels)
         with self._waiting("all-gather features"):
@@ -103,10 +106,12 @@ class LayerExchange:
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
     def gather_labels(self, labels, count: int, device: torch.device) -> torch.Tensor:
-        """Gathers the labels of all ranks: (R, B) int64 on the device, -1 where they are not in 0..C-1.
+        """Gathers the labels of all ranks: (R, B) int64 on the device, below 0 where they are not in 0..C-1.
 
-        Collectives: all-gathers ``status.micro_batches`` and ``micro_batches.sizes`` in the first call, and where this
-        rank has another B than in the call before; all-gather ``labels``, (1, B) -> (R, B).
+        Collectives: all-gather ``labels``, (1, B) -> (R, B). A rank that has another B than in the call before sends
+        OTHER_SIZE in this size instead. If all of them do, and in the first call, ``status.micro_batches`` and
+        ``micro_batches.sizes`` are gathered, too. If some do, the next step raises an error on all ranks: before it
+        the others, which know nothing yet, compute their features, which may be collective.
 
         Args:
             labels: (B,) or (B, 1) integers.
@@ -115,12 +120,30 @@ class LayerExchange:
 
         Raises:
             JobError: on every rank, if B is no multiple of ``count``.
-            ValueError: on every rank, if B differs between ranks.
+            ValueError: on every rank, if B differs between ranks in the first call, or where it has changed on all.
         """
-        if len(labels) != self._labels:
+        if self._labels == 0:
             self.agree_on_labels(len(labels), count)
-        own = to_device(labels, device).reshape(1, -1).long()
-        own = torch.where((own >= 0) & (own < self.num_classes), own, -1)
+        self._refused = None
+        gathered = self._gather_labels(labels, device)
+        if len(labels) == self._labels:
+            return gathered
+        with self._waiting("all-gather labels"):
+            changed_on_all = bool((gathered == OTHER_SIZE).all())
+        if changed_on_all:
+            self.agree_on_labels(len(labels), count)
+            return self._gather_labels(labels, device)
+        self._refused = ValueError(
+            f"the ranks had {self._labels} images each in the update before, but one has {len(labels)} now: give all "
+            "ranks the same number"
+        )
+        return gathered
+
+    def _gather_labels(self, labels, device: torch.device) -> torch.Tensor:
+        own = torch.full((1, self._labels), OTHER_SIZE, device=device)
+        if len(labels) == self._labels:
+            own = to_device(labels, device).reshape(1, -1).long()
+            own = torch.where((own >= 0) & (own < self.num_classes), own, -1)
         with self._waiting("all-gather labels"):
             return all_gather_rows(own, self.collectives.size)
 
@@ -136,6 +159,8 @@ class LayerExchange:
         if len(set(numbers)) > 1:
             raise ValueError(f"the ranks have {numbers} images in an update: give all ranks the same number")
         self._labels = number
+        if self._batch:  # otherwise the first step agrees on it
+            self._batch = number // count
 
     def gather_statistics(self, statistics: torch.Tensor, batch: GlobalBatch) -> GlobalStatistics:
         """Gathers the softmax statistics of all ranks, and starts to copy them to the host.
@@ -266,6 +291,8 @@ class LayerExchange:
 
     def _error(self, features: torch.Tensor, labels) -> Exception | None:
         """The error of a batch, None if there is none."""
+        if self._refused is not None:
+            return self._refused
         misfit = self._misfit(features, labels)
         try:
             if misfit is None:

@@ -10,7 +10,7 @@ from torch_training import build_engine
 from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
 from partial_fc.distributed.errors import JobError
 from partial_fc_torch import AdaFace, MagFace
-from partial_fc_torch.image_data import dummy_images
+from partial_fc_torch.image_data import ImageBatch, dummy_images
 from partial_fc_torch.layer.accumulation import Accumulation
 
 COUNT, STEPS = 3, 6
@@ -123,6 +123,32 @@ def test_batches_that_do_not_fit_are_an_error_on_all_ranks_before_the_centers_ch
         with pytest.raises(ValueError, match="the ranks have"):
             Accumulation(engine.layer, np.arange(2 if RANK == 0 else 4), 2)
     assert torch.equal(engine.layer.rows("weight"), centers)
+
+
+@pytest.mark.skipif(SIZE == 1, reason="one rank has nobody to differ from")
+@pytest.mark.parametrize("number", [2, 3, 6])
+@pytest.mark.parametrize("rank", [0, SIZE - 1])
+def test_a_rank_that_changes_its_number_alone_is_an_error_on_all_that_names_it(number, rank):
+    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine.step(first)
+    centers, images = engine.layer.rows("weight").clone(), len(second.labels)
+    if RANK == rank:
+        second = ImageBatch(second.images[:1].repeat(number, 1, 1, 1), np.resize(second.labels, number))
+    with pytest.raises(JobError, match=f"had {images} images .* has {number} now.* .rank {rank} of {SIZE}."):
+        engine.step(second)
+    assert torch.equal(engine.layer.rows("weight"), centers) and engine.num_update == 1
+
+
+def test_ranks_may_change_their_number_together():
+    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine.step(first)
+    half = len(second.labels) // 2
+    engine.step(ImageBatch(second.images[:half], second.labels[:half]))
+    engine.step(second)
+    assert engine.num_update == 3
+    if SIZE > 1:
+        with pytest.raises(ValueError, match="the ranks have"):
+            Accumulation(engine.layer, np.arange(20 + 2 * RANK), 2)
 
 
 def test_an_error_in_a_later_micro_batch_leaves_the_margin_as_it_was():
