@@ -27,6 +27,9 @@ RECIPES = {
     ),
 }
 REPORT = {
+    "card": Command(
+        "a model card: data, settings, error rates with intervals and by group", "partial_fc.training.report.card"
+    ),
     "compare": Command(
         "curves, results and differing settings of several trainings", "partial_fc.training.report.compare"
     ),

