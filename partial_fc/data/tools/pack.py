@@ -3,7 +3,7 @@
 Labels follow the sorted names of the folders, images the sorted names of their files, so the same tree gives the same
 bytes. JPEG images of the right size are stored unchanged; other formats become JPEG (or PNG). Gray becomes three
 channels, alpha is dropped, and an EXIF orientation is applied. Another size is refused, or with --resize the image is
-scaled, without cropping: align and crop faces before. Files without the extension of an image are ignored.
+scaled, without cropping: align faces with `sets align` before. Files without the extension of an image are ignored.
 """
 
 import argparse

@@ -73,7 +73,7 @@ def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, cap
     assert exit_code("sets", "align", photos, out, *SQUARES, "--max-megapixels", "1") == 0
     printed = capsys.readouterr().out
     assert f"{out}: 4 faces of 4 photos; photos: 1 no face, 1 damaged, 1 too large, 0 detector failed, " in printed
-    assert "1 with several faces, 1 turned by EXIF; list: " in printed
+    assert "1 with several faces, 1 turned by EXIF, 1 other file ignored; list: " in printed
     rows = rows_of(out)
     assert {name: row["outcome"] for name, (row,) in rows.items()} == {
         **{"a/1.jpg": "aligned", "a/1.png": "aligned", "a/none.jpg": "no face", "b/cut.jpg": "damaged"},
