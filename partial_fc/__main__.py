@@ -14,6 +14,7 @@ SETS = {
     "info": Command("describe a set", "partial_fc.data.tools.info"),
     "check": Command("read a set completely and report all problems by record", "partial_fc.data.tools.check"),
     "bin": Command("validation pairs <name>.bin", "partial_fc.data.tools.pairs_bin"),
+    "clean": Command("a set without wrong labels, split classes and near-duplicates", "partial_fc.cleaning.command"),
     "sheet": Command("draw images of some identities", "partial_fc.data.tools.sheet"),
 }
 CHECKPOINTS = {
@@ -37,7 +38,7 @@ REPORT = {
 TREE = Group(
     f"Tools around the training of embeddings with Partial FC, version {__version__}. Each command has --help.",
     {
-        "sets": Group("face sets: align, create, unpack, merge, describe, check, draw", SETS),
+        "sets": Group("face sets: align, create, unpack, merge, describe, check, clean, draw", SETS),
         "embed": Command("embeddings of a folder of faces", "partial_fc.inference.embed"),
         "compare": Command("do two images show the same person?", "partial_fc.inference.compare"),
         "search": Command("the most similar faces of a folder or an index", "partial_fc.inference.search"),

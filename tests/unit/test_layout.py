@@ -15,6 +15,7 @@ LEVELS = (
     ("inference",),
     ("evaluation",),
     ("training",),
+    ("cleaning",),
 )
 LEVEL = {f"partial_fc.{package}": level for level, packages in enumerate(LEVELS) for package in packages}
 TRAINERS = {"partial_fc_mxnet": ROOT / "mxnet", "partial_fc_torch": ROOT / "pytorch"}

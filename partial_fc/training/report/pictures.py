@@ -85,12 +85,13 @@ def _group(title: str, pairs: list[int], wrong: np.ndarray, shown: dict[int, Ele
 
 
 def _thumbnails(pair: int, distance: float, images: list[bytes]) -> Element:
-    both = [_image(images[2 * pair + side], f"pair {pair}, {name}") for side, name in enumerate(("left", "right"))]
+    both = [picture(images[2 * pair + side], f"pair {pair}, {name}") for side, name in enumerate(("left", "right"))]
     caption = tag("span", tag("b", f"{distance:.3f}"), f" pair {pair:,}", class_="caption")
     return tag("li", tag("span", both, class_="images"), caption)
 
 
-def _image(data: bytes, alt: str) -> Element:
+def picture(data: bytes, alt: str, width: int = 112, height: int = 112) -> Element:
+    """Returns an image that is embedded in the page."""
     # Browsers recognize the format of an image by its content, whatever the address says.
     source = f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
-    return tag("img", src=source, alt=alt, width=112, height=112)
+    return tag("img", src=source, alt=alt, width=width, height=height)

@@ -1,0 +1,185 @@
+"""What `partial-fc sets clean` finds in sets of characters with known errors, and what cleaning is worth.
+
+Writes the set with wrong labels, with split classes, and with planted copies and characters of a test set (planted.py),
+trains on each, cleans it with the model that was trained on it, and trains again on the cleaned set. See
+docs/cleaning.md. A training that is in FOLDER is not repeated: remove the folder after a change of the code.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from partial_fc.__main__ import main as partial_fc
+from partial_fc.data.face_records import FaceRecords, read_property
+from partial_fc.utils.cli import run_module, start, whole_number
+from partial_fc.utils.staging import staged_folder
+from partial_fc.utils.tables import markdown_table
+
+from . import noise
+from .dataset import DATA
+from .evaluate import Figure, percent
+from .planted import TEST, write_planted
+
+EXAMPLE = "--root data/glyphs"
+SHARE = 0.2  # of wrong labels, and of split classes
+COPIES, PERSONS = 0.05, 100  # planted
+PROGRAM = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1", "train.py"]
+SCHEDULE = ["batch_size=128", "num_epoch=8", "lr_epochs=[7]", "warmup_steps=300"]
+QUICK = ["batch_size=32", "num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"]
+FILTER = "interclass_filtering_threshold=0.4"
+MEASURES = ("tar", "rank1")
+KINDS = {"trained": "typefaces of training", "new": "new typefaces"}
+
+
+class Study:
+    """The sets and trainings of a study.
+
+    Args:
+        root: folder of the set of characters; the others are written beside it.
+        folder: of the trainings.
+        schedule: settings of all trainings.
+        seed: of the noise and the trainings.
+    """
+
+    def __init__(self, root: Path, folder: Path, schedule: Sequence[str], seed: int):
+        self.root, self.folder, self.schedule, self.seed = root, folder, schedule, seed
+
+    def set_folder(self, name: str) -> Path:
+        """Returns the folder of a set, "clean" for the set of characters itself."""
+        return self.root if name == "clean" else self.root.with_name(f"{self.root.name}-{name}")
+
+    def train(self, name: str, set_name: str, *settings: str) -> None:
+        """Trains on a set, unless that is done, and verifies the model on unseen characters."""
+        output, rec = self.folder / name, self.set_folder(set_name)
+        classes = (read_property(rec / "train.rec") or [0])[0]
+        if not (output / "summary.json").exists():
+            command = [*PROGRAM, "--dataset", "glyphs", "--loss", "cosface", f"output={output}", f"rec={rec}"]
+            command += [f"num_classes={classes}", f"seed={self.seed}", *self.schedule, *settings]
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(self.folder / f"{name}.log", "w") as log:
+                subprocess.run(command, check=True, stdout=log, stderr=log, cwd=DATA.parent)
+        if not output.with_suffix(".json").exists():
+            evaluate = ["-m", "examples.glyphs.evaluate", str(output), "--root", str(self.root), "--out", str(output)]
+            subprocess.run([sys.executable, *evaluate], check=True, stdout=subprocess.DEVNULL, cwd=DATA.parent)
+
+    def clean(self, name: str, *options: str) -> dict[int, dict[str, str]]:
+        """Cleans a set with its model; returns the changes by key."""
+        target = self.set_folder(f"{name}-cleaned")
+        words = [self.set_folder(name), target, "--model", self.folder / name, "--force", *options]
+        if partial_fc(["sets", "clean", *map(str, words)]):
+            raise SystemExit(1)
+        with open(target / "changes.csv", encoding="utf-8", newline="") as file:
+            return {int(row["key"]): row for row in csv.DictReader(file)}
+
+    def write_noise(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
+        """Writes a set with noisy labels; returns the true and the noisy labels (N,) of its images."""
+        target = self.set_folder(kind)
+        if not (target / "train.rec").exists():
+            words = [kind, str(target), "--source", str(self.root), "--share", str(SHARE), "--seed", str(self.seed)]
+            if run_module("examples.glyphs.noise", "noise", words):
+                raise SystemExit(1)
+        records = FaceRecords(self.root / "train.rec")
+        true = records.labels(np.arange(records.num_images))
+        noisy = noise.KINDS[kind](true, SHARE, self.seed)
+        order = noisy.argsort(kind="stable")
+        return true[order], noisy[order]
+
+    def write_planted(self) -> dict[str, list[int]]:
+        """Writes the set with copies and characters of a test set; returns them."""
+        target = self.set_folder("planted")
+        if not (target / "train.rec").exists():
+            with staged_folder(target) as stage:
+                write_planted(self.root, Path(stage), COPIES, PERSONS, self.seed)
+        planted: dict[str, list[int]] = json.loads((target / "planted.json").read_text())
+        return planted
+
+
+def found_rows(study: Study) -> Iterator[list[str]]:
+    """Cleans each set; yields rows of what was found: its kind, number, precision and recall."""
+    true, noisy = study.write_noise("flip")
+    study.train("flip", "flip")
+    changes = study.clean("flip")
+    wrong = set((1 + np.flatnonzero(true != noisy)).tolist())
+    named = {key: row for key, row in changes.items() if row["reason"] == "wrong label"}
+    yield score("wrong labels", set(named), wrong)
+    right = [int(row["new_class"]) == true[key - 1] for key, row in named.items() if row["new_class"]]
+    yield ["of them with a new label", f"{len(right):,}", f"{100 * np.mean(right or [0]):.1f}", ""]
+
+    true, noisy = study.write_noise("split")
+    study.train("split", "split")
+    changes = study.clean("split")
+    merged = {int(row["class"]): int(row["new_class"]) for row in changes.values() if row["reason"] == "split class"}
+    groups = [{*group, target} for target, group in inverse(merged).items()]
+    yield score("pairs of split classes", pairs_in(groups), pairs_in(inverse(dict(zip(noisy, true))).values()))
+
+    planted = study.write_planted()
+    study.train("planted", "planted", *study.short)
+    changes = study.clean("planted", "--against", str(study.set_folder("planted") / TEST))
+    copies = {key for key, row in changes.items() if row["reason"] == "near-duplicate"}
+    persons = {int(row["class"]) for row in changes.values() if row["reason"] == "test person"}
+    gone = {key for key, row in changes.items() if row["reason"] == "test person"}
+    yield score("near-duplicates", copies, set(planted["copies"]) - gone)
+    yield score("classes of a test set", persons, set(planted["classes"]))
+
+
+def inverse(of: Mapping[int, int]) -> dict[int, set[int]]:
+    """Returns the keys of each value."""
+    result: dict[int, set[int]] = {}
+    for key, value in of.items():
+        result.setdefault(int(value), set()).add(int(key))
+    return result
+
+
+def pairs_in(groups: Iterable[set[int]]) -> set[tuple[int, ...]]:
+    """Returns every two members of each group."""
+    return {pair for group in groups for pair in combinations(sorted(group), 2)}
+
+
+def score(name: str, found: set, true: set) -> list[str]:
+    """Returns a row: number that were found, precision and recall in percent."""
+    right = len(found & true)
+    return [name, f"{len(found):,}", *(f"{100 * right / len(of):.1f}" if of else "-" for of in (found, true))]
+
+
+def trained_rows(study: Study) -> Iterator[list[str]]:
+    """Trains on each set, and yields rows of the figures on unseen characters."""
+    runs = {"no errors": ("clean", "clean"), "20 % wrong labels": ("flip", "flip")}
+    runs["20 % wrong labels, filter"] = ("flip-filter", "flip")
+    runs["20 % wrong labels, cleaned"] = ("flip-cleaned", "flip-cleaned")
+    runs["20 % of the classes split"] = ("split", "split")
+    runs["20 % of the classes split, cleaned"] = ("split-cleaned", "split-cleaned")
+    for title, (name, set_name) in runs.items():
+        study.train(name, set_name, *([FILTER] if name.endswith("filter") else []))
+        records = FaceRecords(study.set_folder(set_name) / "train.rec")
+        figures = json.loads((study.folder / f"{name}.json").read_text())
+        cells = [percent(Figure(*figures[kind][measure])) for kind in KINDS for measure in MEASURES]
+        yield [title, f"{records.num_images:,}", f"{records.num_identities:,}", *cells]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
+    parser.add_argument("--folder", type=Path, default=DATA.parent / "models" / "cleaning", help="of the trainings")
+    parser.add_argument("--seed", type=whole_number(0), default=0)
+    parser.add_argument("--quick", action="store_true", help="20 updates in each training")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    study = Study(args.root.resolve(), args.folder.resolve(), QUICK if args.quick else SCHEDULE, args.seed)
+    found = markdown_table(["", "found", "precision, %", "recall, %"], list(found_rows(study)))
+    print("\n".join(["", *found, ""]), flush=True)
+    columns = [f"{measure}, {kind}" for kind in KINDS.values() for measure in ("TAR at FAR 1e-4", "rank-1")]
+    print("\n".join(markdown_table(["trained on", "images", "classes", *columns], list(trained_rows(study)))))
+    return 0
+
+
+if __name__ == "__main__":
+    start(lambda: run_module("examples.glyphs.cleaning", "python -m examples.glyphs.cleaning"))

@@ -1,0 +1,71 @@
+"""Writes the set of characters again with near-duplicates and characters of a test set in it, to see if they are found.
+
+Of some characters HELD_OUT images are taken out of the set, and are the same pairs of ``test.bin``; the different pairs
+are of unseen characters. Of a share of the images an altered copy is added to the class.
+
+Shapes: N images, C classes.
+"""
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from partial_fc.data.encoding import decode_bgr
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.pairs_bin import read_pairs, write_pairs
+from partial_fc.data.synthetic.identity import random_stream
+
+from .dataset import PAIR_SETS, TRAINED
+from .drawing import SIZE
+
+PLANTED = 104  # stream of random numbers
+HELD_OUT = 4
+TEST = "test.bin"
+
+
+def write_planted(source: Path, stage: Path, share: float, persons: int, seed: int) -> None:
+    """Writes the set, test.bin, and planted.json: the classes that are in the test set, and the keys of the copies.
+
+    Args:
+        source: folder of the set of characters.
+        stage: the new folder.
+        share: of the images that get a copy.
+        persons: number of characters in the test set.
+        seed: of the choice.
+    """
+    records = FaceRecords(source / "train.rec")
+    labels = records.labels(np.arange(records.num_images))
+    random = random_stream(seed, PLANTED)
+    in_test = random.random(records.num_identities).argsort(kind="stable")[:persons]
+    has_copy = random.random(records.num_images) < share
+    identities: list[list[bytes]] = []
+    copies: list[int] = []
+    test: list[bytes] = []
+    key = 1
+    for label in range(records.num_identities):
+        positions = np.flatnonzero(labels == label)
+        images = [records.read_image(position)[0] for position in positions.tolist()]
+        if label in in_test:
+            test += images[:HELD_OUT]
+            positions, images = positions[HELD_OUT:], images[HELD_OUT:]
+        added = [altered(image) for image, place in zip(images, positions) if has_copy[place]]
+        identities.append(images + added)
+        copies += range(key + len(images), key + len(images) + len(added))
+        key += len(identities[-1])
+    write_face_set(stage, identities, (SIZE, SIZE))
+    unseen, issame = read_pairs(source / PAIR_SETS[TRAINED])
+    others = [image for pair in np.flatnonzero(~issame)[: len(test) // 2] for image in unseen[2 * pair : 2 * pair + 2]]
+    write_pairs(stage / TEST, test + others, [True] * (len(test) // 2) + [False] * (len(others) // 2))
+    (stage / "planted.json").write_text(json.dumps({"classes": sorted(in_test.tolist()), "copies": copies}))
+
+
+def altered(encoded: bytes) -> bytes:
+    """Returns a copy that is shifted, brighter and compressed again: not as those by which the limit is set."""
+    image = decode_bgr(encoded)
+    shifted = cv2.warpAffine(
+        image, np.array([[1.0, 0, 1], [0, 1.0, -1]]), (SIZE, SIZE), borderMode=cv2.BORDER_REPLICATE
+    )
+    brighter = cv2.convertScaleAbs(shifted, alpha=0.9, beta=20)
+    return cv2.imencode(".jpg", brighter, [cv2.IMWRITE_JPEG_QUALITY, 75])[1].tobytes()

@@ -1,0 +1,133 @@
+"""Applies all rules to a set.
+
+Shapes: N images, C classes, T test images.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.utils.memory import free_memory
+from partial_fc.utils.progress import progress
+from partial_fc.utils.text import plural
+
+from .centers import Classes, Fit, fit
+from .changes import DUPLICATE, REASONS, REMOVED, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
+from .duplicates import near_duplicates
+from .embeddings import Images
+from .limits import Limits, Shares, limits_of
+from .nearest import Nearest, Work, nearest
+from .overlap import overlap
+from .split_classes import groups, split_pairs
+from .stored import Stored, open_test, saved
+from .wrong_labels import WrongLabels, wrong_labels
+
+
+class Found(NamedTuple):
+    """All that was found in a set.
+
+    Attributes:
+        classes: of the set.
+        fit: its centers.
+        other: the nearest other class of each image.
+        limits: of the decisions.
+        copies: cosines of some images to their altered copies.
+        changes: of the images.
+        groups: of classes that were merged.
+        tests: the test sets.
+    """
+
+    classes: Classes
+    fit: Fit
+    other: Nearest
+    limits: Limits
+    copies: np.ndarray
+    changes: Changes
+    groups: list[list[int]]
+    tests: Sequence[Images]
+
+    def test(self, number: int) -> tuple[Images, int]:
+        """Returns the test set of a test image, and its number there."""
+        for test in self.tests:
+            if number < test.length:
+                return test, number
+            number -= test.length
+        raise IndexError(number)
+
+    def test_name(self, number: int) -> str:
+        """Returns the name of a test image."""
+        test, inside = self.test(number)
+        return f"{test.name} {inside}"
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """Yields the name and the counts of each kind of change."""
+        reasons, removed = self.changes.reasons, self.changes.classes == REMOVED
+        wrong, persons = reasons == WRONG, reasons == TEST_PERSON
+        yield "wrong labels", f"{wrong.sum():,} images, of which {(wrong & removed).sum():,} are left out"
+        merged = plural(sum(map(len, self.groups)), "class", "classes")
+        yield "split classes", f"{merged} merged into {len(self.groups):,}"
+        yield "near-duplicates", f"{(reasons == DUPLICATE).sum():,} images left out"
+        if self.tests:
+            people = plural(len(np.unique(self.classes.rows[persons])), "class", "classes")
+            copies = plural(int((reasons == TEST_IMAGE).sum()), "near-duplicate")
+            yield "in test sets", f"{people} with {persons.sum():,} images left out; {copies} of test images"
+        if (reasons == UNREADABLE).any():
+            yield REASONS[UNREADABLE], f"{(reasons == UNREADABLE).sum():,} images left out"
+
+
+def find(records: FaceRecords, work: str, args: argparse.Namespace) -> Found:
+    """Finds what is to change in a set.
+
+    Args:
+        records: the set.
+        work: the working folder.
+        args: of the command.
+
+    Raises:
+        OSError, ValueError: a file cannot be read or written, or the model fails.
+    """
+    given = {name: getattr(args, f"{name}_share") for name in Shares._fields}
+    shares = Shares()._replace(**{name: value for name, value in given.items() if value is not None})
+    tests = [open_test(path) for path in args.against]
+    stored = Stored(records, tests, work, args)
+    memory = args.memory_mb * 1_000_000 if args.memory_mb else free_memory() // 4
+    classes = Classes.of(records.labels(np.arange(records.num_images)))
+    found = fit(stored.images, classes, shares.far, memory)
+    changes = Changes.none(classes.rows)
+    changes.add_unreadable(~np.asarray(stored.images).any(axis=1))
+    with saved(work, centers=found.figures.centers, own=classes.rows) as paths:
+        with progress(records.num_images, "image", "comparing with classes") as bar:
+            other = nearest(stored.path, paths["centers"], paths["own"], Work(memory, args.workers, bar))
+        limits = limits_of(found, other, stored.copies, shares)
+        if args.wrong != "keep":
+            changes.add_wrong_labels(_wrong(found.figures.own, other, limits, args.wrong), other)
+        merged: list[list[int]] = []
+        if args.split == "merge":
+            with progress(len(classes.names), "class", "comparing classes") as bar:
+                work_of_pairs = Work(memory, args.workers, bar)
+                merged = groups(split_pairs(paths["centers"], found.figures, limits.split, work_of_pairs))
+            changes.add_split_classes(merged, np.diff(classes.bounds), found.figures.centers)
+        if args.duplicates == "remove":
+            with progress(int((changes.classes >= 0).sum()), "image", "finding near-duplicates") as bar:
+                changes.add_duplicates(near_duplicates(stored.images, changes.classes, limits.duplicate, memory, bar))
+        if tests:
+            _leave_out_tests(changes, stored, paths["centers"], limits, work, Work(memory, args.workers, None))
+    return Found(classes, found, other, limits, stored.copies, changes, merged, tests)
+
+
+def _wrong(own: np.ndarray, other: Nearest, limits: Limits, action: str) -> WrongLabels:
+    found = wrong_labels(own, other, limits)
+    return found if action == "relabel" else found._replace(classes=np.full_like(found.classes, REMOVED))
+
+
+def _leave_out_tests(changes: Changes, stored: Stored, centers: str, limits: Limits, folder: str, work: Work) -> None:
+    tests = np.concatenate(stored.tests).astype(np.float32)
+    with saved(folder, tests=tests) as paths:
+        with progress(len(stored.images) + len(tests), "image", "comparing with test sets") as bar:
+            work = work._replace(bar=bar)
+            of_images = nearest(stored.path, paths["tests"], None, work)
+            of_tests = nearest(paths["tests"], centers, None, work)
+    changes.add_overlap(overlap(of_images, of_tests, limits), of_images, of_tests)

@@ -1,0 +1,67 @@
+"""Limits of all decisions. They follow from how near images are in the set at hand, and from shares that users choose.
+
+Shapes: N images, K images with altered copies, see copies.py.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .centers import Fit
+from .nearest import Nearest
+
+
+class Shares(NamedTuple):
+    """Quantiles of the distributions that the limits are taken from.
+
+    Attributes:
+        far: share of the images of other classes that are as near as an image must be not to be far from its class.
+        near: share of typical images that are too far from their class to be near by this measure.
+        sure: share of typical images whose class leads by too little to be sure of it.
+        split: share of random halves of one class that are found to be one person.
+        copy: share of altered copies that are not found to be near-duplicates.
+        person: share of typical images that are too far from their class to say that it is their person.
+    """
+
+    far: float = 0.02
+    near: float = 0.02
+    sure: float = 0.25
+    split: float = 0.98
+    copy: float = 0.05
+    person: float = 0.5
+
+
+class Limits(NamedTuple):
+    """Cosines, and for ``sure`` and ``split`` differences of cosines; see the rules."""
+
+    far: float
+    near: float
+    sure: float
+    split: float
+    duplicate: float
+    person: float
+
+
+def limits_of(fit: Fit, other: Nearest, copies: np.ndarray, shares: Shares) -> Limits:
+    """Returns the limits for a set.
+
+    Args:
+        fit: its centers.
+        other: the nearest other class of each of the N images.
+        copies: (K,) cosines of images to their altered copies.
+        shares: see Shares.
+    """
+    typical = fit.typical & np.isfinite(fit.figures.own)
+    if not typical.any():
+        raise ValueError("no class has two images that are near each other: this model cannot clean this set")
+    own = fit.figures.own[typical]
+    lead = own - other.best[typical]
+    return Limits(
+        far=fit.far,
+        near=float(np.quantile(own, shares.near)),
+        sure=max(0.0, float(np.quantile(lead, shares.sure))),
+        # Without a class of four images there are no halves, and nothing is merged.
+        split=float(np.quantile(fit.halves, shares.split)) if len(fit.halves) else -np.inf,
+        duplicate=float(np.quantile(copies, shares.copy)),
+        person=float(np.quantile(own, shares.person)),
+    )

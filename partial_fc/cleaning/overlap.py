@@ -1,0 +1,47 @@
+"""Rule: images and persons that are in a test set do not belong into the training set.
+
+A near-duplicate of a test image, see duplicates.py, is removed. A class is the person of a test image if its center is
+the nearest, with a cosine of at least ``person`` and the next center behind by ``sure`` or more; all of its images are
+removed.
+
+Shapes: N images, T test images, P persons.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .limits import Limits
+from .nearest import Nearest
+
+
+class Overlap(NamedTuple):
+    """What a training set shares with test sets.
+
+    Attributes:
+        images: (D,) int64, near-duplicates of test images.
+        image_tests: (D,) int64, those test images.
+        classes: (P,) int64 ascending, persons of test images.
+        class_tests: (P,) int64, the nearest test image of each.
+    """
+
+    images: np.ndarray
+    image_tests: np.ndarray
+    classes: np.ndarray
+    class_tests: np.ndarray
+
+
+def overlap(of_images: Nearest, of_tests: Nearest, limits: Limits) -> Overlap:
+    """Finds the overlap.
+
+    Args:
+        of_images: the nearest test image of each of the N images.
+        of_tests: the nearest class of each of the T test images.
+        limits: ``duplicate``, ``person`` and ``sure`` are read.
+    """
+    images = np.flatnonzero(of_images.best >= limits.duplicate)
+    found = (of_tests.best >= limits.person) & (of_tests.best - of_tests.second >= limits.sure)
+    tests = np.flatnonzero(found)
+    tests = tests[np.argsort(-of_tests.best[tests], kind="stable")]
+    classes, first = np.unique(of_tests.center[tests], return_index=True)
+    return Overlap(images, of_images.center[images], classes, tests[first])

@@ -1,0 +1,93 @@
+"""The embeddings of a set, of altered copies of some of its images, and of test sets, in the working folder."""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+
+import numpy as np
+
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.data.tools.source import image_size_of, open_set
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.options import recipe_of
+from partial_fc.inference.providers import CUDA
+from partial_fc.utils.progress import progress
+
+from .copies import altered, sampled
+from .embeddings import Images, embedded
+
+
+class Stored:
+    """Embeds what the working folder does not have yet.
+
+    Args:
+        records: the set.
+        tests: test sets.
+        work: the working folder; is created.
+        args: model, no_flip, resize, batch_size and workers of the command.
+
+    Attributes:
+        path: of the embeddings of the set.
+        images: (N, E) float16, memory-mapped.
+        copies: (K,) float32, cosines of some images to their altered copies.
+        tests: (T, E) float16 of all test images.
+
+    Raises:
+        ValueError: the images of the set have another size than the model takes.
+    """
+
+    def __init__(self, records: FaceRecords, tests: Sequence[Images], work: str, args: argparse.Namespace):
+        self._work, self._args = work, args
+        model = FaceModel.open(args.model)
+        size = image_size_of(records)
+        if size != model.input.image_size and not args.resize:
+            raise ValueError(
+                f"{records.rec_path} has images of {size[0]}x{size[1]}, {model.name} takes {model.input.image_size[0]}x"
+                f"{model.input.image_size[1]}: use another model, or --resize to scale them for it"
+            )
+        self._recipe = recipe_of(args, model)
+        # Each process would load the model onto the GPU.
+        self._workers = 1 if CUDA in model.session.get_providers() else args.workers
+        name = records.rec_path
+        self.path = os.path.join(work, "images.npy")
+        every = Images(name, records.digest, records.num_images, lambda position: records.read_image(position)[0])
+        self.images = self._embed("images", every)
+        positions = sampled(records.num_images)
+        read = self._embed(
+            "copies",
+            Images(name, f"copies {records.digest}", len(positions), lambda n: altered(every.read(positions[n]))),
+        )
+        cosines = np.einsum("ke,ke->k", self.images[positions].astype(np.float32), read.astype(np.float32))
+        self.copies = cosines[cosines > 0]  # without images that cannot be decoded
+        self.tests = [self._embed(f"test-{test.digest[:16]}", test) for test in tests]
+
+    def _embed(self, stem: str, images: Images) -> np.ndarray:
+        with progress(images.length, "image", f"embedding {os.path.basename(images.name)}") as bar:
+            path = os.path.join(self._work, stem)
+            return embedded(path, images, self._args.model, self._recipe, self._workers, bar)
+
+
+def open_test(path: str) -> Images:
+    """Opens a test set: pairs (.bin), or a face set. Raises OSError or ValueError, naming the file."""
+    if path.endswith(".bin"):
+        images, _ = read_pairs(path)
+        digest = sha256()
+        for image in images:
+            digest.update(image)
+        return Images(os.path.basename(path), digest.hexdigest(), len(images), images.__getitem__)
+    records = open_set(path)
+    return Images(path, records.digest, records.num_images, lambda position: records.read_image(position)[0])
+
+
+@contextmanager
+def saved(folder: str, **arrays: np.ndarray) -> Iterator[dict[str, str]]:
+    """Yields the paths of temporary .npy files of arrays, which other processes map into memory."""
+    with tempfile.TemporaryDirectory(dir=folder) as inside:
+        paths = {name: os.path.join(inside, f"{name}.npy") for name in arrays}
+        for name, array in arrays.items():
+            np.save(paths[name], array)
+        yield paths

@@ -1,0 +1,155 @@
+"""partial-fc sets clean on a small set with known errors."""
+
+import csv
+import hashlib
+import os
+
+import cv2
+import numpy as np
+import pytest
+
+from command_line import exit_code
+from partial_fc.cleaning import embeddings
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.tools.names import read_names, write_names
+from tiny_onnx import TinyModel
+
+PEOPLE, IMAGES = 12, 8
+RANDOM = np.random.default_rng(0)
+PATTERNS = RANDOM.integers(0, 256, (PEOPLE, 14, 14, 3))
+
+
+def photo(person, quality=95):
+    """A JPEG of 112x112: the pattern of a person, and noise."""
+    blocks = np.clip(PATTERNS[person] + RANDOM.normal(0, 50, (14, 14, 3)), 0, 255).astype(np.uint8)
+    return jpeg(cv2.resize(blocks, (112, 112), interpolation=cv2.INTER_NEAREST), quality)
+
+
+def jpeg(image, quality):
+    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+
+
+def again(encoded):
+    return jpeg(cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR), 70)
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory):
+    """A folder with a model, a set, and a test set with person 11.
+
+    Class 1 has an image of person 4, class 3 one that cannot be decoded, class 5 an image twice, and person 7 is in the
+    classes 7 and 12. The test set has a copy of an image of person 2, too.
+    """
+    folder = tmp_path_factory.mktemp("clean")
+    TinyModel(features=64).write(folder / "model.onnx")
+    photos = [[photo(person) for _ in range(IMAGES)] for person in range(PEOPLE)]
+    photos[1][2] = photo(4)
+    photos[3][0] = b"\xff\xd8 no image \xff\xd9"
+    photos[5].append(again(photos[5][3]))
+    photos.append([photo(7) for _ in range(IMAGES - 2)])
+    write_face_set(folder / "set", photos)
+    write_names(folder / "set", [f"name {label}" for label in range(PEOPLE + 1)])
+    test = [photo(11), photo(11), again(photos[2][5]), jpeg(RANDOM.integers(0, 256, (112, 112, 3)).astype(np.uint8), 90)]
+    write_pairs(folder / "test.bin", test, [True, False])
+    return folder
+
+
+def clean(folder, out, *options):
+    return exit_code("sets", "clean", folder / "set", out, "--model", folder / "model.onnx", "--workers", 1, *options)
+
+
+def changes_of(out):
+    with open(out / "changes.csv", newline="") as file:
+        return {(row["key"], row["class"], row["new_class"], row["reason"]) for row in csv.DictReader(file)}
+
+
+def content(folder):
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(os.listdir(folder))}
+
+
+def test_end_to_end(errors, tmp_path, capsys):
+    before, out = content(errors / "set"), tmp_path / "out"
+    assert clean(errors, out, "--against", errors / "test.bin") == 0, capsys.readouterr().err
+    key = [1 + IMAGES * person + (person > 5) for person in range(PEOPLE + 1)]
+    merged = {(str(key[12] + image), "12", "7", "split class") for image in range(IMAGES - 2)}
+    in_test = {(str(key[label] + image), str(label), "", "test person") for label in (2, 11) for image in range(IMAGES)}
+    in_test ^= {(str(key[2] + 5), "2", "", reason) for reason in ("test person", "test image")}
+    assert changes_of(out) == merged | in_test | {
+        (str(key[1] + 2), "1", "4", "wrong label"),
+        (str(key[3]), "3", "", "unreadable"),
+        (str(key[5] + IMAGES), "5", "", "near-duplicate"),
+    }
+    old, new = FaceRecords(errors / "set" / "train.rec"), FaceRecords(out / "train.rec")
+    kept = [label for label in range(11) if label != 2]
+    assert (out / "class_map.txt").read_text().split() == list(map(str, kept))
+    assert read_names(out / "train.rec", 10) == [f"name {label}" for label in kept]
+    assert new.runs.images_per_label(10).tolist() == [8, 7, 7, 9, 8, 8, 14, 8, 8, 8]
+    moved = old.read_image(key[1] + 1)[0]
+    assert moved in [new.read_image(position)[0] for position in np.flatnonzero(new.labels(np.arange(85)) == 3)]
+    page = (out / "report.html").read_text()
+    assert page.count("<img") > 20 and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert content(errors / "set") == before
+    assert exit_code("sets", "check", out) == 0
+
+
+def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
+    assert clean(errors, tmp_path / "one", "--work", tmp_path / "work") == 0
+    monkeypatch.setattr(embeddings, "embed_part", None)
+    options = ["--wrong", "remove", "--split", "keep", "--duplicates", "keep"]
+    assert clean(errors, tmp_path / "two", "--work", tmp_path / "work", *options) == 0
+    assert {row[2:] for row in changes_of(tmp_path / "two")} == {("", "wrong label"), ("", "unreadable")}
+    assert {row[3] for row in changes_of(tmp_path / "one")} == {
+        "wrong label",
+        "unreadable",
+        "split class",
+        "near-duplicate",
+    }
+
+
+def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "PART", 16)
+    original, done = embeddings.embed_part, []
+
+    def interrupted(*arguments):
+        if len(done) == 3:
+            raise OSError("the disk is gone")
+        done.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(embeddings, "embed_part", interrupted)
+    assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 2
+    assert os.listdir(tmp_path) == ["work"] and sorted(os.listdir(tmp_path / "work")) == ["images.json", "images.npy"]
+    count = []
+    monkeypatch.setattr(embeddings, "embed_part", lambda *arguments: count.append(arguments) or original(*arguments))
+    assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
+    assert clean(errors, tmp_path / "whole") == 0
+    assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
+    assert [part[0][0] for *_, part in count][:1] == [48]
+
+
+def test_processes_change_nothing(errors, tmp_path):
+    assert clean(errors, tmp_path / "one") == 0
+    assert clean(errors, tmp_path / "two", "--workers", 2, "--memory-mb", 1) == 0
+    assert content(tmp_path / "one")["changes.csv"] == content(tmp_path / "two")["changes.csv"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--against", "missing.bin"], "missing.bin"),
+        (["--model", "missing.onnx"], "missing.onnx"),
+    ],
+)
+def test_errors_leave_nothing(errors, tmp_path, capsys, options, message):
+    assert clean(errors, tmp_path / "out", *options) == 2
+    assert message in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_set_itself_and_a_model_of_another_size_are_refused(errors, tmp_path, capsys):
+    assert clean(errors, errors / "set", "--force") == 2
+    assert "name another folder" in capsys.readouterr().err
+    TinyModel(size=(64, 64)).write(tmp_path / "small.onnx")
+    assert clean(errors, tmp_path / "out", "--model", tmp_path / "small.onnx") == 2
+    assert "112x112" in capsys.readouterr().err
