@@ -60,8 +60,8 @@ def limits_of(fit: Fit, other: Nearest, copies: np.ndarray, shares: Shares) -> L
         far=fit.far,
         near=float(np.quantile(own, shares.near)),
         sure=max(0.0, float(np.quantile(lead, shares.sure))),
-        # Without a class of four images there are no halves, and nothing is merged.
+        # Without a class of four images, or a copy of an image, there is no limit, and nothing is found.
         split=float(np.quantile(fit.halves, shares.split)) if len(fit.halves) else -np.inf,
-        duplicate=float(np.quantile(copies, shares.copy)),
+        duplicate=float(np.quantile(copies, shares.copy)) if len(copies) else np.inf,
         person=float(np.quantile(own, shares.person)),
     )

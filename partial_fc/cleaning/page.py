@@ -63,10 +63,10 @@ class Pictures:
     def _caption(self, image: int) -> Content:
         found, names = self._found, self._found.classes.names
         after = int(found.changes.classes[image])
-        target = "left out" if after == REMOVED else f"class {names[after]}"
+        target = "left out" if after == REMOVED else str(names[after])
         cosine = tag("b", f"{found.changes.near[image]:.3f}")
         key = self._records.keys([image])[0]
-        return [cosine, f" key {key}, class {names[found.classes.rows[image]]}: {target}"]
+        return [cosine, f" key {key}, class {names[found.classes.rows[image]]} \N{RIGHTWARDS ARROW} {target}"]
 
     def _of_class(self, row: int) -> Element:
         image = self._typical.get(row)

@@ -34,10 +34,10 @@ class Stored:
         path: of the embeddings of the set.
         images: (N, E) float16, memory-mapped.
         copies: (K,) float32, cosines of some images to their altered copies.
-        tests: (T, E) float16 of all test images.
+        tests: (T, E) float16 of each test set.
 
     Raises:
-        ValueError: the images of the set have another size than the model takes.
+        ValueError: the images of a set have another size than the model takes.
     """
 
     def __init__(self, records: FaceRecords, tests: Sequence[Images], work: str, args: argparse.Namespace):
@@ -61,9 +61,20 @@ class Stored:
             "copies",
             Images(name, f"copies {records.digest}", len(positions), lambda n: altered(every.read(positions[n]))),
         )
-        cosines = np.einsum("ke,ke->k", self.images[positions].astype(np.float32), read.astype(np.float32))
-        self.copies = cosines[cosines > 0]  # without images that cannot be decoded
-        self.tests = [self._embed(f"test-{test.digest[:16]}", test) for test in tests]
+        decoded = read.any(axis=1)
+        originals = self.images[positions[decoded]].astype(np.float32)
+        self.copies = np.einsum("ke,ke->k", originals, read[decoded].astype(np.float32))
+        self.tests = [self._embed_test(test) for test in tests]
+
+    def _embed_test(self, test: Images) -> np.ndarray:
+        rows = self._embed(f"test-{test.digest[:16]}", test)
+        missing = np.flatnonzero(~rows.any(axis=1))
+        if len(missing):
+            raise ValueError(
+                f"{test.name}: image {missing[0]} cannot be decoded, or is not of the model's size: leave it out, or "
+                "use --resize"
+            )
+        return rows
 
     def _embed(self, stem: str, images: Images) -> np.ndarray:
         with progress(images.length, "image", f"embedding {os.path.basename(images.name)}") as bar:

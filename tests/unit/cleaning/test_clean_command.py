@@ -50,7 +50,12 @@ def errors(tmp_path_factory):
     photos.append([photo(7) for _ in range(IMAGES - 2)])
     write_face_set(folder / "set", photos)
     write_names(folder / "set", [f"name {label}" for label in range(PEOPLE + 1)])
-    test = [photo(11), photo(11), again(photos[2][5]), jpeg(RANDOM.integers(0, 256, (112, 112, 3)).astype(np.uint8), 90)]
+    test = [
+        photo(11),
+        photo(11),
+        again(photos[2][5]),
+        jpeg(RANDOM.integers(0, 256, (112, 112, 3)).astype(np.uint8), 90),
+    ]
     write_pairs(folder / "test.bin", test, [True, False])
     return folder
 
@@ -150,6 +155,10 @@ def test_errors_leave_nothing(errors, tmp_path, capsys, options, message):
 def test_the_set_itself_and_a_model_of_another_size_are_refused(errors, tmp_path, capsys):
     assert clean(errors, errors / "set", "--force") == 2
     assert "name another folder" in capsys.readouterr().err
+    small = jpeg(np.zeros((64, 64, 3), np.uint8), 90)
+    write_pairs(tmp_path / "small.bin", [small, small], [True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "small.bin") == 2
+    assert "small.bin: image 0" in capsys.readouterr().err
     TinyModel(size=(64, 64)).write(tmp_path / "small.onnx")
     assert clean(errors, tmp_path / "out", "--model", tmp_path / "small.onnx") == 2
     assert "112x112" in capsys.readouterr().err
