@@ -17,6 +17,8 @@ from partial_fc.inference.options import add_model
 from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
 from partial_fc.utils.text import plural
 
+from .shares import Shares
+
 EXAMPLE = """/train_tmp/mine /train_tmp/mine_clean --model models/r50-arcface-mine --against lfw.bin
 data/mine data/mine_clean --model backbone.onnx --wrong remove --split keep"""
 SHARES = {
@@ -53,8 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     shares = parser.add_argument_group("shares that set the limits")
     for name, text in SHARES.items():
+        default = getattr(Shares(), name)
         shares.add_argument(
-            f"--{name}-share", type=number_above_0("the share", 1), metavar="SHARE", help=f"share {text}"
+            f"--{name}-share",
+            type=number_above_0("the share", 1),
+            default=default,
+            metavar="SHARE",
+            help=f"share {text} (default: {default})",
         )
     add_workers(parser)
     add_force(parser)

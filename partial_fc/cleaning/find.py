@@ -18,9 +18,10 @@ from .centers import Classes, Fit, fit
 from .changes import DUPLICATE, REASONS, REMOVED, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
 from .duplicates import near_duplicates
 from .embeddings import Images
-from .limits import Limits, Shares, limits_of
+from .limits import Limits, limits_of
 from .nearest import Nearest, Work, nearest
 from .overlap import overlap
+from .shares import Shares
 from .split_classes import groups, split_pairs
 from .stored import Stored, open_test, saved
 from .wrong_labels import WrongLabels, wrong_labels
@@ -89,8 +90,7 @@ def find(records: FaceRecords, work: str, args: argparse.Namespace) -> Found:
     Raises:
         OSError, ValueError: a file cannot be read or written, or the model fails.
     """
-    given = {name: getattr(args, f"{name}_share") for name in Shares._fields}
-    shares = Shares()._replace(**{name: value for name, value in given.items() if value is not None})
+    shares = Shares(*(getattr(args, f"{name}_share") for name in Shares._fields))
     tests = [open_test(path) for path in args.against]
     stored = Stored(records, tests, work, args)
     memory = args.memory_mb * 1_000_000 if args.memory_mb else free_memory() // 4

@@ -45,6 +45,10 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("| none | 0.1, corrected | 0 | 1 |") == 3  # kinds of typefaces, differences to r = 1
     assert (tmp_path / "experiment.png").stat().st_size > 10000
+    cleaning = ["-m", "examples.glyphs.cleaning", "--quick", "--root", data, "--folder", tmp_path / "cleaning"]
+    done = run(TORCH / "python", *cleaning, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| classes of a test set |" in done.stdout and "| 20 % of the classes split, cleaned |" in done.stdout
     model = tmp_path / "experiment-quick" / "torch-r1-seed0" / "backbone.onnx"
     done = run(TORCH / "python", "-m", "examples.glyphs.evaluate", model, "--root", data)
     assert done.returncode == 0 and "| trained |" in done.stdout, done.stdout + done.stderr

@@ -6,9 +6,10 @@ from tqdm import tqdm
 
 from partial_fc.cleaning.centers import Classes, Figures, fit
 from partial_fc.cleaning.duplicates import near_duplicates
-from partial_fc.cleaning.limits import Limits, Shares, limits_of
+from partial_fc.cleaning.limits import Limits, limits_of
 from partial_fc.cleaning.nearest import Nearest, Work, nearest, tile_side
 from partial_fc.cleaning.overlap import overlap
+from partial_fc.cleaning.shares import Shares
 from partial_fc.cleaning.split_classes import Pairs, groups, split_pairs
 from partial_fc.cleaning.wrong_labels import wrong_labels
 
