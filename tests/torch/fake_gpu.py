@@ -18,7 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from partial_fc_torch.layer import exchange, margins, module
+from partial_fc_torch.layer import exchange, margins, rank_centers
 from partial_fc_torch.layer.stores import host
 
 DEVICE = "cuda:1"
@@ -177,7 +177,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(host, "ThreadPoolExecutor", Inline)
     for moved in ("_take", "_put"):
         monkeypatch.setattr(host, moved, lambda *arguments: None)
-    monkeypatch.setattr(module, "center_blocks", lambda *arguments: iter(()))
+    monkeypatch.setattr(rank_centers, "center_blocks", lambda *arguments: iter(()))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*CUDA is not available")  # autocast, which stays in float32
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=RANKS)
