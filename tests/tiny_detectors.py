@@ -46,19 +46,19 @@ class Graph:
             self.node("Add", [self.node("Mul", [cells, np.float32(0)]), np.tile(value, (rows, 1))]), name, shape
         )
 
-    def write(self, path):
-        image = helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, SIDE, SIDE])
+    def write(self, path, size=(SIDE, SIDE)):
+        image = helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, *size])
         graph = helper.make_graph(self.nodes, "tiny", [image], self.outputs, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
         path.write_bytes(model.SerializeToString())
         return str(path)
 
 
-def scrfd(path, landmarks=True):
-    """Two anchors a cell, the second one less certain; the input is RGB, normalized."""
+def scrfd(path, landmarks=True, side=SIDE, size=(SIDE, SIDE)):
+    """Two anchors a cell, the second one less certain; the input is RGB, normalized, and its size may be by names."""
     graph = Graph()
     for stride in STRIDES:
-        rows = (SIDE // stride) ** 2
+        rows = (side // stride) ** 2
         cells = graph.node("Reshape", [graph.red(0, stride, -1, 1), np.int64([rows, 1])])
         weights = np.float32([[0.9, 0.8]]) if stride == STRIDE else np.float32([[0.1, 0.1]])
         graph.output(graph.node("Mul", [cells, weights]), f"score{stride}", [2 * rows, 1])
@@ -66,7 +66,7 @@ def scrfd(path, landmarks=True):
         graph.same(both, BOX, f"box{stride}", [2 * rows, 4])
         if landmarks:
             graph.same(both, LANDMARKS.ravel(), f"landmarks{stride}", [2 * rows, 10])
-    return graph.write(path)
+    return graph.write(path, size)
 
 
 def yunet(path):

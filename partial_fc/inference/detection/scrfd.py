@@ -34,7 +34,7 @@ class Scrfd:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         shape = self.session.get_inputs()[0].shape
-        if len(shape) != 4 or shape[1] not in (3, None) and not isinstance(shape[1], str):
+        if len(shape) != 4:
             raise ValueError(f"{path} takes input of shape {shape}, expected images (1, 3, H, W) as SCRFD does")
         self.size = tuple(side if isinstance(side, int) and side > 0 else SIZE for side in shape[2:])
         self.levels(np.zeros((*self.size, 3), np.uint8))  # refuses another model now

@@ -44,6 +44,13 @@ def test_scrfd_scales_an_image_into_its_square(tmp_path):
     np.testing.assert_allclose(face.landmarks, 2 * ((32, 16) + STRIDE * LANDMARKS) + 0.5, atol=1e-3)
 
 
+def test_scrfd_of_any_size_is_run_at_640(tmp_path):
+    """As published: the file names its height and width."""
+    detector = open_detector(tiny_detectors.scrfd(tmp_path / "scrfd.onnx", side=640, size=("height", "width")))
+    (face,) = detector.detect(with_squares((640, 480), [(320, 496)], STRIDE))
+    np.testing.assert_allclose(face.landmarks, (320, 496) + STRIDE * LANDMARKS, atol=1e-3)
+
+
 def test_other_files_are_refused(tmp_path):
     TinyModel().write(tmp_path / "faces.onnx")
     tiny_detectors.scrfd(tmp_path / "without.onnx", landmarks=False)
