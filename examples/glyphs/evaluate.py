@@ -22,7 +22,7 @@ from partial_fc.evaluation.ijb.identification import search
 from partial_fc.evaluation.ijb.verification import Roc, max_accepted
 from partial_fc.evaluation.validation_set import decode_faces
 from partial_fc.evaluation.verification import FOLDS, verify
-from partial_fc.inference.index import Recipe, embed_faces
+from partial_fc.inference.index import Recipe, embed_items
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.cli import run_module, start
 from partial_fc.utils.progress import progress
@@ -53,7 +53,7 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
         for first in range(0, len(images), RECIPE.batch_size):
             part = images[first : first + RECIPE.batch_size]
             names = [f"image {first + place} of {name}" for place in range(len(part))]
-            parts.append(embed_faces(model, decode_faces(part, SIZE, name, first), names, RECIPE))
+            parts.append(embed_items(model, decode_faces(part, SIZE, name, first), names, RECIPE))
             bar.update(len(part))
     return np.concatenate(parts)
 

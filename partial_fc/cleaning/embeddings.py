@@ -18,7 +18,7 @@ import numpy as np
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.encoding import resize
 from partial_fc.data.transforms import decode_any_size
-from partial_fc.inference.index import Recipe, embed_faces
+from partial_fc.inference.index import Recipe, embed_items
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
@@ -82,7 +82,7 @@ def embed_part(model: str, recipe: Recipe, name: str, part: list[tuple[int, byte
     names = [f"image {part[row][0]} of {name}" for row in usable]
     # A model of which no image of the part can be embedded still has its dimension.
     faces = pixels[usable] if usable else np.full((1, height, width, 3), 128, np.uint8)
-    rows = embed_faces(opened, faces, names or [name], recipe)
+    rows = embed_items(opened, faces, names or [name], recipe)
     result = np.zeros((len(part), rows.shape[1]), np.float16)
     if usable:
         result[usable] = rows

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import number_above_0
 
-from .options import add_model, recipe_of
+from .options import add_model, add_reader, open_model
 
 if TYPE_CHECKING:
+    from .item_model import ItemModel
     from .model import FaceModel
 
 THRESHOLD, SET = "verification_threshold", "verification_set"  # metadata keys of ONNX models
@@ -31,8 +32,9 @@ EXAMPLE = "a.jpg b.jpg --model backbone.onnx"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add_model(parser)
-    parser.add_argument("first", metavar="A", help="image of an aligned face")
-    parser.add_argument("second", metavar="B", help="image of another aligned face")
+    add_reader(parser)
+    parser.add_argument("first", metavar="A", help="image of an aligned face, or a text with --reader")
+    parser.add_argument("second", metavar="B", help="image of another aligned face, or another text")
     parser.add_argument(
         "--threshold",
         type=squared_distance,
@@ -40,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def threshold_of(model: FaceModel) -> tuple[float, str] | None:
+def threshold_of(model: FaceModel | ItemModel) -> tuple[float, str] | None:
     """Returns the threshold in the model's metadata and who has set it, or None.
 
     Raises:
@@ -58,23 +60,18 @@ def threshold_of(model: FaceModel) -> tuple[float, str] | None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    import numpy as np
-
     from .distances import squared_distances
-    from .image_folder import read_face
-    from .index import embed_faces
-    from .model import FaceModel
+    from .index import embed_items
 
-    model = FaceModel.open(args.model)
+    model, items, recipe = open_model(args)
     threshold = threshold_of(model) if args.threshold is None else (args.threshold, "from --threshold")
-    paths = [args.first, args.second]
-    faces = np.stack([read_face(path, model.input.image_size, args.resize) for path in paths])
-    left, right = embed_faces(model, faces, paths, recipe_of(args, model))
-    distance = float(squared_distances(left[None], right[None])[0])
+    left, right = (embed_items(model, items.read_one(name), [name], recipe) for name in (args.first, args.second))
+    distance = float(squared_distances(left, right)[0])
     print(f"similarity        {1 - distance / 2:.4f}")
     print(f"squared distance  {distance:.4f}")
     if threshold is not None:
         value, origin = threshold
-        verdict, relation = ("same person", "below") if distance < value else ("different persons", "not below")
+        kinds = ("same class", "different classes") if args.reader else ("same person", "different persons")
+        verdict, relation = (kinds[0], "below") if distance < value else (kinds[1], "not below")
         print(f"verdict           {verdict}: the distance is {relation} {value:g} ({origin})")
     return 0

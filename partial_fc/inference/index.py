@@ -1,9 +1,9 @@
-"""Index of face embeddings: computed from image files, stored in two files, searched by `search`.
+"""Index of embeddings: computed from files or texts, stored in two files, searched by `search`.
 
 ``<out>.npy`` holds the embeddings, each of length 1, and ``<out>.txt`` their names, one per line. Embeddings of
 different models cannot be compared.
 
-Shapes: N faces, E embedding.
+Shapes: N faces or other items, E embedding.
 """
 
 import os
@@ -13,9 +13,11 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
+from partial_fc.data.batch import Inputs
 from partial_fc.utils.text import plural
 
-from .image_folder import read_faces
+from .item_model import ItemModel
+from .items import Images, Texts
 from .model import FaceModel
 
 LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is below it
@@ -30,52 +32,55 @@ class Recipe(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Embeddings (N, E) float32 of length 1 and the N names of their images."""
+    """Embeddings (N, E) float32 of length 1 and the N names of their items."""
 
     embeddings: np.ndarray
     names: list[str]
 
 
-def embed_faces(model: FaceModel, images: np.ndarray, names: Sequence[str], recipe: Recipe) -> np.ndarray:
-    """Returns embeddings (N, E) float32 of length 1 of images (N, H, W, 3) uint8 RGB.
+def embed_items(model: FaceModel | ItemModel, items: Inputs, names: Sequence[str], recipe: Recipe) -> np.ndarray:
+    """Returns embeddings (N, E) float32 of length 1 of items, such as images (N, H, W, 3) uint8 RGB.
 
     Raises:
-        ValueError: An embedding is zero or not finite. The message names the image of a zero embedding.
+        ValueError: An embedding is zero or not finite. The message names the item of a zero embedding.
     """
-    embed = model.embed_with_mirrored if recipe.mirrored else model.embed
-    embeddings = embed(images, recipe.batch_size)
+    if recipe.mirrored and isinstance(model, FaceModel):
+        embeddings = model.embed_with_mirrored(items, recipe.batch_size)
+    else:
+        embeddings = model.embed(items, recipe.batch_size)
     lengths = np.sqrt(np.einsum("ne,ne->n", embeddings, embeddings, dtype=np.float64))
     if not lengths.all():
         raise ValueError(f"{model.name} computes a zero embedding for {names[lengths.argmin()]}")
     return (embeddings / lengths[:, None]).astype(np.float32)
 
 
-def embed_files(
-    model: FaceModel,
-    root: str | os.PathLike,
+def embed_all(
+    model: FaceModel | ItemModel,
+    items: Images | Texts,
+    path: str | os.PathLike,
     names: Sequence[str],
     recipe: Recipe,
-    advance: Callable[[int], object] = lambda files: None,
+    advance: Callable[[int], object] = lambda count: None,
 ) -> tuple[Index, list[str]]:
-    """Computes the embeddings of the files ``names`` below ``root``.
+    """Computes the embeddings of the items ``names`` in a folder or a text file.
 
-    ``advance`` is called with the number of files of each finished batch.
+    ``advance`` is called with the number of items of each finished batch.
 
     Returns:
-        The index, and a message for each skipped file.
+        The index, and a message for each skipped item.
 
     Raises:
-        ValueError: No file can be used, or an embedding is invalid, see `embed_faces`.
+        ValueError: No item can be used, or an embedding is invalid, see `embed_items`.
     """
-    size = model.input.batch or recipe.batch_size
+    size = model.batch or recipe.batch_size
     kept: list[str] = []
     skipped: list[str] = []
     embeddings = np.empty((0, 0), np.float32)
     for start in range(0, len(names), size):
         part = names[start : start + size]
-        usable, images, unusable = read_faces(root, part, model.input.image_size, recipe.scale)
+        usable, inputs, unusable = items.read(path, part)
         if usable:
-            rows = embed_faces(model, images, usable, recipe)
+            rows = embed_items(model, inputs, usable, recipe)
             if not kept:  # allocated once: joining a list of batches would need twice the memory
                 embeddings = np.empty((len(names), rows.shape[1]), np.float32)
             embeddings[len(kept) : len(kept) + len(rows)] = rows
@@ -83,7 +88,8 @@ def embed_files(
         skipped += unusable
         advance(len(part))
     if not kept:
-        raise ValueError(f"no usable image among {plural(len(names), 'image')} in {os.fspath(root)}: {skipped[0]}")
+        found = f"{plural(len(names), items.noun)} in {os.fspath(path)}"
+        raise ValueError(f"no usable {items.noun} among {found}: {skipped[0]}")
     return Index(embeddings[: len(kept)], kept), skipped
 
 

@@ -53,6 +53,7 @@ class FaceModel:
         name: As given.
         session: Session of onnxruntime.
         input: The model's input.
+        batch: Its fixed batch size, None if it is dynamic.
         mirrored: Whether the embedding of the mirror image is added: not if the model's metadata say that it was
             trained with ``rand_mirror=False``.
 
@@ -67,6 +68,7 @@ class FaceModel:
             self.input = _input_of(self.session, graph)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+        self.batch = self.input.batch
         self.mirrored = self.session.get_modelmeta().custom_metadata_map.get("rand_mirror") != "False"
 
     @classmethod
@@ -232,7 +234,10 @@ def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> 
         raise ValueError(f"has {len(inputs)} inputs and {len(outputs)} outputs, expected one of each")
     shape = inputs[0].shape
     if len(shape) != 4 or shape[1] != 3 or not all(isinstance(side, int) and side > 0 for side in shape[2:]):
-        raise ValueError(f"takes input of shape {shape}, expected faces (N, 3, H, W) with fixed H and W")
+        raise ValueError(
+            f"takes input of shape {shape}, expected faces (N, 3, H, W) with fixed H and W; a model of other items "
+            "needs --reader"
+        )
     if inputs[0].type != "tensor(float)" or outputs[0].type not in FLOATS:
         raise ValueError(f"maps {inputs[0].type} to {outputs[0].type}, expected float32 to embeddings of floats")
     batch = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else None

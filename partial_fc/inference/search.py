@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import whole_number
 
-from .options import add_model, recipe_of, report_skipped
+from .options import add_model, add_reader, open_model, report_skipped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,8 +27,10 @@ EXAMPLE = "query.jpg images/ --model backbone.onnx --top 10"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add_model(parser)
-    parser.add_argument("query", metavar="QUERY", help="image of an aligned face")
-    parser.add_argument("images", metavar="IMAGES", nargs="?", help="folder of aligned faces to search in")
+    add_reader(parser)
+    parser.add_argument("query", metavar="QUERY", help="image of an aligned face, or a text with --reader")
+    text = "folder of aligned faces to search in, or a text file with --reader"
+    parser.add_argument("images", metavar="IMAGES", nargs="?", help=text)
     parser.add_argument("--index", help="index made by embed to search in")
     parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
@@ -50,21 +52,17 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("give either a folder of IMAGES or an --index to search in")
     from partial_fc.utils.progress import progress
 
-    from .image_folder import face_names, read_face
-    from .index import embed_faces, embed_files, read_index
-    from .model import FaceModel
+    from .index import embed_all, embed_items, read_index
 
-    model = FaceModel.open(args.model)
-    face = read_face(args.query, model.input.image_size, args.resize)
-    recipe = recipe_of(args, model)
-    query = embed_faces(model, face[None], [args.query], recipe)[0]
+    model, items, recipe = open_model(args)
+    query = embed_items(model, items.read_one(args.query), [args.query], recipe)[0]
     skipped: list[str] = []
     if args.index is not None:
         index = read_index(args.index)
     else:
-        names = face_names(args.images)
-        with progress(len(names), "image", "embedding") as bar:
-            index, skipped = embed_files(model, args.images, names, recipe, bar.update)
+        names = items.names(args.images)
+        with progress(len(names), items.noun, "embedding") as bar:
+            index, skipped = embed_all(model, items, args.images, names, recipe, bar.update)
     if index.embeddings.shape[1] != len(query):
         raise ValueError(
             f"{args.index} holds embeddings of dimension {index.embeddings.shape[1]}, {model.name} computes dimension "

@@ -1,0 +1,79 @@
+"""Computes embeddings of any items with the ONNX model of a training on them.
+
+Shapes: N items, E embedding.
+"""
+
+import os
+from collections.abc import Mapping
+from operator import itemgetter
+
+import numpy as np
+
+from partial_fc.data.batch import Inputs, map_inputs, num_items
+
+from .model import find_model, first_line, interruptible, open_session
+
+
+class ItemModel:
+    """An ONNX model of one input or several to embeddings (N, E), with a dynamic batch size.
+
+    Args:
+        source: Content of the ONNX file, or its path.
+        name: Name for error messages.
+
+    Attributes:
+        name: As given.
+        session: Session of onnxruntime.
+
+    Raises:
+        ValueError: The file is not an ONNX model, or it has a fixed batch size or several outputs.
+    """
+
+    mirrored, batch = False, None  # see FaceModel; only images are mirrored
+
+    def __init__(self, source: bytes | str, name: str):
+        self.name = name
+        try:
+            self.session, _ = open_session(source)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        shapes = {each.name: each.shape for each in self.session.get_inputs()}
+        outputs = len(self.session.get_outputs())
+        if outputs != 1 or any(not shape or isinstance(shape[0], int) for shape in shapes.values()):
+            raise ValueError(
+                f"{name}: takes input of shapes {shapes} and has {outputs} outputs, expected a dynamic batch size and "
+                "one output"
+            )
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> "ItemModel":
+        """Opens an ``.onnx`` file or a folder that holds one; raises OSError or ValueError."""
+        path = find_model(path)
+        return cls(path, path)
+
+    def embed(self, inputs: Inputs, batch_size: int = 32) -> np.ndarray:
+        """Returns the embeddings (N, E) float32 of N items, computed in batches.
+
+        Args:
+            inputs: one array for a model of one input, or arrays by the names of the inputs; of their types.
+            batch_size: items at a time.
+
+        Raises:
+            ValueError: The model has other inputs, or an embedding is not finite.
+        """
+        count = num_items(inputs)
+        batches = [slice(start, start + batch_size) for start in range(0, count, batch_size)]
+        embeddings = np.concatenate([self._run(map_inputs(itemgetter(batch), inputs)) for batch in batches])
+        if embeddings.ndim != 2 or len(embeddings) != count or not np.isfinite(embeddings).all():
+            found = f"an array of shape {embeddings.shape} for {count} items"
+            raise ValueError(f"{self.name} returns {found}, expected finite embeddings (N, E)")
+        return embeddings
+
+    def _run(self, inputs: Inputs) -> np.ndarray:
+        names = [each.name for each in self.session.get_inputs()]
+        feed = inputs if isinstance(inputs, Mapping) else {names[0]: inputs}
+        try:
+            embeddings: np.ndarray = interruptible(lambda options: self.session.run(None, dict(feed), options))[0]
+        except Exception as error:  # errors of onnxruntime have no common base class
+            raise ValueError(f"{self.name} takes {', '.join(names)}, and fails to run: {first_line(error)}") from None
+        return embeddings

@@ -1,0 +1,104 @@
+"""What the commands embed: images of faces in files, or items that a user's function makes of texts.
+
+Shapes: N items, H, W input size of the model.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from partial_fc.data.batch import Inputs
+from partial_fc.utils.imports import import_object
+
+from .image_folder import face_names, read_face, read_faces
+
+Item = np.ndarray | dict[str, np.ndarray]  # of one: Inputs without the first axis
+
+
+class Read(NamedTuple):
+    """Names of the N usable items, their inputs for the model, and a message for each of the others."""
+
+    names: list[str]
+    inputs: Inputs
+    skipped: list[str]
+
+
+class Images:
+    """Images in files, inputs (N, H, W, 3) uint8 RGB.
+
+    Args:
+        size: (H, W).
+        scale: scale images of another size instead of refusing them.
+    """
+
+    noun = "image"
+
+    def __init__(self, size: tuple[int, int], scale: bool):
+        self.size, self.scale = size, scale
+
+    def names(self, path: str) -> list[str]:
+        """Returns the names of the images in a folder, see `face_names`."""
+        return face_names(path)
+
+    def read(self, path: str | os.PathLike, names: Sequence[str]) -> Read:
+        """Reads images of a folder, see `read_faces`."""
+        return Read(*read_faces(path, names, self.size, self.scale))
+
+    def read_one(self, path: str) -> Inputs:
+        """Reads one file, see `read_face`; N is 1."""
+        return read_face(path, self.size, self.scale)[None]
+
+
+class Texts:
+    """Items that a function makes of texts: of words or sentences, or of the paths of any files.
+
+    Args:
+        make: text -> one array, or several by name, without the axis of the items; raises ValueError or OSError for a
+            text of which there is no item.
+    """
+
+    noun = "item"
+
+    def __init__(self, make: Callable[[str], Item]):
+        self.make = make
+
+    @classmethod
+    def of(cls, name: str) -> "Texts":
+        """Returns the items of the function ``package.module:function``; ValueError if there is none."""
+        return cls(import_object(name, "--reader"))
+
+    def names(self, path: str) -> list[str]:
+        """Returns the lines of a text file without empty ones.
+
+        Raises:
+            OSError: The file cannot be read.
+            ValueError: It holds no text.
+        """
+        with open(path, encoding="utf-8") as file:
+            lines = [line for line in file.read().splitlines() if line]
+        if not lines:
+            raise ValueError(f"{path} holds no lines: give a text file with one item per line")
+        return lines
+
+    def read(self, path: str | os.PathLike, names: Sequence[str]) -> Read:
+        """Makes the items of some lines; skips those that the function refuses."""
+        kept, items, skipped = [], [], []
+        for name in names:
+            try:
+                items.append(self.make(name))
+                kept.append(name)
+            except (ValueError, OSError) as error:
+                skipped.append(f"{os.fspath(path)}: {error}")
+        return Read(kept, _stacked(items), skipped)
+
+    def read_one(self, text: str) -> Inputs:
+        """Makes the item of a text; N is 1."""
+        return _stacked([self.make(text)])
+
+
+def _stacked(items: list[Any]) -> Inputs:
+    if items and isinstance(items[0], dict):
+        return {name: np.stack([item[name] for item in items]) for name in items[0]}
+    return np.stack(items) if items else np.empty(0)
