@@ -9,8 +9,9 @@ import pytest
 
 from command_line import call, exit_code
 from face_sets import images_of, with_orientation
+from partial_fc.data.alignment import ARCFACE
 from partial_fc.data.tools import pack
-from partial_fc.inference import align
+from partial_fc.inference import align, photo_faces
 from paths import ROOT
 
 SQUARES = ("--detector", "red_squares:RedSquares")
@@ -120,6 +121,13 @@ def test_a_large_photo_gives_the_face_of_a_small_one(tmp_path):
     assert np.abs((points[1] + 0.5) / 8 - (points[0] + 0.5)).max() < 2
     images = [cv2.imread(str(tmp_path / "out" / row["file"])).astype(int) for row in rows]
     assert np.abs(images[0] - images[1]).mean() < 6
+
+
+def test_a_crop_of_a_large_face_has_no_aliasing():
+    """A pattern of single pixels becomes gray."""
+    pattern = np.indices((1000, 1000)).sum(axis=0)[..., None].repeat(3, axis=2) % 2 * np.uint8(255)
+    crop = photo_faces.crop(pattern.astype(np.uint8), 10 + 8.3 * ARCFACE)
+    assert np.abs(crop[2:-2, 2:-2].astype(int) - 127.5).max() < 20
 
 
 def test_any_number_of_workers_gives_the_same_files(tmp_path):
