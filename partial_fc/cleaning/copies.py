@@ -1,4 +1,4 @@
-"""Altered copies of some images: a little larger and compressed again, as the same photo is found twice in a crawl.
+"""Altered copies of some images, as the same photo is found twice in a crawl: cropped, brighter, compressed again.
 
 How near they are to the originals says when two images are near-duplicates for the model at hand.
 """
@@ -9,17 +9,21 @@ import numpy as np
 from partial_fc.data.encoding import decode_bgr
 
 SAMPLED = 512
-ZOOM = 1.03
+ZOOM, SHIFT = 1.03, 0.01  # around the middle; in widths and heights of the image
+CONTRAST, BRIGHTER = 0.9, 20
 QUALITY = 60  # of JPEG
+ALTERATION = f"{ZOOM} {SHIFT} {CONTRAST} {BRIGHTER} {QUALITY}"
 
 
 def altered(encoded: bytes) -> bytes:
     """Returns an altered copy of an encoded image. Raises ValueError if it cannot be decoded."""
     image = decode_bgr(encoded)
     height, width = image.shape[:2]
-    matrix = np.array([[ZOOM, 0, (1 - ZOOM) * width / 2], [0, ZOOM, (1 - ZOOM) * height / 2]])
-    zoomed = cv2.warpAffine(image, matrix, (width, height), borderMode=cv2.BORDER_REPLICATE)
-    return cv2.imencode(".jpg", zoomed, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+    left, top = (1 - ZOOM) / 2 + SHIFT, (1 - ZOOM) / 2 - SHIFT
+    matrix = np.array([[ZOOM, 0, left * width], [0, ZOOM, top * height]])
+    moved = cv2.warpAffine(image, matrix, (width, height), borderMode=cv2.BORDER_REPLICATE)
+    brighter = cv2.convertScaleAbs(moved, alpha=CONTRAST, beta=BRIGHTER)
+    return cv2.imencode(".jpg", brighter, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
 
 
 def sampled(length: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from partial_fc.inference.options import recipe_of
 from partial_fc.inference.providers import CUDA
 from partial_fc.utils.progress import progress
 
-from .copies import altered, sampled
+from .copies import ALTERATION, altered, sampled
 from .embeddings import Images, embedded
 
 
@@ -59,7 +59,12 @@ class Stored:
         positions = sampled(records.num_images)
         read = self._embed(
             "copies",
-            Images(name, f"copies {records.digest}", len(positions), lambda n: altered(every.read(positions[n]))),
+            Images(
+                name,
+                f"{ALTERATION} {records.digest}",
+                len(positions),
+                lambda number: altered(every.read(positions[number])),
+            ),
         )
         decoded = read.any(axis=1)
         originals = self.images[positions[decoded]].astype(np.float32)
