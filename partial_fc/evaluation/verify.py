@@ -21,7 +21,7 @@ from partial_fc.utils.cli import add_force, whole_number
 from partial_fc.utils.text import some
 
 from .roc_picture import Curve, draw_roc
-from .verification import verify_distances
+from .verification import Verification, verify_distances
 
 if TYPE_CHECKING:  # onnxruntime loads only when the command runs, so that --help is fast
     from partial_fc.inference.model import FaceModel
@@ -74,7 +74,6 @@ def verify_models(
 ) -> tuple[list[dict[str, Any]], dict[str, Curve]]:
     """Verifies each model on each set; returns the figures, and the ROC curves by name."""
     from partial_fc.data.pairs_bin import read_pairs
-    from partial_fc.inference.distances import squared_distances
     from partial_fc.inference.model import FaceModel
 
     from .ijb.verification import Roc
@@ -84,13 +83,25 @@ def verify_models(
         model = FaceModel.open(path)
         for pairs in sets:
             images, issame = read_pairs(pairs)
-            embeddings = embed_pairs(model, images, pairs, batch_size, flip and model.mirrored)
-            distance = squared_distances(embeddings[0::2], embeddings[1::2])
-            xnorm = float(np.linalg.norm(embeddings, axis=1).mean())
-            figures = verify_distances(distance, issame)._asdict()
-            results.append({"model": path, "pairs": pairs, **figures, "xnorm": xnorm})
+            figures, distance, xnorm = verify_model(model, images, issame, pairs, batch_size, flip)
+            results.append({"model": path, "pairs": pairs, **figures._asdict(), "xnorm": xnorm})
             curves[f"{path}, {os.path.basename(pairs)}"] = Roc(-distance.astype(np.float32), issame).curve()
     return results, curves
+
+
+def verify_model(
+    model: FaceModel, images: list[bytes], issame: np.ndarray, name: str, batch_size: int = 64, flip: bool = True
+) -> tuple[Verification, np.ndarray, float]:
+    """Verifies a model on pairs (2P images, issame (P,)) of a file of this name.
+
+    Returns:
+        (figures, squared distances (P,), mean length of the embeddings).
+    """
+    from partial_fc.inference.distances import squared_distances
+
+    embeddings = embed_pairs(model, images, name, batch_size, flip and model.mirrored)
+    distance = squared_distances(embeddings[0::2], embeddings[1::2])
+    return verify_distances(distance, issame), distance, float(np.linalg.norm(embeddings, axis=1).mean())
 
 
 def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:

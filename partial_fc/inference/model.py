@@ -29,7 +29,8 @@ Result = TypeVar("Result")
 TORCH_SIZE = 112  # of the images of published state_dicts
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
-BACKBONE, AVERAGED_BACKBONE = "backbone.onnx", "backbone_ema.onnx"  # of a training
+BACKBONE = "backbone.onnx"  # of a training
+DERIVED = ("backbone_ema.onnx", "backbone_half.onnx", "backbone_int8.onnx")
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 
@@ -115,10 +116,13 @@ class FaceModel:
         """Returns (N, E): the embedding of each face plus the embedding of its mirror image."""
         return self.embed(faces, batch_size) + self.embed(faces[:, :, ::-1], batch_size)
 
-    def _run(self, faces: np.ndarray) -> np.ndarray:
+    def pixels(self, faces: np.ndarray) -> np.ndarray:
+        """Returns what the model takes (N, 3, H, W) float32 for faces (N, H, W, 3) uint8 RGB."""
         data = np.ascontiguousarray(faces.transpose(0, 3, 1, 2), np.float32)
-        if not self.input.normalizes:
-            data = (data - np.float32(MEAN)) * np.float32(SCALE)
+        return data if self.input.normalizes else (data - np.float32(MEAN)) * np.float32(SCALE)
+
+    def _run(self, faces: np.ndarray) -> np.ndarray:
+        data = self.pixels(faces)
         if self.input.batch and len(data) < self.input.batch:
             data = np.concatenate([data, np.zeros((self.input.batch - len(data), *data.shape[1:]), np.float32)])
         feed = {self.input.name: data}
@@ -135,7 +139,7 @@ class FaceModel:
 def find_model(path: str | os.PathLike) -> str:
     """Returns the path of an ONNX file: ``path``, or the last by name in that folder, as in the masked-face challenge.
 
-    In the folder of a training that saved averaged weights, too, it is ``backbone.onnx``, not ``backbone_ema.onnx``.
+    In the folder of a training that saved averaged weights, or of smaller files, it is ``backbone.onnx``, not these.
 
     Raises FileNotFoundError if there is no such file.
     """
@@ -147,7 +151,7 @@ def find_model(path: str | os.PathLike) -> str:
     names = onnx_names(path)
     if not names:
         raise FileNotFoundError(f"{path} holds no .onnx file")
-    return os.path.join(path, BACKBONE if {BACKBONE, AVERAGED_BACKBONE} <= set(names) else names[-1])
+    return os.path.join(path, BACKBONE if BACKBONE in names and names[-1] in DERIVED else names[-1])
 
 
 def onnx_names(folder: str) -> list[str]:

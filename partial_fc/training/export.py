@@ -4,6 +4,9 @@ MODEL of MXNet or the original trainer: <prefix>-symbol.json, <prefix>-<epoch>.p
 the file is converted all the same, but not compared. MODEL of PyTorch, of the tutorial or arcface_torch: backbone.pth,
 model.pt, checkpoint_gpu_<rank>.pt, or the folder of one; its layers tell which network it is. The training itself has
 written such a file already: this is for models of other programs, and of older ones.
+
+--half and --int8 write backbone_half.onnx and backbone_int8.onnx instead, if accuracy and TAR on --pairs fall by
+--limit at most. MODEL may then be an ONNX file, too; of a folder they take backbone.onnx.
 """
 
 import argparse
@@ -11,10 +14,11 @@ import importlib
 import os
 
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
-from partial_fc.utils.cli import add_force, whole_number
+from partial_fc.utils.cli import add_force, number_above_0, whole_number
 from partial_fc.utils.staging import staged_files
 
-EXAMPLE = "models/r50-arcface-emore/model-0000.params --pairs lfw.bin"
+EXAMPLE = """models/r50-arcface-emore/model-0000.params --pairs lfw.bin
+models/r50-arcface-emore --int8 --pairs lfw.bin"""
 FACES = 8
 MXNET = "partial_fc_mxnet.export"  # which this package must not import
 
@@ -22,8 +26,15 @@ MXNET = "partial_fc_mxnet.export"  # which this package must not import
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="files of either trainer, see above")
-    parser.add_argument("--out", metavar="FILE", help="default: backbone.onnx in the same folder")
+    parser.add_argument("--out", metavar="FILE", help="default: in the same folder")
     parser.add_argument("--pairs", metavar="BIN", help="validation pairs, to compare the embeddings of faces as well")
+    small = parser.add_mutually_exclusive_group()
+    small.add_argument("--half", action="store_true", help="weights in float16: half the size")
+    small.add_argument("--int8", action="store_true", help="products in int8, calibrated on --pairs: a quarter")
+    limit = number_above_0("a fall", 1)
+    parser.add_argument(
+        "--limit", type=limit, default=0.005, help="most that accuracy and TAR may fall (default: 0.005)"
+    )
     parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
     add_force(parser)
 
@@ -32,23 +43,48 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from partial_fc.data.pairs_bin import read_pairs
     from partial_fc.evaluation.validation_set import decode_faces
+    from partial_fc.export.smaller import HALF, INT8
 
     from .saving import ONNX_NAME
 
     if not os.path.exists(args.model):
         raise FileNotFoundError(f"{args.model} does not exist: give a model that MXNet or PyTorch has saved")
+    if (args.half or args.int8) and not args.pairs:
+        raise ValueError("a smaller file is written only if it verifies nearly as well: give --pairs, too")
     folder = args.model if os.path.isdir(args.model) else os.path.dirname(args.model)
-    folder, name = os.path.split(args.out or os.path.join(folder, ONNX_NAME))
+    smaller = "backbone_half.onnx" if args.half else "backbone_int8.onnx" if args.int8 else ""
+    folder, name = os.path.split(args.out or os.path.join(folder, smaller or ONNX_NAME))
     # An existing file may have metadata, such as a threshold, that this one does not have.
     with staged_files(folder, [name], args.force) as stage:
-        images = read_pairs(args.pairs)[0][:FACES] if args.pairs else []
-        content, compared = _export(
-            args.model, args.image_size, decode_faces(images, args.image_size, args.pairs or "")
-        )
+        if smaller and (source := _onnx_of(args.model)):
+            with open(source, "rb") as file:
+                content, compared = file.read(), ""
+        else:
+            images = read_pairs(args.pairs)[0][:FACES] if args.pairs else []
+            content, compared = _export(
+                args.model, args.image_size, decode_faces(images, args.image_size, args.pairs or "")
+            )
+        if smaller:
+            content, compared = _smaller(content, HALF if args.half else INT8, args.pairs, args.limit)
         with open(os.path.join(stage, name), "wb") as file:
             file.write(content)
     print(f"{os.path.join(folder, name)}: {len(content) / 2**20:.1f} MB, the backbone of {args.model}, {compared}")
     return 0
+
+
+def _onnx_of(model: str) -> str | None:
+    """Returns the path of an ONNX file, if the model is one, or a folder that has one."""
+    from partial_fc.inference.model import find_model, onnx_names
+
+    return find_model(model) if model.endswith(".onnx") or os.path.isdir(model) and onnx_names(model) else None
+
+
+def _smaller(content: bytes, kind: str, pairs: str, limit: float) -> tuple[bytes, str]:
+    """Returns the content of the smaller file, and its figures."""
+    from partial_fc.evaluation.smaller import make_smaller
+
+    made = make_smaller(content, kind, pairs, limit)
+    return made.content, f"{kind}, of {len(content) / 2**20:.1f} MB: {made.figures}"
 
 
 def _export(model: str, image_size: int, faces) -> tuple[bytes, str]:

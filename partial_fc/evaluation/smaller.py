@@ -1,0 +1,73 @@
+"""Accepts a smaller file of a backbone if it verifies nearly as well as the original.
+
+Shapes: n images of a batch, H, W image size.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.export.smaller import HALF, set_metadata, to_half, to_int8
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import check_form
+
+from .validation_set import decode_faces
+from .verify import verify_model
+
+CALIBRATED, BATCH = 256, 32  # images that show the ranges of the activations, and how many at a time
+
+
+class Smaller(NamedTuple):
+    """A smaller file, and in words what it and the original reach on the same pairs."""
+
+    content: bytes
+    figures: str
+
+
+def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller:
+    """Makes the file, and verifies both.
+
+    Args:
+        content: of the ONNX file in float32.
+        kind: HALF, or INT8, of partial_fc.export.smaller. INT8 is calibrated with images of the pairs, without their
+            labels.
+        pairs: path of validation pairs.
+        limit: most that accuracy and TAR may fall.
+
+    Raises:
+        OSError: The pairs cannot be read.
+        ValueError: Accuracy or TAR fall by more, or the file cannot be made; the message has all figures.
+    """
+    original = FaceModel(content, "the original")
+    images, issame = read_pairs(pairs)
+    if kind == HALF:
+        smaller = to_half(content)
+    else:
+        # Over the whole file, as its first pairs may be of few people.
+        chosen = np.unique(np.linspace(0, len(images) - 1, CALIBRATED).astype(int))
+        smaller = to_int8(content, _batches([images[number] for number in chosen], original, pairs))
+    model = check_form(smaller, original.input.normalizes)
+    before, after = (verify_model(each, images, issame, pairs)[0] for each in (original, model))
+    figures = (
+        f"accuracy {after.accuracy:.5f} instead of {before.accuracy:.5f}, TAR@FAR={after.far:g} {after.tar_at_far:.5f} "
+        f"instead of {before.tar_at_far:.5f}"
+    )
+    fall = max(before.accuracy - after.accuracy, before.tar_at_far - after.tar_at_far)
+    if not fall <= limit:
+        raise ValueError(
+            f"in {kind} the model has {figures} on {pairs}: a fall of {fall:.5f}, and --limit is {limit:g}. Keep the "
+            "original, or set a higher limit"
+        )
+    name, threshold = os.path.splitext(os.path.basename(pairs))[0], repr(float(after.threshold))
+    metadata = {"precision": kind, "verification_set": name, "verification_threshold": threshold}
+    return Smaller(set_metadata(smaller, **metadata), figures)
+
+
+def _batches(images: list[bytes], model: FaceModel, name: str) -> Iterator[np.ndarray]:
+    """Yields what the model takes, (n, 3, H, W) float32."""
+    for start in range(0, len(images), BATCH):
+        faces = decode_faces(images[start : start + BATCH], model.input.image_size[0], name, start)
+        yield model.pixels(faces)

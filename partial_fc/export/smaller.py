@@ -1,0 +1,117 @@
+"""Smaller ONNX files of a backbone: its weights in float16, or weights and activations in int8.
+
+Input, output and metadata stay: float32 pixels to float32 embeddings.
+"""
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import onnx
+
+HALF, INT8 = "float16", "int8"
+INT8_OPSET = 13  # the first with a scale for each channel; onnxruntime 1.6 reads it
+PRODUCTS = ["Conv", "Gemm", "MatMul"]  # what int8 computes: nearly all of the weights and of the time
+
+
+def to_half(content: bytes) -> bytes:
+    """Returns a file that holds its weights, and computes, in float16: half as large.
+
+    CPUs without float16 compute in float32 all the same, after a conversion.
+
+    Args:
+        content: of an ONNX file in float32.
+    """
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    model = convert_float_to_float16(onnx.load_model_from_string(content), keep_io_types=True)
+    return _ordered(model).SerializeToString()
+
+
+def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
+    """Returns a file whose products are in int8, a quarter as large: static quantization, a scale for each channel.
+
+    Args:
+        content: of an ONNX file in float32.
+        batches: of the file's input, (n, 3, H, W) float32, which show in what range each activation is.
+
+    Raises:
+        ValueError: The file has an operator that does not exist in opset 13.
+    """
+    from onnx import version_converter
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    model = onnx.load_model_from_string(content)
+    name = model.graph.input[0].name
+
+    class Batches(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._batches: Iterator[np.ndarray] = iter(batches)
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            batch = next(self._batches, None)
+            return None if batch is None else {name: batch}
+
+    try:
+        model = version_converter.convert_version(model, INT8_OPSET)
+    except Exception as error:  # errors of the converter have no common base class
+        raise ValueError(f"the model cannot be converted to opset {INT8_OPSET}, which int8 needs: {error}") from None
+    with tempfile.TemporaryDirectory() as folder, _without_advice():
+        full, small = (os.path.join(folder, f"{kind}.onnx") for kind in ("full", "small"))
+        onnx.save(model, full)
+        quantize_static(
+            full,
+            small,
+            Batches(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=PRODUCTS,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+        return _ordered(onnx.load(small)).SerializeToString()
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """A context without onnxruntime's hint at a preparation that would remove the marks of normalization.py."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def set_metadata(content: bytes, **properties: str) -> bytes:
+    """Returns the file with these metadata in addition to its own, or in place of them."""
+    model = onnx.load_model_from_string(content)
+    known = {each.key: each.value for each in model.metadata_props}
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, {**known, **properties})
+    return model.SerializeToString()
+
+
+def _ordered(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Orders the nodes as ONNX demands, the scales of weights next to the node that takes them.
+
+    Readers tell by the names of the first nodes whether a model takes pixels 0..255, see normalization.py.
+    """
+    graph = model.graph
+    makers = {output: node for node in graph.node for output in node.output}
+    ordered: dict[str, onnx.NodeProto] = {}  # by first output
+    pending = [makers[each.name] for each in graph.output]
+    while pending:
+        inputs = [makers[name] for name in pending[-1].input if name in makers]
+        missing = next((each for each in inputs if each.output[0] not in ordered), None)
+        if missing is not None:
+            pending.append(missing)
+        else:
+            node = pending.pop()
+            ordered[node.output[0]] = node
+    nodes = list(ordered.values())
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return model

@@ -1,0 +1,84 @@
+"""partial-fc export --half and --int8: smaller files that verify nearly as well.
+
+Here, as onnxruntime's quantization imports torch, and the folder tests/torch is that to the MXNet trainer's pytest.
+"""
+
+import numpy as np
+import onnx
+import pytest
+
+from command_line import exit_code
+from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.synthetic.draw import encode_face
+from partial_fc.inference.model import FaceModel, find_model
+from partial_fc.inference.parity import random_faces
+from tiny_onnx import TinyModel
+
+PAIRS = 40
+FACES = random_faces((112, 112), 3)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Pairs of 8 identities, every second one of one person."""
+    path = tmp_path_factory.mktemp("pairs") / "faces.bin"
+    people = [(pair % 8, (pair + pair % 2) % 8) for pair in range(PAIRS)]
+    images = [
+        encode_face(1, person, 2 * pair + side) for pair, both in enumerate(people) for side, person in enumerate(both)
+    ]
+    write_pairs(path, images, [a == b for a, b in people])
+    return path
+
+
+def large(normalizes=True, features=64):
+    model = TinyModel(features=features, normalizes=normalizes)
+    model.metadata = {"network": "tiny", "rand_mirror": "False", "verification_threshold": "9.0"}
+    return model
+
+
+@pytest.mark.parametrize("normalizes", [True, False])
+@pytest.mark.parametrize("kind, size, error", [("half", 0.6, 2e-3), ("int8", 0.4, 3e-2)])
+def test_a_smaller_file_has_the_form_and_nearly_the_embeddings_of_the_original(
+    kind, size, error, normalizes, pairs, tmp_path, capsys
+):
+    model = large(normalizes)
+    full = FaceModel(model.write(tmp_path / "backbone.onnx"), "full")
+    assert exit_code("export", tmp_path, f"--{kind}", "--pairs", pairs, "--limit", 0.1) == 0
+    path = tmp_path / f"backbone_{kind}.onnx"
+    small = FaceModel(str(path), "small")
+    assert path.stat().st_size < size * (tmp_path / "backbone.onnx").stat().st_size
+    assert small.input == full.input and not small.mirrored
+    metadata = small.session.get_modelmeta().custom_metadata_map
+    assert metadata["network"] == "tiny" and metadata["verification_set"] == "faces"
+    assert 0 < float(metadata["verification_threshold"]) < 4
+    expected, found = full.embed(FACES), small.embed(FACES)
+    cosine = (expected * found).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(found, axis=1)
+    assert 1 - cosine.min() < error and not np.array_equal(expected, found)
+    onnx.checker.check_model(str(path), full_check=True)
+    assert "instead of" in capsys.readouterr().out
+    assert find_model(tmp_path) == str(tmp_path / "backbone.onnx")
+
+
+@pytest.mark.parametrize("kind", ["half", "int8"])
+def test_a_file_that_verifies_worse_is_refused_with_the_figures(kind, pairs, tmp_path, capsys):
+    model = large()
+    model.weight[:] *= 1e-9 if kind == "half" else 1  # below the smallest number of float16
+    model.weight[0] *= 1 if kind == "half" else 1e6  # leaves one step of int8 to all others
+    model.bias[:] = 0
+    arrays = {"weight": model.weight, "bias": model.bias}
+    for number, each in enumerate(model.initializers):
+        if each.name in arrays:
+            model.initializers[number] = onnx.numpy_helper.from_array(arrays[each.name], each.name)
+    model.write(tmp_path / "model.onnx")
+    small = tmp_path / "small.onnx"
+    arguments = ["export", tmp_path / "model.onnx", f"--{kind}", "--pairs", pairs, "--out", small]
+    assert exit_code(*arguments) == 2
+    message = capsys.readouterr().err
+    assert "accuracy" in message and "TAR@FAR" in message and "--limit is 0.005" in message or "not finite" in message
+    assert not small.exists()
+
+
+def test_pairs_are_needed(tmp_path, capsys):
+    TinyModel().write(tmp_path / "model.onnx")
+    assert exit_code("export", tmp_path / "model.onnx", "--half") == 2
+    assert "give --pairs" in capsys.readouterr().err
