@@ -6,12 +6,17 @@ Here, as onnxruntime's quantization imports torch, and the folder tests/torch is
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from command_line import exit_code
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
+from partial_fc.export.smaller import to_half, to_int8
+from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel, find_model
-from partial_fc.inference.parity import random_faces
+from partial_fc.inference.parity import check_form, random_faces
+from partial_fc_torch.backbones import get_model
+from partial_fc_torch.onnx_export import OnnxExport
 from tiny_onnx import TinyModel
 
 PAIRS = 40
@@ -57,6 +62,17 @@ def test_a_smaller_file_has_the_form_and_nearly_the_embeddings_of_the_original(
     onnx.checker.check_model(str(path), full_check=True)
     assert "instead of" in capsys.readouterr().out
     assert find_model(tmp_path) == str(tmp_path / "backbone.onnx")
+
+
+@pytest.mark.parametrize("network", ["small", "mbf"])
+def test_networks_with_convolutions(network):
+    torch.manual_seed(0)
+    content = OnnxExport(get_model(network, num_features=16), 112)(0)
+    full, faces = FaceModel(content, network), random_faces((112, 112), 8)
+    expected = full.embed(faces)
+    for smaller, error in ((to_half(content), 1e-3), (to_int8(content, [full.pixels(faces)]), 5e-2)):
+        found = check_form(smaller, raw_pixels=False).embed(faces)
+        assert 0 < squared_distances(found, expected).max() / 2 < error
 
 
 @pytest.mark.parametrize("kind", ["half", "int8"])
