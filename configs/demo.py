@@ -22,3 +22,4 @@ config.num_epoch = 6
 config.warmup_epoch = 1
 config.val_targets = ["demo_val"]
 config.gpus = 2
+config.published = {"demo_val": (97.3, 1.5)}

@@ -139,6 +139,7 @@ EXPECTED = {
     "mobilefacenet": published_mobilefacenet(512),
     "mbf": published_mobilefacenet(512, 2, bias=False),
     "mbf_large": published_mobilefacenet(512, 4, (2, 8, 12, 4), bias=False),
+    "vit_mini": published_transformer(512, 128, 4),
     **dict.fromkeys(["vit_t", "vit_t_dp005_mask0"], published_transformer(512, 256, 12)),
     **dict.fromkeys(["vit_s", "vit_s_dp005_mask_0"], published_transformer(512, 512, 12)),
     **dict.fromkeys(["vit_b", "vit_b_dp005_mask_005"], published_transformer(512, 512, 24)),

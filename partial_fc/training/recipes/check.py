@@ -105,9 +105,10 @@ def read_ijbc(path: str, required: bool) -> dict[str, float]:
     return {f"IJB-C {far}": 100 * rates[far] for far in ("1e-4", "1e-5")}
 
 
-def verdict(figure: str, published: float, measured: float | None) -> tuple[str, ...]:
-    """Returns a row of the table."""
-    tolerance = TOLERANCES.get(figure, ACCURACY_TOLERANCE)
+def verdict(figure: str, expected: float | tuple[float, float], measured: float | None) -> tuple[str, ...]:
+    """Returns a row of the table; ``expected`` is the published value, or that with its tolerance."""
+    usual = TOLERANCES.get(figure, ACCURACY_TOLERANCE)
+    published, tolerance = expected if isinstance(expected, tuple) else (expected, usual)
     known = (figure, f"{published:.2f}", f"{tolerance:.2f}")
     if measured is None:
         return (*known, "-", "not measured")

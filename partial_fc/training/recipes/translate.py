@@ -46,7 +46,8 @@ DEFAULTS = {
     "wandb_project": None,
     "save_artifacts": False,
 }
-OWN_SETS = ("demo", "glyphs")  # of this project
+# Of this project, with what differs from all recipes of arcface_torch: a mirrored character is another one.
+OWN_SETS: dict[str, Settings] = {"demo": {}, **dict.fromkeys(("glyphs", "glyphs500"), {"rand_mirror": False})}
 REQUIRED = ("rec", "num_classes", "num_epoch", "warmup_epoch", "val_targets")
 SYNTHETIC = "synthetic"  # the value of rec that stands for dummy images
 SYNTHETIC_IMAGES = 1000000  # of an epoch, where num_image is not given
@@ -144,7 +145,7 @@ def _data(value: Any, config: Mapping[str, Any]) -> Settings:
     if value == SYNTHETIC:
         return {"debug": True}
     if value in OWN_SETS:
-        return {"dataset": value}
+        return {"dataset": value, **OWN_SETS[value]}
     return {"rec": value}
 
 

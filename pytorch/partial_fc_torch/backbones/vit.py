@@ -31,6 +31,7 @@ class Size(NamedTuple):
     recompute: bool = False
 
 
+MINI = Size(128, 4)  # trains on a CPU; not of arcface_torch
 TINY, SMALL = Size(256, 12), Size(512, 12)
 BASE, LARGE, HUGE = Size(512, 24, True), Size(768, 24, True), Size(1024, 48, True)
 
@@ -177,6 +178,7 @@ def _rows(tokens: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
 
 
 NETWORKS = {
+    "vit_mini": partial(VisionTransformer, size=MINI, drop_path=0, mask=0),
     "vit_t": partial(VisionTransformer, size=TINY, drop_path=0.1, mask=0.1),
     "vit_t_dp005_mask0": partial(VisionTransformer, size=TINY, drop_path=0.05, mask=0),
     "vit_s": partial(VisionTransformer, size=SMALL, drop_path=0.1, mask=0.1),

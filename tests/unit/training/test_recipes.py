@@ -71,7 +71,7 @@ def test_every_recipe_can_be_trained(name):
     settings = settings_of(found, ranks=found.config["gpus"])
     assert settings.network == found.config["network"] and settings.num_classes == found.config["num_classes"]
     published = found.config.get("published", {})
-    assert list(published) in ([], ["MFR-ALL", "IJB-C 1e-4", "IJB-C 1e-5"], ["demo_val"])
+    assert list(published) in ([], ["MFR-ALL", "IJB-C 1e-4", "IJB-C 1e-5"], settings.val_targets)
 
 
 def test_every_key_becomes_a_setting(tmp_path):
@@ -151,6 +151,26 @@ def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, cod
     assert "wd=0.0001, the recipe 0.0005" in out and "global batch=512, the recipe 1024" in out
     assert "pretrained='/other', the recipe ''" in out and out.count("the training has") == 3
     assert [line.split("  ")[-1].strip() for line in out.splitlines()[4:]] == words
+
+
+@pytest.mark.parametrize("name", ["demo", "glyphs_small", "glyphs_vit", "glyphs_mbf_adamw"])
+def test_accuracies_are_compared_with_the_tolerance_of_the_recipe(name, tmp_path, capsys):
+    found = read_recipe(f"configs/{name}", str(ROOT))
+    (tmp_path / "settings.json").write_text(json.dumps(settings_of(found, ranks=2)))
+
+    def check(excess):
+        """Checks a training whose accuracies are above the lowest ones allowed by an excess in percent."""
+        lowest = {target: value - tolerance for target, (value, tolerance) in found.config["published"].items()}
+        accuracies = {target: (value + excess) / 100 for target, value in lowest.items()}
+        (tmp_path / "summary.json").write_text(json.dumps({"ranks": 2, "verification": accuracies}))
+        code = main(["recipes", "check", str(tmp_path), "--recipe", f"configs/{name}"])
+        return code, capsys.readouterr().out
+
+    code, out = check(0.01)
+    assert code == 0 and out.count("confirmed") == len(found.config["published"])
+    assert "the training has" not in out
+    code, out = check(-0.01)
+    assert code == 1 and out.count("lower") == len(found.config["published"])
 
 
 @pytest.mark.parametrize(

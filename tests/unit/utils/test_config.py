@@ -203,7 +203,7 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"net_se": True}, "net_se is True, but only the mxnet trainer has this setting: remove it"),
         (
             {"network": "rx50"},
-            "network is 'rx50', which only the mxnet trainer has: choose one of r18, r34, .*, small, vit_t, ",
+            "network is 'rx50', which only the mxnet trainer has: choose one of r18, r34, .*, small, vit_mini, ",
         ),
         ({"network": "own-package:Net"}, "network is 'own-package:Net', but must be a known name or package.module:na"),
     ],
