@@ -11,6 +11,7 @@ from itertools import chain
 from easydict import EasyDict as edict
 
 from config import config as user_config
+from partial_fc.data.sources.forms import RECORDS, form_of, is_name, set_path
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS, check_margins
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
@@ -296,7 +297,7 @@ SETTINGS = Schema(
     "Data",
     Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),
     Setting("data_name", "", "folder of the data set below data_root, set by dataset"),
-    Setting("rec", "", "path of a train.rec, or its folder, instead of data_root and data_name", path=True),
+    Setting("rec", "", "a train.rec or its folder, or another set (data.md); empty: that of data_name", path=True),
     Setting("num_classes", 0, "identities, set by dataset", at_least=1, at_most=2**45),  # two float32 digits of a label
     Setting("image_size", 112, "side of an image in pixels", at_least=16, at_most=1024, multiple_of=16),
     Setting("shuffle", True, "draw a new order of the images in every epoch"),
@@ -449,11 +450,10 @@ def complete(settings):
         factors = tabulate_rates(settings["lr_func"], settings["num_epoch"])
         settings["lr_func"] = SETTINGS.settings["lr_func"].check(factors)
     for name, setting in SETTINGS.settings.items():
-        if setting.path and settings[name] not in KEYWORDS:
+        if setting.path and settings[name] not in KEYWORDS and not (name == "rec" and is_name(settings[name])):
             settings[name] = absolute(settings[name])
     rec = settings["rec"]
-    if rec and (os.path.isdir(rec) or not os.path.splitext(rec)[1]):
-        settings["rec"] = os.path.join(rec, "train.rec")
+    settings["rec"] = set_path(rec) if rec and not is_name(rec) else rec
 
 
 def absolute(path):
@@ -559,8 +559,11 @@ def check_together(settings):
         raise SettingsError(str(error)) from None
     if cutout > side:
         raise SettingsError(f"cutout is {cutout}, but must be at most {side}, the image_size")
-    if rec and not rec.endswith(".rec"):
-        raise SettingsError(f"rec is {rec}, but must be the path of a .rec file, or of a folder with a train.rec")
+    if rec and not (is_name(rec) or rec.endswith(".rec") or form_of(rec) != RECORDS):
+        raise SettingsError(
+            f"rec is {rec}, but must be the path of a .rec file, or of a folder of images, of .tar or .parquet files, "
+            "or hf:NAME or package.module:name"
+        )
     if settings["fp16"] and settings["bf16"]:
         raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
     if settings["gradient_dtype"] == "float16" and not settings["fp16"]:

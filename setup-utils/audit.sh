@@ -12,7 +12,7 @@ trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -I -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet pip-audit
 code=0
-for pins in training dev loops trackers build docs; do
+for pins in training dev loops trackers sources build docs; do
     "$folder/venv/bin/pip-audit" -r "$here/requirements/$pins.txt" --no-deps --disable-pip --strict \
         --ignore-vuln CVE-2024-6345 --ignore-vuln CVE-2025-47273 --ignore-vuln CVE-2025-4565 || code=1
 done

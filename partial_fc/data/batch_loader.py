@@ -16,10 +16,11 @@ import numpy as np
 
 from partial_fc.utils.text import plural
 
-from .face_records import FaceRecords
+from .image_set import ImageSet
 from .label_runs import KeptImages
 from .order import epoch_entries, uniform_draws
-from .transforms import DRAWS, Augmentation, augment, decode_color
+from .sources.opening import open_images
+from .transforms import DRAWS, Augmentation, augment, check_size, decode_color
 
 
 class ReadCounters(NamedTuple):
@@ -42,7 +43,7 @@ class FaceBatches:
     """The batches of one rank. A batch does not depend on what was read before it. Thread-safe.
 
     Args:
-        rec_path: path of the train.rec.
+        rec_path: path of the train.rec, or another set, see open_images.
         batch_size: B.
         image_size: (H, W).
         shuffle: shuffle the images in every epoch.
@@ -87,7 +88,7 @@ class FaceBatches:
             raise ValueError(f"skip_bad_images must be at least 0, got {skip_bad_images}")
         self.skip_bad_images = skip_bad_images
         self.bad_images: set[int] = set()
-        self.records = FaceRecords(rec_path)
+        self.records = open_images(rec_path)
         check_image_size(self.records, image_size)
         self._kept = images_to_read(self.records, min_images_per_class)
         self.num_images = len(self._kept)
@@ -137,7 +138,7 @@ class FaceBatches:
         faces = [np.empty((0, *self.image_size, 3), np.uint8)]
         for position in range(min(count, self.num_images)):
             with contextlib.suppress(ValueError):
-                faces.append(self._decode(position, self.records.read_image(position)[0])[None])
+                faces.append(self._image(position)[None])
         return np.concatenate(faces)
 
     def read(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -155,25 +156,29 @@ class FaceBatches:
         faces, good = [], np.ones(len(positions), bool)
         for row, position in enumerate(positions.tolist()):
             try:
-                faces.append(self._decode(position, self.records.read_image(position)[0]))
+                faces.append(self._image(position))
             except ValueError as error:
                 self._skip(position, error)
                 good[row] = False
         return np.stack(faces) if faces else np.empty((0, *self.image_size, 3), np.uint8), good
 
+    def _image(self, position: int) -> np.ndarray:
+        return self._decode(position, self.records.read(position, int(self.records.labels(position))))
+
     def _load(self, position: int, label: int) -> tuple[np.ndarray, int, int, float]:
         """Returns the image at `position`, or the next good one if bad ones may be skipped.
 
         Returns:
-            The image, its label, the bytes of the encoded image, and the seconds that reading it took.
+            The image, its label, its bytes as it is stored, and the seconds that reading it took.
         """
         first = position
         while True:
             start = time.perf_counter()
             try:
-                encoded = self.records.read_encoded(position, label)
+                stored = self.records.read(position, label)
                 seconds = time.perf_counter() - start
-                return self._decode(position, encoded), label, len(encoded), seconds
+                num_bytes = len(stored) if isinstance(stored, bytes) else stored.nbytes
+                return self._decode(position, stored), label, num_bytes, seconds
             except ValueError as error:
                 self._skip(position, error)
                 position = self._kept.after(position)
@@ -191,36 +196,40 @@ class FaceBatches:
                 self.bad_images.add(position)
                 logging.warning("skipped, bad image %d of at most %d: %s", count + 1, allowed, error)
                 return
-        advice = "; or skip it with skip_bad_images=1 or more (partial-fc sets check lists them all)"
+        listed = f" ({self.records.finds_all} lists them all)" if self.records.finds_all else ""
+        advice = f"; or skip it with skip_bad_images=1 or more{listed}"
         if allowed:
             advice = f" (skip_bad_images={allowed}, {allowed} were skipped before)"
         raise ValueError(f"{error}{advice}") from None
 
-    def _decode(self, position: int, encoded: bytes) -> np.ndarray:
+    def _decode(self, position: int, stored: bytes | np.ndarray) -> np.ndarray:
         try:
-            return decode_color(encoded, self.image_size)
+            if isinstance(stored, bytes):
+                return decode_color(stored, self.image_size)
+            check_size(stored, self.image_size)
+            return stored
         except ValueError as error:
-            raise ValueError(f"{self.records.describe(position)} {error}; write or download the set again") from None
+            raise ValueError(f"{self.records.describe(position)} {error}; {self.records.advice}") from None
 
 
-def check_image_size(records: FaceRecords, image_size: tuple) -> None:
+def check_image_size(records: ImageSet, image_size: tuple) -> None:
     """Raises ValueError if the set's `property` file has another image size."""
     if records.image_size is not None and records.image_size != tuple(image_size):
         actual, expected = records.image_size, tuple(image_size)
         raise ValueError(
-            f"{records.rec_path} has images of {actual[0]}x{actual[1]} (its property file), expected "
+            f"{records.path} has images of {actual[0]}x{actual[1]} (its property file), expected "
             f"{expected[0]}x{expected[1]}: train with the size of the set, or pack the set again with the other size"
         )
 
 
-def images_to_read(records: FaceRecords, min_images_per_class: int) -> KeptImages:
+def images_to_read(records: ImageSet, min_images_per_class: int) -> KeptImages:
     """Returns the images whose identity has at least `min_images_per_class` images."""
     counts = records.runs.images_per_label(records.num_identities)
     runs = counts[records.runs.labels] >= min_images_per_class
     kept = KeptImages(records.runs.starts[runs], records.runs.lengths()[runs])
     if len(kept) == 0:
         raise ValueError(
-            f"{records.rec_path}: no identity has {min_images_per_class} images, the largest has {counts.max()}: "
+            f"{records.path}: no identity has {min_images_per_class} images, the largest has {counts.max()}: "
             "decrease min_images_per_class"
         )
     return kept

@@ -29,6 +29,7 @@ from .identity_ranges import (
     recover_ranges,
     runs_of_ranges,
 )
+from .image_set import ImageSet
 from .label_runs import LabelRuns
 from .recordio.format import RecordHeader, RecordWriter, first_labels, holds_range, pack, unpack
 from .recordio.reader import RecordReader
@@ -97,22 +98,22 @@ def read_property(rec_path: str | os.PathLike) -> tuple | None:
     return classes, height, width
 
 
-class FaceRecords:
+class FaceRecords(ImageSet):
     """The images of a face set by position 0 .. N-1, with exact labels. Threads and forked processes may share it.
 
     Opening reads the index, record 0 and the identity records, not the headers of images. Only for a set without
     identity records (MXNet's im2rec: record 0 is an image) it reads the headers of all images, which takes some 50
     bytes of memory per image.
 
-    Attributes:
-        num_images, num_identities: N and C.
-        runs: LabelRuns of the images.
+    Attributes, besides those of ImageSet:
         ranges: "integers" if all identity records store them, "float32" if some do not, "none" without these records.
         image_size: (H, W) from `property`, None without that file.
 
     Raises:
         OSError, ValueError: the set cannot be read; names the file and what to do.
     """
+
+    advice, finds_all = "write or download the set again", "partial-fc sets check"
 
     def __init__(self, rec_path: str | os.PathLike):
         self.rec_path = os.fspath(rec_path)
@@ -126,7 +127,7 @@ class FaceRecords:
         except (ValueError, KeyError):
             self.close()
             raise
-        self.num_images = self.runs.num_images
+        super().__init__(self.rec_path, self.runs, self.num_identities)
 
     def _open_layout(self) -> None:
         head = self._reader.read_heads(self._index.keys_at([0]))
@@ -179,10 +180,6 @@ class FaceRecords:
         """Identifies this set, see RecordReader.digest; computed once."""
         return self._reader.digest()
 
-    def labels(self, positions) -> np.ndarray:
-        """Returns class labels, int64, of an array of positions."""
-        return self.runs.labels_at(positions)
-
     def labels_of_keys(self, keys: np.ndarray, other: int) -> np.ndarray:
         """Returns class labels, int64, of keys of the index; `other` for those of no image."""
         positions = self._index.search(keys) - self._first_row
@@ -194,11 +191,11 @@ class FaceRecords:
         return self._index.keys_at(np.asarray(positions) + self._first_row)
 
     def read_image(self, position: int) -> tuple[bytes, int]:
-        """Reads (encoded image, label) at `position`. Raises ValueError as `read_encoded`."""
+        """Reads (encoded image, label) at `position`. Raises ValueError as `read`."""
         label = int(self.labels(position))
-        return self.read_encoded(position, label), label
+        return self.read(position, label), label
 
-    def read_encoded(self, position: int, label: int) -> bytes:
+    def read(self, position: int, label: int) -> bytes:
         """Reads the encoded image at `position`, whose class label is `label`.
 
         Raises:
@@ -223,16 +220,6 @@ class FaceRecords:
         """Describes the place of an image, for error messages."""
         row = self._first_row + position
         return f"{self.rec_path}: image with key {self._index.keys_at(row)} at offset {self._index.offsets[row]}"
-
-    def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError, naming the first such record, if a label is not below `num_classes`."""
-        wrong = self.runs.labels >= num_classes
-        if wrong.any():
-            run = int(wrong.argmax())
-            raise ValueError(
-                f"{self.describe(int(self.runs.starts[run]))} has label {self.runs.labels[run]}, but the network has "
-                f"{num_classes} classes; set num_classes to {self.num_identities} or more"
-            )
 
     def close(self) -> None:
         """Closes the file."""

@@ -55,9 +55,14 @@ class Augmentation(NamedTuple):
 def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
     """Decodes a JPEG, PNG or WebP to (H, W, 3) uint8 RGB. Raises ValueError if it is damaged or has another size."""
     image = decode_any_size(encoded)
+    check_size(image, image_size)
+    return image
+
+
+def check_size(image: np.ndarray, image_size: tuple) -> None:
+    """Raises ValueError if the image (H, W, 3) has another size."""
     if image.shape[:2] != tuple(image_size):
         raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {image_size[0]}x{image_size[1]}")
-    return image
 
 
 def decode_color(encoded: bytes, image_size: tuple) -> np.ndarray:

@@ -3,36 +3,41 @@
 import os
 from typing import Any
 
+from partial_fc.data.sources.forms import RECORDS, form_of, is_name, makes_files, set_folder, set_in
+
 
 def record_path(settings) -> str:
-    """Returns the path of the ``train.rec`` to train on."""
-    return settings.rec or os.path.join(settings.data_root, settings.data_name, "train.rec")
+    """Returns the path of the ``train.rec`` to train on, or what else ``rec`` names, see open_images."""
+    return settings.rec or set_in(os.path.join(settings.data_root, settings.data_name))
 
 
 def validation_sets(settings) -> dict[str, str]:
     """Returns the paths of the ``.bin`` files by name, existing or not; none in debug mode."""
     if settings.debug:
         return {}
-    folder = os.path.dirname(record_path(settings))
+    rec = record_path(settings)
+    folder = os.path.join(settings.data_root, settings.data_name) if is_name(rec) else set_folder(rec)
     return {name: os.path.join(folder, f"{name}.bin") for name in settings.val_targets}
 
 
-def check_records(path: str) -> None:
-    """Checks what users of arcface_torch give in place of a ``train.rec``; other missing files are found when read.
+def check_records(rec: str) -> None:
+    """Checks what users of arcface_torch give, and makes what the ranks of a host share of a set, such as an index.
 
     Raises:
-        ValueError: The folder holds photos, or its name is that of dummy images.
+        OSError, ValueError, ImportError: The set cannot be read, or its name is that of dummy images. A missing
+            ``train.rec`` is found when it is read.
     """
-    folder = os.path.dirname(path)
-    if os.path.exists(path):
+    if makes_files(rec):
+        from partial_fc.data.sources.opening import open_images  # needs NumPy, whose absence program.py reports
+
+        open_images(rec).close()
+    if is_name(rec) or os.path.exists(rec):
         return
+    folder = os.path.dirname(rec)
     if os.path.basename(folder) == "synthetic":
         raise ValueError("rec is synthetic: set debug=True instead, for dummy images")
-    if os.path.isdir(folder) and any(entry.is_dir() for entry in os.scandir(folder)):
-        raise ValueError(
-            f"{folder} has no train.rec: partial-fc sets pack {folder} NEW_FOLDER makes one of a folder of photos per "
-            "person; set rec to the new folder"
-        )
+    if form_of(folder) != RECORDS:
+        raise ValueError(f"{rec} does not exist, but {folder} is a set in another form: set rec={folder}")
 
 
 def draw_demo(settings: Any, own_root: str) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from partial_fc.data.sources.forms import set_name
 from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.streams import LastingFile, lost_output, text_of
 from partial_fc.utils.text import printable
@@ -34,7 +35,7 @@ def output_folder(settings) -> str:
     """
     dataset, loss = settings.dataset, settings.loss
     if dataset == "own":  # so that the checkpoints of two of them do not meet
-        dataset = settings.data_name or os.path.basename(os.path.dirname(settings.rec)) or dataset
+        dataset = settings.data_name or set_name(settings.rec) or dataset
     if loss == "own":
         loss = settings.margin.rpartition(":")[2]
     name = f"{settings.network.rpartition(':')[2]}-{loss}-{dataset}"

@@ -6,9 +6,8 @@ next to the `.idx` (`train.idx.offsets`), which the first process that parses th
 that the ranks of a host share its pages. The file can be deleted at any time. It is ignored if the `.idx` has changed,
 and is not written if the folder is read-only.
 
-Layout of that file, little-endian int64: HEADER_WORDS words (format, size and time in ns of the .idx, K, first key,
-whether keys follow, sum of the first key and everything after it), then offsets (K,), then keys (K,) unless they are
-consecutive.
+Layout of that file, as in stamped_words.py: HEADER_WORDS words (K, first key, whether keys follow, sum of the first key
+and everything after it), then offsets (K,), then keys (K,) unless they are consecutive.
 
 Shapes: K records in the index; rows are in the order of the keys.
 """
@@ -17,17 +16,16 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 
 import numpy as np
 
-from partial_fc.utils.staging import staged_files
+from partial_fc.data.stamped_words import file_stamp, read_words, write_words
 
 CHUNK = 256 << 10  # bytes of text parsed at once; bounds the memory, which is 200 times this for invalid lines
 MAX_INVALID = 1 << 16  # lines that are listed
 SHARE_FROM = 1 << 20  # records; below, parsing takes less than a tenth of a second
 FORMAT = 0x31584449_43465001  # identifies this layout, with the version in the low bits
-HEADER_WORDS = 7
+HEADER_WORDS = 4  # after those of the stamp
 TAB, LINE_FEED = b"\t\n"
 LINE = re.compile(rb"(\d{1,18})[\t ]+(\d{1,18})\r?")
 ENDING = ".offsets"
@@ -64,10 +62,10 @@ def open_index(idx_path: str, rec_size: int) -> RecordIndex:
     shared = read_shared(idx_path)
     if shared is not None:
         return shared
-    stamp = file_stamp(idx_path)
+    stamp = file_stamp(idx_path, FORMAT)
     index = parse_index(idx_path)
     check_offsets(idx_path, index, rec_size)
-    if len(index) < SHARE_FROM or (file_stamp(idx_path) != stamp).any():  # another process is writing the .idx
+    if len(index) < SHARE_FROM or (file_stamp(idx_path, FORMAT) != stamp).any():  # another process is writing the .idx
         return index
     write_shared(idx_path, stamp, index)
     return read_shared(idx_path) or index
@@ -187,21 +185,12 @@ def check_offsets(idx_path: str, index: RecordIndex, rec_size: int) -> None:
 # The shared file ---------------------------------------------------------------------------------
 
 
-def file_stamp(idx_path: str) -> np.ndarray:
-    """Returns the first words of the shared file: the format, size and time of the `.idx`."""
-    status = os.stat(idx_path)
-    return np.array([FORMAT, status.st_size, status.st_mtime_ns], "<i8")
-
-
 def read_shared(idx_path: str) -> RecordIndex | None:
     """Maps the shared index, None if there is none for the current `.idx`."""
-    try:
-        words = np.memmap(idx_path + ENDING, "<i8", mode="r")
-    except (OSError, ValueError):  # missing or empty
+    words = read_words(idx_path + ENDING, file_stamp(idx_path, FORMAT))
+    if words is None or len(words) < HEADER_WORDS:
         return None
-    if len(words) < HEADER_WORDS or (words[:3] != file_stamp(idx_path)).any():
-        return None
-    count, first, has_keys, checksum = (int(word) for word in words[3:HEADER_WORDS])
+    count, first, has_keys, checksum = (int(word) for word in words[:HEADER_WORDS])
     if count < 1 or first not in (0, 1) or has_keys not in (0, 1):
         return None
     if len(words) != HEADER_WORDS + count * (1 + has_keys) or first + int(words[HEADER_WORDS:].sum()) != checksum:
@@ -216,11 +205,5 @@ def write_shared(idx_path: str, stamp: np.ndarray, index: RecordIndex) -> None:
     """Writes the shared file atomically; a read-only folder is not an error."""
     parts = [index.offsets] if index._keys is None else [index.offsets, index._keys]
     checksum = index.first + sum(int(part.sum()) for part in parts)
-    words = [*stamp, len(index), index.first, len(parts) == 2, checksum]
-    folder, name = os.path.split(idx_path + ENDING)
-    # Other ranks may write it at the same time, each in a temporary folder of its own.
-    with suppress(OSError), staged_files(folder, [name], True) as stage, open(os.path.join(stage, name), "wb") as file:
-        for part in (np.array(words, "<i8"), *parts):
-            part.tofile(file)
-        file.flush()
-        os.fsync(file.fileno())
+    header = np.array([len(index), index.first, len(parts) == 2, checksum])
+    write_words(idx_path + ENDING, stamp, header, *parts)

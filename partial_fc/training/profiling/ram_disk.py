@@ -28,12 +28,16 @@ class SetFiles(NamedTuple):
         return max(1, -(-self.bytes * 21 // (20 * GIB)))
 
 
-def find_set_files(rec: str, data_name: str = "") -> SetFiles:
+def find_set_files(rec: str, data_name: str = "") -> SetFiles | None:
     """Finds the images of a set and its other files: index, property, names, validation sets, the demo's metadata.
+
+    None for another form than a train.rec, which has many files, or none.
 
     Raises:
         OSError: The folder or one of the files cannot be read.
     """
+    if not rec.endswith(".rec"):
+        return None
     folder, name = os.path.split(os.path.abspath(rec))
     expected = {name, os.path.splitext(name)[0] + ".idx", "property", IDENTITIES, META}
     with os.scandir(folder) as entries:

@@ -83,7 +83,7 @@ def _draw_stack(axes, phases: Sequence[Phase], stacks: dict[str, list[float]]) -
 
 
 def write_report(
-    folder: str, settings: Mapping[str, Any], files: SetFiles, profile: Profile, versions: Mapping[str, str]
+    folder: str, settings: Mapping[str, Any], files: SetFiles | None, profile: Profile, versions: Mapping[str, str]
 ) -> None:
     """Prints table and verdict, and writes ``io_profile.json`` and ``io_profile.png`` into the folder.
 

@@ -57,12 +57,12 @@ class Verdict(NamedTuple):
     decode_threads: int | None = None
 
 
-def judge(profile: Profile, files: SetFiles, costly: tuple[str, ...] = ()) -> Verdict:
+def judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...] = ()) -> Verdict:
     """Returns the verdict.
 
     Args:
         profile: The measurements.
-        files: Files of the data set.
+        files: Files of the data set, None if it is no train.rec.
         costly: Settings in use that slow down decoding, such as ``color_jittering``.
     """
     verdict, others = _judge(profile, files, costly), max(map(profile.taken_by_others, profile.phases))
@@ -72,7 +72,7 @@ def judge(profile: Profile, files: SetFiles, costly: tuple[str, ...] = ()) -> Ve
     return verdict._replace(text=warning + verdict.text)
 
 
-def _judge(profile: Profile, files: SetFiles, costly: tuple[str, ...]) -> Verdict:
+def _judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...]) -> Verdict:
     training, rank = profile.training, profile.bottleneck
     loss = max(0.0, 1 - training.samples_per_second / profile.dummies.samples_per_second)
     if loss <= 1 - COMPUTE_BOUND:
@@ -130,20 +130,23 @@ def _compute(profile: Profile, loss: float) -> Verdict:
     return Verdict("compute", text, [], loss)
 
 
-def _storage(profile: Profile, loss: float, files: SetFiles, idle: float) -> Verdict:
-    gib, threads, copy = files.ram_disk_gib, None, "Copy"
-    setting, lines = ram_disk_copy(files)
+def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float) -> Verdict:
+    threads, copy = None, "Copy" if files else "Put"
     if idle >= FREE_CORE:
         now, threads = _needed_threads(profile)
         copy = (
             f"Try decode_threads={threads} (now {now}): waiting uses no core, and more "
-            "threads request more files at once. Otherwise copy"
+            f"threads request more files at once. Otherwise {copy.lower()}"
         )
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
         f"{_of_rank(profile)} spend {percent(profile.training.tallies[profile.bottleneck].read_share)} of their time "
-        f"waiting for files. {copy} the data set into memory on each host, and train with {setting}"
+        f"waiting for files. {copy} "
     )
+    if files is None:
+        return Verdict("storage", f"{text}the data set on a local SSD, or into a train.rec.", [], loss, threads)
+    gib, (setting, lines) = files.ram_disk_gib, ram_disk_copy(files)
+    text += f"the data set into memory on each host, and train with {setting}"
     available = min(rank_host.memory_available for rank_host in profile.rank_hosts)
     if available < gib * GIB:
         text += (

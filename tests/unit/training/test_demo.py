@@ -23,7 +23,7 @@ def test_other_data_are_not_drawn(changes, tmp_path):
 
 def test_what_is_no_train_rec_is_said_with_what_to_do(tmp_path):
     (tmp_path / "photos" / "person").mkdir(parents=True)
-    with pytest.raises(ValueError, match="partial-fc sets pack .*photos"):
+    with pytest.raises(ValueError, match=r"set rec=.*photos$"):
         check_records(str(tmp_path / "photos" / "train.rec"))
     with pytest.raises(ValueError, match="debug=True"):
         check_records("/train_tmp/synthetic/train.rec")

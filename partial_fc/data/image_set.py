@@ -1,0 +1,87 @@
+"""A set of labelled images that are read by position; face_records.py and sources/ have one class for each form.
+
+Shapes: N images, C identities, P positions, H, W image size.
+"""
+
+import hashlib
+from contextlib import suppress
+from functools import cached_property
+
+import numpy as np
+
+from .label_runs import LabelRuns
+
+SAMPLES = 64  # images that are part of a digest
+
+
+class ImageSet:
+    """The images of a set by position 0 .. N-1. Threads may share it.
+
+    Args:
+        path: what the set was opened by, for messages.
+        runs: the labels of the images.
+        num_identities: C.
+
+    Attributes:
+        path, runs, num_identities: as above.
+        num_images: N.
+        image_size: (H, W) if the set says it, otherwise None.
+        advice: what to do about an image that cannot be decoded.
+        finds_all: the command that lists all bad images; empty if there is none.
+    """
+
+    image_size: tuple | None = None
+    advice = "replace or remove it"
+    finds_all = ""
+
+    def __init__(self, path: str, runs: LabelRuns, num_identities: int):
+        self.path, self.runs, self.num_identities = path, runs, num_identities
+        self.num_images = runs.num_images
+
+    def read(self, position: int, label: int) -> bytes | np.ndarray:
+        """Reads the image at `position`, whose class label is `label`.
+
+        Returns:
+            The encoded image, or its pixels (H, W, 3) uint8 RGB, which the caller may change.
+
+        Raises:
+            ValueError: this image is bad; names it.
+            OSError: the files cannot be read.
+        """
+        raise NotImplementedError
+
+    def describe(self, position: int) -> str:
+        """Describes the place of an image, for error messages."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Closes the files; a second call has no effect."""
+
+    def labels(self, positions) -> np.ndarray:
+        """Returns class labels, int64, of an array of positions."""
+        return self.runs.labels_at(positions)
+
+    def check_labels(self, num_classes: int) -> None:
+        """Raises ValueError, naming the first such image, if a label is not below `num_classes`."""
+        wrong = self.runs.labels >= num_classes
+        if wrong.any():
+            run = int(wrong.argmax())
+            raise ValueError(
+                f"{self.describe(int(self.runs.starts[run]))} has label {self.runs.labels[run]}, but the network has "
+                f"{num_classes} classes; set num_classes to {self.num_identities} or more"
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits that identify the content, independent of path and form.
+
+        They depend on all labels and on SAMPLES images, but not on every image, as that would read the whole set.
+        """
+        digest = hashlib.sha256(f"{self.num_images} {self.num_identities}".encode())
+        digest.update(self.runs.starts.tobytes())
+        digest.update(self.runs.labels.tobytes())
+        for position in np.unique(np.linspace(0, self.num_images - 1, SAMPLES).astype(int)).tolist():
+            with suppress(ValueError):
+                stored = self.read(position, int(self.labels(position)))
+                digest.update(stored if isinstance(stored, bytes) else stored.data)
+        return digest.hexdigest()[:16]

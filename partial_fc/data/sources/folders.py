@@ -1,0 +1,59 @@
+"""A folder with a folder of images for each identity, read as it is.
+
+Positions and labels are those of `partial-fc sets pack`: identities in the sorted order of their names, and the sorted
+files of each. The image files are used as they are, so they must have the size and the channels of the training.
+
+Shapes: N images, C identities.
+"""
+
+import os
+
+import numpy as np
+
+from partial_fc.data.folder import identity_folders, list_folder
+from partial_fc.data.image_set import ImageSet
+from partial_fc.data.label_runs import LabelRuns
+
+
+class FolderImages(ImageSet):
+    """The images of such a folder, which is listed once. See ImageSet.
+
+    An image takes 8 bytes of memory and its file name.
+
+    Attributes:
+        folders: names of the C folders.
+
+    Raises:
+        OSError, ValueError: the folder cannot be listed, an identity has no images, or has folders in its folder.
+    """
+
+    advice = "fix or remove it, or convert the set: partial-fc sets pack scales images and makes gray ones RGB"
+
+    def __init__(self, root: str):
+        self.folders, _ = identity_folders(root)
+        counts, names = [], []
+        for folder in self.folders:
+            path = os.path.join(root, folder)
+            content = list_folder(path)
+            if content.folders:
+                raise ValueError(f"{os.path.join(path, content.folders[0])} is a folder in an identity's: move it up")
+            if not content.images:
+                raise ValueError(f"{path} contains no images: remove it")
+            counts.append(len(content.images))
+            names += [os.fsencode(name) for name in content.images]
+        starts, self._names = np.cumsum([0, *counts]), b"".join(names)
+        self._ends = np.cumsum([0, *map(len, names)])
+        super().__init__(root, LabelRuns(starts[:-1], np.arange(len(counts)), int(starts[-1])), len(counts))
+
+    def read(self, position: int, label: int) -> bytes:
+        """See ImageSet."""
+        try:
+            with open(self.describe(position), "rb", buffering=0) as file:
+                return file.read()
+        except (FileNotFoundError, PermissionError) as error:
+            raise ValueError(f"{self.describe(position)} cannot be read ({error.strerror}): {self.advice}") from None
+
+    def describe(self, position: int) -> str:
+        """Returns the path of an image."""
+        name = os.fsdecode(self._names[self._ends[position] : self._ends[position + 1]])
+        return os.path.join(self.path, self.folders[int(self.labels(position))], name)

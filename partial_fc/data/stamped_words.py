@@ -1,0 +1,38 @@
+"""Files of integers that are made from another file, and are used while that one is the same.
+
+Layout: little-endian int64 words, the first three of which are the stamp of the other file.
+"""
+
+import os
+from contextlib import suppress
+
+import numpy as np
+
+from partial_fc.utils.staging import staged_files
+
+
+def file_stamp(path: str, form: int) -> np.ndarray:
+    """Returns (3,) int64: a number for the layout, and the size in bytes and time in ns of the file at `path`."""
+    status = os.stat(path)
+    return np.array([form, status.st_size, status.st_mtime_ns], "<i8")
+
+
+def read_words(path: str, stamp: np.ndarray) -> np.ndarray | None:
+    """Maps the words after the stamp, None if the file is missing or was made from another one."""
+    try:
+        words = np.memmap(path, "<i8", mode="r")
+    except (OSError, ValueError):  # missing or empty
+        return None
+    is_current = len(words) > len(stamp) and (words[: len(stamp)] == stamp).all()
+    return words[len(stamp) :] if is_current else None
+
+
+def write_words(path: str, *parts: np.ndarray) -> None:
+    """Writes the parts, the stamp first, atomically; a read-only folder is not an error."""
+    folder, name = os.path.split(path)
+    # Other ranks may write it at the same time, each in a temporary folder of its own.
+    with suppress(OSError), staged_files(folder, [name], True) as stage, open(os.path.join(stage, name), "wb") as file:
+        for part in parts:
+            part.astype("<i8", copy=False).tofile(file)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,77 @@
+"""Parquet and data sets of Hugging Face: the same batches as train.rec."""
+
+import os
+
+import pytest
+
+from image_forms import SIZE, draw, hugging_face, write_parquet, write_records, write_saved
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.sources.arrow import ArrowImages
+from partial_fc.data.sources.opening import open_images
+
+datasets = pytest.importorskip("datasets")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def batches(rec):
+    faces = FaceBatches(rec, 6, SIZE, shuffle=True)
+    return [(images.tobytes(), labels.tolist()) for images, labels in (faces.batch(0, 0), faces.batch(1, 6))]
+
+
+def test_every_form_has_the_batches_of_train_rec(tmp_path):
+    expected = batches(write_records(tmp_path / "rec", draw()))
+    saved, folder = write_saved(tmp_path / "saved", draw()), write_parquet(tmp_path / "parquet", draw())
+    splits = datasets.DatasetDict({"train": hugging_face(draw()), "test": hugging_face(draw((1,)))})
+    splits.save_to_disk(str(tmp_path / "splits"))
+    for rec in (saved, folder, f"{folder}/train-0.parquet", f"{folder}/*.parquet", f"hf:{folder}", tmp_path / "splits"):
+        assert batches(rec) == expected
+
+
+def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
+    people = draw((2, 1))
+    (tmp_path / "0.png").write_bytes(people[0][0])
+    rows = {"photo": [{"bytes": None, "path": str(tmp_path / "0.png")}, {"bytes": people[0][1], "path": None}]}
+    features = {"photo": datasets.Image(), "person": datasets.ClassLabel(num_classes=2)}
+    made = datasets.Dataset.from_dict({**rows, "person": [1, 0]}, features=datasets.Features(features))
+    images = ArrowImages("faces", made.data)  # datasets puts the files into what it saves
+    assert [images.read(0, 1), images.read(1, 0)] == people[0] and images.labels([0, 1]).tolist() == [1, 0]
+    os.remove(tmp_path / "0.png")
+    with pytest.raises(ValueError, match=r"faces: image in row 0: .*0\.png cannot be read"):
+        images.read(0, 1)
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        ({"label": [0]}, r"has the columns label \(int64\), expected one of encoded images: name it image"),
+        ({"a": [b"1"], "b": [b"2"], "label": [0]}, "expected one of encoded images"),
+        ({"image": [b"1"]}, "expected one of integer labels: name it label"),
+        ({"image": [b"1"], "label": [None]}, "columns"),
+        ({"image": [b"1", b"2"], "label": [0, None]}, "has 1 images without a label"),
+        ({"image": [b"1", b"2"], "label": [0, -1]}, "row 1 has label -1, expected 0 or above"),
+    ],
+)
+def test_tables_without_images_or_labels_are_refused(columns, message, tmp_path):
+    datasets.Dataset.from_dict(columns).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(ValueError, match=f"saved.*({message})"):
+        open_images(tmp_path / "saved")
+
+
+def test_a_bad_image_is_named_by_its_row(tmp_path):
+    people = draw()
+    people[1][0] = b"no image"
+    rec = write_saved(tmp_path / "saved", people)
+    with pytest.raises(ValueError, match=r"saved: image in row 3 cannot be decoded .*skip_bad_images=1"):
+        FaceBatches(rec, 5, SIZE).batch(0, 0)
+    assert FaceBatches(rec, 5, SIZE, skip_bad_images=1).batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1]
+
+
+def test_what_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"damaged")
+    for rec in (tmp_path / "a.parquet", f"hf:{tmp_path}/none"):
+        with pytest.raises(ValueError, match=f"{rec} cannot be loaded by datasets"):
+            open_images(rec)

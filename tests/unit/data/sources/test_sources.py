@@ -1,0 +1,226 @@
+"""Sets in other forms than train.rec: the same batches, and what is wrong with a damaged one."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from image_forms import COUNTS, PLAIN, SIZE, draw, write_folders, write_shard, write_shards
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.sources.forms import is_name, set_name, set_path
+from partial_fc.data.sources.opening import open_images
+from partial_fc.data.sources.shards import expand_shards, open_shard
+from partial_fc.data.transforms import Augmentation
+
+AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
+LABELS = np.repeat(np.arange(len(COUNTS)), COUNTS)
+
+
+def batches(rec, size=1, **settings):
+    """The batches of two epochs of all ranks, as bytes."""
+    ranks = [
+        FaceBatches(rec, 6 // size, SIZE, rank=rank, size=size, **{**AUGMENTED, **settings}) for rank in range(size)
+    ]
+    read = [rank.batch(epoch, first) for epoch in (0, 1) for first in (0, 6) for rank in ranks]
+    for rank in ranks:
+        rank.records.close()
+    return b"".join(images.tobytes() for images, _ in read), np.concatenate([labels for _, labels in read]).tolist()
+
+
+@pytest.fixture
+def in_path(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path / "set"))
+    for name in ("faces_set", "own_set"):  # those of earlier tests
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", PLAIN)
+def test_every_form_has_the_batches_of_train_rec(form, in_path):
+    rec = PLAIN[form](in_path / "set", draw())
+    expected = PLAIN["records"](in_path / "expected", draw())
+    assert batches(rec) == batches(expected)
+    assert batches(rec, size=3, min_images_per_class=3) == batches(expected, min_images_per_class=3)
+
+
+def test_a_digest_is_that_of_the_content_at_any_path_and_in_any_form(tmp_path):
+    digests = {open_images(write_folders(tmp_path / name, draw())).digest for name in ("one", "two")}
+    digests.add(open_images(write_shards(tmp_path / "shards", draw())).digest)
+    assert len(digests) == 1
+    changed = draw()
+    changed[1].reverse()
+    digests.add(open_images(write_folders(tmp_path / "three", changed)).digest)
+    digests.add(open_images(write_folders(tmp_path / "four", draw((3, 2, 4, 5, 3, 3)))).digest)
+    assert len(digests) == 3
+
+
+BAD = {
+    "folders": r"001/000\.png cannot be decoded \(8 bytes\); fix or remove it",
+    "shards": r"faces-000\.tar: 0003\.png at offset \d+ cannot be decoded",
+    "dataset": r"faces_set:Faces\[3\] cannot be read \(AttributeError",
+}
+
+
+@pytest.mark.parametrize("form", BAD)
+def test_a_bad_image_is_named_and_skipped_up_to_the_limit(form, in_path):
+    people = draw()
+    people[1][0] = b"no image"
+    rec = PLAIN[form](in_path / "set", people)
+    with pytest.raises(ValueError, match=f"{BAD[form]}.*skip_bad_images=1 or more$"):
+        FaceBatches(rec, 5, SIZE).batch(0, 0)
+    faces = FaceBatches(rec, 5, SIZE, skip_bad_images=1)
+    assert faces.batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1] and len(faces.bad_images) == 1
+    assert len(faces.sample(20)) == 19
+
+
+def test_an_image_that_has_been_removed_is_bad_and_no_fault_of_the_disk(tmp_path):
+    rec = write_folders(tmp_path / "set", draw())
+    faces = FaceBatches(rec, 5, SIZE)
+    os.remove(tmp_path / "set" / "000" / "001.png")
+    with pytest.raises(ValueError, match=r"000/001\.png cannot be read \(No such file"):
+        faces.batch(0, 0)
+
+
+def test_a_folder_that_does_not_fit_is_refused(tmp_path):
+    root = tmp_path / "set"
+    write_folders(root, draw())
+    (root / "006").mkdir()
+    with pytest.raises(ValueError, match="set/006 contains no images: remove it"):
+        open_images(root)
+    (root / "006" / "inner").mkdir()
+    with pytest.raises(ValueError, match="006/inner is a folder"):
+        open_images(root)
+
+
+# Shards ----------------------------------------------------------------------------------------------
+
+
+def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(tmp_path, monkeypatch):
+    shard, image = str(tmp_path / "a.tar"), draw()[0][0]
+    write_shard(shard, {"x/1.jpg": image, "x/1.cls": b"7\n", "README": b"text"})
+    first = open_shard(shard)
+    assert first[:, 1:].tolist() == [[len(image), 7]]
+    monkeypatch.setattr("partial_fc.data.sources.shards.index_shard", None)
+    np.testing.assert_array_equal(open_shard(shard), first)
+    monkeypatch.undo()
+    with open(shard + ".index", "r+b") as file:  # a damaged index is not used
+        file.seek(48)
+        file.write(b"\1")
+    np.testing.assert_array_equal(open_shard(shard), first)
+    write_shard(shard, {"1.jpg": image, "1.cls": b"8", "2.cls": b"1", "2.jpg": image})
+    assert open_shard(shard)[:, 2].tolist() == [8, 1]
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"1.jpg": b"image"}, "sample 1 has no .cls"),
+        ({"a/1.cls": b"3"}, "sample a/1 has no image"),
+        ({"1.jpg": b"image", "1.cls": b"three"}, "1.cls is b'three', expected a class label"),
+        ({"notes": b"text"}, "contains no samples"),
+    ],
+)
+def test_a_shard_without_complete_samples_is_refused(files, message, tmp_path):
+    write_shard(tmp_path / "a.tar", files)
+    with pytest.raises(ValueError, match=f"a.tar.*{message}"):
+        open_images(tmp_path / "a.tar")
+
+
+@pytest.mark.parametrize("keep", [0, 100, 1024, 4000, -10240])
+def test_a_truncated_shard_is_refused(keep, tmp_path):
+    write_shards(tmp_path, draw())
+    shard = tmp_path / "faces-000.tar"
+    shard.write_bytes(shard.read_bytes()[:keep])
+    with pytest.raises(ValueError, match="faces-000.tar is .*again"):
+        open_images(tmp_path)
+
+
+def test_a_shard_that_shrinks_while_it_is_read_has_bad_images(tmp_path):
+    faces = FaceBatches(write_shards(tmp_path, draw()), 20, SIZE)
+    os.truncate(tmp_path / "faces-000.tar", 700)
+    with pytest.raises(ValueError, match="faces-000.tar: .* is truncated"):
+        faces.batch(0, 0)
+
+
+def test_more_shards_than_are_held_open_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
+    rec = write_shards(tmp_path / "shards", draw())
+    assert batches(rec) == batches(PLAIN["records"](tmp_path / "rec", draw()))
+
+
+def test_a_pattern_names_every_shard(tmp_path):
+    for number in (8, 9, 10):
+        (tmp_path / f"a-{number:02}.tar").touch()
+    names = [str(tmp_path / f"a-{number:02}.tar") for number in (8, 9, 10)]
+    assert expand_shards(str(tmp_path / "a-{08..10}.tar")) == expand_shards(str(tmp_path / "*.tar")) == names
+    with pytest.raises(FileNotFoundError, match="a-11.tar does not exist"):
+        expand_shards(str(tmp_path / "a-{08..11}.tar"))
+
+
+# Datasets of a user ----------------------------------------------------------------------------------
+
+
+def write_module(folder, text):
+    (folder / "set").mkdir()
+    (folder / "set" / "own_set.py").write_text(text)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("import nowhere", "own_set cannot be imported"),
+        ("Own = iter([])", "ends with TypeError"),
+        ("class Own:\n  def __iter__(self): yield 1", "a Own without __len__ and __getitem__"),
+        ("def Own(): return []", "which has no items"),
+        ("def Own(): raise OSError('no disk')", "ends with OSError: no disk"),
+        ("Own = [(1, 2, 3)]", r"own_set:Own\[0\] cannot be read \(ValueError"),
+        ("Own = [(1, 0.5)]", r"own_set:Own\[0\] cannot be read \(TypeError"),
+        ("Own = [(b'', -1)]", "expected an integer from 0"),
+    ],
+)
+def test_a_dataset_that_does_not_fit_is_refused(text, message, in_path):
+    write_module(in_path, text)
+    with pytest.raises(ValueError, match=message):
+        open_images("own_set:Own")
+
+
+def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path):
+    write_module(
+        in_path, "import numpy as np\npixels = np.full((4, 4, 3), 7, np.uint8)\nOwn = [(pixels, 0), (b'encoded', 3)]"
+    )
+    images = open_images("own_set:Own")
+    assert images.labels([0, 1]).tolist() == [0, 3] and images.num_identities == 4
+    pixels = images.read(0, 0)
+    pixels[:] = 0  # as an augmentation may
+    assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
+    with pytest.raises(ValueError, match=r"\[1\] has the label 3, but targets have 1"):
+        images.read(1, 1)
+
+
+def test_other_inputs_are_no_images(in_path):
+    write_module(in_path, "import numpy as np\nOwn = [(np.zeros((3, 4, 4)), 0)]")
+    with pytest.raises(ValueError, match=r"is float64 of shape \(3, 4, 4\), expected an image uint8"):
+        open_images("own_set:Own").read(0, 0)
+
+
+# What `rec` names --------------------------------------------------------------------------------------
+
+
+def test_names_are_no_paths():
+    assert is_name("hf:org/faces") and is_name("mine.data:train_set")
+    assert not is_name("/sets/mine") and not is_name("./a:b") and not is_name("sets/a:b")
+
+
+def test_a_folder_is_what_is_in_it(tmp_path):
+    write_folders(tmp_path / "photos", draw())
+    assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos")
+    assert set_path(str(tmp_path)) == str(tmp_path)
+    (tmp_path / "photos" / "train.rec").touch()
+    assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos" / "train.rec")
+    assert set_path(str(tmp_path / "none")) == str(tmp_path / "none" / "train.rec")
+
+
+def test_a_set_has_a_name(tmp_path):
+    names = ["/sets/mine/train.rec", str(tmp_path), "/sets/a/{0..9}.tar", "hf:org/faces", "mine.data:Faces", ""]
+    assert [set_name(name) for name in names] == ["mine", tmp_path.name, "a", "faces", "Faces", ""]
