@@ -31,7 +31,7 @@ def check_records(rec: str) -> None:
         from partial_fc.data.sources.opening import open_images  # needs NumPy, whose absence program.py reports
 
         open_images(rec).close()
-    if is_name(rec) or os.path.exists(rec):
+    if is_name(rec) or not rec.endswith(".rec") or os.path.exists(rec):
         return
     folder = os.path.dirname(rec)
     if os.path.basename(folder) == "synthetic":

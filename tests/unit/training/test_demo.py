@@ -3,6 +3,7 @@
 import pytest
 
 import default
+from image_forms import draw, write_shards
 from partial_fc.training.inputs import check_records, draw_demo
 
 
@@ -28,3 +29,8 @@ def test_what_is_no_train_rec_is_said_with_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="debug=True"):
         check_records("/train_tmp/synthetic/train.rec")
     check_records(str(tmp_path / "photos" / "person" / "train.rec"))  # is found missing where it is read
+
+
+def test_the_index_of_shards_is_made_before_the_ranks_start(tmp_path):
+    check_records(write_shards(tmp_path, draw()))
+    assert len(list(tmp_path.glob("*.tar.index"))) == len(list(tmp_path.glob("*.tar"))) == 3
