@@ -6,11 +6,13 @@ starts at the folder of this file.
 """
 
 import os
+import re
 from itertools import chain
 
 from easydict import EasyDict as edict
 
 from config import config as user_config
+from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT
 from partial_fc.data.sources.forms import RECORDS, form_of, is_name, set_path
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS, check_margins
@@ -427,6 +429,7 @@ def generate_config(
     if settings["dataset"] == "own":
         check_own(settings, named)
     check_network(settings["network"], trainer)
+    check_resume(settings["resume"], trainer)
     config.clear()
     config.update(settings)
     return config
@@ -480,6 +483,18 @@ def check_network(name, trainer):
         )
     if trainer == "mxnet":
         choose("network", name, known)
+
+
+def check_resume(path, trainer):
+    """Refuses a file of weights, and a checkpoint that the trainer does not read."""
+    if re.fullmatch(ARCFACE_CHECKPOINT.format(r"\d+"), os.path.basename(path)):
+        if trainer != "torch":
+            raise SettingsError(f"resume is {path}, which only the torch trainer reads: train with bash pytorch/run.sh")
+    elif path.endswith((".pt", ".pth", ".params")):
+        raise SettingsError(
+            f"resume is {path}, which holds weights, not a checkpoint of this trainer: start with --pretrained and "
+            "that path, and with --class-map same if its class centers are to be taken too"
+        )
 
 
 def check_loss(name, trainer):
@@ -577,11 +592,6 @@ def check_together(settings):
             raise SettingsError("new_centers=mean takes the embeddings of a pretrained backbone: set pretrained, too")
         if settings["debug"]:
             raise SettingsError("new_centers=mean embeds the images of a set, but debug=True has none: remove one")
-    if settings["resume"].endswith((".pt", ".pth", ".params")):
-        raise SettingsError(
-            f"resume is {settings['resume']}, which holds weights, not a checkpoint of this trainer: start with "
-            "--pretrained and that path, and with --class-map same if its class centers are to be taken too"
-        )
     if not (settings["models_root"] or settings["output"]):
         raise SettingsError("models_root is empty: set it, or output, to the folder that the training writes to")
     if not (settings["debug"] or rec or settings["data_name"]):

@@ -99,6 +99,9 @@ class MXNetFramework:
     def read_pretrained(self, path: str, with_classes: bool) -> None:
         """Returns None: partial_fc reads MXNet's files without MXNet."""
 
+    def read_checkpoint(self, path: str, gradient_acc: int) -> None:
+        """Returns None: this trainer reads no checkpoints of other programs."""
+
     def build_engine(
         self, settings, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> SampleDistributeModule:

@@ -1,6 +1,7 @@
 """Reading the backbone of a checkpoint."""
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,6 +23,10 @@ def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[s
     """
     ranks = [rank] if manifest.ranks == size else range(manifest.ranks)
     saved = [read_arrays(os.path.join(path, statistics_file(number))) for number in ranks]
+    return {**read_arrays(os.path.join(path, BACKBONE)), **mean_statistics(saved)}
+
+
+def mean_statistics(saved: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Returns the mean of running statistics over the ranks that saved them, as float32."""
     mean = {name: np.mean([arrays[name] for arrays in saved], axis=0, dtype=np.float64) for name in saved[0]}
-    arrays = read_arrays(os.path.join(path, BACKBONE))
-    return {**arrays, **{name: array.astype(np.float32) for name, array in mean.items()}}
+    return {name: array.astype(np.float32) for name, array in mean.items()}

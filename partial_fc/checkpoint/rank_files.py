@@ -4,6 +4,8 @@ import os
 import re
 from collections.abc import Iterable
 
+ARCFACE_CHECKPOINT = "checkpoint_gpu_{}.pt"  # of arcface_torch
+
 
 def files_of_ranks(folder: str, name: str) -> list[str]:
     """Returns the paths of ranks 0, 1, ... up to the last one that has a file; ``name`` has {} for the rank."""

@@ -18,6 +18,7 @@ from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.sampling import WeightIndexSampler
 
+from .foreign_checkpoint import ForeignCheckpoint
 from .pretrained import Pretrained
 from .saving import SaveCallback
 from .schedule import RateFactor
@@ -278,6 +279,20 @@ class Framework(Protocol):
 
         Returns:
             The weights; None if there is no such file, or no such format.
+
+        Raises:
+            OSError, ValueError: a file cannot be read or is damaged; the message names it.
+        """
+
+    def read_checkpoint(self, path: str, gradient_acc: int) -> ForeignCheckpoint | None:
+        """Reads a checkpoint of another program, to resume from.
+
+        Args:
+            path: of a file, or of its folder.
+            gradient_acc: micro-batches of an update.
+
+        Returns:
+            The checkpoint; None if there is none in a format that the framework can read.
 
         Raises:
             OSError, ValueError: a file cannot be read or is damaged; the message names it.

@@ -16,6 +16,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 
 from .engine import Engine
+from .foreign_checkpoint import ReadForeign
 from .pretrained import Pretrained, ReadFiles, pretrained_from_files
 from .run_folder import CHECKPOINTS, begun_by, check_writable, prepare_folder, wait_for_earlier_attempt
 from .saved_training import SavedTraining
@@ -67,18 +68,18 @@ class ResumePlan(NamedTuple):
 NEW_WEIGHTS = ResumePlan(None, False, False, [])
 
 
-def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePlan:
+def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreign: ReadForeign) -> ResumePlan:
     """Finds the checkpoint to resume from, and returns how the training starts.
 
     A restart by run.sh resumes in the folder that its run took ownership of, whatever ``resume`` says.
 
     Collectives: all-gather ``restarted``, after a restart ``status.earlier_attempt``, those of SavedTraining.newest or
-    open, all-gather ``status.class_map``.
+    find, all-gather ``status.class_map``.
 
     Args:
         settings: of default.py; ``resume``, ``pretrained``, ``class_map``, ``new_centers``.
         folder: output folder, on rank 0's host.
-        collectives: see Collectives.
+        collectives, read_foreign: see Collectives and Framework.read_checkpoint.
 
     Raises:
         JobError: On every rank, if the checkpoint does not exist or is damaged.
@@ -93,7 +94,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives) -> ResumePl
     if restarted or settings.resume == AUTO:
         checkpoint = SavedTraining.newest(checkpoints, collectives, messages.append)
     if checkpoint is None and settings.resume not in ("", AUTO):
-        checkpoint = SavedTraining.open(settings.resume, collectives)
+        checkpoint = SavedTraining.find(settings.resume, collectives, read_foreign, settings.gradient_acc)
+        messages += checkpoint.foreign.messages if checkpoint.foreign else []
     real, parent = os.path.realpath, os.path.dirname
     in_folder = checkpoint is not None and real(parent(os.path.abspath(checkpoint.path))) == real(checkpoints.path)
     # The classes of a restart's own checkpoints are mapped already.

@@ -14,6 +14,7 @@ from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 
 from .engine import Engine, TrainingData
+from .foreign_checkpoint import ForeignCheckpoint, ReadForeign
 from .loop import LoopState, own_loop
 
 
@@ -25,24 +26,48 @@ class SavedTraining:
         manifest: see Manifest.
         model_format: see ModelFormat.
         class_map: (C,) int64 to resume with other classes, see CenterBank.load_classes; or None.
+        foreign: what another program has written, in place of files by the manifest; or None.
     """
 
-    def __init__(self, path: str, manifest: Manifest, class_map: np.ndarray | None = None):
+    def __init__(
+        self,
+        path: str,
+        manifest: Manifest,
+        class_map: np.ndarray | None = None,
+        foreign: ForeignCheckpoint | None = None,
+    ):
         self.path, self.manifest, self.model_format = path, manifest, ModelFormat.of(path, manifest)
-        self.class_map = class_map
+        self.class_map, self.foreign = class_map, foreign
 
     def with_classes(self, class_map: np.ndarray) -> SavedTraining:
         """Returns this checkpoint for a training with other classes."""
-        return SavedTraining(self.path, self.manifest, class_map)
+        return SavedTraining(self.path, self.manifest, class_map, self.foreign)
 
     @property
     def position(self) -> Position:
         """Position in the data from which to continue.
 
-        With a class map the data are different ones, and start with the next epoch.
+        With a class map the data are different ones, and start with the next epoch that has not begun.
         """
         position = self.manifest.state.get("data") or {"epoch": 0, "images": 0}
-        return (position["epoch"], position["images"]) if self.class_map is None else (position["epoch"] + 1, 0)
+        epoch, images = position["epoch"], position["images"]
+        return (epoch, images) if self.class_map is None or not images else (epoch + 1, 0)
+
+    @classmethod
+    def find(cls, path: str, collectives: Collectives, read_foreign: ReadForeign, gradient_acc: int) -> SavedTraining:
+        """Opens a checkpoint of this program or of another.
+
+        Collectives: all-gather ``status.checkpoint.read``; those of ``open`` for one of this program.
+
+        Args:
+            path, collectives: see ``open``.
+            read_foreign, gradient_acc: see Framework.read_checkpoint.
+
+        Raises:
+            JobError: On every rank, if a file is missing or damaged, or if this is no checkpoint; names the file.
+        """
+        foreign = collectives.run_on_all_ranks("checkpoint.read", lambda: read_foreign(path, gradient_acc))
+        return cls.open(path, collectives) if foreign is None else cls(path, foreign.manifest, foreign=foreign)
 
     @classmethod
     def open(cls, path: str, collectives: Collectives) -> SavedTraining:
@@ -111,14 +136,16 @@ class SavedTraining:
         rank, size = engine.collectives.rank, engine.collectives.size
         try:
             self._check_sizes(engine)
-            arrays = read_backbone(self.path, manifest, rank, size)
+            foreign = self.foreign
+            arrays = foreign.backbone(rank, size) if foreign else read_backbone(self.path, manifest, rank, size)
             engine.restore(arrays, manifest.num_update)
             # What checkpointing.progress returned.
             engine.num_update, loop.num_epoch = manifest.num_update, manifest.state.get("num_epoch", 0)
             if engine.loss_scale is not None and manifest.state.get("loss_scale"):
                 engine.loss_scale.restore(manifest.state["loss_scale"])
-            bank.load_classes(SavedClasses.of_checkpoint(self.path, manifest), self.class_map)
-            if manifest.ranks == size:
+            classes = foreign.classes if foreign else SavedClasses.of_checkpoint(self.path, manifest)
+            bank.load_classes(classes, self.class_map)
+            if manifest.ranks == size and not foreign:
                 bank.sampler.restore(manifest.rank_states[rank].get("sampler"))
             else:
                 bank.sampler.restart(manifest.num_update)
@@ -145,7 +172,7 @@ class SavedTraining:
         position = self.manifest.state.get("data")
         if position is None or not hasattr(train_data, "restore"):
             return
-        if self.class_map is not None:
+        if self.class_map is not None or self.foreign:
             epoch, images = self.position
             position = {**train_data.state(), "epoch": epoch, "images": images}
         train_data.restore(position)

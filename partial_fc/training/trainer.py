@@ -55,7 +55,7 @@ def train(settings, framework: Framework) -> None:
     with closing(build_data(settings, framework)) as data:
         facts = job_facts(settings, data, framework)
         collectives.assert_same_on_all_ranks(facts)
-        plan = resume.find_checkpoint(settings, folder, collectives)
+        plan = resume.find_checkpoint(settings, folder, collectives, framework.read_checkpoint)
         resume.prepare_output(settings, folder, plan, collectives)
         with open_run_folder(folder, collectives.rank, plan.keep_folder) as run_folder:
             trackers = collectives.on_rank_zero("trackers", _build_trackers, settings, framework) or Trackers({})

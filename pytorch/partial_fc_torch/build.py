@@ -27,6 +27,7 @@ from partial_fc.training.schedule import RateFactor, images_of_update, learning_
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.utils.config import parse_options
 
+from .arcface_checkpoint import read_checkpoint
 from .backbones import Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .collectives import default_collectives, uses_gpu
@@ -89,6 +90,7 @@ class TorchFramework:
     collectives = default_collectives
     command = "bash pytorch/run.sh"
     read_pretrained = staticmethod(read_pretrained)
+    read_checkpoint = staticmethod(read_checkpoint)
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",

@@ -3,7 +3,7 @@
 - ``backbone.pth``, ``model.pt``: a state_dict of the backbone.
 - ``rank_<r>_softmax_weight.pt`` and ``..._mom.pt``: (L, E), centers and momentum of rank r.
 - ``checkpoint_gpu_<r>.pt`` of arcface_torch: ``state_dict_backbone``, and ``state_dict_softmax_fc`` with the ``weight``
-  (L, E) of rank r. Their optimizer is not read.
+  (L, E) of rank r. Their optimizer is for arcface_checkpoint.py.
 
 The classes of the ranks follow one another. No code in a file is run.
 
@@ -18,14 +18,13 @@ import numpy as np
 import torch
 
 from partial_fc.checkpoint import SavedClasses
-from partial_fc.checkpoint.rank_files import files_of_ranks
+from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks
 from partial_fc.training.pretrained import Pretrained
 
 from .layer.center_files import center_file, load_tensors
 from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
-CHECKPOINT = "checkpoint_gpu_{}.pt"  # {} is the rank
 ENDINGS = (".pth", ".pt")
 
 
@@ -40,7 +39,7 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
         OSError: A file cannot be read.
         ValueError: It is damaged or holds something else. Objects other than tensors and plain values are refused.
     """
-    names = [name for name in (*STATE_DICTS, CHECKPOINT.format(0)) if os.path.isfile(os.path.join(path, name))]
+    names = [name for name in (*STATE_DICTS, ARCFACE_CHECKPOINT.format(0)) if os.path.isfile(os.path.join(path, name))]
     if len(names) > 1:
         raise ValueError(f"{path} contains {' and '.join(names)}: give the path of one")
     if names:
@@ -62,10 +61,10 @@ def _read_classes(folder: str) -> SavedClasses:
         for field in ("weight", "weight_mom")
     )
     if not weight:
-        of_rank = files_of_ranks(folder, CHECKPOINT)
+        of_rank = files_of_ranks(folder, ARCFACE_CHECKPOINT)
         weight = [_rows(path, lambda saved: saved["state_dict_softmax_fc"]["weight"]) for path in of_rank]
     if not weight:
-        names = f"{center_file('weight').format(0)} or {CHECKPOINT.format(0)}"
+        names = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
         raise ValueError(f"{folder} has no class centers, {names}: leave class_map empty, or copy those of all ranks")
     return SavedClasses.of_ranks(folder, weight, weight_mom)
 

@@ -115,3 +115,27 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, arg
         sampler = WeightIndexSampler(1, 2, rank, seed=0)
         sampler.restart(7)
         assert state["sampler"] == sampler.state()
+
+
+def test_a_training_of_arcface_torch_goes_on(run, arguments, output, tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    program = f"""
+import torch
+from arcface_files import Textbook
+from partial_fc_torch.backbones import get_model
+sgd = lambda groups: torch.optim.SGD(groups, lr=0.01, momentum=0.9)
+textbook = Textbook(get_model("small", num_features=128), {CLASSES}, 128, sgd)
+for _ in range(3):
+    textbook.step(torch.randn(8, 3, 112, 112), torch.arange(8))
+textbook.save({str(theirs)!r}, ranks=2, epoch=1)
+"""
+    written = run(PYTHON, "-c", program, PYTHONPATH="tests:pytorch:.")
+    assert written.returncode == 0, written.stderr
+    launch = [TORCH / "torchrun", "--standalone", "--nproc_per_node=1", "train.py", *arguments, "checkpoint_every=5"]
+    result = run(*launch, "--resume", theirs / "checkpoint_gpu_0.pt")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "training of 2 processes goes on after 1 epoch and 3 batches" in result.stdout
+    assert "resumes from update 3, saved by 2 ranks in" in result.stdout
+    assert "Epoch: 1   Global Step: 4" in result.stdout
+    assert [update for update, _ in CheckpointFolder(str(output / "checkpoints"), 2).complete()] == [7, 5]

@@ -131,7 +131,11 @@ def test_help_has_the_defaults_of_the_trainer():
         ),
         (
             {"resume": "/runs/checkpoint_gpu_0.pt"},
-            "resume is /runs/checkpoint_gpu_0.pt, which holds weights, .* start with --pretrained",
+            "resume is /runs/checkpoint_gpu_0.pt, which only the torch trainer reads: train with bash pytorch/run.sh",
+        ),
+        (
+            {"resume": "/runs/model.pt"},
+            "resume is /runs/model.pt, which holds weights, .* start with --pretrained",
         ),
         ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
         ({"dropout": 0.4}, "dropout is 0.4, but only the torch trainer has this setting: remove it"),
