@@ -1,10 +1,10 @@
-"""Every shell block of the quick start and the tutorial, as it is written, and the same blocks in Chinese."""
+"""Every shell block of the quick start, the tutorial and the page on fine-tuning, and the first two in Chinese."""
 
 import re
 import subprocess
 
 import pytest
-from conftest import needs_torch
+from conftest import TORCH, needs_torch
 
 from paths import ROOT
 
@@ -72,3 +72,42 @@ def test_the_tutorial(tmp_path):
     assert max(accuracies) > 0.6, output  # 10 images of 70 people are few
     assert "verdict" in output and "rank  similarity  name" in output
     assert (tmp_path / "models" / "mine-comparison.html").exists() and (tmp_path / "data" / "sheet.png").exists()
+
+
+@pytest.mark.slow
+@needs_torch
+def test_fine_tuning(faces, tmp_path):
+    base = ["dataset=demo", f"rec={faces}", "num_classes=20", "max_update=4", "val_targets=[]", "baselines=False"]
+    output = f"output={tmp_path}/models/small-arcface-demo"
+    env = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    train = [TORCH / "python", "train.py", *base, output]
+    done = subprocess.run(train, cwd=ROOT, capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "data").mkdir()
+    shown = run_blocks(
+        "finetuning.md",
+        tmp_path,
+        ("--images-per-identity 10", "--images-per-identity 2"),
+        ("num-pairs 2000", "num-pairs 40"),
+        ("max_update=100 (.*) verify_every=50", r"max_update=3 \1 verify_every=2"),
+        OMP_NUM_THREADS="1",
+    )
+    assert shown.count("starts from the weights in") == 4
+    assert shown.count("new centers of 200 classes: the mean embeddings of their images") == 3
+    assert (tmp_path / "models" / "finetuning.html").exists()
+
+
+@needs_torch
+def test_the_commands_of_fine_tuning_for_every_kind_of_file_are_accepted():
+    page = (DOCS / "finetuning.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^python train\.py \$new (.*?) *(?:#.*)?$", re.split("```", page)[-2], re.MULTILINE)
+    assert len(commands) == 10
+    new = ["rec=data/masked_set", "num_classes=200", "max_update=100", "schedule=polynomial"]
+    program = f"""
+from train import TorchTraining
+for words in {commands}:
+    program = TorchTraining()
+    program.load_settings(program.parse_args([*{new}, *words.split()]))
+"""
+    done = subprocess.run([TORCH / "python", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
