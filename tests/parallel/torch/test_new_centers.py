@@ -142,17 +142,14 @@ def test_random_centers_are_the_default(folder):
     np.testing.assert_array_equal(centers, before)
 
 
-def test_the_training_reads_the_same_batches_after_it(folder):
+def test_the_training_reads_the_same_batches_after_it(folder, monkeypatch):
     """And progress is reported for every batch."""
     write(folder)
     plain, used = data_of(folder, shuffle=True), data_of(folder, shuffle=True)
     engine, reported = build(), []
-    engine.collectives.report_progress, before = lambda *_: reported.append(1), engine.collectives.report_progress
-    try:
-        settings = SimpleNamespace(new_centers="mean", num_classes=CLASSES, class_map="", batch_size=BATCH)
-        take_new_centers(settings, Pretrained("", {}, None), engine, used)
-    finally:
-        engine.collectives.report_progress = before
+    monkeypatch.setattr(type(engine.collectives), "report_progress", lambda *_: reported.append(1))
+    settings = SimpleNamespace(new_centers="mean", num_classes=CLASSES, class_map="", batch_size=BATCH)
+    take_new_centers(settings, Pretrained("", {}, None), engine, used)
     assert len(reported) >= sum(COUNTS) // BATCH // SIZE
     for first, second in zip(plain, used):
         assert torch.equal(first.images, second.images) and (first.labels == second.labels).all()
