@@ -37,6 +37,7 @@ def test_a_pause_is_no_stop_request():
 INTERRUPTED = """
 import os, signal, time
 from partial_fc.distributed.signals import repeat_lost_interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands inherit that it is ignored
 repeat_lost_interrupts()
 class Slow:
     def __del__(self):
