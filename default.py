@@ -6,13 +6,12 @@ starts at the folder of this file.
 """
 
 import os
-import re
 from itertools import chain
 
 from easydict import EasyDict as edict
 
 from config import config as user_config
-from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT
+from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
 from partial_fc.data.sources.forms import RECORDS, form_of, is_name, set_path
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS, check_margins
@@ -487,7 +486,7 @@ def check_network(name, trainer):
 
 def check_resume(path, trainer):
     """Refuses a file of weights, and a checkpoint that the trainer does not read."""
-    if re.fullmatch(ARCFACE_CHECKPOINT.format(r"\d+"), os.path.basename(path)):
+    if is_of_a_rank(path, ARCFACE_CHECKPOINT):
         if trainer != "torch":
             raise SettingsError(f"resume is {path}, which only the torch trainer reads: train with bash pytorch/run.sh")
     elif path.endswith((".pt", ".pth", ".params")):

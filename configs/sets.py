@@ -4,8 +4,8 @@ All other keys have the DEFAULTS of partial_fc/training/recipes/translate.py.
 
 ``published`` holds what arcface_torch's README reports for a recipe, in percent: the true accept rate of the challenge
 MFR-ALL at a false accept rate of 1e-6, and of IJB-C at 1e-4 and 1e-5; for our own recipes it holds the accuracies that
-they have reached, each with its tolerance. ``gpus`` is the number of processes that it was
-trained on, for which the learning rate is meant.
+they have reached, each with its tolerance, those of the glyphs on one process. ``gpus`` is the number of processes that
+the learning rate is meant for.
 """
 
 from easydict import EasyDict as edict

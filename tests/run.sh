@@ -58,15 +58,15 @@ if [ "${1:-}" != --slow ]; then
     # Gloo transports the same bytes, and its cycles keep both cores busy: only what calls each collective.
     ranks '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 python "${fast[@]}" \
         tests/parallel/mx/test_{collectives,fp16,module}.py
-    group 'PyTorch, one process' 600 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
+    group 'PyTorch, one process' 300 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
     # The commands below train on two.
-    ranks 'PyTorch, 3 processes' 300 "$torch" -m torch.distributed.run --standalone --nproc_per_node=3 \
+    ranks 'PyTorch, 3 processes' 180 "$torch" -m torch.distributed.run --standalone --nproc_per_node=3 \
         "${fast[@]}" tests/parallel/torch
 fi
 if [ -n "${1:-}" ]; then
-    ranks 'PyTorch, slow, 2 processes' 400 "$torch" -m torch.distributed.run --standalone --nproc_per_node=2 \
+    ranks 'PyTorch, slow, 2 processes' 300 "$torch" -m torch.distributed.run --standalone --nproc_per_node=2 \
         "${pytest[@]}" -m slow tests/parallel/torch
-    group 'PyTorch, slow, one process' 600 "$torch" "${pytest[@]}" -m slow -n 2 --dist worksteal tests/torch
+    group 'PyTorch, slow, one process' 300 "$torch" "${pytest[@]}" -m slow -n 2 --dist worksteal tests/torch
 fi
 # Many of these wait: for a launcher, for a time limit, for a host that is away, for the package index.
 group "$last" 1500 python "${pytest[@]}" -m "$marks" -n 4 --dist worksteal "${paths[@]}"

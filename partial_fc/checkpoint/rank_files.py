@@ -20,6 +20,14 @@ def remove_files_of_other_ranks(folder: str, names: Iterable[str], size: int) ->
                 os.remove(os.path.join(folder, name.format(rank)))
 
 
+def is_of_a_rank(path: str, name: str) -> bool:
+    """Returns whether a file has this name with some rank; ``name`` has {} for the rank."""
+    return _pattern(name).fullmatch(os.path.basename(path)) is not None
+
+
 def _ranks(folder: str, name: str) -> list[int]:
-    pattern = re.compile(r"(0|[1-9]\d*)".join(map(re.escape, name.split("{}"))))
-    return [int(found[1]) for found in map(pattern.fullmatch, os.listdir(folder)) if found]
+    return [int(found[1]) for found in map(_pattern(name).fullmatch, os.listdir(folder)) if found]
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(r"(0|[1-9]\d*)".join(map(re.escape, name.split("{}"))))

@@ -4,7 +4,7 @@ Shapes: N embeddings, M centers, E embedding size, n embeddings and m centers of
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,6 +36,13 @@ class Work(NamedTuple):
     workers: int
     bar: Any
 
+    def results(self, function: Callable[[tuple[int, int]], Any], length: int, side: int) -> Iterator[Any]:
+        """Yields the results of a function for all `spans` in order; the bar counts what is done of the length."""
+        with one_thread_each(self.workers):
+            for (start, stop), found in ordered_map(function, spans(length, side), self.workers):
+                self.bar.update(stop - start)
+                yield found
+
 
 def nearest(rows: str, centers: str, own: str | None, work: Work) -> Nearest:
     """Compares every embedding with every center but its own.
@@ -48,12 +55,7 @@ def nearest(rows: str, centers: str, own: str | None, work: Work) -> Nearest:
     """
     length, size = np.load(rows, mmap_mode="r").shape
     side = tile_side(work.memory // work.workers, size)
-    parts = []
-    with one_thread_each(work.workers):
-        function = partial(nearest_part, rows, centers, own, side)
-        for (start, stop), found in ordered_map(function, spans(length, side), work.workers):
-            parts.append(found)
-            work.bar.update(stop - start)
+    parts = work.results(partial(nearest_part, rows, centers, own, side), length, side)
     return Nearest(*(np.concatenate(column) for column in zip(*parts)))
 
 

@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.process_pool import ordered_map
-
 from .centers import Figures, gap
-from .embeddings import one_thread_each
 from .nearest import Work, spans, tile_side
 
 
@@ -39,12 +36,8 @@ def split_pairs(centers: str, figures: Figures, limit: float, work: Work) -> Pai
     number, size = figures.centers.shape
     side = tile_side(work.memory // work.workers // 3, size)  # cosines and gaps, with their temporary copies
     small = figures._replace(centers=figures.centers[:0], own=figures.own[:0])  # what the processes get
-    parts = [Pairs(np.empty((0, 2), np.int64), np.empty(0, np.float32))]
-    with one_thread_each(work.workers):
-        function = partial(split_part, centers, small, limit, side)
-        for (start, stop), found in ordered_map(function, spans(number, side), work.workers):
-            parts.append(found)
-            work.bar.update(stop - start)
+    none = Pairs(np.empty((0, 2), np.int64), np.empty(0, np.float32))
+    parts = [none, *work.results(partial(split_part, centers, small, limit, side), number, side)]
     return Pairs(*(np.concatenate(column) for column in zip(*parts)))
 
 

@@ -263,7 +263,7 @@ def suitable_interval(on_gpu: bool, bank_bytes: int, minutes: float = 0) -> tupl
 def _chosen_interval(engine: Engine, minutes: float) -> tuple[int, float]:
     size = _bank_bytes(engine)
     updates, minutes = suitable_interval(engine.on_gpu, size, minutes)
-    every = [text for number, text in ((updates, f"{updates} updates"), (minutes, f"{minutes:.0f} minutes")) if number]
+    every = [text for number, text in ((updates, f"{updates} updates"), (minutes, f"{minutes:.3g} minutes")) if number]
     logging.info("checkpoints every %s (%s of centers and states a rank)", " and ".join(every), amount(size))
     return updates, minutes
 

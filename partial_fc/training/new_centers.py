@@ -12,6 +12,7 @@ import numpy as np
 
 from partial_fc.checkpoint.class_map import NEW
 from partial_fc.data.class_images import ClassImages
+from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.layer.initializer import expected_norm
 from partial_fc.utils.text import plural
 
@@ -26,7 +27,7 @@ LOG_SECONDS = 30
 def take_new_centers(settings: Any, pretrained: Pretrained, engine: Engine, data: Any) -> None:
     """Sets the centers that were not loaded to the mean directions of their classes, if ``new_centers`` asks for it.
 
-    Collectives: all-gather ``status.class_images``, those of set_mean_centers.
+    Collectives: all-gather ``status.class_images``, those of assert_same_on_all_ranks and set_mean_centers.
 
     Args:
         settings: of default.py.
@@ -47,7 +48,10 @@ def take_new_centers(settings: Any, pretrained: Pretrained, engine: Engine, data
         return new, data.class_images()
 
     classes, images = engine.collectives.run_on_all_ranks("class_images", prepare)
-    set_mean_centers(engine, images, classes, settings.batch_size)
+    # Each host reads the class map from its own disk, and the number of collectives follows from it.
+    engine.collectives.assert_same_on_all_ranks({"new classes": arrays_digest({"classes": classes})})
+    if len(classes):
+        set_mean_centers(engine, images, classes, settings.batch_size)
 
 
 def set_mean_centers(engine: Engine, images: ClassImages, classes: np.ndarray, batch_size: int) -> None:

@@ -104,7 +104,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
         class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
         checkpoint = checkpoint.with_classes(class_map)
     if checkpoint is not None and settings.new_centers == MEAN:
-        messages.append("new_centers is ignored: the class centers come from the checkpoint")
+        new = "" if checkpoint.class_map is None else ", and those of new classes are random"
+        messages.append(f"new_centers is ignored: the class centers come from the checkpoint{new}")
     if checkpoint is None and (restarted or settings.resume):
         messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
     return ResumePlan(

@@ -122,7 +122,7 @@ class SavedTraining:
         Args:
             engine: with parameters and optimizer.
             train_data: its data; one without ``restore`` starts from its first batch. With a class map the data
-                are different ones, and start with the next epoch.
+                are different ones, and start with the next epoch that has not begun.
             loop: of the training; None takes that of ``engine.fit``.
 
         Raises:

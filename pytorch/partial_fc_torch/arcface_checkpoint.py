@@ -12,7 +12,6 @@ Shapes: L classes of a rank, E embedding.
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,7 +23,8 @@ from partial_fc.checkpoint import Manifest, SavedClasses
 from partial_fc.checkpoint.backbone import mean_statistics
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.checkpoint.model_format import TORCH
-from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks
+from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks, is_of_a_rank
+from partial_fc.checkpoint.torch_names import COUNTER
 from partial_fc.training.foreign_checkpoint import ForeignCheckpoint
 from partial_fc.utils.text import plural
 
@@ -37,7 +37,6 @@ State = Mapping[str, Any]
 
 PARTS = ("state_dict_backbone", "state_dict_softmax_fc", "state_optimizer", "state_lr_scheduler")
 STATISTICS = ("running_mean", "running_var")
-COUNTER = "num_batches_tracked"
 # Name of a state of ``weight`` -> that of a row of the bank; AdamW counts the updates of each row here.
 OF_CENTERS = {
     MOMENTUM: "weight_mom",
@@ -59,7 +58,7 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
         ValueError: One is damaged, holds something else, or is of another training or moment than that of rank 0.
     """
     folder = path
-    if re.fullmatch(ARCFACE_CHECKPOINT.format(r"\d+"), os.path.basename(path)):
+    if is_of_a_rank(path, ARCFACE_CHECKPOINT):
         folder = os.path.dirname(path) or "."
     elif os.path.exists(os.path.join(path, MANIFEST)):
         return None
@@ -76,7 +75,7 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     SavedClasses.of_ranks(folder, [[rows] for rows in weight], [])  # checks that they are of one training
     names = of_centers[0] if taken else {}
     classes = SavedClasses({"weight": weight, **{name: [of_rank[name] for of_rank in of_centers] for name in names}})
-    backbone = _read(paths[0], states[0], _backbone)
+    _read(paths[0], states[0], _backbone)  # checks it; a copy would stay in memory with the plan of the training
     (epoch, step), width = moments[0], weight[0].shape[1]
     stops = np.cumsum([len(rows) for rows in weight]).tolist()
     manifest = Manifest(
@@ -95,9 +94,8 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
         rank_states=[{} for _ in paths],
         origin={},
     )
-    statistics = [_statistics(state["state_dict_backbone"]) for state in states]
     messages = _messages(states[0], len(paths), bool(names))
-    return ForeignCheckpoint(manifest, partial(_arrays_of_rank, backbone, statistics), classes, messages)
+    return ForeignCheckpoint(manifest, partial(_arrays_of_rank, states), classes, messages)
 
 
 def _load(path: str) -> State:
@@ -180,12 +178,14 @@ def _backbone(state: State) -> Arrays:
     return arrays
 
 
-def _statistics(values: State) -> Arrays:
+def _statistics(state: State) -> Arrays:
+    values = state["state_dict_backbone"]
     return {f"aux:{key}": to_array(value) for key, value in values.items() if key.endswith(STATISTICS)}
 
 
-def _arrays_of_rank(backbone: Arrays, statistics: Sequence[Arrays], rank: int, size: int) -> Arrays:
-    return {**backbone, **mean_statistics([statistics[rank]] if size == len(statistics) else statistics)}
+def _arrays_of_rank(states: Sequence[State], rank: int, size: int) -> Arrays:
+    own = [states[rank]] if size == len(states) else states
+    return {**_backbone(states[0]), **mean_statistics([_statistics(state) for state in own])}
 
 
 def _messages(state: State, ranks: int, has_center_states: bool) -> list[str]:

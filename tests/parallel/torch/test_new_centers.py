@@ -136,7 +136,7 @@ def test_weights_that_are_not_finite_are_refused_on_all_ranks(folder):
         take(engine, folder)
 
 
-def test_random_centers_are_the_default(folder):
+def test_random_centers_stay(folder):
     write(folder)
     before, centers = take(build(), folder, mode="random")
     np.testing.assert_array_equal(centers, before)
