@@ -1,21 +1,24 @@
-"""Verification and saving during training: equal at any number of ranks, with errors raised on every rank."""
+"""Verification, saving and new centers: equal at any number of ranks, with errors raised on every rank."""
 
 import os
 from types import SimpleNamespace
 
+import cv2
 import horovod.mxnet as hvd
 import layer
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import build_bank
+from layer import all_ranks, build_bank
 
 import verification_cases
+from partial_fc.data.face_records import write_face_set
 from partial_fc.distributed.errors import JobError
 from partial_fc.evaluation.verification import VerificationPoint, verify
 from partial_fc.inference.model import FaceModel
 from partial_fc.layer.sharding import shard_of
-from partial_fc_mxnet import CallBackModelSave, CallBackVerification, Embedder, MarginLoss
+from partial_fc.training.new_centers import set_mean_centers
+from partial_fc_mxnet import CallBackModelSave, CallBackVerification, Embedder, FaceImageIter, MarginLoss
 from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.ops import module_arrays
@@ -63,6 +66,24 @@ def expected_embeddings(images):
 @pytest.mark.parametrize("pairs, batch", [*PAIRS, (11, 1)])
 def test_distances_are_those_of_one_rank(pairs, batch, folder):
     verification_cases.distances_are_those_of_one_rank(build_module(batch), expected_embeddings, folder, pairs, batch)
+
+
+def test_new_centers_are_the_mean_embeddings_of_their_images(folder):
+    images = np.split(draw_images(15), np.cumsum([3, 1, 4, 5]))  # of 5 classes; the sixth has none
+    encoded = [[cv2.imencode(".png", image[:, :, ::-1])[1].tobytes() for image in of_class] for of_class in images]
+    default_collectives.on_rank_zero("write", write_face_set, folder, encoded, (SIDE, SIDE))
+    module = build_module()
+    before = all_ranks(module.memory_bank.weight.asnumpy(), "before")
+    place = {"context": hvd.rank(), "context_num": hvd.size()}
+    data = FaceImageIter(5, (3, SIDE, SIDE), f"{folder}/train.rec", **place)
+    set_mean_centers(module, data.class_images(), np.arange(6), BATCH)
+    data.close()
+    centers = all_ranks(module.memory_bank.weight.asnumpy(), "centers")
+    for center, of_class in zip(centers, images):
+        embeddings = expected_embeddings(of_class)[0]
+        total = np.sum(embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True), axis=0)
+        np.testing.assert_allclose(center, 0.01 * np.sqrt(E) * total / np.linalg.norm(total), rtol=0, atol=1e-7)
+    np.testing.assert_array_equal(centers[5], before[5])
 
 
 def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
