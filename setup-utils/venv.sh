@@ -83,9 +83,11 @@ write_pth() {
     printf '%s\n' "$@" >"$site/partial_fc_stack.pth"
 }
 
-# The command that a wheel has. -I: what lies in the current folder is not imported.
+# The command that a wheel has. A program in a folder of its own: what lies in the current folder is not imported, and
+# PYTHONPATH holds, where users have their detectors and readers.
 write_command() {
-    printf '#!/bin/sh\nexec "%s" -I -m partial_fc "$@"\n' "$VENV/bin/python" >"$VENV/bin/partial-fc"
+    printf 'from partial_fc.__main__ import run\n\nrun()\n' >"$STATE/command.py"
+    printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$VENV/bin/python" "$STATE/command.py" >"$VENV/bin/partial-fc"
     chmod +x "$VENV/bin/partial-fc"
 }
 

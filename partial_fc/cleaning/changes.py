@@ -81,7 +81,7 @@ class Changes(NamedTuple):
     def add_overlap(self, found: Overlap, of_images: Nearest, of_tests: Nearest) -> None:
         """Removes images and classes that are in test sets."""
         test_of = np.full(len(self.merged), -1)
-        test_of[self.merged[found.classes]] = found.class_tests
+        test_of[found.classes] = found.class_tests
         persons = np.flatnonzero((self.classes >= 0) & (test_of[self.classes] >= 0))
         tests = test_of[self.classes[persons]]
         self._set(persons, REMOVED, TEST_PERSON, of_tests.best[tests], tests)

@@ -6,7 +6,6 @@ each other stays; an image is removed if one that stays is near.
 Shapes: N images, D near-duplicates, n images of a class, E embedding.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,30 +35,33 @@ def near_duplicates(embeddings: np.ndarray, classes: np.ndarray, limit: float, m
     images = np.flatnonzero(classes >= 0)
     by_class = Classes.of(classes[images])
     side = tile_side(memory, embeddings.shape[1])
-    removed: list[tuple[int, int, float]] = []
+    removed = [Duplicates(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
     for begin, end in zip(by_class.bounds[:-1], by_class.bounds[1:]):
         positions = images[by_class.order[begin:end]]
-        found: dict[int, tuple[int, float]] = {}
-        for earlier, later, cosine in near_pairs(embeddings, positions, limit, side):
-            if earlier not in found and later not in found:
-                found[later] = earlier, cosine
-        removed += [(int(positions[later]), int(positions[kept]), cos) for later, (kept, cos) in found.items()]
+        kept, cosines = near_earlier(embeddings, positions, limit, side)
+        of_class = np.flatnonzero(kept >= 0)
+        removed.append(Duplicates(positions[of_class], positions[kept[of_class]], cosines[of_class]))
         bar.update(len(positions))
-    columns = list(zip(*removed)) or [(), (), ()]
-    return Duplicates(np.array(columns[0], np.int64), np.array(columns[1], np.int64), np.array(columns[2], np.float32))
+    return Duplicates(*(np.concatenate(column) for column in zip(*removed)))
 
 
-def near_pairs(
+def near_earlier(
     embeddings: np.ndarray, positions: np.ndarray, limit: float, side: int
-) -> Iterator[tuple[int, int, float]]:
-    """Yields (earlier, later, cosine) of near images, as indices of ``positions`` (n,), ordered by the later one."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for each image of ``positions`` (n,) the first one before it that is near and stays, and their cosine.
+
+    Returns:
+        (n,) int64 indices of ``positions``, -1 for an image that stays itself; (n,) float32.
+    """
+    kept, cosine = np.full(len(positions), -1), np.zeros(len(positions), np.float32)
     for start, stop in spans(len(positions), side):
         x = embeddings[positions[start:stop]].astype(np.float32)
-        pairs: list[tuple[int, int, np.float32]] = []
         for first, last in spans(stop, side):
             cosines = x @ embeddings[positions[first:last]].astype(np.float32).T
-            row, column = np.nonzero(cosines >= limit)
-            pairs += zip(start + row, first + column, cosines[row, column])
-        for later, earlier, cosine in sorted(pairs):
-            if earlier < later:
-                yield int(earlier), int(later), float(cosine)
+            near = np.tril(cosines >= limit, start - first - 1)  # of earlier images
+            # In order: which of the earlier ones stay is known by then.
+            for row in np.flatnonzero(near.any(axis=1) & (kept[start:stop] < 0)).tolist():
+                staying = np.flatnonzero(near[row] & (kept[first:last] < 0))
+                if len(staying):
+                    kept[start + row], cosine[start + row] = first + staying[0], cosines[row, staying[0]]
+    return kept, cosine

@@ -72,7 +72,7 @@ class Found(NamedTuple):
         yield "split classes", f"{merged} merged into {len(self.groups):,}"
         yield "near-duplicates", f"{(reasons == DUPLICATE).sum():,} images left out"
         if self.tests:
-            people = plural(len(np.unique(self.classes.rows[persons])), "class", "classes")
+            people = plural(len(np.unique(self.changes.other[persons])), "person")
             copies = plural(int((reasons == TEST_IMAGE).sum()), "near-duplicate")
             yield "in test sets", f"{people} with {persons.sum():,} images left out; {copies} of test images"
         if (reasons == UNREADABLE).any():
@@ -114,7 +114,7 @@ def find(records: FaceRecords, work: str, args: argparse.Namespace) -> Found:
             with progress(int((changes.classes >= 0).sum()), "image", "finding near-duplicates") as bar:
                 changes.add_duplicates(near_duplicates(stored.images, changes.classes, limits.duplicate, memory, bar))
         if tests:
-            _leave_out_tests(changes, stored, paths["centers"], limits, work, Work(memory, args.workers, None))
+            _leave_out_tests(changes, stored, found.figures.centers, limits, work, Work(memory, args.workers, None))
     return Found(classes, found, other, limits, stored.copies, changes, merged, tests)
 
 
@@ -123,11 +123,15 @@ def _wrong(own: np.ndarray, other: Nearest, limits: Limits, action: str) -> Wron
     return found if action == "relabel" else found._replace(classes=np.full_like(found.classes, REMOVED))
 
 
-def _leave_out_tests(changes: Changes, stored: Stored, centers: str, limits: Limits, folder: str, work: Work) -> None:
+def _leave_out_tests(
+    changes: Changes, stored: Stored, centers: np.ndarray, limits: Limits, folder: str, work: Work
+) -> None:
     tests = np.concatenate(stored.tests).astype(np.float32)
-    with saved(folder, tests=tests) as paths:
+    persons = np.unique(changes.merged)  # a second center of one person would be as near to a test image
+    with saved(folder, tests=tests, persons=centers[persons]) as paths:
         with progress(len(stored.images) + len(tests), "image", "comparing with test sets") as bar:
             work = work._replace(bar=bar)
             of_images = nearest(stored.path, paths["tests"], None, work)
-            of_tests = nearest(paths["tests"], centers, None, work)
+            of_tests = nearest(paths["tests"], paths["persons"], None, work)
+    of_tests = of_tests._replace(center=persons[of_tests.center])
     changes.add_overlap(overlap(of_images, of_tests, limits), of_images, of_tests)

@@ -12,6 +12,7 @@ import numpy as np
 from .label_runs import LabelRuns
 
 SAMPLES = 64  # images that are part of a digest
+MOST_CLASSES = 1 << 31  # a label above it is a number of something else; counts by class would not fit into memory
 
 
 class ImageSet:
@@ -21,6 +22,9 @@ class ImageSet:
         path: what the set was opened by, for messages.
         runs: the labels of the images.
         num_identities: C.
+
+    Raises:
+        ValueError: the labels are no numbers of classes.
 
     Attributes:
         path, runs, num_identities: as above.
@@ -35,6 +39,8 @@ class ImageSet:
     finds_all = ""
 
     def __init__(self, path: str, runs: LabelRuns, num_identities: int):
+        if num_identities > MOST_CLASSES:
+            raise ValueError(f"{path} has the label {num_identities - 1}: number the classes from 0")
         self.path, self.runs, self.num_identities = path, runs, num_identities
         self.num_images = runs.num_images
 
@@ -73,7 +79,7 @@ class ImageSet:
 
     @cached_property
     def digest(self) -> str:
-        """16 hexadecimal digits that identify the content, independent of path and form.
+        """16 hexadecimal digits that identify the content, independent of the path, and of the form but for train.rec.
 
         They depend on all labels and on SAMPLES images, but not on every image, as that would read the whole set.
         """

@@ -11,6 +11,7 @@ import numpy as np
 
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.export.smaller import HALF, set_metadata, to_half, to_int8
+from partial_fc.inference.compare import SET, THRESHOLD
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import check_form
 
@@ -42,6 +43,8 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
         ValueError: Accuracy or TAR fall by more, or the file cannot be made; the message has all figures.
     """
     original = FaceModel(content, "the original")
+    if original.batch is not None:
+        raise ValueError(f"the original takes batches of {original.batch} alone: export it with a dynamic batch size")
     images, issame = read_pairs(pairs)
     if kind == HALF:
         smaller = to_half(content)
@@ -62,7 +65,7 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
             "original, or set a higher limit"
         )
     name, threshold = os.path.splitext(os.path.basename(pairs))[0], repr(float(after.threshold))
-    metadata = {"precision": kind, "verification_set": name, "verification_threshold": threshold}
+    metadata = {"precision": kind, SET: name, THRESHOLD: threshold}
     return Smaller(set_metadata(smaller, **metadata), figures)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 from partial_fc.data.encoding import extension
 from partial_fc.utils.text import plural
 
+from .detection.detector import LANDMARKS
 from .photo_faces import ALIGNED, DAMAGED, FAILED, NO_FACE, TOO_LARGE, AlignedPhoto
 
 OTHERS = (NO_FACE, DAMAGED, TOO_LARGE, FAILED)
 SEVERAL, TURNED, FACES = "with several faces", "turned by EXIF", "faces"
-POINTS = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
 COLUMNS = (
     *("photo", "outcome", "reason", "faces", "turned", "file", "score"),
-    *(f"{point}_{axis}" for point in POINTS for axis in "xy"),
+    *(f"{point}_{axis}" for point in LANDMARKS for axis in "xy"),
 )
 
 

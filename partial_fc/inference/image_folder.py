@@ -22,7 +22,7 @@ def face_names(root: str | os.PathLike) -> list[str]:
     """
     root = os.fspath(root)
     if not os.path.isdir(root):
-        raise NotADirectoryError(f"{root} is not a folder: give a folder of aligned face images")
+        raise NotADirectoryError(f"{root} is not a folder: give a folder of images")
     names = sorted(_names_below(root, "", []))
     if not names:
         raise ValueError(f"{root} and its subfolders hold no images")

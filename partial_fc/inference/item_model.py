@@ -29,7 +29,7 @@ class ItemModel:
         ValueError: The file is not an ONNX model, or it has a fixed batch size or several outputs.
     """
 
-    mirrored, batch = False, None  # see FaceModel; only images are mirrored
+    batch = None  # see FaceModel
 
     def __init__(self, source: bytes | str, name: str):
         self.name = name

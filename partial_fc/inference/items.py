@@ -76,8 +76,8 @@ class Texts:
             OSError: The file cannot be read.
             ValueError: It holds no text.
         """
-        with open(path, encoding="utf-8") as file:
-            lines = [line for line in file.read().splitlines() if line]
+        with open(path, encoding="utf-8-sig") as file:
+            lines = [line for line in file.read().split("\n") if line]  # no others, as an index has a name per line
         if not lines:
             raise ValueError(f"{path} holds no lines: give a text file with one item per line")
         return lines
@@ -90,7 +90,7 @@ class Texts:
                 items.append(self.make(name))
                 kept.append(name)
             except (ValueError, OSError) as error:
-                skipped.append(f"{os.fspath(path)}: {error}")
+                skipped.append(f"{os.fspath(path)}: {name}: {error}")
         return Read(kept, _stacked(items), skipped)
 
     def read_one(self, text: str) -> Inputs:

@@ -30,7 +30,8 @@ TORCH_SIZE = 112  # of the images of published state_dicts
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
 BACKBONE = "backbone.onnx"  # of a training
-DERIVED = ("backbone_ema.onnx", "backbone_half.onnx", "backbone_int8.onnx")
+HALF_NAME, INT8_NAME = "backbone_half.onnx", "backbone_int8.onnx"
+DERIVED = ("backbone_ema.onnx", HALF_NAME, INT8_NAME)
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 

@@ -95,10 +95,10 @@ def align_photo(path: str, detector: Detector, options: PhotoOptions) -> Aligned
     turned = data.startswith(JPEG_START) and not is_upright(data, photo)
     try:
         found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
-    except Exception as error:  # of any detector: one photo must not end the work of hours
+        chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))
+        faces = tuple((face, encode(crop(photo, face.landmarks), options.format)) for face in chosen)
+    except Exception as error:  # of any detector and what it gives: one photo must not end the work of hours
         return AlignedPhoto(FAILED, f"{type(error).__name__}: {error}", turned)
-    chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))
-    faces = tuple((face, encode(crop(photo, face.landmarks), options.format)) for face in chosen)
     return AlignedPhoto(ALIGNED if faces else NO_FACE, "", turned, len(found), faces)
 
 
@@ -115,8 +115,9 @@ def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
         box, landmarks = (
             (np.reshape(points, (-1, 2)) + 0.5) * stretch - 0.5 for points in (face.box, face.landmarks)
         )  # the center of the first pixel is (0, 0)
-        if landmarks.shape != (5, 2):
-            raise ValueError(f"the detector gave landmarks of shape {np.shape(face.landmarks)}, expected (5, 2)")
+        if landmarks.shape != (5, 2) or box.shape != (2, 2):
+            shapes = f"landmarks of shape {np.shape(face.landmarks)} and a box of shape {np.shape(face.box)}"
+            raise ValueError(f"the detector gave {shapes}, expected (5, 2) and (4,)")
         with np.errstate(divide="ignore", invalid="ignore"):
             if np.isfinite(similarities(landmarks)).all():
                 faces.append(Face(float(face.score), box.ravel(), landmarks))

@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.data.pairs_bin import read_pairs
     from partial_fc.evaluation.validation_set import decode_faces
     from partial_fc.export.smaller import HALF, INT8
+    from partial_fc.inference.model import HALF_NAME, INT8_NAME
 
     from .saving import ONNX_NAME
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.half or args.int8) and not args.pairs:
         raise ValueError("a smaller file is written only if it verifies nearly as well: give --pairs, too")
     folder = args.model if os.path.isdir(args.model) else os.path.dirname(args.model)
-    smaller = "backbone_half.onnx" if args.half else "backbone_int8.onnx" if args.int8 else ""
+    smaller = HALF_NAME if args.half else INT8_NAME if args.int8 else ""
     folder, name = os.path.split(args.out or os.path.join(folder, smaller or ONNX_NAME))
     # An existing file may have metadata, such as a threshold, that this one does not have.
     with staged_files(folder, [name], args.force) as stage:

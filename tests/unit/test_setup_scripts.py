@@ -103,6 +103,25 @@ def test_a_venv_of_another_tool_is_kept(clone):
     assert (clone / ".venv" / "precious").read_text() == "kept"
 
 
+def test_the_command_finds_modules_of_pythonpath_and_none_of_the_current_folder(tmp_path):
+    for name in ("bin", "state", "own"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "own" / "mine.py").write_text("def item(text): raise ValueError(text)")
+    (tmp_path / "json.py").write_text("raise SystemExit('imported from the current folder')")
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    lines = f". '{SETUP}/venv.sh'; VENV='{tmp_path}' STATE='{tmp_path}/state'; write_command"
+    subprocess.run(["bash", "-c", lines], check=True)
+    command = [tmp_path / "bin" / "partial-fc", "compare", "a", "b", "--model", "missing", "--reader", "mine:item"]
+    for folders, message in (
+        (ROOT, "mine cannot be imported"),
+        (f"{ROOT}:{tmp_path / 'own'}", "missing does not exist"),
+    ):
+        environment = {**os.environ, "PYTHONPATH": str(folders)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("venv, script", [(".venv", "install.sh"), (".venv-torch", "install-torch.sh")])
 def test_second_install_is_quick(venv, script):
     ready = ROOT / venv / ".partial_fc" / "ready"

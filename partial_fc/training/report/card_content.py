@@ -216,7 +216,8 @@ def _untested(training: Run, figures: Figures, missing: Sequence[str]) -> list[s
         )
         if name in training.curves["sets"]:
             lines.append(
-                f"{name} again: the training was verified on it, and what was chosen by it looks better on it."
+                f"{name} again: the training was verified on a set of this name. If it is the same, what was chosen by "
+                "it looks better on it."
             )
     if not figures.groups:
         lines.append("Whether errors differ between groups of people: no groups were given.")

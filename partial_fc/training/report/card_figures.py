@@ -60,14 +60,12 @@ class Figures(NamedTuple):
             without a set.
         sets: by name; the first one gives the threshold.
         groups: column -> group -> rates on the first set.
-        mirrored: whether the embeddings of mirror images are added.
     """
 
     far: float
     threshold: float | None
     sets: Mapping[str, SetFigures]
     groups: Mapping[str, Mapping[str, PairRates]]
-    mirrored: bool
 
 
 def sets_of_training(folder: str) -> tuple[list[str], list[str]]:
@@ -124,7 +122,7 @@ def measure(
             pair_rates(distance, issame, threshold),
             rates_by_rejection(distance, issame, norms, images, threshold, REJECTED),
         )
-    return Figures(far, threshold, measured, by_column, model.mirrored)
+    return Figures(far, threshold, measured, by_column)
 
 
 def _name(path: str, taken: Mapping[str, object]) -> str:

@@ -98,6 +98,13 @@ def test_end_to_end(errors, tmp_path, capsys):
     assert exit_code("sets", "check", out) == 0
 
 
+def test_a_test_person_with_a_split_class_leaves_with_all_of_it(errors, tmp_path):
+    write_pairs(tmp_path / "test.bin", [photo(7), photo(7)], [True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "test.bin") == 0
+    persons = {row[1] for row in changes_of(tmp_path / "out") if row[3] == "test person"}
+    assert persons == {"7", "12"}
+
+
 def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
     assert clean(errors, tmp_path / "one", "--work", tmp_path / "work") == 0
     monkeypatch.setattr(embeddings, "embed_part", None)
@@ -133,8 +140,10 @@ def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tm
     assert [part[0][0] for *_, part in count][:1] == [48]
 
 
-def test_processes_change_nothing(errors, tmp_path):
+def test_processes_change_nothing(errors, tmp_path, monkeypatch):
     assert clean(errors, tmp_path / "one") == 0
+    monkeypatch.setattr(embeddings, "PART", 32)
+    monkeypatch.setattr("partial_fc.cleaning.nearest.MAX_SIDE", 8)
     assert clean(errors, tmp_path / "two", "--workers", 2, "--memory-mb", 1) == 0
     assert content(tmp_path / "one")["changes.csv"] == content(tmp_path / "two")["changes.csv"]
 

@@ -82,7 +82,7 @@ def test_texts_that_the_function_refuses_are_skipped(place, capsys):
     (place / "words.txt").write_text("abc\n\nABC\nxyz\n")
     model = ["--model", "backbone.onnx", "--reader", f"{__name__}:letters"]
     assert exit_code("embed", "words.txt", *model) == 1
-    assert "skipped: words.txt: 'ABC' is not a word" in capsys.readouterr().err
+    assert "skipped: words.txt: ABC: 'ABC' is not a word" in capsys.readouterr().err
     assert read_index("embeddings").names == ["abc", "xyz"]
     assert exit_code("embed", "words.txt", *model, "--force", "--resize") == 2
     assert "--resize are for images" in capsys.readouterr().err

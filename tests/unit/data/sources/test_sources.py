@@ -1,6 +1,7 @@
 """Sets in other forms than train.rec: the same batches, and what is wrong with a damaged one."""
 
 import os
+import resource
 import sys
 
 import numpy as np
@@ -149,13 +150,35 @@ def test_more_shards_than_are_held_open_are_read(tmp_path, monkeypatch):
     assert batches(rec) == batches(PLAIN["records"](tmp_path / "rec", draw()))
 
 
+def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
+    for number in range(40):
+        write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image", "a.cls": b"%d" % number})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
+    try:
+        for _ in range(2):  # without and with the indexes
+            assert open_images(tmp_path).num_images == 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_files_of_another_split_are_not_trained_on(tmp_path):
+    for name in ("train-0.tar", "validation-0.tar"):
+        write_shard(tmp_path / name, {"a.jpg": b"image", "a.cls": b"0"})
+    with pytest.raises(ValueError, match="validation-0.tar is not for training by its name"):
+        open_images(tmp_path)
+    assert open_images(tmp_path / "train-*.tar").num_images == 1
+
+
 def test_a_pattern_names_every_shard(tmp_path):
     for number in (8, 9, 10):
         (tmp_path / f"a-{number:02}.tar").touch()
     names = [str(tmp_path / f"a-{number:02}.tar") for number in (8, 9, 10)]
-    assert expand_shards(str(tmp_path / "a-{08..10}.tar")) == expand_shards(str(tmp_path / "*.tar")) == names
+    assert expand_shards(str(tmp_path / "a-{08..10}.tar"), ".tar") == expand_shards(str(tmp_path), ".tar") == names
+    assert expand_shards(str(tmp_path / "*.tar"), ".tar") == names
     with pytest.raises(FileNotFoundError, match="a-11.tar does not exist"):
-        expand_shards(str(tmp_path / "a-{08..11}.tar"))
+        expand_shards(str(tmp_path / "a-{08..11}.tar"), ".tar")
 
 
 # Datasets of a user ----------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_what_is_given_and_what_is_not_tested(place):
     untested = text.partition("## Not tested")[2].partition("## ")[0]
     for part in ("other.bin", "below 0.017, which 60 pairs", "groups old \\| \\<b\\>, young of age"):
         assert part in untested
-    assert "No groups" not in untested and "no groups were given" in card(place)[0]
+    assert "no groups" not in untested and "no groups were given" in card(place)[0]
     assert page.startswith("<!doctype html>") and "<script" not in page and "old | &lt;b&gt;" in page
     assert [title for title in ("ROC", "False rejects", "False accepts") if f"<h3>{title}</h3>" in page] == [
         *("ROC", "False rejects", "False accepts")
