@@ -14,12 +14,14 @@ ranks has no limit. The fastest step must not be faster.
 """
 
 import ctypes
+import fcntl
 import json
 import os
 import socket
 import struct
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Callable
 from functools import partial
@@ -243,9 +245,14 @@ def tcp_bytes() -> tuple[int, int]:
         if not descriptor.is_socket():
             continue
         with socket.socket(fileno=os.dup(int(descriptor.name))) as connection:
-            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+            listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            tcp = connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
+            if tcp and not listens:
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                counts.append(struct.unpack_from("QQ", info, _TCP_BYTES_ACKED))
+                acknowledged, received = struct.unpack_from("QQ", info, _TCP_BYTES_ACKED)
+                # A peer that waits for a core acknowledges the last bytes of a step after its end.
+                waiting = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+                counts.append((acknowledged + waiting, received))
     sent, received = zip(*counts)
     return sum(sent), sum(received)
 
