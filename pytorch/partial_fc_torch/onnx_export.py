@@ -92,7 +92,10 @@ class OnnxExport:
         if not self.fits:
             raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
         file = io.BytesIO()
-        one = self._taken(map_inputs(lambda array: np.resize(array, (1, *array.shape[1:])), self.examples))
+        if self.pixels:
+            one = torch.zeros(1, *self.examples.shape[1:])
+        else:
+            one = self._taken(map_inputs(lambda array: np.resize(array, (1, *array.shape[1:])), self.examples))
         by_name = one if isinstance(one, Mapping) else {INPUT: one}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, about itself
