@@ -79,7 +79,7 @@ def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
 
     def chart(source: str, title: str, y_name: str, factor: float = 1.0, from_zero: bool = True) -> list[Chart]:
         points = {name or title: run[source] for name, run in runs.items()}
-        return _over_updates(source, title, y_name, points, factor, from_zero=from_zero)
+        return over_updates(source, title, y_name, points, factor, from_zero=from_zero)
 
     return [
         *chart("losses", "Loss", "cross-entropy", from_zero=False),
@@ -91,7 +91,7 @@ def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
 
 def accuracy(key: str, title: str, points: Mapping[str, Points], **options: Any) -> list[Chart]:
     """Returns the chart of verification accuracies by name; nothing if none was measured."""
-    return _over_updates(key, title, "mean of ten folds, %", points, 100.0, top=100.0, **options)
+    return over_updates(key, title, "mean of ten folds, %", points, 100.0, top=100.0, **options)
 
 
 def _first_figures(result: TrainingResult) -> list[Chart]:
@@ -108,9 +108,9 @@ def _first_figures(result: TrainingResult) -> list[Chart]:
         if all(isinstance(found.evaluation, PairVerification) for found in group.values()):
             charts += accuracy(figure, "Verification accuracy", points, marks=marks)
         elif share:
-            charts += _over_updates(figure, figure_name(figure), "%", points, 100.0, top=100.0, marks=marks)
+            charts += over_updates(figure, figure_name(figure), "%", points, 100.0, top=100.0, marks=marks)
         else:
-            charts += _over_updates(figure, figure_name(figure), "", points, 1.0, marks=marks)
+            charts += over_updates(figure, figure_name(figure), "", points, 1.0, marks=marks)
     return charts
 
 
@@ -119,9 +119,10 @@ def figure_name(figure: str) -> str:
     return figure.replace("_", " ")
 
 
-def _over_updates(
+def over_updates(
     key: str, title: str, y_name: str, named: Mapping[str, Points], factor: float, **options: Any
 ) -> list[Chart]:
+    """Returns the chart of values, times ``factor``, by name; nothing if none was measured."""
     lines = []
     for look, (name, points) in enumerate(named.items()):
         x, y = np.array(points, np.float64).reshape(-1, 2).T  # None, for what was not measured, becomes NaN
