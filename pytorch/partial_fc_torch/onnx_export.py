@@ -138,6 +138,7 @@ class ByName(nn.Module):
     def __init__(self, model: nn.Module, names: list[str]):
         super().__init__()
         self.model, self.names = model, names
+        self.train(model.training)  # else the exporter would leave the backbone in training mode
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Returns the embeddings (N, E)."""

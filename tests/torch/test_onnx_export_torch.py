@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from test_mxnet_weights import build
@@ -11,7 +12,7 @@ from command_line import exit_code
 from partial_fc.evaluation.ijb.synthetic import write_protocol
 from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import random_faces
+from partial_fc.inference.parity import check_named, open_named, random_faces
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 from partial_fc_torch.pixels import normalized, to_images
@@ -123,3 +124,30 @@ def test_an_operator_without_a_counterpart_is_reported():
 
     with pytest.raises(ValueError, match="cannot be exported to ONNX, opset 11: .*i1"):
         OnnxExport(Odd(), SMALL).validate_export()
+
+
+class Weighted(nn.Sequential):
+    """A backbone of two inputs by name."""
+
+    def forward(self, inputs):
+        return super().forward(inputs["values"] * inputs["weights"])
+
+
+def test_a_backbone_of_named_inputs_is_compared_in_evaluation_mode(caplog):
+    torch.manual_seed(0)
+    model = Weighted(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
+    rng = np.random.default_rng(0)
+    examples = {name: rng.standard_normal((5, 6)).astype(np.float32) for name in ("values", "weights")}
+    model({name: torch.from_numpy(array) for name, array in examples.items()})
+    model[1].running_mean += 1
+    export = OnnxExport(model, examples, pixels=False)
+    content = export(0)
+    assert model.training and not caplog.records
+    with torch.no_grad():
+        expected = model.eval()({name: torch.from_numpy(array) for name, array in examples.items()}).numpy()
+    found = onnxruntime.InferenceSession(content).run(None, examples)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="computes other embeddings"):
+        check_named(content, examples, lambda inputs: expected[::-1], "PyTorch")
+    with pytest.raises(ValueError, match="takes .* expected values, weights, more with a dynamic batch size"):
+        open_named(content, {**examples, "more": examples["values"]})

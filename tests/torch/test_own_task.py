@@ -65,9 +65,10 @@ def test_the_onnx_file_has_an_input_for_each_name_and_gives_the_embeddings(tmp_p
 
 
 @pytest.mark.parametrize("changes", [{"gradient_acc": 3}, {"debug": True}, {"bf16": True}])
-def test_it_has_what_trainings_have(tmp_path, changes):
+def test_it_has_what_trainings_have(tmp_path, changes, caplog):
     train(settings_of(tmp_path, max_update=4, baselines=False, **changes), TorchFramework())
     assert (tmp_path / "report.html").exists() and (tmp_path / "backbone.onnx").exists()
+    assert "computes other embeddings" not in caplog.text
 
 
 def test_settings_of_its_own_are_checked():
