@@ -41,6 +41,7 @@ NETWORKS = {
 }
 network = edict({name: edict() for names in NETWORKS.values() for name in names})
 
+TASKS = declared_keys(os.path.join(HERE, "partial_fc", "training", "tasks"), "TASKS")  # which need OpenCV
 VALIDATION_SETS = ["lfw", "cfp_fp", "cfp_ff", "agedb_30", "calfw", "cplfw", "vgg2_fp"]
 
 
@@ -296,6 +297,8 @@ SETTINGS = Schema(
     ),
     Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1, trainer="mxnet"),
     "Data",
+    Setting("task", "faces", f"what is learned: {', '.join(TASKS)} (in train.rec), or your own as package.module:name"),
+    Setting("task_options", "", "of the task, such as path=words.txt,length=32; empty: its own"),
     Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),
     Setting("data_name", "", "folder of the data set below data_root, set by dataset"),
     Setting("rec", "", "a train.rec or its folder, or another set (data.md); empty: that of data_name", path=True),
@@ -405,7 +408,7 @@ def generate_config(
     named = set().union(*(values for _, values in sources))  # before `read` adds defaults that a value replaces
     user, saved, own = (SETTINGS.read(source, values, trainer) for source, values in sources)
     names = {**defaults(), **user, **saved, **own}
-    if "dataset" not in named and (names["rec"] or names["data_name"]):
+    if "dataset" not in named and (names["rec"] or names["data_name"] or names["task"] != "faces"):
         names["dataset"] = own["dataset"] = "own"
     if "loss" not in named and "margin" in named:
         names["loss"] = own["loss"] = "own"
@@ -565,9 +568,10 @@ def check_together(settings):
         check_named("optimizer", settings["optimizer"], OPTIMIZERS)
         check_named("center_optimizer", settings["center_optimizer"], CENTER_STATES)
         check_named("network", settings["network"], network)
+        check_named("task", settings["task"], TASKS)
         for name in settings["trackers"]:
             check_named("trackers", name, TRACKERS)
-        for options in ("optimizer_options", "tracker_options"):
+        for options in ("optimizer_options", "task_options", "tracker_options"):
             parse_options(options, settings[options])
     except ValueError as error:
         raise SettingsError(str(error)) from None
@@ -593,7 +597,7 @@ def check_together(settings):
             raise SettingsError("new_centers=mean embeds the images of a set, but debug=True has none: remove one")
     if not (settings["models_root"] or settings["output"]):
         raise SettingsError("models_root is empty: set it, or output, to the folder that the training writes to")
-    if not (settings["debug"] or rec or settings["data_name"]):
+    if settings["task"] == "faces" and not (settings["debug"] or rec or settings["data_name"]):
         raise SettingsError(f"dataset {settings['dataset']} has no images: set rec, or debug=True for dummy images")
 
 

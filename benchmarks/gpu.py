@@ -30,11 +30,11 @@ import torch.distributed as dist  # noqa: E402
 from gpu_checks import MARGINS, differences, waits  # noqa: E402
 from gpu_layers import PATHS, compiled, product, uses_kernels  # noqa: E402
 
+from partial_fc.data.batch import Batch  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 from partial_fc_torch import get_model  # noqa: E402
 from partial_fc_torch.device_report import device_line  # noqa: E402
 from partial_fc_torch.engine import TorchEngine, data_parallel  # noqa: E402
-from partial_fc_torch.image_data import ImageBatch  # noqa: E402
 from partial_fc_torch.optimizers import build_optimizer  # noqa: E402
 
 MINUTES, LAYER, BACKBONES, LINKS = 10, 0.6, 0.9, 0.98  # when a part ends, as shares of the minutes
@@ -131,7 +131,7 @@ def training(network: str, precision: str, batch: int, classes: int, steps: int,
     images = torch.randint(0, 256, (batch, 3, 112, 112), dtype=torch.uint8)
     images = images.pin_memory() if device.type == "cuda" else images
     labels = torch.randint(0, classes, (steps, batch)).numpy()
-    return lambda pair: engine.step(pair[1]), ((images.to(device), ImageBatch(images, each)) for each in labels)
+    return lambda pair: engine.step(pair[1]), ((images.to(device), Batch(images, each)) for each in labels)
 
 
 def backbone_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:

@@ -146,11 +146,11 @@ def torch_trainer() -> Trainer:
     import torch
     import torch.distributed as dist
 
+    from partial_fc.data.batch import Batch
     from partial_fc_torch import CosFace, PartialFC, get_model
     from partial_fc_torch.backbones.recompute import recompute_blocks
     from partial_fc_torch.collectives import default_collectives
     from partial_fc_torch.engine import TorchEngine, data_parallel
-    from partial_fc_torch.image_data import ImageBatch
     from partial_fc_torch.layer.margins import margin_named
     from partial_fc_torch.optimizers import build_optimizer
 
@@ -174,7 +174,7 @@ def torch_trainer() -> Trainer:
         engine = TorchEngine(model, bank, lambda num_update: (0.1, 0.1), **options)
 
         def step(images: np.ndarray, labels: np.ndarray) -> None:
-            engine.step(ImageBatch(torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8)), labels))
+            engine.step(Batch(torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8)), labels))
 
         return step
 

@@ -84,11 +84,11 @@ def face_data(folder: Path, threads: int):
     """The reader of the PyTorch trainer."""
     from partial_fc.data.batch_loader import FaceBatches
     from partial_fc.data.transforms import Augmentation
-    from partial_fc_torch import image_data
+    from partial_fc_torch import batches
 
     rec = folder / "faces" / "train.rec"
     faces = FaceBatches(rec, BATCH, (SIZE, SIZE), shuffle=True, augmentation=Augmentation(rand_mirror=True))
-    return image_data.face_data(faces, threads, pinned=False)
+    return batches.tensor_data(faces, threads, pinned=False)
 
 
 def image_record_iter(folder: Path, threads: int):

@@ -40,7 +40,7 @@ def export(network: str) -> bytes:
     from partial_fc_torch.onnx_export import OnnxExport
 
     torch.manual_seed(0)
-    return OnnxExport(get_model(network).eval(), 112)(0)
+    return OnnxExport(get_model(network).eval(), np.empty((0, 3, 112, 112), np.uint8))(0)
 
 
 def seconds(models: list[FaceModel], face: np.ndarray) -> list[float]:

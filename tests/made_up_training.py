@@ -4,7 +4,9 @@ import numpy as np
 
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.evaluation.verification import VerificationPoint
-from partial_fc.training.results import LossPoint, PairFigures, SetResult, TrainingResult
+from partial_fc.training.results import LossPoint, SetResult, TrainingResult
+from partial_fc.training.tasks.faces import FacePairs
+from partial_fc.training.tasks.pairs import PairFigures, PairShare
 
 SETTINGS = dict(
     dataset="demo", network="r50", loss="arcface", batch_size=8, sample_ratio=0.1, max_update=32000, wd=5e-4
@@ -25,7 +27,10 @@ def a_set(folder=None, points=TWO_POINTS, distance=DISTANCE, issame=ISSAME, imag
     """Results on a set; its file is written into ``folder``, with these images in turns."""
     if folder is not None:
         write_pairs(folder / "set.bin", [images[i % len(images)] for i in range(2 * len(issame))], issame)
-    return SetResult(f"{folder}/set.bin", list(points), PairFigures(distance, issame, 21.5, 0.953), list(problems))
+    evaluation = FacePairs(f"{folder}/set.bin", 112)
+    evaluation.share = PairShare(issame, 2 * len(issame), lambda start, stop: None)
+    evaluation.last = PairFigures(distance, issame, 21.5, 0.953)
+    return SetResult(evaluation, list(points), list(problems))
 
 
 def log_lines(losses=(3.0,), updates=range(20, 2001, 20), waiting=0.0561):

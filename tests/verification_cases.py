@@ -1,12 +1,15 @@
 """Verification during training on any number of ranks, for the tests of both trainers."""
 
+import contextlib
+
 import cv2
 import numpy as np
 import pytest
 
 from partial_fc.data.pairs_bin import write_pairs
-from partial_fc.distributed.errors import StopRequested
+from partial_fc.distributed.errors import JobError, StopRequested
 from partial_fc.training.embedder import Embedder
+from partial_fc.training.tasks.faces import FacePairs
 from partial_fc.training.verifying import CallBackVerification
 
 SIDE, E = 8, 4
@@ -30,12 +33,21 @@ def write_set(path, images, collectives, damaged=None):
     return issame
 
 
+def measure(engine, batch, path, **arguments):
+    """Returns an evaluation that has been measured once."""
+    evaluation = FacePairs(path, SIDE, **arguments)
+    evaluation.share = engine.collectives.run_on_all_ranks("load", lambda: evaluation.load("set", engine.collectives))
+    engine.average_statistics()
+    with contextlib.suppress(JobError):  # too few pairs for accuracies
+        evaluation.measure(Embedder(engine, batch, "set"))
+    return evaluation
+
+
 def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, batch):
     """``expected_embeddings(images)`` returns those of the images and of the mirrored images, in float64."""
     collectives, images = engine.collectives, draw_images(2 * pairs)
     issame = write_set(f"{folder}/set.bin", images, collectives)
-    embedder = Embedder(engine, batch, SIDE)
-    figures = embedder("set", f"{folder}/set.bin")
+    figures = measure(engine, batch, f"{folder}/set.bin").last
     plain, mirrored = expected_embeddings(images)
     total = plain + mirrored
     unit = total / np.linalg.norm(total, axis=1, keepdims=True)
@@ -43,20 +55,21 @@ def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, 
     np.testing.assert_array_equal(figures.issame, issame)
     lengths = [np.linalg.norm(embeddings, axis=1).mean() for embeddings in (plain, mirrored)]
     assert figures.xnorm == pytest.approx(np.mean(lengths), rel=1e-5)
-    alone = Embedder(engine, batch, SIDE, mirrored=False)("set", f"{folder}/set.bin")
+    evaluation = measure(engine, batch, f"{folder}/set.bin", mirrored=False)
+    alone = evaluation.last
     unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
     np.testing.assert_allclose(alone.distance, np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), atol=1e-5)
     assert alone.xnorm == pytest.approx(lengths[0], rel=1e-5)
-    # Each rank keeps the encoded images of its own pairs, and no pixels.
-    kept = collectives.gather_object("kept", [len(part.images) for part in embedder.pairs.values()])
-    assert sum(map(sum, kept)) == 2 * pairs and max(map(max, kept)) <= 2 * -(-pairs // collectives.size)
+    # Each rank keeps the images of its own pairs.
+    kept = collectives.gather_object("kept", evaluation.share.num_items)
+    assert sum(kept) == 2 * pairs and max(kept) <= 2 * -(-pairs // collectives.size)
 
 
 def a_stop_request_ends_a_verification_on_all_ranks(engine, folder, monkeypatch):
     """The request reaches the last rank alone, after some parts. To catch up is to do the verification again."""
     collectives, asked = engine.collectives, []
     write_set(f"{folder}/set.bin", draw_images(80), collectives)
-    callback = CallBackVerification(Embedder(engine, 6, SIDE), {"set": f"{folder}/set.bin"}, 5, collectives.rank)
+    callback = CallBackVerification(engine, 6, {"set": FacePairs(f"{folder}/set.bin", SIDE)}, 5)
     callback.prepare()
     with monkeypatch.context() as patch:
         patch.setattr(

@@ -17,8 +17,8 @@ except ImportError as error:
 from partial_fc.layer.sampling import WeightIndexSampler
 from partial_fc.training.callbacks import CallBackFinite, CallBackLogging
 from partial_fc.training.checkpointing import CallBackCheckpoint
-from partial_fc.training.embedder import Embedder
 from partial_fc.training.saved_training import SavedTraining
+from partial_fc.training.tasks.faces import FacePairs
 from partial_fc.training.verifying import CallBackVerification
 
 from .image_iter import DummyIter, FaceImageIter
@@ -38,8 +38,8 @@ __all__ = [
     "CallBackModelSave",
     "CallBackVerification",
     "DummyIter",
-    "Embedder",
     "FaceImageIter",
+    "FacePairs",
     "WeightIndexSampler",
     "DistributedOptimizer",
     "MarginLoss",

@@ -14,17 +14,17 @@ import numpy as np
 
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import MXNET
-from partial_fc.data.training_data import DUMMY_BATCHES
-from partial_fc.distributed.env import decode_threads
+from partial_fc.data.batch import Inputs
+from partial_fc.data.training_data import DUMMY_BATCHES, Batches
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
-from partial_fc.training.inputs import record_path
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
+from partial_fc.training.tasks.task import Task
 
 from .collectives import default_collectives
-from .image_iter import DummyIter, FaceImageIter
+from .image_iter import DummyImages, ImageIter
 from .memory_bank import MemoryBank
 from .memory_module import SampleDistributeModule
 from .memory_scheduler import RateScheduler
@@ -37,7 +37,7 @@ from .symbol import get_symbol
 
 
 class MXNetFramework:
-    """MXNet and Horovod, see partial_fc.training.engine.Framework for the methods; Horovod is initialized."""
+    """MXNet and Horovod, see partial_fc.training.framework.Framework for the methods; Horovod is initialized."""
 
     collectives = default_collectives
     command = "bash run.sh"
@@ -70,31 +70,18 @@ class MXNetFramework:
     def center_widths(self, settings) -> dict[str, int]:
         return center_widths(settings.embedding_size, CENTER_STATES["sgd"])
 
-    def build_data(self, settings) -> FaceImageIter | DummyIter:
-        if settings.debug:
-            return self.build_dummies(settings)
-        data = FaceImageIter(
-            settings.batch_size,
-            _shape(settings),
-            record_path(settings),
-            shuffle=settings.shuffle,
-            rand_mirror=settings.rand_mirror,
-            cutoff=settings.cutout,
-            color_jittering=settings.color_jittering,
-            images_filter=settings.min_images_per_class,
-            context=self.collectives.rank,
-            context_num=self.collectives.size,
-            seed=settings.seed,
-            jpeg_compression=settings.jpeg_compression,
-            skip_bad_images=settings.skip_bad_images,
-            threads=settings.decode_threads or decode_threads(self.collectives.local_size),
-        )
-        data.check_labels(settings.num_classes)
-        return data
+    def check_task(self, task: Task) -> None:
+        if not task.pixels:
+            raise ValueError(
+                f"task {type(task).__name__} has other inputs than images, which this trainer does not take: train "
+                "with bash pytorch/run.sh"
+            )
 
-    def build_dummies(self, settings) -> DummyIter:
-        sizes = settings.batch_size, _shape(settings), DUMMY_BATCHES, settings.num_classes
-        return DummyIter(*sizes, settings.seed, self.collectives.rank)
+    def load_data(self, batches: Batches, threads: int) -> ImageIter:
+        return ImageIter(batches, threads)
+
+    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> DummyImages:
+        return DummyImages(inputs, DUMMY_BATCHES, num_classes, seed, self.collectives.rank)
 
     def read_pretrained(self, path: str, with_classes: bool) -> None:
         """Returns None: partial_fc reads MXNet's files without MXNet."""
@@ -103,7 +90,7 @@ class MXNetFramework:
         """Returns None: this trainer reads no checkpoints of other programs."""
 
     def build_engine(
-        self, settings, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
+        self, settings, task: Task, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> SampleDistributeModule:
         """See Framework.build_engine.
 
@@ -180,11 +167,12 @@ class MXNetFramework:
         settings,
         engine: SampleDistributeModule,
         folder: str,
-        faces: np.ndarray,
+        examples: np.ndarray,
         metadata: Callable[[int], Mapping[str, str]],
     ) -> tuple[CallBackModelSave, CallBackCenterSave]:
         """See Framework.build_savers. Collectives: all-gather ``status.export``."""
         symbol, prefix = build_symbol(settings, False, engine.model_format), os.path.join(folder, "model")
+        faces = examples.transpose(0, 2, 3, 1)
         export = OnnxExport(symbol, settings.image_size, engine.context, faces, metadata)
         model_save = CallBackModelSave(symbol, engine, prefix, engine.rank, settings.save_every, export)
         model_save.validate_export()
@@ -205,7 +193,3 @@ def build_symbol(settings, fp16: bool, model_format: ModelFormat) -> mx.sym.Symb
         eps=model_format.eps,
         pixel_scale=model_format.pixel_scale,
     )
-
-
-def _shape(settings) -> tuple[int, int, int]:
-    return 3, settings.image_size, settings.image_size

@@ -14,6 +14,7 @@ import mxnet as mx
 import numpy as np
 
 from partial_fc.checkpoint.torch_names import master_copy, with_mxnet_names
+from partial_fc.data.batch import Inputs
 from partial_fc.utils.text import some
 
 from .ops import module_arrays
@@ -48,18 +49,18 @@ class EngineMethods:
     def seed_generators(self, seed: int) -> None:
         mx.random.seed(seed)
 
-    def embed(self, pixels: np.ndarray, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
+    def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """See Engine.embed. With fewer than B images ``batch_statistics`` are those of a batch that zeros fill up."""
         module = module_arrays.backbone(self)
         batch = np.zeros(module.data_shapes[0].shape, np.float32)
-        batch[: len(pixels)] = pixels.transpose(0, 3, 1, 2)
+        batch[: len(inputs)] = inputs
         running = module_arrays.statistics(self) if batch_statistics else {}
         saved = {name: array.copy() for name, array in running.items()}
         module.forward(mx.io.DataBatch([mx.nd.array(batch, ctx=self.context)]), is_train=batch_statistics)
         embeddings: np.ndarray = module.get_outputs()[0].asnumpy()
         for name, array in saved.items():  # cuDNN's batch norm updates them in a forward pass
             running[name][:] = array
-        return embeddings[: len(pixels)]
+        return embeddings[: len(inputs)]
 
     def nonfinite_parameter(self) -> str | None:
         parameters = module_arrays.parameters(self)

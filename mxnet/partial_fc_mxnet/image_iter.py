@@ -1,4 +1,4 @@
-"""Data iterators: face sets in RecordIO files, and dummy batches without reading.
+"""Data iterators: images, those of face sets in RecordIO files, and dummy batches without reading.
 
 Shapes: B local batch, R ranks, H, W image size, C classes.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.buffer_pool import RecyclingPool
 from partial_fc.data.cursor import Position
-from partial_fc.data.training_data import DataLoader, DummyData
+from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
 
@@ -22,11 +22,42 @@ from .ops.memory import host_array
 Arrays = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 
-class FaceImageIter(DataLoader[Arrays], mx.io.DataIter):
-    """Iterates over the share of one rank in the images of a RecordIO file.
+class ImageIter(DataLoader[Arrays], mx.io.DataIter):
+    """Iterates over the share of one rank in a set of images.
 
-    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. Threads of the iterator read, decode and
-    augment them in advance, across the end of an epoch as well.
+    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. Threads of the iterator read them in
+    advance, across the end of an epoch as well.
+
+    Args:
+        batches: The set; its inputs are images (B, 3, H, W) uint8.
+        threads: Number of threads.
+
+    Attributes:
+        provide_data, provide_label: As of any MXNet iterator.
+        cursor and others: See partial_fc.data.training_data.DataLoader.
+    """
+
+    def __init__(self, batches: Batches, threads: int):
+        shape = batches.batch_size, *batches.sample(1).shape[1:]
+        mx.io.DataIter.__init__(self, batches.batch_size)
+        self.provide_data, self.provide_label = descriptions(shape)
+        self._handed_out: deque = deque()
+        load = partial(load_batch, batches, RecyclingPool(shape, np.float32), self._handed_out)
+        DataLoader.__init__(self, batches, threads, load)
+
+    def next(self) -> mx.io.DataBatch:
+        """Returns the next batch.
+
+        Raises:
+            StopIteration: At the end of the epoch, on all ranks after the same number of batches.
+        """
+        arrays = super().next()
+        self._handed_out.append(arrays)
+        return mx.io.DataBatch([arrays[0]], [arrays[1]], 0)
+
+
+class FaceImageIter(ImageIter):
+    """Iterates over the share of one rank in the images of a RecordIO file, see ImageIter.
 
     Args:
         batch_size: B.
@@ -44,8 +75,7 @@ class FaceImageIter(DataLoader[Arrays], mx.io.DataIter):
         threads: Number of decoding threads; 0 for one per core of this process, at most 8.
 
     Attributes:
-        provide_data, provide_label: As of any MXNet iterator.
-        cursor and others: See partial_fc.data.training_data.DataLoader.
+        num_images, num_classes, check_labels: See partial_fc.data.training_data.Batches.
 
     Raises:
         OSError: A file is missing or cannot be read.
@@ -84,25 +114,12 @@ class FaceImageIter(DataLoader[Arrays], mx.io.DataIter):
             size=context_num,
             seed=seed,
         )
-        mx.io.DataIter.__init__(self, batch_size)
-        self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
-        self._handed_out: deque = deque()
-        pool = RecyclingPool((batch_size, *data_shape), np.float32)
-        load = partial(load_batch, faces, pool, self._handed_out)
-        DataLoader.__init__(self, faces, threads or decode_threads(local_size=1), load)
-
-    def next(self) -> mx.io.DataBatch:
-        """Returns the next batch.
-
-        Raises:
-            StopIteration: At the end of the epoch, on all ranks after the same number of batches.
-        """
-        arrays = super().next()
-        self._handed_out.append(arrays)
-        return mx.io.DataBatch([arrays[0]], [arrays[1]], 0)
+        super().__init__(faces, threads or decode_threads(local_size=1))
+        self.num_images, self.num_classes = faces.num_images, faces.num_classes
+        self.check_labels = faces.check_labels
 
 
-def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, position: Position) -> Arrays:
+def load_batch(batches: Batches, pool: RecyclingPool, handed_out: deque, position: Position) -> Arrays:
     """Reads images (B, 3, H, W) float32 and labels (B,) int64 at a position; runs in the iterator's threads.
 
     Releases all but the last two batches that the iterator has handed out. The training thread must not do that: it
@@ -112,14 +129,32 @@ def load_batch(faces: FaceBatches, pool: RecyclingPool, handed_out: deque, posit
     with suppress(IndexError):  # another thread was faster
         while len(handed_out) > 2:
             handed_out.popleft()
-    images, labels = faces.batch(*position)
+    images, labels = batches.batch(*position)
     data = pool.take()
     np.copyto(data, images)
     return mx.nd.from_numpy(data), host_array(labels)
 
 
-class DummyIter(DummyData[mx.io.DataBatch], mx.io.DataIter):
+class DummyImages(DummyData[mx.io.DataBatch], mx.io.DataIter):
     """Iterates over batches that cost nothing to read, see partial_fc.data.training_data.DummyData.
+
+    Args:
+        images: (B, 3, H, W) uint8.
+        batches, num_classes, seed, rank: See DummyData.
+    """
+
+    def __init__(self, images: np.ndarray, batches: int, num_classes: int, seed: int, rank: int):
+        mx.io.DataIter.__init__(self, len(images))
+        DummyData.__init__(self, images, self._batch, batches, num_classes, seed, rank)
+        self.provide_data, self.provide_label = descriptions(images.shape)
+        self._data = mx.nd.array(images, dtype="float32")
+
+    def _batch(self, labels: np.ndarray) -> mx.io.DataBatch:
+        return mx.io.DataBatch([self._data], [host_array(labels)], 0)
+
+
+class DummyIter(DummyImages):
+    """Iterates over batches of random images, see DummyImages.
 
     Args:
         batch_size: B.
@@ -134,19 +169,13 @@ class DummyIter(DummyData[mx.io.DataBatch], mx.io.DataIter):
         self, batch_size: int, data_shape: tuple, batches: int, num_classes: int = 10000, seed: int = 0, rank: int = 0
     ):
         check_shape(data_shape)
-        mx.io.DataIter.__init__(self, batch_size)
-        DummyData.__init__(self, (batch_size, *data_shape), batches, num_classes, seed, rank, self._batch)
-        self.provide_data, self.provide_label = descriptions(batch_size, data_shape)
-        self._data = mx.nd.array(self.pixels, dtype="float32")
-
-    def _batch(self, labels: np.ndarray) -> mx.io.DataBatch:
-        return mx.io.DataBatch([self._data], [host_array(labels)], 0)
+        images = np.random.default_rng((seed, rank)).integers(0, 256, (batch_size, *data_shape), dtype=np.uint8)
+        super().__init__(images, batches, num_classes, seed, rank)
 
 
-def descriptions(batch_size: int, data_shape: tuple) -> tuple[list, list]:
+def descriptions(shape: tuple[int, ...]) -> tuple[list, list]:
     """Returns (provide_data, provide_label): data (B, 3, H, W) float32, and label (B,) int64, exact above 2^24."""
-    data = mx.io.DataDesc("data", (batch_size, *data_shape), np.float32)
-    return [data], [mx.io.DataDesc("softmax_label", (batch_size,), np.int64)]
+    return [mx.io.DataDesc("data", shape, np.float32)], [mx.io.DataDesc("softmax_label", shape[:1], np.int64)]
 
 
 def check_shape(data_shape: tuple) -> tuple[int, int]:

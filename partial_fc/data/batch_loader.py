@@ -16,6 +16,7 @@ import numpy as np
 
 from partial_fc.utils.text import plural
 
+from .batch import Batch
 from .image_set import ImageSet
 from .label_runs import KeptImages
 from .order import epoch_entries, uniform_draws
@@ -107,11 +108,45 @@ class FaceBatches:
         # OpenCV's thread pool would compete with the framework's threads for the cores of the rank.
         cv2.setNumThreads(0)
 
-    def batch(self, epoch: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def num_classes(self) -> int:
+        """Number of identities in the set."""
+        return self.records.num_identities
+
+    @property
+    def skipped(self) -> int:
+        """Number of bad images that this rank has skipped so far."""
+        return len(self.bad_images)
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content of the set, independent of its path; see RecordReader.digest."""
+        return self.records.digest
+
+    @property
+    def order(self) -> dict:
+        """What the order of the images depends on, as JSON."""
+        return {
+            "data_set": self.digest,
+            "num_images": self.num_images,
+            "images_filter": self.min_images_per_class,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+        }
+
+    def check_labels(self, num_classes: int) -> None:
+        """Raises ValueError naming the first record whose label is not below `num_classes`."""
+        self.records.check_labels(num_classes)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self.records.close()
+
+    def batch(self, epoch: int, first: int) -> Batch:
         """Reads this rank's part of the global batch that begins at `first` (0 .. N - G) of the epoch's order.
 
         Returns:
-            Images (B, 3, H, W) uint8 RGB and labels (B,) int64.
+            Images (B, 3, H, W) uint8 RGB and their labels.
 
         Raises:
             ValueError: an image is damaged, has another size, or is not in color; names file, key and offset.
@@ -131,15 +166,15 @@ class FaceBatches:
         with self._lock:
             read = (self.batch_size, num_bytes, read_seconds, time.perf_counter() - start)
             self.counters = ReadCounters._make(map(add, self.counters, read))
-        return images, labels
+        return Batch(images, labels)
 
     def sample(self, count: int) -> np.ndarray:
-        """Returns (count, H, W, 3) uint8 RGB: the first images of the set, not augmented; damaged ones are left out."""
+        """Returns (count, 3, H, W) uint8 RGB: the first images of the set, not augmented; damaged ones are left out."""
         faces = [np.empty((0, *self.image_size, 3), np.uint8)]
         for position in range(min(count, self.num_images)):
             with contextlib.suppress(ValueError):
                 faces.append(self._image(position)[None])
-        return np.concatenate(faces)
+        return np.concatenate(faces).transpose(0, 3, 1, 2)
 
     def read(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Reads images, not augmented. Bad ones are counted as those of `batch`, and left out.
@@ -148,7 +183,7 @@ class FaceBatches:
             positions: (P,) int64 in the set.
 
         Returns:
-            (n, H, W, 3) uint8 RGB; (P,) bool, which images these are.
+            (n, 3, H, W) uint8 RGB; (P,) bool, which images these are.
 
         Raises:
             ValueError: an image is bad, and no more may be skipped; names file, key and offset.
@@ -160,7 +195,8 @@ class FaceBatches:
             except ValueError as error:
                 self._skip(position, error)
                 good[row] = False
-        return np.stack(faces) if faces else np.empty((0, *self.image_size, 3), np.uint8), good
+        images = np.stack(faces) if faces else np.empty((0, *self.image_size, 3), np.uint8)
+        return images.transpose(0, 3, 1, 2), good
 
     def _image(self, position: int) -> np.ndarray:
         return self._decode(position, self.records.read(position, int(self.records.labels(position))))

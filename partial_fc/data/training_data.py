@@ -2,14 +2,16 @@
 
 The frameworks turn the arrays of a batch into their own.
 
-Shapes: N images of an epoch, B local batch, R ranks, G = B*R global batch, H, W image size, C classes.
+Shapes: N items of an epoch, B local batch, R ranks, G = B*R global batch, C classes.
 """
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from . import batch
+from .batch import Inputs
 from .batch_loader import FaceBatches, ReadCounters
 from .class_images import AHEAD, ClassImages
 from .cursor import Cursor, Position
@@ -76,91 +78,129 @@ class BatchIterator(Generic[Batch]):
         """Ends the reading; a second call does nothing."""
 
 
-class DataLoader(BatchIterator[Batch]):
-    """The share of one rank in a face set; threads read, decode and augment in advance, also across epochs.
+class Batches(Protocol):
+    """The share of one rank in a training set: FaceBatches, ItemBatches, or another source. Thread-safe.
 
-    Args:
-        faces: the set, and which share of it.
-        threads: number of decoding threads.
-        load: position -> batch; called in the threads.
+    A batch does not depend on what was read before it.
 
     Attributes:
-        num_images: N.
-        num_classes: number of identities in the set.
-        threads: as above.
-        check_labels: ``check_labels(C)`` raises ValueError naming the first record whose label is not below C.
-
-    Raises, in ``next``:
-        ValueError: an image is bad; names file, key and offset.
+        num_images: N, items of an epoch.
+        batch_size, size: B and R.
+        counters: ReadCounters so far.
     """
 
-    def __init__(self, faces: FaceBatches, threads: int, load: Callable[[Position], Batch]):
-        self._faces = faces
-        self.num_images, self.num_classes = faces.num_images, faces.records.num_identities
-        self.check_labels = faces.records.check_labels
-        self.threads = threads
-        self.cursor = Cursor(self.num_images, faces.batch_size * faces.size)
+    num_images: int
+    batch_size: int
+    size: int
+    counters: ReadCounters
+
+    @property
+    def skipped(self) -> int:
+        """Number of bad items that this rank has skipped so far."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content of the set, independent of its path."""
+
+    @property
+    def order(self) -> dict:
+        """What the order of the items depends on, as JSON; a checkpoint resumes with the same order alone."""
+
+    def batch(self, epoch: int, first: int) -> batch.Batch:
+        """Reads this rank's part of the global batch that begins at ``first`` (0 .. N - G) of the epoch's order.
+
+        Raises:
+            ValueError: an item is bad; names it.
+        """
+
+    def sample(self, count: int) -> Inputs:
+        """Returns the first ``count`` items of the set as they are; fewer if some are bad."""
+
+    def check_labels(self, num_classes: int) -> None:
+        """Raises ValueError, which names the first such item, if a label is not below ``num_classes``."""
+
+    def close(self) -> None:
+        """Closes the files."""
+
+
+class DataLoader(BatchIterator[Batch]):
+    """The share of one rank in a training set; threads read in advance, also across epochs.
+
+    Args:
+        batches: the set, and which share of it.
+        threads: number of threads.
+        load: position -> batch of a framework; called in the threads.
+
+    Attributes:
+        batches, threads: as above.
+
+    Raises, in ``next``:
+        ValueError: an item is bad; names it, such as by file, key and offset.
+    """
+
+    def __init__(self, batches: Batches, threads: int, load: Callable[[Position], Batch]):
+        self.batches, self.threads = batches, threads
+        self.cursor = Cursor(batches.num_images, batches.batch_size * batches.size)
         self._prefetcher = Prefetcher(load, self.cursor.successor, threads, threads + AHEAD)
 
     @property
     def counters(self) -> ReadCounters:
         """Bytes and seconds spent on reading since the object was created."""
-        return self._faces.counters
+        return self.batches.counters
 
     @property
     def skipped(self) -> int:
-        """Number of bad images that this rank has skipped so far."""
-        return len(self._faces.bad_images)
+        """Number of bad items that this rank has skipped so far."""
+        return self.batches.skipped
 
     @property
     def digest(self) -> str:
-        """Identifies the content of the set, independent of its path; see RecordReader.digest."""
-        return self._faces.records.digest
+        """Identifies the content of the set, independent of its path."""
+        return self.batches.digest
 
-    def sample(self, count: int) -> np.ndarray:
-        """Returns the first images, not augmented, as (count, H, W, 3) uint8 RGB; fewer if some are bad."""
-        return self._faces.sample(count)
+    def sample(self, count: int) -> Inputs:
+        """Returns the first items of the set as they are; fewer if some are bad."""
+        return self.batches.sample(count)
 
     def class_images(self) -> ClassImages:
-        """Returns the images of the whole set by class, see ClassImages."""
-        return ClassImages(self._faces, self.threads)
+        """Returns the images of the whole set by class, see ClassImages.
+
+        Raises:
+            ValueError: it is no face set.
+        """
+        if not isinstance(self.batches, FaceBatches):
+            raise ValueError("new_centers=mean is for the images of a train.rec: set new_centers=random")
+        return ClassImages(self.batches, self.threads)
 
     def _batch_at(self, position: Position) -> Batch:
         return self._prefetcher.get(position)
 
     def _order(self) -> dict:
-        faces = self._faces
-        return {
-            "data_set": faces.records.digest,
-            "num_images": self.num_images,
-            "images_filter": faces.min_images_per_class,
-            "shuffle": faces.shuffle,
-            "seed": faces.seed,
-        }
+        return self.batches.order
 
     def close(self) -> None:
-        """Stops the threads and closes the file; a second call does nothing."""
+        """Stops the threads and closes the files; a second call does nothing."""
         self._prefetcher.close()
-        self._faces.records.close()
+        self.batches.close()
 
 
 class DummyData(BatchIterator[Batch]):
-    """Batches that cost nothing to read: random images, the same in every batch, with labels from all classes.
+    """Batches that cost nothing to read: the same inputs in every batch, with labels from all classes.
 
     Labels differ between batches and ranks. Compare its speed with that of DataLoader to see whether reading limits
     training. After ``reset`` the same batches follow.
 
     Args:
-        shape: (B, 3, H, W).
+        inputs: (B, ...), of every batch.
+        make_batch: labels (B,) int64 -> batch.
         batches: number of batches in an epoch.
         num_classes: C.
-        seed: of images and labels.
+        seed: of labels.
         rank: rank of this process.
-        make_batch: labels (B,) int64 -> batch.
 
     Attributes:
-        pixels: (B, 3, H, W) uint8, the images of every batch.
-        cursor: as above, but in batches instead of images: it holds for any number of ranks and any batch size.
+        inputs: as above.
+        cursor: as above, but in batches instead of items: it holds for any number of ranks and any batch size.
 
     Raises:
         ValueError: an argument is out of range.
@@ -170,27 +210,28 @@ class DummyData(BatchIterator[Batch]):
 
     def __init__(
         self,
-        shape: tuple[int, int, int, int],
+        inputs: Inputs,
+        make_batch: Callable[[np.ndarray], Batch],
         batches: int,
         num_classes: int,
         seed: int,
         rank: int,
-        make_batch: Callable[[np.ndarray], Batch],
     ):
-        batch_size = shape[0]
-        for name, value in (("batch_size", batch_size), ("batches", batches), ("num_classes", num_classes)):
+        self.inputs, self.batch_size, self.num_classes = inputs, batch.num_items(inputs), num_classes
+        for name, value in (("batch_size", self.batch_size), ("batches", batches), ("num_classes", num_classes)):
             if value <= 0:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        self.batch_size, self.num_classes = batch_size, num_classes
         self.cursor = Cursor(batches, 1)
         self._key, self._make_batch = (seed, rank), make_batch
-        self.pixels = np.random.default_rng(self._key).integers(0, 256, shape, dtype=np.uint8)
 
-    def sample(self, count: int) -> np.ndarray:
-        """Returns an empty array (0, H, W, 3) uint8, as there are no faces."""
-        return np.empty((0, *self.pixels.shape[2:], 3), np.uint8)
+    def sample(self, count: int) -> Inputs:
+        """Returns the first of the inputs."""
+        return batch.map_inputs(lambda array: array[:count], self.inputs)
 
     def _batch_at(self, position: Position) -> Batch:
         # The constant separates this stream from that of the negative classes, which is seeded by (seed, rank) too.
         random = np.random.default_rng((*self._key, 0xD0, position[1]))
         return self._make_batch(random.integers(0, self.num_classes, (self.batch_size,)))
+
+
+TrainingData = DataLoader[Any] | DummyData[Any]

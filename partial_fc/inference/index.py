@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
-from partial_fc.data.backbone_inputs import Inputs
+from partial_fc.data.batch import Inputs
 from partial_fc.utils.text import plural
 
 from .item_model import ItemModel

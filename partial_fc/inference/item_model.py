@@ -9,7 +9,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from partial_fc.data.backbone_inputs import Inputs, map_inputs, num_items
+from partial_fc.data.batch import Inputs, map_inputs, num_items
 
 from .model import find_model, first_line, interruptible, open_session
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partial_fc.data.backbone_inputs import Inputs
+from partial_fc.data.batch import Inputs
 from partial_fc.utils.imports import import_object
 
 from .image_folder import face_names, read_face, read_faces

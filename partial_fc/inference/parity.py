@@ -1,20 +1,24 @@
 """Checks that an ONNX file computes the same embeddings as the backbone it was exported from.
 
-Shapes: N faces, H, W image size, E embedding.
+Shapes: N faces or other items, H, W image size, E embedding.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
+import onnxruntime
+
+from partial_fc.data.batch import Inputs, map_inputs
+from partial_fc.export.onnx import INPUT
 
 from .distances import squared_distances
-from .model import FaceModel, first_line
+from .model import FaceModel, first_line, open_session
 
 MAX_COSINE_DISTANCE = 1e-4
 RANDOM_FACES = 4
-PIXEL_STEP = 1e-4  # of 255
+STEP = 1e-4  # of a pixel, which is from 0 to 255, or of another input
 NAME = "the ONNX file of this backbone"
 
 
@@ -33,10 +37,7 @@ def check_form(content: bytes, raw_pixels: bool = True) -> FaceModel:
     Raises:
         ValueError: The file is not valid, has a fixed batch size, or takes pixels of the other kind.
     """
-    try:
-        onnx.checker.check_model(content, full_check=True)
-    except Exception as error:  # errors of the checker have no common base class
-        raise ValueError(f"{NAME} is not a valid ONNX model: {first_line(error)}") from None
+    _check_valid(content)
     model = FaceModel(content, NAME)
     if model.input.batch is not None or model.input.normalizes != raw_pixels:
         pixels = "raw" if raw_pixels else "normalized"
@@ -53,7 +54,7 @@ def check_export(
 ) -> None:
     """Checks that the ONNX file of a backbone computes the embeddings of its framework, one by one and all at once.
 
-    If the framework's own embeddings are not finite, or change as much when pixels change by PIXEL_STEP, the network
+    If the framework's own embeddings are not finite, or change as much when pixels change by STEP, the network
     cannot be compared, and a warning is logged instead: so are deep networks whose running statistics are still those
     of the start.
 
@@ -69,7 +70,93 @@ def check_export(
     """
     model = check_form(content, raw_pixels)
     faces = np.concatenate([random_faces((faces.shape[1], faces.shape[2])), faces])
-    expected = embed(faces)
+    _compare(
+        lambda size: model.embed(faces, size),
+        len(faces),
+        embed(faces),
+        lambda: embed(faces + np.float32(STEP)),
+        framework,
+    )
+
+
+def open_named(content: bytes, examples: Inputs) -> onnxruntime.InferenceSession:
+    """Opens an ONNX file that takes what the backbone takes, and checks its form.
+
+    Args:
+        content: Content of the file.
+        examples: Items as the backbone takes them: one array, or several by name.
+
+    Raises:
+        ValueError: The file is not valid, or has other inputs, or a fixed batch size.
+    """
+    _check_valid(content)
+    try:
+        session, _ = open_session(content)
+    except ValueError as error:
+        raise ValueError(f"{NAME}: {error}") from None
+    found = {each.name: each.shape for each in session.get_inputs()}
+    if found.keys() != _named(examples).keys() or any(isinstance(shape[0], int) for shape in found.values()):
+        raise ValueError(
+            f"{NAME} takes {found}, expected {', '.join(_named(examples))} with a dynamic batch size: the backbone "
+            "must use all of its inputs, and may not depend on the number of items"
+        )
+    return session
+
+
+def check_named(content: bytes, examples: Inputs, embed: Callable[[Inputs], np.ndarray], framework: str) -> None:
+    """As `check_export`, for a backbone of other inputs than images.
+
+    Args:
+        content, examples: See `open_named`; one item or more.
+        embed: Items -> (n, E) by the framework.
+        framework: Its name, for messages.
+
+    Raises:
+        ValueError: The file is not valid, or the embeddings differ by a cosine distance above 1e-4.
+    """
+    session, inputs = open_named(content, examples), _named(examples)
+    count = len(next(iter(inputs.values())))
+
+    def run(size: int) -> np.ndarray:
+        parts = [
+            session.run(None, {name: array[start : start + size] for name, array in inputs.items()})[0]
+            for start in range(0, count, size)
+        ]
+        return np.concatenate(parts)
+
+    def moved(array: np.ndarray) -> np.ndarray:
+        return array + array.dtype.type(STEP) if np.issubdtype(array.dtype, np.floating) else array
+
+    _compare(run, count, embed(examples), lambda: embed(map_inputs(moved, examples)), framework)
+
+
+def _named(examples: Inputs) -> Mapping[str, np.ndarray]:
+    return examples if isinstance(examples, Mapping) else {INPUT: examples}
+
+
+def _check_valid(content: bytes) -> None:
+    try:
+        onnx.checker.check_model(content, full_check=True)
+    except Exception as error:  # errors of the checker have no common base class
+        raise ValueError(f"{NAME} is not a valid ONNX model: {first_line(error)}") from None
+
+
+def _compare(
+    run: Callable[[int], np.ndarray],
+    count: int,
+    expected: np.ndarray,
+    moved: Callable[[], np.ndarray],
+    framework: str,
+) -> None:
+    """Compares embeddings (N, E), see `check_export`.
+
+    Args:
+        run: Items at a time -> those of the file.
+        count: N.
+        expected: Those of the framework.
+        moved: Returns those of inputs that differ by STEP.
+        framework: Its name.
+    """
     if not np.isfinite(expected).all():
         logging.warning("%s is not compared: %s's own embeddings are not finite, as before training", NAME, framework)
         return
@@ -78,17 +165,17 @@ def check_export(
         """Returns the largest cosine distance."""
         return float(np.max(squared_distances(embeddings, expected))) / 2
 
-    worst = max(distance(model.embed(faces, size)) for size in (1, len(faces)))
+    worst = max(distance(run(size)) for size in (1, count))
     if worst < MAX_COSINE_DISTANCE:
         return
     mismatch = (
         f"{NAME} computes other embeddings than the backbone it was exported from: cosine distance {worst:.3g}, "
         f"allowed {MAX_COSINE_DISTANCE:g}"
     )
-    own = distance(embed(faces + np.float32(PIXEL_STEP)))
+    own = distance(moved())
     if not own > MAX_COSINE_DISTANCE:
         raise ValueError(mismatch)
     logging.warning(
-        f"{mismatch}; but {framework}'s own embeddings change by {own:.3g} when pixels change by {PIXEL_STEP:g}: this "
+        f"{mismatch}; but {framework}'s own embeddings change by {own:.3g} when inputs change by {STEP:g}: this "
         "network is chaotic, as deep ones are before training, so the file is kept"
     )

@@ -7,16 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import partial_fc
+from partial_fc.data.training_data import TrainingData
 from partial_fc.distributed.consistency import code_digest
+from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils import memory
 from partial_fc.utils.text import plural
 
 from . import resume
-from .engine import Engine, Framework, TrainingData
+from .engine import Engine
+from .framework import Framework
 from .new_centers import take_new_centers
 from .resume import NEW_WEIGHTS, ResumePlan
-from .schedule import Epochs, RateFactor, resolve_schedule
+from .schedule import Epochs, RateFactor, items_of_update, resolve_schedule
+from .tasks.task import Task
 
 
 class Training(NamedTuple):
@@ -24,6 +28,7 @@ class Training(NamedTuple):
 
     Attributes:
         settings: of default.py; ``max_update`` is the length also where ``num_epoch`` decides.
+        task: what is learned.
         rate_factor: of the learning rates.
         epochs: of its updates.
         engine: with its initial parameters, or pretrained ones.
@@ -31,13 +36,14 @@ class Training(NamedTuple):
     """
 
     settings: Any
+    task: Task
     rate_factor: RateFactor
     epochs: Epochs
     engine: Engine
     data: TrainingData
 
 
-def build_data(settings, framework: Framework) -> TrainingData:
+def build_data(settings, task: Task, framework: Framework) -> TrainingData:
     """Builds the training data of this rank, after checking its device and the memory for the class centers.
 
     Collectives: all-gathers ``status.context``, ``status.memory`` and ``status.data``.
@@ -48,7 +54,22 @@ def build_data(settings, framework: Framework) -> TrainingData:
     run_on_all_ranks = framework.collectives.run_on_all_ranks
     run_on_all_ranks("context", lambda: framework.require_device(settings))
     run_on_all_ranks("memory", lambda: _require_bank_memory(settings, framework))
-    return run_on_all_ranks("data", lambda: framework.build_data(settings))
+    build = build_dummies if settings.debug else _open_data
+    return run_on_all_ranks("data", lambda: build(settings, task, framework))
+
+
+def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
+    collectives = framework.collectives
+    batches = task.batches(collectives.rank, collectives.size)
+    batches.check_labels(settings.num_classes)
+    return framework.load_data(batches, settings.decode_threads or decode_threads(collectives.local_size))
+
+
+def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
+    """Builds dummy batches of the same shapes as the training data, which cost nothing to read."""
+    random = np.random.default_rng((settings.seed, framework.collectives.rank))
+    inputs = task.dummy_inputs(items_of_update(settings), random)
+    return framework.dummy_data(inputs, settings.num_classes, settings.seed)
 
 
 def _require_bank_memory(settings, framework: Framework) -> None:
@@ -90,7 +111,7 @@ def versions(framework: Framework) -> dict[str, str]:
 
 
 def build_training(
-    settings, framework: Framework, data: TrainingData, folder: str, plan: ResumePlan = NEW_WEIGHTS
+    settings, task: Task, framework: Framework, data: TrainingData, folder: str, plan: ResumePlan = NEW_WEIGHTS
 ) -> Training:
     """Builds the engine, and loads pretrained weights if the training starts from them.
 
@@ -98,7 +119,7 @@ def build_training(
         take_new_centers.
 
     Args:
-        settings, framework, data: of this rank; the settings are completed by generate_config of default.py.
+        settings, task, framework, data: of this rank; the settings are completed by generate_config of default.py.
         folder: where the centers are saved.
         plan: how the training starts; its checkpoint, which also has the state of the loop, is not loaded here.
 
@@ -114,8 +135,8 @@ def build_training(
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained
         pretrained = resume.read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
     model_format = plan.model_format(pretrained, framework.model_format)
-    engine = framework.build_engine(settings, rate_factor, data, folder, model_format)
+    engine = framework.build_engine(settings, task, rate_factor, data, folder, model_format)
     if pretrained is not None:
         resume.take_pretrained(pretrained, settings, engine)
         take_new_centers(settings, pretrained, engine, data)
-    return Training(settings, rate_factor, epochs, engine, data)
+    return Training(settings, task, rate_factor, epochs, engine, data)

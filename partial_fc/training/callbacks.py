@@ -28,7 +28,7 @@ class CallBackLogging:
         frequent: Number of updates between two lines.
         rank: Rank of this process; only rank 0 writes.
         size: R.
-        batch_size: B; the speed counts the images of all ranks.
+        batch_size: B; the speed counts the items of all ranks.
         trackers: That get the figures, or None.
         bar: tqdm bar, or None.
         engine: Whose loss scale is logged, and how long its loop waits for data; given on all ranks or on none.
@@ -191,5 +191,5 @@ class CallBackFinite:
         if nonfinite is not None:
             raise FloatingPointError(
                 f"{nonfinite} is not finite after update {param.num_update}: lower lr, set warmup_steps or "
-                "max_grad_norm, or check the images"
+                "max_grad_norm, or check the data"
             )

@@ -1,148 +1,133 @@
-"""Embeds validation pairs with the engine in training; each rank embeds a share of every set.
+"""Embeds held-out items with the engine in training, on all ranks together.
 
-Shapes: P pairs, n pairs of this rank, N images, B batch, E embedding, H, W image size.
+Shapes: N items, n items of this rank, B batch, E embedding.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from itertools import islice
 
 import numpy as np
 
-from partial_fc.evaluation.validation_set import PairsOfRank
+from partial_fc.data.batch import Inputs, map_inputs, num_items
 from partial_fc.inference.distances import squared_distances
+from partial_fc.layer.sharding import shard_of
 
 from .engine import Engine
-from .results import PairFigures
 
-Embed = Callable[..., np.ndarray]  # as Engine.embed
+Read = Callable[[int, int], Inputs]  # (start, stop) -> these items
 PARTS = 20  # of a set; between two of them the ranks ask whether one has to stop
 
 
 class Embedder:
-    """Embeds validation pairs on all ranks, which exchange only two numbers per pair.
-
-    A rank keeps the encoded images of its own pairs in memory, and the pixels of two batches at a time.
+    """The backbone at one verification, which embeds items without training on them.
 
     Args:
-        engine: in training.
-        batch_size, image_size: B and H = W of its batches.
-        mirrored: add the embedding of the mirror image, as for faces.
-        averaged: name of a set that the moving average of the weights embeds -> set with the same pairs.
+        engine: in training; its running statistics are averaged over the ranks.
+        batch_size: B.
+        name: of the set, in the names of collectives.
+        averaged: embeds by the moving average of the weights.
 
     Attributes:
-        pairs: name -> PairsOfRank of the sets read so far.
+        collectives: between the ranks.
+        name: as above.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        batch_size: int,
-        image_size: int,
-        mirrored: bool = True,
-        averaged: Mapping[str, str] | None = None,
-    ):
-        self.engine, self.averaged = engine, averaged or {}
+    def __init__(self, engine: Engine, batch_size: int, name: str, averaged: bool = False):
+        self.engine, self.batch_size, self.name, self.averaged = engine, batch_size, name, averaged
         self.collectives = engine.collectives
-        self.batch_size = batch_size
-        self.image_size = image_size
-        self.mirrored = mirrored
-        self.pairs: dict[str, PairsOfRank] = {}
 
-    def __call__(self, name: str, path: str) -> PairFigures:
-        """Embeds all pairs of a set, on all ranks together.
+    def __call__(self, inputs: Inputs) -> np.ndarray:
+        """Returns the embeddings (N, E) float64 of N items, on this rank."""
+        self.collectives.report_progress()
+        parts = [self._batch(inputs, start) for start in range(0, num_items(inputs), self.batch_size)]
+        return np.concatenate(parts).astype(np.float64)
 
-        Collectives: those of prepare in the first call; those of Engine.average_statistics; PARTS times all-gather
-        ``status.embed.<name>`` and all-reduce ``stop``; all-gathers ``status.compare.<name>`` and ``pairs.<name>``.
+    def embed_all(self, count: int, read: Read) -> np.ndarray:
+        """Returns the embeddings (N, E) float32 of a set on every rank, each of which computes a share.
+
+        Collectives: those of embed_share, all-gather ``embeddings.<name>``.
 
         Args:
-            name: of the set.
-            path: of its ``.bin``, the same on every rank.
+            count: N.
+            read: (start, stop), 0 .. N -> these items; it is called on each rank for the items of its share.
 
         Raises:
-            JobError: On every rank, if one reads a damaged file or image.
+            JobError: On every rank, if one fails.
             StopRequested: On every rank, if one was asked to stop.
         """
-        if name not in self.pairs:
-            self.prepare(name, path)
-        self.engine.average_statistics()
-        pairs = self.pairs[name]
-        embed = partial(self.engine.embed, averaged=True) if name in self.averaged else self.engine.embed
-        share = self._embed_share(name, pairs, embed)
-        compared = self.collectives.run_on_all_ranks(f"compare.{name}", lambda: self._compare_modes(pairs, embed))
-        shares, agreements = zip(*self.collectives.gather_object(f"pairs.{name}", (share, compared)))
-        distance, lengths = np.concatenate(shares).T
-        return PairFigures(distance, pairs.issame, float(lengths.mean()), float(np.concatenate(agreements).mean()))
+        shard = shard_of(count, self.collectives.rank, self.collectives.size)
+        parts = self.embed_share(
+            shard.size, lambda start, stop: read(shard.start + start, shard.start + stop), self._as_float32
+        )
+        empty = np.empty((0, self.engine.memory_bank.embedding_size), np.float32)  # a rank may have no items
+        return np.concatenate(
+            self.collectives.gather_object(f"embeddings.{self.name}", np.concatenate([empty, *parts]))
+        )
 
-    def prepare(self, name: str, path: str) -> PairsOfRank:
-        """Reads this rank's share of a set, and decodes each image once to find damaged ones.
+    def embed_share(
+        self, count: int, read: Read, work: Callable[[Inputs], np.ndarray], whole: int = 1
+    ) -> list[np.ndarray]:
+        """Returns ``work(inputs)`` of the items of this rank, about B at a time; the next ones are read meanwhile.
 
-        Collectives: all-gather ``status.read.<name>``.
+        Collectives: PARTS times all-gather ``status.embed.<name>`` and all-reduce ``stop``.
+
+        Args:
+            count: n, which may be 0.
+            read: (start, stop), 0 .. n -> these items of this rank.
+            work: what is kept of them; it embeds them by calling this object.
+            whole: items that stay together.
 
         Raises:
-            JobError: On every rank, if a file or an image is damaged.
+            JobError: On every rank, if one fails.
+            StopRequested: On every rank, if one was asked to stop.
         """
-        same = self.pairs.get(self.averaged.get(name, ""))
-        self.pairs[name] = self.collectives.run_on_all_ranks(f"read.{name}", lambda: same or self._read(name, path))
-        return self.pairs[name]
-
-    def _read(self, name: str, path: str) -> PairsOfRank:
-        pairs = PairsOfRank.read(name, path, self.collectives.rank, self.collectives.size)
-        for start in range(0, len(pairs.images), self._step()):
-            self.collectives.report_progress()
-            self._decode(pairs, start)
-        return pairs
-
-    def _embed_share(self, name: str, pairs: PairsOfRank, embed: Embed) -> np.ndarray:
-        """Returns (n, 2) float64: squared distance, and mean norm of the embeddings, of each pair of this rank."""
-        figures = [np.empty((0, 2))]  # for a rank without pairs
-        with closing(self._batches(pairs)) as batches:
-            length = -(-len(range(0, len(pairs.images), self._step())) // PARTS)
+        results: list[np.ndarray] = []
+        step = self.step(whole)
+        with closing(_read_ahead(count, read, step)) as batches:
+            length = -(-len(range(0, count, step)) // PARTS)
             for _ in range(PARTS):
                 # No collective inside a part: a rank that fails would not take part in it.
-                figures += self.collectives.run_on_all_ranks(
-                    f"embed.{name}", lambda: [self._figures(pixels, embed) for pixels in islice(batches, length)]
+                results += self.collectives.run_on_all_ranks(
+                    f"embed.{self.name}", lambda: [work(inputs) for inputs in islice(batches, length)]
                 )
                 # A whole set takes minutes on a CPU, and who asks to stop waits for seconds.
                 self.collectives.end_if_stopped()
-        return np.concatenate(figures)
+        return results
 
-    def _batches(self, pairs: PairsOfRank) -> Generator[np.ndarray, None, None]:
-        """Yields the pixels of this rank's images; the next batch is decoded while the network computes."""
-        with ThreadPoolExecutor(1) as thread:
-            decoded = [thread.submit(self._decode, pairs, 0)]
-            for start in range(0, len(pairs.images), self._step()):
-                pixels = decoded.pop().result()
-                decoded.append(thread.submit(self._decode, pairs, start + self._step()))
-                yield pixels
+    def step(self, whole: int = 1) -> int:
+        """Returns the number of items that embed_share reads at a time: B or less, but at least ``whole``."""
+        return max(whole, self.batch_size // whole * whole)
 
-    def _compare_modes(self, pairs: PairsOfRank, embed: Embed) -> np.ndarray:
-        """Returns (N,) float64, the cosine between both modes' embeddings of each image in this rank's first batch."""
-        pixels = self._decode(pairs, 0)
-        if not len(pixels):
+    def compare_modes(self, inputs: Inputs) -> np.ndarray:
+        """Returns (B,) float64, the cosine between the embeddings of an item in evaluation and in training mode.
+
+        Args:
+            inputs: up to B items; the first ones are repeated if there are fewer. None give an empty result.
+        """
+        if not num_items(inputs):
             return np.empty(0)
-        batch = np.resize(pixels, (self.batch_size, *pixels.shape[1:]))  # repeats the first images if there are fewer
-        evaluated, trained = embed(batch), embed(batch, batch_statistics=True)
+        rows = np.resize(np.arange(num_items(inputs)), self.batch_size)
+        batch = map_inputs(lambda array: array[rows], inputs)
+        evaluated, trained = (
+            self.engine.embed(batch, batch_statistics=mode, averaged=self.averaged) for mode in (False, True)
+        )
         return 1 - squared_distances(evaluated, trained) / 2
 
-    def _step(self) -> int:
-        """Returns the number of images per step: whole pairs, also with a batch of one image."""
-        return max(2, self.batch_size // 2 * 2)
+    def _batch(self, inputs: Inputs, start: int) -> np.ndarray:
+        batch = map_inputs(lambda array: array[start : start + self.batch_size], inputs)
+        return self.engine.embed(batch, averaged=self.averaged)
 
-    def _decode(self, pairs: PairsOfRank, start: int) -> np.ndarray:
-        return pairs.decode(start, min(start + self._step(), len(pairs.images)), self.image_size)
+    def _as_float32(self, inputs: Inputs) -> np.ndarray:
+        return self(inputs).astype(np.float32)
 
-    def _figures(self, pixels: np.ndarray, embed: Embed) -> np.ndarray:
-        self.collectives.report_progress()
-        views = [pixels, pixels[:, :, ::-1]] if self.mirrored else [pixels]
-        embeddings = np.stack([self._embed(view, embed) for view in views])
-        lengths = np.linalg.norm(embeddings, axis=2).mean(axis=0)
-        total = embeddings.sum(axis=0)
-        return np.stack([squared_distances(total[0::2], total[1::2]), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
 
-    def _embed(self, pixels: np.ndarray, embed: Embed) -> np.ndarray:
-        """Returns (N, E) float64 for pixels (N, H, W, 3)."""
-        parts = [embed(pixels[i : i + self.batch_size]) for i in range(0, len(pixels), self.batch_size)]
-        return np.concatenate(parts).astype(np.float64)
+def _read_ahead(count: int, read: Read, step: int) -> Generator[Inputs, None, None]:
+    """Yields the items, ``step`` at a time; the next ones are read while the network computes."""
+    with ThreadPoolExecutor(1) as thread:
+        waiting = [thread.submit(read, 0, min(step, count))]
+        for start in range(step, count + step, step):
+            inputs = waiting.pop().result()
+            waiting.append(thread.submit(read, min(start, count), min(start + step, count)))
+            yield inputs

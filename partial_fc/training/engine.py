@@ -1,31 +1,24 @@
-"""What a framework provides to the training: the model in training, its center bank, its data, and how to build them.
+"""What a framework provides to a training that runs: the model and its center bank; framework.py has how to build them.
 
 partial_fc_mxnet and partial_fc_torch implement these protocols; partial_fc.training is written against them.
 
-Shapes: B local batch, R ranks, L classes of this rank, E embedding, H, W image size.
+Shapes: B local batch, R ranks, L classes of this rank, E embedding.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from partial_fc.checkpoint import ModelFormat, SavedClasses
-from partial_fc.data.training_data import DataLoader, DummyData
+from partial_fc.data.batch import Inputs
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.layer.sampling import WeightIndexSampler
 
-from .foreign_checkpoint import ForeignCheckpoint
-from .pretrained import Pretrained
-from .saving import SaveCallback
-from .schedule import RateFactor
-from .trackers.tracker import ScalarWriter
-
 Arrays = dict[str, np.ndarray]
-TrainingData = DataLoader[Any] | DummyData[Any]
 
 
 class CenterBank(Protocol):
@@ -155,11 +148,11 @@ class Engine(Protocol):
     def wait_for_update(self) -> None:
         """Returns when the last update is complete; until then ``loss_scale`` may be that of the update before."""
 
-    def embed(self, pixels: np.ndarray, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
-        """Embeds faces without training on them.
+    def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
+        """Embeds items without training on them.
 
         Args:
-            pixels: (N, H, W, 3) uint8 RGB, N at most B.
+            inputs: of N items, at most B, as those of a batch of the training.
             batch_statistics: embeds in training mode: normalizes by the statistics of this batch instead of the
                 running ones, which do not change, and applies dropout.
             averaged: embeds by the moving average of the weights; only if there is one.
@@ -171,7 +164,7 @@ class Engine(Protocol):
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank.
 
-        Each rank updates them with its own images only; a model to verify or save needs those of all images.
+        Each rank updates them with its own batches only; a model to verify or save needs those of all ranks.
         """
 
     def nonfinite_parameter(self) -> str | None:
@@ -209,125 +202,4 @@ class Engine(Protocol):
 
         Raises:
             ValueError: an array is missing, unknown, or has another shape.
-        """
-
-
-class Framework(Protocol):
-    """Builds what a training needs, from settings of default.py.
-
-    Attributes:
-        collectives: between the ranks.
-        source_folders: of the framework's part of this program.
-        files: what a training writes in the framework's own formats: description -> names.
-        command: that trains on this host.
-        model_format: of a new training.
-    """
-
-    command: str
-
-    @property
-    def model_format(self) -> ModelFormat: ...
-
-    @property
-    def collectives(self) -> Collectives: ...
-
-    @property
-    def source_folders(self) -> Sequence[str]: ...
-
-    @property
-    def files(self) -> Mapping[str, str]: ...
-
-    def versions(self) -> dict[str, str]:
-        """Returns the versions of the libraries on which the numbers of a training depend."""
-
-    def open_writer(self, folder: str) -> ScalarWriter:
-        """Opens a writer of TensorBoard events; on rank 0."""
-
-    def require_device(self, settings: Any) -> None:
-        """Checks, before anything is read or written, that the device of this rank can run the training.
-
-        Raises:
-            ValueError: this rank has no device, or the device cannot compute in the precision of the settings.
-        """
-
-    def free_gpu_bytes(self) -> int | None:
-        """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
-
-    def center_widths(self, settings: Any) -> Mapping[str, int]:
-        """Returns the numbers per class of the centers and of each state of their optimizer, see CenterBank.widths.
-
-        Raises:
-            ValueError: there is no such optimizer.
-        """
-
-    def build_data(self, settings: Any) -> TrainingData:
-        """Builds the training data of this rank.
-
-        Raises:
-            OSError, ValueError: the set is missing, damaged, or does not fit the settings.
-        """
-
-    def build_dummies(self, settings: Any) -> TrainingData:
-        """Builds dummy batches of the same shapes as the training data, which cost nothing to read."""
-
-    def read_pretrained(self, path: str, with_classes: bool) -> Pretrained | None:
-        """Reads weights from files in a format that only the framework can read.
-
-        Args:
-            path: of the file, or of its folder.
-            with_classes: whether to read the class centers.
-
-        Returns:
-            The weights; None if there is no such file, or no such format.
-
-        Raises:
-            OSError, ValueError: a file cannot be read or is damaged; the message names it.
-        """
-
-    def read_checkpoint(self, path: str, gradient_acc: int) -> ForeignCheckpoint | None:
-        """Reads a checkpoint of another program, to resume from.
-
-        Args:
-            path: of a file, or of its folder.
-            gradient_acc: micro-batches of an update.
-
-        Returns:
-            The checkpoint; None if there is none in a format that the framework can read.
-
-        Raises:
-            OSError, ValueError: a file cannot be read or is damaged; the message names it.
-        """
-
-    def build_engine(
-        self, settings: Any, rate_factor: RateFactor, data: TrainingData, folder: str, model_format: ModelFormat
-    ) -> Engine:
-        """Builds the engine, with the same initial parameters on every rank.
-
-        Args:
-            settings, rate_factor, data: of the training, see Training.
-            folder: where the centers are saved.
-            model_format: of what the training starts from.
-
-        Raises:
-            JobError: on every rank, if one fails.
-        """
-
-    def build_savers(
-        self,
-        settings: Any,
-        engine: Any,
-        folder: str,
-        faces: np.ndarray,
-        metadata: Callable[..., Mapping[str, str]],
-    ) -> Sequence[SaveCallback]:
-        """Builds the callbacks that save backbone and class centers, and checks that the backbone can be exported.
-
-        Args:
-            settings, engine: of the training, see Training.
-            folder: of the files.
-            faces: (n, H, W, 3) uint8 RGB, on which the ONNX file is compared with the backbone.
-            metadata: (num_update, averaged=False) -> metadata of the ONNX file, by name.
-
-        Raises:
-            JobError: on every rank, if the backbone cannot be exported as ONNX.
         """

@@ -10,7 +10,8 @@ from typing import Any
 from partial_fc.checkpoint import Manifest
 from partial_fc.utils.text import plural
 
-from .results import TrainingResult, best_point
+from .results import TrainingResult
+from .verifying import describe_baselines
 
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
 # Settings that select how a training starts: a resumed training has other ones.
@@ -74,15 +75,14 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
     if result.skipped:
         logging.warning("bad images skipped on all ranks: %d", result.skipped)
     for name, found in result.sets.items():
-        last, best = found.points[-1], best_point(found.points)
-        logging.info("[%s] final accuracy %.5f, best %.5f", name, last.accuracy, best.accuracy)
+        figure = found.evaluation.figures[0]
+        logging.info("[%s] final %s %.5f, best %.5f", name, figure, found.value, found.best_value)
         for problem in found.problems:
             logging.warning("[%s] %s", name, problem)
     if result.problems:
         logging.warning("%s", result.suggestion)
     if result.baselines:
-        line = "without training: raw pixels %(raw_pixels).5f, untrained network %(untrained).5f"
-        logging.info(line, dict(result.baselines))
+        logging.info("without training: %s", describe_baselines(result.baselines))
     logging.info("%d updates in %.1f s, all written to %s", result.updates, result.seconds, result.folder)
     for content, names in {**_FILES, **framework_files}.items():
         logging.info("  %-37s %s", names, content)

@@ -24,10 +24,9 @@ from partial_fc.utils.streams import keep_streams, lost_output
 from partial_fc.utils.text import printable
 
 from .command_line import OPTIONS, Parser, likely_root
-from .inputs import check_records, draw_demo, record_path
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
-    from .engine import Framework
+    from .framework import Framework
 
 
 class TrainingProgram:
@@ -145,6 +144,7 @@ class TrainingProgram:
         """
         from .run_folder import output_folder
         from .schedules import build_schedule
+        from .tasks import build_task
 
         # An environment that setup-utils has made contains this path. One that the user has made does not.
         sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
@@ -153,12 +153,11 @@ class TrainingProgram:
         try:
             share_cores(os.environ)
             self.prepare_host(settings)
+            task = build_task(settings)
             if ranks.local_rank == 0:
-                default = self.import_default()
-                if not settings.debug:
-                    check_records(record_path(settings))
-                draw_demo(settings, default.absolute(default.dataset.demo.data_root))
+                task.prepare(self.import_default().HERE)
             framework = self.load_framework(settings)
+            framework.check_task(task)
             build_schedule(settings, updates=10**6, of_epoch=10**4)  # of any length, for an error of a user's own
             work = _choose_work(args, settings, framework)
             framework.collectives.watchdog = watchdog
@@ -197,6 +196,8 @@ def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) 
                 f"--profile-io measures the reading of images, but {settings.dataset} with debug=True has dummy ones: "
                 "name a data set with --dataset, or set debug=False and rec=<path of a train.rec>"
             )
+        if settings.task != "faces":
+            raise ValueError(f"--profile-io measures the reading of images, but task is {settings.task}: remove it")
         from .profiling.io_profile import SECONDS, profile
 
         return lambda: profile(settings, framework, args.profile_seconds or SECONDS)

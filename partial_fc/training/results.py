@@ -1,18 +1,13 @@
-"""The results of a training so far, on rank 0; the report, the log and the JSON files are made from them.
-
-Shapes: P pairs of a validation set.
-"""
+"""The results of a training so far, on rank 0; the report, the log and the JSON files are made from them."""
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from partial_fc.evaluation.verification import VerificationPoint
 from partial_fc.utils.text import plural
 
-from .schedule import images_of_update
+from .schedule import items_of_update
+from .tasks.evaluation import Evaluation
 
 # Curves of curves.json and of the report -> field of LossPoint.
 SERIES = {
@@ -29,7 +24,7 @@ class LossPoint(NamedTuple):
     Attributes:
         num_update: number of the last of these updates.
         loss: mean over them.
-        samples_per_second: images of all ranks per second.
+        samples_per_second: items of all ranks per second.
         waiting: share of the time that the rank that waited longest spent waiting for data; None if not measured.
         learning_rate: of the backbone in the last of these updates; None if not known.
     """
@@ -41,36 +36,33 @@ class LossPoint(NamedTuple):
     learning_rate: float | None = None
 
 
-class PairFigures(NamedTuple):
-    """Figures computed from the embeddings of a validation set, the same on every rank.
-
-    Attributes:
-        distance: (P,) float64, squared distance of each pair's normalized, flip-summed embeddings.
-        issame: (P,) bool.
-        xnorm: mean norm of the embeddings of images and mirrored images.
-        agreement: mean cosine between the embeddings of the same images in evaluation and in training mode.
-    """
-
-    distance: np.ndarray
-    issame: np.ndarray
-    xnorm: float
-    agreement: float
-
-
 class SetResult(NamedTuple):
-    """Results on a validation set.
+    """Results on a held-out set.
 
     Attributes:
-        path: of its ``.bin``.
+        evaluation: what has measured them; it also has what it keeps of the last verification.
         points: of all verifications, one or more.
-        figures: of the last one.
         problems: that the last one shows, one sentence each.
     """
 
-    path: str
-    points: Sequence[VerificationPoint]
-    figures: PairFigures
+    evaluation: Evaluation
+    points: Sequence[Any]
     problems: Sequence[str]
+
+    @property
+    def best(self) -> Any:
+        """The best point."""
+        return self.evaluation.best(self.points)
+
+    @property
+    def value(self) -> float:
+        """First figure of the last point."""
+        return self.evaluation.value(self.points[-1])
+
+    @property
+    def best_value(self) -> float:
+        """First figure of the best point."""
+        return self.evaluation.value(self.best)
 
 
 class TrainingResult(NamedTuple):
@@ -84,11 +76,11 @@ class TrainingResult(NamedTuple):
         training_seconds: time without verification and saving.
         losses: one LossPoint per log line.
         waiting: share of training_seconds spent waiting for data; None if not measured.
-        sets: results on the validation sets, by name.
+        sets: results on the held-out sets, by name.
         suggestion: settings to change if there are problems.
-        baselines: accuracies without training, by name.
-        skipped: number of bad images that all ranks skipped.
-        missing: paths of validation sets that do not exist.
+        baselines: what is reached without training, by name.
+        skipped: number of bad items that all ranks skipped.
+        missing: paths of held-out sets that do not exist.
         versions: of the software on which the numbers depend.
     """
 
@@ -128,8 +120,7 @@ class TrainingResult(NamedTuple):
         """Returns the content of ``summary.json``."""
         settings = self.settings
         timed = self.losses[-1].num_update if self.losses else 0  # of training_seconds
-        images = timed * images_of_update(settings) * self.ranks
-        last = {name: result.points[-1] for name, result in self.sets.items()}
+        items = timed * items_of_update(settings) * self.ranks
         return {
             "dataset": settings["dataset"],
             "network": settings["network"],
@@ -138,22 +129,16 @@ class TrainingResult(NamedTuple):
             "sample_ratio": settings["sample_ratio"],
             "updates": self.updates,
             "seconds": round(self.seconds, 3),
-            "samples_per_second": round(images / self.training_seconds, 2) if self.training_seconds else None,
+            "samples_per_second": round(items / self.training_seconds, 2) if self.training_seconds else None,
             "waiting_for_data": self.waiting,
             "skipped_images": self.skipped,
             "final_loss": self.losses[-1].loss if self.losses else None,
-            "verification": {name: point.accuracy for name, point in last.items()},
+            "verification": {name: found.value for name, found in self.sets.items()},
             "verification_details": {
-                name: {**point._asdict(), "best": best_point(self.sets[name].points).accuracy}
-                for name, point in last.items()
+                name: {**found.points[-1]._asdict(), "best": found.best_value} for name, found in self.sets.items()
             },
             "baselines": self.baselines,
             "problems": self.problems,
             "suggestion": self.suggestion if self.problems else None,
             "versions": self.versions,
         }
-
-
-def best_point(points: Sequence[VerificationPoint]) -> VerificationPoint:
-    """Returns the first of the highest accuracy; the untrained network counts only if there is no other."""
-    return max([point for point in points if point.num_update] or points, key=lambda point: point.accuracy)

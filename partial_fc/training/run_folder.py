@@ -35,7 +35,8 @@ def output_folder(settings) -> str:
     """
     dataset, loss = settings.dataset, settings.loss
     if dataset == "own":  # so that the checkpoints of two of them do not meet
-        dataset = settings.data_name or set_name(settings.rec) or dataset
+        task = settings.task.rpartition(":")[2] if ":" in settings.task else ""
+        dataset = settings.data_name or set_name(settings.rec) or task or dataset
     if loss == "own":
         loss = settings.margin.rpartition(":")[2]
     name = f"{settings.network.rpartition(':')[2]}-{loss}-{dataset}"

@@ -10,10 +10,11 @@ import numpy as np
 from partial_fc.checkpoint import CheckpointFolder, Manifest, ModelFormat, SavedClasses, verify_share
 from partial_fc.checkpoint.backbone import read_backbone
 from partial_fc.data.cursor import Position
+from partial_fc.data.training_data import TrainingData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 
-from .engine import Engine, TrainingData
+from .engine import Engine
 from .foreign_checkpoint import ForeignCheckpoint, ReadForeign
 from .loop import LoopState, own_loop
 

@@ -5,10 +5,8 @@ from typing import Any
 
 from partial_fc.checkpoint.rank_files import remove_files_of_other_ranks
 from partial_fc.distributed.collectives import Collectives
-from partial_fc.evaluation.verification import VerificationPoint
 
 ONNX_NAME = "backbone.onnx"
-AVERAGED = "_ema"  # after the name of a set that the averaged weights are verified on
 
 
 class SaveCallback:
@@ -68,22 +66,18 @@ class CenterSave(SaveCallback):
 
 def onnx_metadata(
     settings: Mapping[str, Any],
-    history: Mapping[str, Sequence[VerificationPoint]],
+    of_verification: Callable[[int, bool], Mapping[str, str]],
     num_update: int,
     averaged: bool = False,
 ) -> dict[str, str]:
-    """Returns the metadata of the ONNX file: the origin of the weights and, if just verified, a threshold.
+    """Returns the metadata of the ONNX file: the origin of the weights and, if just verified, such as a threshold.
 
     Args:
         settings: of default.py.
-        history: name of a validation set -> points of its verifications; the threshold is that of the first set.
+        of_verification: see CallBackVerification.metadata.
         num_update: update after which the weights are saved.
-        averaged: whether the file has the moving average of the weights, whose sets have names of their own.
+        averaged: whether the file has the moving average of the weights.
     """
     names = ("network", "dataset", "loss", "num_classes", "sample_ratio", "rand_mirror")
-    metadata = {name: str(settings[name]) for name in names}
-    metadata["num_update"] = str(num_update)
-    for name, points in history.items():
-        if averaged == name.endswith(AVERAGED) and points and points[-1].num_update == num_update > 0:
-            return {**metadata, "verification_set": name, "verification_threshold": repr(points[-1].threshold)}
-    return metadata
+    origin = {name: str(settings[name]) for name in names}
+    return {**origin, "num_update": str(num_update), **of_verification(num_update, averaged)}

@@ -65,15 +65,15 @@ def scaled_rate(lr: float, global_batch: int, reference_batch: int) -> float:
     return lr / reference_batch * global_batch if reference_batch else lr
 
 
-def images_of_update(settings) -> int:
-    """Returns the number of images of a rank in an update; settings of a run before 2.1 have no micro-batches."""
-    images: int = settings["batch_size"] * settings.get("gradient_acc", 1)
-    return images
+def items_of_update(settings) -> int:
+    """Returns the number of items of a rank in an update; settings of a run before 2.1 have no micro-batches."""
+    items: int = settings["batch_size"] * settings.get("gradient_acc", 1)
+    return items
 
 
 def learning_rates(settings, ranks: int) -> tuple[float, float]:
     """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set."""
-    scaled = scaled_rate(settings.lr, images_of_update(settings) * ranks, settings.lr_reference_batch)
+    scaled = scaled_rate(settings.lr, items_of_update(settings) * ranks, settings.lr_reference_batch)
     return settings.backbone_lr or scaled, settings.memory_bank_lr or scaled
 
 
@@ -81,7 +81,7 @@ def describe_rates(settings, ranks: int) -> str:
     """Returns the initial learning rates, the rule by which they follow from the settings, and their schedule."""
     reference = settings.lr_reference_batch
     rule = f"lr {settings.lr:g} "
-    rule += f"x {images_of_update(settings) * ranks} images / {reference}" if reference else "for any batch"
+    rule += f"x {items_of_update(settings) * ranks} images / {reference}" if reference else "for any batch"
     warm_up = [f"{name} {settings[name]}" for name in ("warmup_steps", "warmup_epoch") if settings[name] > 0]
     backbone, centers = learning_rates(settings, ranks)
     schedule = ", ".join([f"schedule {schedule_name(settings)}", *warm_up])

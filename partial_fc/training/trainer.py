@@ -11,32 +11,32 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
+from partial_fc.data.batch import Inputs
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
-from partial_fc.evaluation.collapse import find_problems, suggest_changes
+from partial_fc.evaluation.collapse import suggest_changes
 from partial_fc.utils.config import parse_options, write_settings
 
-from . import inputs, resume
+from . import resume
 from .building import Training, build_data, build_training, job_facts, versions
 from .callbacks import CallBackFinite, CallBackLogging
 from .checkpointing import CallBackCheckpoint
-from .embedder import Embedder
-from .engine import Framework
+from .framework import Framework
 from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, seed_step, updates
 from .report import try_report, write_results
-from .results import SetResult, TrainingResult
+from .results import TrainingResult
 from .resume import RUN, ResumePlan, checkpoint_folder
 from .run_folder import RunFolder, begin_run, open_run_folder, output_folder, progress_bar
-from .saving import AVERAGED, SaveCallback, onnx_metadata
-from .schedule import describe_rates, images_of_update, learning_rates
+from .saving import SaveCallback, onnx_metadata
+from .schedule import describe_rates, items_of_update, learning_rates
 from .schedules import value_in_epoch
+from .tasks import build_task
 from .trackers import Trackers, build_trackers
 from .verifying import CallBackVerification
 
-FACES = 4  # faces on which the ONNX file is compared with the framework
+EXAMPLES = 4  # items on which the ONNX file is compared with the framework
 
 
 def train(settings, framework: Framework) -> None:
@@ -51,15 +51,15 @@ def train(settings, framework: Framework) -> None:
     """
     collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    folder = output_folder(settings)
-    with closing(build_data(settings, framework)) as data:
+    folder, task = output_folder(settings), build_task(settings)
+    with closing(build_data(settings, task, framework)) as data:
         facts = job_facts(settings, data, framework)
         collectives.assert_same_on_all_ranks(facts)
         plan = resume.find_checkpoint(settings, folder, collectives, framework.read_checkpoint)
         resume.prepare_output(settings, folder, plan, collectives)
         with open_run_folder(folder, collectives.rank, plan.keep_folder) as run_folder:
             trackers = collectives.on_rank_zero("trackers", _build_trackers, settings, framework) or Trackers({})
-            training = build_training(settings, framework, data, folder, plan)
+            training = build_training(settings, task, framework, data, folder, plan)
             with (
                 progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar,
                 closing(trackers),
@@ -81,7 +81,6 @@ class Trainer:
 
     Attributes:
         loop: how far the training is in its data.
-        baselines: accuracies without training, by name.
     """
 
     def __init__(
@@ -101,7 +100,6 @@ class Trainer:
         self.epochs = training.epochs
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.loop = LoopState()
-        self.baselines: dict[str, float] = {}
         self._previous_seconds = 0.0  # of the training resumed from
         self._start_time = time.perf_counter()
         backbone_lr, _ = learning_rates(settings, self.collectives.size)
@@ -109,7 +107,7 @@ class Trainer:
             settings.log_every,
             self.rank,
             self.collectives.size,
-            images_of_update(settings),
+            items_of_update(settings),
             trackers,
             bar,
             engine=engine,
@@ -118,15 +116,12 @@ class Trainer:
             loop=self.loop,
         )
         self.check_finite = CallBackFinite(engine, settings.log_every)
-        sets = inputs.validation_sets(settings)
-        averaged = {f"{name}{AVERAGED}": name for name in sets} if engine.averages_weights else {}
         self.verification = CallBackVerification(
-            Embedder(engine, settings.batch_size, settings.image_size, settings.rand_mirror, averaged),
-            {**sets, **{name: sets[same] for name, same in averaged.items()}},
+            engine,
+            settings.batch_size,
+            {} if settings.debug else training.task.evaluations(),
             settings.verify_every,
-            self.rank,
             trackers,
-            self._find_problems,
             suggest_changes(settings),
         )
         self.checkpoint = CallBackCheckpoint(
@@ -178,28 +173,28 @@ class Trainer:
         self._finish(savers)
 
     def _start(self) -> Sequence[SaveCallback]:
-        """Reads the validation sets, restores or initializes the training, and takes ownership of the output folder.
+        """Reads the held-out sets, restores or initializes the training, and takes ownership of the output folder.
 
         Returns:
             The callbacks that save the backbone and the class centers.
 
-        Collectives: those of CallBackVerification.prepare, all-gather ``status.faces``, those of build_savers, those
+        Collectives: those of CallBackVerification.prepare, all-gather ``status.examples``, those of build_savers, those
         of SavedTraining.restore or measure_baselines, all-gather ``status.claim``.
 
         Raises:
             JobError: On every rank, if one fails, or the checkpoint does not fit this training.
         """
         self.verification.prepare()
-        faces = self.collectives.run_on_all_ranks("faces", self._sample_faces)
+        examples = self.collectives.run_on_all_ranks("examples", self._examples)
         self._log_start()
-        metadata = partial(onnx_metadata, self.settings, self.verification.history)
+        metadata = partial(onnx_metadata, self.settings, self.verification.metadata)
         # A network that cannot be exported is refused now, not after days of training.
-        savers = self.framework.build_savers(self.settings, self.engine, self.run_folder.path, faces, metadata)
+        savers = self.framework.build_savers(self.settings, self.engine, self.run_folder.path, examples, metadata)
         if self.plan.checkpoint is not None:
             self._restore_state(self.plan.checkpoint.manifest.state)
             self.plan.checkpoint.restore(self.engine, self.data, self.loop)
         elif self.settings.baselines:
-            self.baselines = self.verification.measure_baselines(self.settings.image_size)
+            self.verification.measure_baselines()
         # Last, because a training that is refused must leave the folder as it was.
         self.collectives.on_rank_zero("claim", self._take_ownership)
         self.collectives.training_begun()
@@ -255,12 +250,8 @@ class Trainer:
         log_summary(result, self.framework.files, self.framework.command)
 
     def _result(self) -> TrainingResult:
-        """Returns the results so far. Collectives: all-gather ``skipped_images``."""
+        """Returns the results so far. Collectives: all-gather ``skipped``."""
         verification = self.verification
-        sets = {
-            name: SetResult(path, verification.history[name], verification.figures[name], self._find_problems(name))
-            for name, path in verification.sets.items()
-        }
         return TrainingResult(
             folder=self.run_folder.path,
             settings=self.settings,
@@ -270,31 +261,26 @@ class Trainer:
             training_seconds=self.log.seconds,
             losses=self.log.points,
             waiting=self.log.waiting,
-            sets=sets,
+            sets=verification.results(),
             suggestion=verification.suggestion,
-            baselines=self.baselines,
-            skipped=sum(self.collectives.gather_object("skipped_images", self.data.skipped)),
+            baselines=verification.baselines,
+            skipped=sum(self.collectives.gather_object("skipped", self.data.skipped)),
             missing=verification.missing,
             versions=versions(self.framework),
         )
 
-    def _find_problems(self, name: str) -> list[str]:
-        """Returns the problems that the last verification of this set shows; none for an untrained network."""
-        point = self.verification.history[name][-1]
-        raw_pixels = self.baselines.get("raw_pixels") if name == next(iter(self.verification.sets)) else None
-        return find_problems(point, raw_pixels) if point.num_update else []
-
-    def _sample_faces(self) -> np.ndarray:
-        """(n, H, W, 3) uint8 faces on which the ONNX file is compared with the framework."""
-        pairs = next(iter(self.verification.embedder.pairs.values()), None)
-        return self.data.sample(FACES) if pairs is None else pairs.decode(0, FACES, self.settings.image_size)
+    def _examples(self) -> Inputs:
+        """Items on which the ONNX file is compared with the framework."""
+        first = next(iter(self.verification.evaluations.values()), None)
+        examples = first.examples(EXAMPLES) if first else None
+        return self.data.sample(EXAMPLES) if examples is None else examples
 
     def _state(self) -> dict[str, Any]:
         """Returns the state of log and verification for a checkpoint, as JSON."""
         return {
             "log": self.log.state(),
             "verification": self.verification.history,
-            "baselines": self.baselines,
+            "baselines": self.verification.baselines,
             "seconds": self._seconds(),
         }
 
@@ -302,8 +288,7 @@ class Trainer:
         if "log" not in state:  # the checkpoint of a user's own program
             return
         self.log.restore(state["log"])
-        self.verification.restore(state["verification"])
-        self.baselines = state["baselines"]
+        self.verification.restore(state["verification"], state["baselines"])
         self._previous_seconds = state["seconds"]
 
     def _seconds(self) -> float:

@@ -1,60 +1,58 @@
-"""Verification on held-out pairs during training; called on every rank, like all callbacks."""
+"""Verification on held-out sets during training; called on every rank, like all callbacks."""
 
+import copy
 import logging
 import os
 import time
-from collections.abc import Callable
-from functools import partial
-
-from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.evaluation.validation_set import raw_pixel_distances
-from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
+from collections.abc import Mapping
+from typing import Any
 
 from .embedder import Embedder
-from .results import PairFigures, best_point
+from .engine import Engine
+from .results import SetResult
+from .tasks.evaluation import UNTRAINED, Evaluation
 from .trackers import Trackers
+
+AVERAGED = "_ema"  # after the name of a set that the averaged weights are verified on
 
 
 class CallBackVerification:
-    """Verifies the backbone on held-out pairs every ``frequent`` updates; each rank embeds a share of the pairs.
+    """Verifies the backbone every ``frequent`` updates; each rank embeds a share of every set.
 
     Args:
-        embedder: see Embedder.
-        sets: name -> path of its ``.bin``.
+        engine: in training; the moving average of its weights, if there is one, is verified on each set, too.
+        batch_size: B, items that the engine embeds at a time.
+        evaluations: by name of the set.
         frequent: updates between verifications.
-        rank: of this process; rank 0 logs.
         trackers: that get the figures, or None.
-        find_problems: name of a set -> problems that its last verification shows, one sentence each; or None.
-        suggestion: logged after the problems.
+        suggestion: logged after the problems that a verification shows.
 
     Attributes:
-        sets: as above, without the sets that `prepare` did not find.
-        missing: paths of the sets that some host does not have.
-        history: name -> VerificationPoints, one for each verification.
-        figures: name -> PairFigures of the last verification.
+        evaluations: as above, without the sets that `prepare` did not find, with those of the averaged weights.
+        missing: paths of files that some host does not have.
+        history: name -> points of Evaluation.point_type, one for each verification.
+        baselines: of the first set, by name, in its first figure; empty if they were not measured.
     """
 
     def __init__(
         self,
-        embedder: Embedder,
-        sets: dict[str, str],
+        engine: Engine,
+        batch_size: int,
+        evaluations: Mapping[str, Evaluation],
         frequent: int,
-        rank: int,
         trackers: Trackers | None = None,
-        find_problems: Callable[[str], list[str]] | None = None,
         suggestion: str = "",
     ):
-        self.embedder = embedder
-        self.collectives = embedder.collectives
-        self.sets = dict(sets)
+        self.engine, self.collectives, self.batch_size = engine, engine.collectives, batch_size
+        self.evaluations = dict(evaluations)
         self.missing: list[str] = []
         self.frequent = frequent
-        self.rank = rank
         self.trackers = trackers
-        self.find_problems = find_problems
         self.suggestion = suggestion
-        self.history: dict[str, list[VerificationPoint]] = {name: [] for name in sets}
-        self.figures: dict[str, PairFigures] = {}
+        self.history: dict[str, list[Any]] = {name: [] for name in evaluations}
+        self.baselines: dict[str, float] = {}
+        self._averaged: set[str] = set()
+        self._measured: set[str] = set()  # in this process, of which alone the reports have all figures
 
     def __call__(self, param) -> None:
         """Verifies on all sets every ``frequent`` updates."""
@@ -64,106 +62,122 @@ class CallBackVerification:
     def catch_up(self, num_update: int) -> None:
         """Verifies the sets that are missing at the update of a checkpoint: the training was asked to stop there."""
         if num_update and num_update % self.frequent == 0:
-            for name, path in self.sets.items():
+            for name in self.evaluations:
                 if not self._is_verified(name, num_update):
-                    self._verify(name, path, num_update)
+                    self._verify(name, num_update)
 
     def prepare(self) -> None:
         """Reads every set, so that a damaged one is reported before the training starts.
 
         A set that one host does not have is left out on all ranks, because all ranks embed it together.
 
-        Collectives: all-gather ``validation_sets``; for each set those of Embedder.prepare, and all-gather
-        ``status.check.<name>``.
+        Collectives: all-gather ``validation_sets``; those of Evaluation.prepare for each set.
 
         Raises:
-            JobError: On every rank, if a file or an image is damaged, or if verification is not defined for the pairs.
+            JobError: On every rank, if a set is damaged, or cannot be verified.
         """
-        absent = self.collectives.gather_object(
-            "validation_sets", [p for p in self.sets.values() if not os.path.isfile(p)]
-        )
+        paths = [path for evaluation in self.evaluations.values() for path in evaluation.paths]
+        absent = self.collectives.gather_object("validation_sets", [path for path in paths if not os.path.isfile(path)])
         self.missing = sorted(set().union(*absent))
-        for name in [name for name, path in self.sets.items() if path in self.missing]:
-            del self.sets[name], self.history[name]
-        for name, path in self.sets.items():
-            issame = self.embedder.prepare(name, path).issame
-            self.collectives.run_on_all_ranks(f"check.{name}", partial(check_kinds, issame, path))
+        found = {name: each for name, each in self.evaluations.items() if not set(each.paths) & set(self.missing)}
+        for name, evaluation in found.items():
+            evaluation.prepare(name, self.collectives)
+        if self.engine.averages_weights:
+            averaged = {f"{name}{AVERAGED}": copy.copy(evaluation) for name, evaluation in found.items()}
+            self._averaged, found = set(averaged), {**found, **averaged}
+        self.evaluations, self.history = found, {name: self.history.get(name, []) for name in found}
 
     def verify_all(self, num_update: int) -> dict[str, float]:
         """Verifies every set that was not yet verified at this update.
 
         Returns:
-            name -> accuracy.
+            name -> first figure.
 
         Raises:
-            JobError: On every rank, if a file or an image is damaged, or an embedding is not finite.
+            JobError: On every rank, if an item is damaged, or an embedding is not finite.
             StopRequested: On every rank, if one was asked to stop.
         """
-        for name, path in self.sets.items():
-            if name not in self.figures or not self._is_verified(name, num_update):
-                self._verify(name, path, num_update)
-        return {name: self.history[name][-1].accuracy for name in self.sets}
+        for name in self.evaluations:
+            if name not in self._measured or not self._is_verified(name, num_update):
+                self._verify(name, num_update)
+        return {name: each.value(self.history[name][-1]) for name, each in self.evaluations.items()}
 
-    def measure_baselines(self, image_size: int) -> dict[str, float]:
-        """Measures the accuracy without training on the first set, to compare the result with.
+    def measure_baselines(self) -> None:
+        """Measures what is reached without training on the first set, to compare the result with.
 
-        Collectives: those of verify_all, all-gather ``status.raw_pixels``.
-
-        Returns:
-            ``raw_pixels`` and ``untrained`` -> accuracy, on rank 0; empty on other ranks, and without a set.
+        Collectives: those of verify_all, all-gather ``status.baselines``.
         """
-        if not self.sets:
-            return {}
-        name, path = next(iter(self.sets.items()))
+        if not self.evaluations:
+            return
+        name, evaluation = next(iter(self.evaluations.items()))
         untrained = self.verify_all(0)[name]
-        raw_pixels = self.collectives.on_rank_zero("raw_pixels", _raw_pixel_accuracy, path, image_size)
-        if raw_pixels is None:  # another rank than 0
-            return {}
-        logging.info("[%s] without training: raw pixels %.5f, untrained network %.5f", name, raw_pixels, untrained)
-        return {"raw_pixels": raw_pixels, "untrained": untrained}
+        baselines = self.collectives.on_rank_zero("baselines", evaluation.baselines, self.collectives.report_progress)
+        if baselines is None:  # another rank than 0
+            return
+        self.baselines = {**baselines, UNTRAINED: untrained}
+        logging.info("[%s] without training: %s", name, describe_baselines(self.baselines))
+
+    def problems(self, name: str) -> list[str]:
+        """Returns the problems that the last verification of a set shows; none for an untrained network."""
+        point = self.history[name][-1]
+        baselines = self.baselines if name == next(iter(self.evaluations)) else {}
+        return self.evaluations[name].problems(point, baselines) if point.num_update else []
 
     def best(self, name: str) -> float:
-        """Returns the highest accuracy so far; that of the untrained network counts only if there is no other."""
-        return best_point(self.history[name]).accuracy
+        """Returns the best first figure so far; that of the untrained network counts only if there is no other."""
+        evaluation = self.evaluations[name]
+        return evaluation.value(evaluation.best(self.history[name]))
 
-    def restore(self, history: dict[str, list]) -> None:
-        """Restores the history that a checkpoint holds, without sets that are no longer verified."""
+    def results(self) -> dict[str, SetResult]:
+        """Returns the results so far by set; each was verified in this process."""
+        return {
+            name: SetResult(evaluation, self.history[name], self.problems(name))
+            for name, evaluation in self.evaluations.items()
+        }
+
+    def metadata(self, num_update: int, averaged: bool) -> dict[str, str]:
+        """Returns what an ONNX file says of the first set, if the saved weights were just verified.
+
+        Args:
+            num_update: update after which the weights are saved.
+            averaged: whether the file has the moving average of the weights, whose sets have names of their own.
+        """
+        for name, points in self.history.items():
+            if averaged == (name in self._averaged) and points and points[-1].num_update == num_update > 0:
+                return {"verification_set": name, **self.evaluations[name].metadata(points[-1])}
+        return {}
+
+    def restore(self, history: Mapping[str, list], baselines: Mapping[str, float]) -> None:
+        """Restores what a checkpoint holds, without sets that are no longer verified."""
         for name in self.history.keys() & history.keys():
+            point_type = self.evaluations[name].point_type
             # Points of another version had other fields.
-            values = [value for value in history[name] if len(value) == len(VerificationPoint._fields)]
-            self.history[name] = [VerificationPoint(*value) for value in values]
+            values = [value for value in history[name] if len(value) == len(point_type._fields)]
+            self.history[name] = [point_type(*value) for value in values]
+        self.baselines = dict(baselines)
 
     def _is_verified(self, name: str, num_update: int) -> bool:
         points = self.history[name]
         return bool(points) and points[-1].num_update == num_update
 
-    def _verify(self, name: str, path: str, num_update: int) -> None:
-        start = time.perf_counter()
-        figures = self.embedder(name, path)
-        result = self.collectives.run_on_all_ranks(
-            f"verify.{name}", lambda: verify_distances(figures.distance, figures.issame)
-        )
-        dimensions = effective_dimensions(figures.distance, figures.issame)
+    def _verify(self, name: str, num_update: int) -> None:
+        start, evaluation = time.perf_counter(), self.evaluations[name]
+        self.engine.average_statistics()
+        figures = evaluation.measure(Embedder(self.engine, self.batch_size, name, name in self._averaged))
         seconds = time.perf_counter() - start
-        point = VerificationPoint(num_update, *result, figures.xnorm, dimensions, figures.agreement, seconds)
+        point = evaluation.point_type(num_update=num_update, **figures, seconds=seconds)
         if self._is_verified(name, num_update):  # as after resuming from here
             self.history[name].pop()
         self.history[name].append(point)
-        self.figures[name] = figures
-        if self.rank == 0:
+        self._measured.add(name)
+        if self.collectives.rank == 0:
             self._report(name, point)
 
-    def _report(self, name: str, point: VerificationPoint) -> None:
+    def _report(self, name: str, point: Any) -> None:
         best = self.best(name)
-        for line in (  # the first three are those of the original trainers
-            f"XNorm: {point.xnorm:f}",
-            f"Accuracy-Flip: {point.accuracy:1.5f}+-{point.std:1.5f}",
-            f"Accuracy-Highest: {best:1.5f}",
-            f"TAR@FAR={point.far:g}: {point.tar_at_far:.5f}   Dimensions: {point.dimensions:.1f}   "
-            f"Train/eval agreement: {point.agreement:.3f}   in {point.seconds:.1f} s",
-        ):
+        for line in self.evaluations[name].log_lines(point, best):
             logging.info("[%s][%d]%s", name, point.num_update, line)
-        problems = self.find_problems(name) if self.find_problems else []
+        problems = self.problems(name)
         for line in [*problems, self.suggestion] if problems else ():
             logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.trackers is not None:
@@ -172,7 +186,11 @@ class CallBackVerification:
             self.trackers.log({f"verification/{name}/{metric}": figures[metric] for metric in shown}, point.num_update)
 
 
-def _raw_pixel_accuracy(path: str, image_size: int) -> float:
-    """Returns the verification accuracy of the pixels themselves, without any network."""
-    images, issame = read_pairs(path)
-    return verify_distances(raw_pixel_distances(images, image_size, path), issame).accuracy
+def baseline_name(key: str) -> str:
+    """Returns the name of a baseline for people."""
+    return "untrained network" if key == UNTRAINED else key.replace("_", " ")
+
+
+def describe_baselines(baselines: Mapping[str, float]) -> str:
+    """Returns the baselines as text."""
+    return ", ".join(f"{baseline_name(name)} {value:.5f}" for name, value in baselines.items())

@@ -10,31 +10,28 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import TORCH
-from partial_fc.data.batch_loader import FaceBatches
-from partial_fc.data.training_data import DUMMY_BATCHES, DataLoader, DummyData
-from partial_fc.data.transforms import Augmentation
-from partial_fc.distributed.env import decode_threads
+from partial_fc.data.batch import Batch, Inputs
+from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.layer.center_states import center_widths
-from partial_fc.training.inputs import record_path
 from partial_fc.training.saving import CenterSave, SaveCallback
-from partial_fc.training.schedule import RateFactor, images_of_update, learning_rates
+from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
+from partial_fc.training.tasks.task import Task
 from partial_fc.utils.config import parse_options
 
 from .arcface_checkpoint import read_checkpoint
 from .backbones import Backbone, get_model
 from .backbones.recompute import recompute_blocks
+from .batches import dummy_tensors, tensor_data
 from .collectives import default_collectives, uses_gpu
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .device_report import device_line, precision_line
 from .engine import TorchEngine, data_parallel
-from .image_data import ImageBatch, dummy_images, face_data
 from .layer.center_files import center_file
 from .layer.margins import margin_named
 from .layer.optimizers import optimizer_named
@@ -76,11 +73,11 @@ def check_optimizer(settings) -> None:
 
 
 class TorchFramework:
-    """PyTorch, see partial_fc.training.engine.Framework.
+    """PyTorch, see partial_fc.training.framework.Framework.
 
     Args:
-        backbone: a module from normalized images (B, 3, H, W) to embeddings (B, E), with the same weights on every
-            rank; None builds the network of the settings.
+        backbone: a module from the inputs of the task, normalized if they are pixels, to embeddings (B, E), with the
+            same weights on every rank; None builds the network of the settings.
         backend: of torch.distributed, see uses_gpu.
 
     Raises:
@@ -148,37 +145,19 @@ class TorchFramework:
         """Returns the numbers per class of the centers and of each state of their optimizer."""
         return center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
 
-    def build_data(self, settings) -> DataLoader[ImageBatch] | DummyData[ImageBatch]:
-        """Builds the training data of this rank, dummy images if ``debug`` is set; see Framework.build_data."""
-        if settings.debug:
-            return self.build_dummies(settings)
-        augmentation = Augmentation(
-            settings.rand_mirror, settings.cutout, settings.color_jittering, settings.jpeg_compression
-        )
-        faces = FaceBatches(
-            record_path(settings),
-            images_of_update(settings),
-            (settings.image_size, settings.image_size),
-            shuffle=settings.shuffle,
-            augmentation=augmentation,
-            min_images_per_class=settings.min_images_per_class,
-            skip_bad_images=settings.skip_bad_images,
-            rank=self.collectives.rank,
-            size=self.collectives.size,
-            seed=settings.seed,
-        )
-        faces.records.check_labels(settings.num_classes)
-        threads = settings.decode_threads or decode_threads(self.collectives.local_size)
-        return face_data(faces, threads, pinned=self.device.type == "cuda")
+    def check_task(self, task: Task) -> None:
+        """Does nothing: PyTorch trains all tasks."""
 
-    def build_dummies(self, settings) -> DummyData[ImageBatch]:
-        """Builds dummy batches of the same shapes as the training data."""
-        shape = (images_of_update(settings), 3, settings.image_size, settings.image_size)
-        rank, pinned = self.collectives.rank, self.device.type == "cuda"
-        return dummy_images(shape, DUMMY_BATCHES, settings.num_classes, settings.seed, rank, pinned)
+    def load_data(self, batches: Batches, threads: int) -> DataLoader[Batch]:
+        """Returns the training data of this rank, see Framework.load_data."""
+        return tensor_data(batches, threads, pinned=self.device.type == "cuda")
+
+    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> DummyData[Batch]:
+        """Returns dummy batches, see Framework.dummy_data."""
+        return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned=self.device.type == "cuda")
 
     def build_engine(
-        self, settings, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
+        self, settings, task: Task, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> TorchEngine:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
@@ -189,7 +168,7 @@ class TorchFramework:
         logging.info("%s", device_line(self.device))
         logging.info("%s", precision_line(settings, self.device, job.size))
         layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
-        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, model_format))
+        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
         backbone_lr, center_lr = learning_rates(settings, job.size)
 
         def rates(num_update: int) -> tuple[float, float]:
@@ -216,6 +195,7 @@ class TorchFramework:
             ema_decay=settings.ema_decay,
             momentum_convention=convention,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
+            pixels=task.pixels,
             compiled=settings.compile_backbone,
             frozen=frozen_modules(backbone, factors),
         )
@@ -245,7 +225,7 @@ class TorchFramework:
             device=self.device,
         )
 
-    def build_backbone(self, settings, model_format: ModelFormat) -> nn.Module:
+    def build_backbone(self, settings, task: Task, model_format: ModelFormat) -> nn.Module:
         """Returns the user's backbone, or builds the network of the settings, on the device of this rank.
 
         Raises:
@@ -258,11 +238,11 @@ class TorchFramework:
             settings.network,
             dropout=settings.dropout,
             num_features=settings.embedding_size,
-            image_size=settings.image_size,
+            **{"image_size": None, **task.network_sizes()},
         )
         if settings.batch_size < 2 and any(isinstance(module, nn.BatchNorm1d) for module in backbone.modules()):
             raise ValueError(
-                f"batch_size is 1, but the batch norms of {settings.network} need 2 images or more of each rank: set "
+                f"batch_size is 1, but the batch norms of {settings.network} need 2 items or more of each rank: set "
                 "batch_size=2"
             )
         if isinstance(backbone, Backbone):
@@ -278,17 +258,17 @@ class TorchFramework:
         settings,
         engine: TorchEngine,
         folder: str,
-        faces: np.ndarray,
+        examples: Inputs,
         metadata: Callable[..., Mapping[str, str]],
     ) -> tuple[SaveCallback, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
         Collectives: all-gather ``status.export``.
         """
-        exports = {"backbone": OnnxExport(engine.backbone, settings.image_size, faces, metadata)}
+        exports = {"backbone": OnnxExport(engine.backbone, examples, metadata, engine.pixels)}
         if engine.averaged:
             of_average = partial(metadata, averaged=True)
-            exports["backbone_ema"] = OnnxExport(engine.averaged.model, settings.image_size, faces, of_average)
+            exports["backbone_ema"] = OnnxExport(engine.averaged.model, examples, of_average, engine.pixels)
         if exports["backbone"].fits:
             engine.collectives.on_rank_zero("export", exports["backbone"].validate_export)
         elif self.collectives.rank == 0:

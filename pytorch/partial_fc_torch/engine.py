@@ -1,6 +1,6 @@
 """TorchEngine: a backbone and PartialFC in training, see partial_fc.training.engine.Engine.
 
-Shapes: B local batch, R ranks, N images, E embedding, H, W image size.
+Shapes: B local batch, R ranks, N items, E embedding.
 """
 
 import inspect
@@ -19,25 +19,26 @@ from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.backbone import AVERAGE
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
+from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.utils.text import some
 
 from . import weights
 from .averaged import AveragedBackbone
 from .backbones import Backbone
 from .bank import TorchBank
+from .batches import Tensors, as_tensors, micro_batches
 from .collectives import average_gradients_one_by_one, average_tensors
-from .image_data import ImageBatch
 from .layer.accumulation import Accumulation
 from .loss_scaling import LossScaling
 from .optimizers import BackboneOptimizer, build_optimizer
 from .partial_fc import PartialFC
-from .pixels import normalized, to_images
+from .pixels import normalized
 
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
 MARGIN = "margin:"  # before the name of a buffer of the margin
-# Each rank has running statistics of its own images, see average_statistics. PyTorch 2.13 renamed the argument.
+# Each rank has running statistics of its own batches, see average_statistics. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
 
@@ -54,7 +55,8 @@ def data_parallel(backbone: nn.Module, layer: PartialFC, gradient_dtype: torch.d
     """Returns the backbone as a step calls it; with several ranks in DistributedDataParallel, which broadcasts weights.
 
     Args:
-        backbone: any module from normalized images (B, 3, H, W) to embeddings (B, E), on its device.
+        backbone: any module from the inputs of a batch, normalized if they are pixels, to embeddings (B, E), on its
+            device.
         layer: PartialFC on the same device.
         gradient_dtype: in which the ranks average the gradients: float32, bfloat16 or float16.
     """
@@ -89,6 +91,8 @@ class TorchEngine:
         gradient_acc: micro-batches of an update, into which `step` divides its batch.
         ema_decay: of a moving average of the backbone's weights; 0 for none.
         frozen: parts of the backbone that stay in evaluation mode, see frozen_modules.
+        pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which are normalized; others go to the backbone as
+            they are.
         compiled: trains what torch.compile makes of the backbone; all else takes the backbone itself.
 
     Attributes:
@@ -117,6 +121,7 @@ class TorchEngine:
         max_grad_norm: float = 0.0,
         autocast: torch.dtype | None = None,
         gradient_acc: int = 1,
+        pixels: bool = True,
         compiled: bool = False,
         ema_decay: float = 0.0,
         frozen: Sequence[nn.Module] = (),
@@ -129,6 +134,7 @@ class TorchEngine:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
+        self.pixels = pixels
         self.max_grad_norm, self.autocast = max_grad_norm, autocast
         self.momentum_convention, self.gradient_acc = momentum_convention, gradient_acc
         self._scaling = LossScaling(self.collectives) if autocast == torch.float16 else None
@@ -149,7 +155,7 @@ class TorchEngine:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"
 
-    def step(self, batch: ImageBatch) -> torch.Tensor:
+    def step(self, batch: Batch) -> torch.Tensor:
         """Trains on one batch; returns the mean loss over the global batch before the device is done.
 
         Raises:
@@ -166,31 +172,37 @@ class TorchEngine:
             self.averaged.update(self.num_update)
         return loss
 
-    def _backward(self, batch: ImageBatch) -> torch.Tensor:
+    def _backward(self, batch: Batch) -> torch.Tensor:
         """Computes the gradients, times the loss scale, and updates the centers; returns the mean loss."""
-        features = self._features(batch.images)
+        features = self._features(batch.inputs)
         gradient, loss = self.layer.step(features, batch.labels)
         self._propagate(features, gradient)
         return loss
 
-    def _accumulate(self, batch: ImageBatch) -> torch.Tensor:
+    def _accumulate(self, batch: Batch) -> torch.Tensor:
         """As `_backward`, by micro-batches; the ranks average the gradients of the backbone in the last one."""
-        update, losses = Accumulation(self.layer, batch.labels, self.gradient_acc), []
-        parts = list(zip(batch.images.chunk(self.gradient_acc), np.array_split(batch.labels, self.gradient_acc)))
-        for number, (images, labels) in enumerate(parts, start=1):
+        count, losses = self.gradient_acc, []
+        update = Accumulation(self.layer, batch.labels, count)
+        parts = list(zip(micro_batches(batch.inputs, count), np.array_split(batch.labels, count)))
+        for number, (inputs, labels) in enumerate(parts, start=1):
             with nullcontext() if number == len(parts) else self._without_reduction():
-                features = self._features(images)
+                features = self._features(inputs)
                 gradient, loss = update.step(features, labels)
                 self._propagate(features, gradient)
             losses.append(loss)
         update.update()
         return torch.stack(losses).mean()
 
-    def _features(self, images: torch.Tensor) -> torch.Tensor:
-        images = self._normalized(images.to(self.device, non_blocking=True))
+    def _features(self, inputs: Tensors) -> torch.Tensor:
+        inputs = self._on_device(inputs)
         with self._autocast():
-            features: torch.Tensor = self._forward(images)
+            features: torch.Tensor = self._forward(inputs)
         return features
+
+    def _on_device(self, inputs: Tensors) -> Tensors:
+        """What the backbone takes."""
+        inputs = map_inputs(lambda tensor: tensor.to(self.device, non_blocking=True), inputs)
+        return normalized(inputs) if self.pixels else inputs
 
     def _without_reduction(self) -> AbstractContextManager:
         parallel = self._parallel
@@ -230,20 +242,17 @@ class TorchEngine:
         """Whether there is a moving average of the backbone's weights."""
         return self.averaged is not None
 
-    def embed(self, pixels: np.ndarray, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
-        """Embeds faces (N, H, W, 3) uint8 without training on them: (N, E) float32; see Engine.embed."""
+    def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
+        """Embeds N items without training on them: (N, E) float32; see Engine.embed."""
         backbone = self.averaged.model if averaged and self.averaged else self.backbone
         backbone.train(batch_statistics)
-        images = self._normalized(to_images(torch.from_numpy(np.ascontiguousarray(pixels))).to(self.device))
+        tensors = self._on_device(as_tensors(inputs))
         saved = [buffer.clone() for buffer in backbone.buffers()] if batch_statistics else []
         with torch.no_grad(), self._autocast():
-            embeddings: np.ndarray = backbone(images).float().cpu().numpy()
+            embeddings: np.ndarray = backbone(tensors).float().cpu().numpy()
         for buffer, value in zip(backbone.buffers(), saved):  # the forward pass has updated the running statistics
             buffer.copy_(value)
         return embeddings
-
-    def _normalized(self, images: torch.Tensor) -> torch.Tensor:
-        return normalized(images).contiguous(memory_format=torch.channels_last)
 
     def _autocast(self) -> AbstractContextManager:
         return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
@@ -273,7 +282,7 @@ class TorchEngine:
         return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin, **average}
 
     def statistics(self) -> Arrays:
-        """Returns copies of the running statistics on the host; every rank has those of its own images."""
+        """Returns copies of the running statistics on the host; every rank has those of its own batches."""
         return {**weights.statistic_arrays(self.backbone), **self._average_arrays(weights.statistic_arrays)}
 
     def _average_arrays(self, arrays_of: Callable[[nn.Module], Arrays]) -> Arrays:

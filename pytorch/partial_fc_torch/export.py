@@ -35,4 +35,4 @@ def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
     network, embedding_size = found
     model = get_model(network, num_features=embedding_size, image_size=image_size)
     set_weights(model, saved.weights, network)
-    return OnnxExport(model, image_size, faces)(num_update=0)
+    return OnnxExport(model, faces.transpose(0, 3, 1, 2))(num_update=0)

@@ -1,9 +1,10 @@
 """Exports a backbone to ONNX and compares the embeddings with PyTorch's.
 
-The file takes normalized pixels ``data`` (batch, 3, S, S), as the files of arcface_torch, and has opset 11, which
-onnxruntime 1.6 reads. PyTorch's exporter of TorchScript writes it: the other one has no opset below 18.
+The file of a backbone of images takes normalized pixels ``data`` (batch, 3, S, S), as the files of arcface_torch; that
+of another takes what the backbone takes: ``data``, or the names of its dict. It has opset 11, which onnxruntime 1.6
+reads. PyTorch's exporter of TorchScript writes it: the other one has no opset below 18.
 
-Shapes: N faces, S image size, E embedding.
+Shapes: N items, S image size, E embedding.
 """
 
 import copy
@@ -15,10 +16,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from partial_fc.data.batch import Inputs, map_inputs
 from partial_fc.export.onnx import BATCH, INPUT, OPSET
 
 from .backbones import Backbone
-from .pixels import normalized, to_images
+from .batches import Tensors, as_tensors
+from .pixels import normalized
 
 OUTPUT = "embedding"
 EPS = "bn_eps"  # in the metadata
@@ -26,25 +29,23 @@ LARGEST = 2**31  # bytes of a file in protobuf's format
 
 
 class OnnxExport:
-    """Makes the ONNX file and compares it with PyTorch on random images and on faces.
+    """Makes the ONNX file and compares it with PyTorch on examples, and on random images if it takes pixels.
 
     Args:
-        model: the backbone, without DistributedDataParallel around it, on any device: normalized images (N, 3, S, S) to
-            embeddings (N, E).
-        image_size: S.
-        faces: (n, S, S, 3) uint8 RGB faces; None for none.
+        model: the backbone, without DistributedDataParallel around it, on any device.
+        examples: of items as a batch has them; of images there may be none.
         metadata: num_update -> metadata of the file, by name; None for none.
+        pixels: whether they are RGB pixels (n, 3, S, S) uint8, which the backbone takes normalized.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        image_size: int,
-        faces: np.ndarray | None = None,
+        examples: Inputs,
         metadata: Callable[[int], Mapping[str, str]] | None = None,
+        pixels: bool = True,
     ):
-        self.model, self.image_size = model, image_size
-        self.faces = np.empty((0, image_size, image_size, 3), np.uint8) if faces is None else faces
+        self.model, self.examples, self.pixels = model, examples, pixels
         self.metadata = metadata or (lambda num_update: {})
 
     @property
@@ -57,20 +58,30 @@ class OnnxExport:
 
         Raises:
             ValueError: It would exceed 2 GiB, an operator has no counterpart in ONNX, or the embeddings differ from
-                PyTorch's by a cosine distance above 1e-4, see `partial_fc.inference.parity.check_export`.
+                PyTorch's by a cosine distance above 1e-4, see partial_fc.inference.parity.
         """
-        from partial_fc.inference.parity import check_export
+        from partial_fc.inference import parity
 
         model = inference_copy(self.model)
         content = self._content(model, num_update)
-        check_export(content, self.faces, lambda faces: _embed(model, faces), "PyTorch", raw_pixels=False)
+        if self.pixels:
+            faces = self.examples.transpose(0, 2, 3, 1)
+            parity.check_export(
+                content, faces, lambda faces: self._embed(model, faces.transpose(0, 3, 1, 2)), "PyTorch", False
+            )
+        else:
+            parity.check_named(content, self.examples, lambda inputs: self._embed(model, inputs), "PyTorch")
         return content
 
     def validate_export(self) -> None:
         """Checks that onnxruntime loads the file, else ValueError. An untrained network may be chaotic."""
-        from partial_fc.inference.parity import check_form
+        from partial_fc.inference import parity
 
-        check_form(self._content(inference_copy(self.model), 0), raw_pixels=False)
+        content = self._content(inference_copy(self.model), 0)
+        if self.pixels:
+            parity.check_form(content, raw_pixels=False)
+        else:
+            parity.open_named(content, self.examples)
 
     def _content(self, model: nn.Module, num_update: int) -> bytes:
         # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
@@ -81,19 +92,23 @@ class OnnxExport:
         if not self.fits:
             raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
         file = io.BytesIO()
-        images = torch.zeros(1, 3, self.image_size, self.image_size)
+        if self.pixels:
+            one = torch.zeros(1, *self.examples.shape[1:])
+        else:
+            one = self._taken(map_inputs(lambda array: np.resize(array, (1, *array.shape[1:])), self.examples))
+        by_name = one if isinstance(one, Mapping) else {INPUT: one}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, about itself
             try:
                 torch.onnx.export(
-                    model,
-                    (images,),
+                    ByName(model, list(one)) if isinstance(one, Mapping) else model,
+                    tuple(by_name.values()),
                     file,
                     dynamo=False,
                     opset_version=OPSET,
-                    input_names=[INPUT],
+                    input_names=list(by_name),
                     output_names=[OUTPUT],
-                    dynamic_axes={INPUT: {0: BATCH}, OUTPUT: {0: BATCH}},
+                    dynamic_axes={name: {0: BATCH} for name in (*by_name, OUTPUT)},
                 )
             except RuntimeError as error:  # the exporter's errors and those of a forward pass
                 raise ValueError(
@@ -105,6 +120,31 @@ class OnnxExport:
         content: bytes = exported.SerializeToString()
         return content
 
+    def _taken(self, inputs: Inputs) -> Tensors:
+        """What the backbone takes."""
+        tensors = as_tensors(inputs)
+        return normalized(tensors) if self.pixels else tensors
+
+    def _embed(self, model: nn.Module, inputs: Inputs) -> np.ndarray:
+        """Returns (N, E)."""
+        with torch.no_grad():
+            embeddings: np.ndarray = model(self._taken(inputs)).numpy()
+        return embeddings
+
+
+class ByName(nn.Module):
+    """A backbone that takes a dict, called with its values in the order of ``names``: a graph has no dicts."""
+
+    def __init__(self, model: nn.Module, names: list[str]):
+        super().__init__()
+        self.model, self.names = model, names
+        self.train(model.training)  # else the exporter would leave the backbone in training mode
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Returns the embeddings (N, E)."""
+        embeddings: torch.Tensor = self.model(dict(zip(self.names, tensors)))
+        return embeddings
+
 
 def inference_copy(model: nn.Module) -> nn.Module:
     """Returns a copy in eval mode on the CPU that computes in float32, without a second copy on the model's device."""
@@ -115,10 +155,3 @@ def inference_copy(model: nn.Module) -> nn.Module:
     if isinstance(copied, Backbone):
         copied.fp16 = False
     return copied
-
-
-def _embed(model: nn.Module, faces: np.ndarray) -> np.ndarray:
-    """Returns (N, E) of faces (N, S, S, 3), uint8 or float32."""
-    with torch.no_grad():
-        embeddings: np.ndarray = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
-    return embeddings

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 
 from examples.loops import problem
+from partial_fc.data.batch import Batch
 from partial_fc_torch import PartialFC
 from partial_fc_torch.engine import TorchEngine, data_parallel
-from partial_fc_torch.image_data import ImageBatch
 from partial_fc_torch.optimizers import build_optimizer
 
 
@@ -25,5 +25,5 @@ engine = TorchEngine(
 )
 for images, labels in problem.batches(dist.get_rank()):
     pixels = ((images + 1) * 127.5).round().to(torch.uint8)
-    print(f"rank {dist.get_rank()} loss {engine.step(ImageBatch(pixels, labels.numpy())).item():.7f}")
+    print(f"rank {dist.get_rank()} loss {engine.step(Batch(pixels, labels.numpy())).item():.7f}")
 dist.destroy_process_group()

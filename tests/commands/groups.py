@@ -49,7 +49,7 @@ def run_with_fault(launcher, fault, rank, place, arguments, mark, **environment)
         pytest.skip(needs_torch.kwargs["reason"])
     interpreter = [] if launcher == "torchrun" else [sys.executable]
     program = [*interpreter, "tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
-    with started([*LAUNCH[launcher], *program, "--", *arguments], PYTHONPATH=SOURCES, **environment) as group:
+    with started([*LAUNCH[launcher], *program, "--", *arguments], **{"PYTHONPATH": SOURCES, **environment}) as group:
         output, _ = group.communicate(timeout=LIMIT)
         end = time.monotonic() + LEAVE
         while (left := processes_with(mark)) and time.monotonic() < end:

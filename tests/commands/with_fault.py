@@ -143,7 +143,7 @@ def function_at(place):
 
     return {
         "reading": (Prefetcher, "get"),
-        "evaluation": (Embedder, "_figures"),
+        "evaluation": (Embedder, "__call__"),
         "export": (saving.SaveCallback, "save"),
         "results": (trainer.Trainer, "_write_results"),
         "save.copy": (checkpointing, "_files"),

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import default
+from partial_fc.data.batch import Batch
 from partial_fc_torch import CosFace, PartialFC, get_model
 from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.image_data import ImageBatch
 from partial_fc_torch.optimizers import OPTIMIZERS, build_optimizer, freeze, frozen_modules, read_factors
 
 
@@ -141,7 +141,7 @@ def test_running_statistics_of_frozen_parts_stay():
         frozen=frozen_modules(model, factors),
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    engine.step(ImageBatch(torch.randint(0, 255, (4, 3, 112, 112), dtype=torch.uint8), np.arange(4)))
+    engine.step(Batch(torch.randint(0, 255, (4, 3, 112, 112), dtype=torch.uint8), np.arange(4)))
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert any("running_mean" in name for name in changed)
     assert not any(name.startswith(("conv1.", "bn1.")) for name in changed)

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
+from partial_fc.data.batch import Batch
 from partial_fc.layer import sampling
 from partial_fc_torch import (
     AdaFace,
@@ -31,7 +32,6 @@ from partial_fc_torch import (
     get_model,
 )
 from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.image_data import ImageBatch
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.optimizers import build_optimizer
 
@@ -216,7 +216,7 @@ def test_the_backbone_begins_its_backward_pass_before_negatives_are_drawn(option
             backbone = get_model("small")
         optimizer = partial(build_optimizer, fused=True)
         engine = TorchEngine(Parallel(backbone), layer, lambda update: (0.1, 0.1), optimizer=optimizer, **options)
-        batch = ImageBatch(torch.zeros(B, 3, 112, 112, dtype=torch.uint8), np.arange(B))
+        batch = Batch(torch.zeros(B, 3, 112, 112, dtype=torch.uint8), np.arange(B))
         engine.step(batch)
         monkeypatch.setattr(sampling, "draw_classes", lambda *arguments: begun.wait(60) and draw(*arguments))
         begun.clear()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from test_mxnet_weights import build
@@ -11,12 +12,13 @@ from command_line import exit_code
 from partial_fc.evaluation.ijb.synthetic import write_protocol
 from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import random_faces
+from partial_fc.inference.parity import check_named, open_named, random_faces
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 from partial_fc_torch.pixels import normalized, to_images
 
 FACES = random_faces((112, 112), 6)[4:]  # others than those of the check
+IMAGES, SMALL = FACES.transpose(0, 3, 1, 2), np.empty((0, 3, 16, 16), np.uint8)
 
 
 @pytest.mark.parametrize("name", ["r18", "mobilefacenet", "small"])
@@ -24,7 +26,7 @@ def test_every_kind_of_backbone(name):
     """With weights that reveal mistakes; the module itself stays as it is, in training mode."""
     model = build(name, eps=2e-5).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    content = OnnxExport(model, 112, FACES, lambda num_update: {"num_update": str(num_update)})(7)
+    content = OnnxExport(model, IMAGES, lambda num_update: {"num_update": str(num_update)})(7)
     file = FaceModel(content, name)
     assert file.input == ("data", None, (112, 112), False)
     assert file.session.get_modelmeta().custom_metadata_map == {"num_update": "7", "bn_eps": "2e-05"}
@@ -39,7 +41,7 @@ def test_networks_that_mxnet_does_not_have(name):
     """Three images through a file that was traced with one."""
     torch.manual_seed(0)
     model = get_model(name, num_features=16)
-    file = FaceModel(OnnxExport(model, 112, FACES)(0), name)
+    file = FaceModel(OnnxExport(model, IMAGES)(0), name)
     three = random_faces((112, 112), 3)
     assert file.input == ("data", None, (112, 112), False)
     with torch.no_grad():
@@ -57,7 +59,7 @@ def test_pixels_are_normalized_as_published():
 
 def test_onnxruntime_1_6_can_read_it():
     """Opset 11 and IR 6 of 2019, float32 weights in one file, also of a backbone that computes in float16."""
-    model = onnx.load_model_from_string(OnnxExport(get_model("mbf", num_features=16, fp16=True), 112)(0))
+    model = onnx.load_model_from_string(OnnxExport(get_model("mbf", num_features=16, fp16=True), IMAGES)(0))
     assert ([(each.domain, each.version) for each in model.opset_import], model.ir_version) == ([("", 11)], 6)
     assert all(onnx.defs.has(node.op_type, max_inclusive_version=11) for node in model.graph.node)
     assert {tensor.data_type for tensor in model.graph.initializer} == {onnx.TensorProto.FLOAT}
@@ -66,7 +68,7 @@ def test_onnxruntime_1_6_can_read_it():
 
 def test_the_other_commands_read_it(tmp_path, capsys):
     """It passes the check of the challenge, and runs in the IJB evaluation."""
-    (tmp_path / "backbone.onnx").write_bytes(OnnxExport(get_model("small"), 112)(0))
+    (tmp_path / "backbone.onnx").write_bytes(OnnxExport(get_model("small"), IMAGES)(0))
     assert exit_code("submission", "--model_root", tmp_path, "--time-limit", "10000") == 0
     text = capsys.readouterr().out
     assert "all rules passed" in text and "(x - 127.5) / 127.5 before the model" in text
@@ -90,7 +92,7 @@ def test_a_module_of_a_user():
 
     model = Own()
     faces = random_faces((16, 16), 3)
-    file = FaceModel(OnnxExport(model, 16)(0), "own")
+    file = FaceModel(OnnxExport(model, SMALL)(0), "own")
     with torch.no_grad():
         expected = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
     np.testing.assert_allclose(file.embed(faces), expected, rtol=1e-4, atol=1e-4)
@@ -109,7 +111,7 @@ class Branches(nn.Module):
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_file_with_other_embeddings_is_refused():
-    export = OnnxExport(Branches(), 16)
+    export = OnnxExport(Branches(), SMALL)
     export.validate_export()  # does not compare
     with pytest.raises(ValueError, match="computes other embeddings than the backbone it was exported from"):
         export(0)
@@ -121,4 +123,31 @@ def test_an_operator_without_a_counterpart_is_reported():
             return torch.special.i1(images).flatten(1)
 
     with pytest.raises(ValueError, match="cannot be exported to ONNX, opset 11: .*i1"):
-        OnnxExport(Odd(), 16).validate_export()
+        OnnxExport(Odd(), SMALL).validate_export()
+
+
+class Weighted(nn.Sequential):
+    """A backbone of two inputs by name."""
+
+    def forward(self, inputs):
+        return super().forward(inputs["values"] * inputs["weights"])
+
+
+def test_a_backbone_of_named_inputs_is_compared_in_evaluation_mode(caplog):
+    torch.manual_seed(0)
+    model = Weighted(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
+    rng = np.random.default_rng(0)
+    examples = {name: rng.standard_normal((5, 6)).astype(np.float32) for name in ("values", "weights")}
+    model({name: torch.from_numpy(array) for name, array in examples.items()})
+    model[1].running_mean += 1
+    export = OnnxExport(model, examples, pixels=False)
+    content = export(0)
+    assert model.training and not caplog.records
+    with torch.no_grad():
+        expected = model.eval()({name: torch.from_numpy(array) for name, array in examples.items()}).numpy()
+    found = onnxruntime.InferenceSession(content).run(None, examples)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="computes other embeddings"):
+        check_named(content, examples, lambda inputs: expected[::-1], "PyTorch")
+    with pytest.raises(ValueError, match="takes .* expected values, weights, more with a dynamic batch size"):
+        open_named(content, {**examples, "more": examples["values"]})

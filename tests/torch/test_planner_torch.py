@@ -9,12 +9,12 @@ import torch
 
 from command_line import exit_code
 from partial_fc.__main__ import main
+from partial_fc.data.batch import Batch
 from partial_fc.planner import Case, plan
 from partial_fc.planner.backbones import BACKBONES, torch_backbone
 from partial_fc.planner.roofline import Rates, least_times
 from partial_fc_torch import ArcFace, PartialFC, get_model
 from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.image_data import ImageBatch
 from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
 
@@ -59,7 +59,7 @@ def test_states_and_average_of_a_backbone_are_what_an_engine_has():
     optimizer = partial(build_optimizer, name="adamw")
     backbone = get_model("small", num_features=16)
     engine = TorchEngine(backbone, layer, lambda update: (0.1, 0.1), optimizer=optimizer, ema_decay=0.9)
-    engine.step(ImageBatch(images, np.arange(2)))
+    engine.step(Batch(images, np.arange(2)))
     case = Case(20, batch=2, embedding=16, network="small", trainer="torch", backbone_optimizer="adamw", ema=True)
     sizes = {part.name: part.nbytes for part in plan(case).parts}
     moments = [each for state in engine.optimizer.optimizer.state.values() for each in state.values() if each.dim()]

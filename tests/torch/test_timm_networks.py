@@ -37,7 +37,7 @@ def test_a_model_trains_and_is_exported(name, timm):
         *timm.create_model(name, num_classes=0).state_dict()
     }
     faces = random_faces((64, 64), 3)
-    assert FaceModel(OnnxExport(model, 64, faces)(0), name).embed(faces).shape == (3, 8)
+    assert FaceModel(OnnxExport(model, faces.transpose(0, 3, 1, 2))(0), name).embed(faces).shape == (3, 8)
     assert torch_backbone(f"timm:{name}", 8).multiplications > 10**6
 
 

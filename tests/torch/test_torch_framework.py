@@ -17,6 +17,7 @@ from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
+from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
@@ -254,8 +255,8 @@ def test_an_optimizer_that_is_not_there_is_refused_and_writes_nothing(tmp_path):
 
 def test_one_image_per_rank_is_refused():
     settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
-    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 images or more"):
-        TorchFramework().build_backbone(settings, TORCH)
+    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 items or more"):
+        TorchFramework().build_backbone(settings, build_task(settings), TORCH)
 
 
 def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, caplog, monkeypatch):
@@ -264,7 +265,7 @@ def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, cap
     assert "saves write no ONNX files: the weights of small exceed their 2 GiB" in caplog.text
     assert (tmp_path / "out" / "backbone.pth").exists() and not (tmp_path / "out" / "backbone.onnx").exists()
     with pytest.raises(ValueError, match="exceed the 2 GiB of an ONNX file"):
-        OnnxExport(get_model("small"), 112)(0)
+        OnnxExport(get_model("small"), np.empty((0, 3, 112, 112), np.uint8))(0)
 
 
 def test_a_run_of_mbf_from_before_it_was_that_of_arcface_torch(tmp_path):

@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from partial_fc.data.training_data import TrainingData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import cores_of_rank
-from partial_fc.training.building import build_data, build_training, versions
-from partial_fc.training.engine import Engine, Framework, TrainingData
+from partial_fc.training.building import build_data, build_dummies, build_training, versions
+from partial_fc.training.engine import Engine
+from partial_fc.training.framework import Framework
 from partial_fc.training.inputs import record_path
 from partial_fc.training.loop import LoopState, updates
 from partial_fc.training.run_folder import check_writable
-from partial_fc.training.schedule import images_of_update
+from partial_fc.training.schedule import items_of_update
+from partial_fc.training.tasks import build_task
 from partial_fc.utils.memory import free_memory
 
 from .facts import Phase, Profile, RankHost, Tally, disk_bytes, idle_seconds
@@ -49,14 +52,15 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     # A step does the same work, and no loss becomes infinite.
     settings.lr = settings.backbone_lr = settings.memory_bank_lr = 0.0
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    data = build_data(settings, framework)
+    task = build_task(settings)
+    data = build_data(settings, task, framework)
     data_name = "" if settings.rec else settings.data_name
     files = collectives.run_on_all_ranks("files", lambda: find_set_files(record_path(settings), data_name))
     folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
-    dummies = framework.build_dummies(settings)
-    engine = build_training(settings, framework, data, folder).engine
-    measured = _measure(images_of_update(settings), seconds, data, dummies, engine)
+    dummies = build_dummies(settings, task, framework)
+    engine = build_training(settings, task, framework, data, folder).engine
+    measured = _measure(items_of_update(settings), seconds, data, dummies, engine)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 

@@ -14,14 +14,15 @@ from .page import render
 
 
 def write_results(result: TrainingResult) -> None:
-    """Writes ``summary.json``, ``curves.png`` with accuracy and loss, ``report.html`` and ``curves.json``.
+    """Writes ``summary.json``, ``curves.png`` with first figures and loss, ``report.html`` and ``curves.json``.
 
     Raises:
         OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
     """
     summary = json.dumps(result.summary(), indent=2) + "\n"
     replace_file(os.path.join(result.folder, "summary.json"), [summary.encode()])
-    charts = [chart for chart in training_charts(result) if chart.key in ("accuracy", "losses")]
+    shown = {"losses", *(found.evaluation.figures[0] for found in result.sets.values())}
+    charts = [chart for chart in training_charts(result) if chart.key in shown]
     write_png(os.path.join(result.folder, "curves.png"), result.title, charts)
     write_report(result)
 

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partial_fc.training.results import TrainingResult
+from partial_fc.training.results import SetResult, TrainingResult
+from partial_fc.training.tasks.evaluation import UNTRAINED
+from partial_fc.training.tasks.pairs import PairVerification
+from partial_fc.training.verifying import baseline_name
 
-BASELINES = {"raw_pixels": "raw pixels", "untrained": "untrained network"}
 Points = Sequence[tuple[int, float | None]] | np.ndarray  # (update, value)
 
 
@@ -65,11 +67,8 @@ class Chart(NamedTuple):
 
 def training_charts(result: TrainingResult) -> list[Chart]:
     """Returns the charts of a training for which something was measured."""
-    points = {name: [(p.num_update, p.accuracy) for p in found.points] for name, found in result.sets.items()}
-    raw_pixels = result.baselines.get("raw_pixels")
-    marks = {} if raw_pixels is None else {BASELINES["raw_pixels"]: 100 * raw_pixels}
     return [
-        *accuracy("accuracy", "Verification accuracy", points, marks=marks),
+        *_first_figures(result),
         *_roc(result),
         *curves({"": result.series}),
     ]
@@ -80,7 +79,7 @@ def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
 
     def chart(source: str, title: str, y_name: str, factor: float = 1.0, from_zero: bool = True) -> list[Chart]:
         points = {name or title: run[source] for name, run in runs.items()}
-        return _over_updates(source, title, y_name, points, factor, from_zero=from_zero)
+        return over_updates(source, title, y_name, points, factor, from_zero=from_zero)
 
     return [
         *chart("losses", "Loss", "cross-entropy", from_zero=False),
@@ -92,12 +91,38 @@ def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
 
 def accuracy(key: str, title: str, points: Mapping[str, Points], **options: Any) -> list[Chart]:
     """Returns the chart of verification accuracies by name; nothing if none was measured."""
-    return _over_updates(key, title, "mean of ten folds, %", points, 100.0, top=100.0, **options)
+    return over_updates(key, title, "mean of ten folds, %", points, 100.0, top=100.0, **options)
 
 
-def _over_updates(
+def _first_figures(result: TrainingResult) -> list[Chart]:
+    """Returns a chart of each first figure, with the sets that have it; the baselines are those of the first set."""
+    sets: dict[str, dict[str, SetResult]] = {}
+    for name, found in result.sets.items():
+        sets.setdefault(found.evaluation.figures[0], {})[name] = found
+    charts = []
+    for number, (figure, group) in enumerate(sets.items()):
+        share = all(figure in found.evaluation.shares for found in group.values())
+        points = {name: [(p.num_update, getattr(p, figure)) for p in found.points] for name, found in group.items()}
+        baselines = {} if number else {name: value for name, value in result.baselines.items() if name != UNTRAINED}
+        marks = {baseline_name(name): value * (100 if share else 1) for name, value in baselines.items()}
+        if all(isinstance(found.evaluation, PairVerification) for found in group.values()):
+            charts += accuracy(figure, "Verification accuracy", points, marks=marks)
+        elif share:
+            charts += over_updates(figure, figure_name(figure), "%", points, 100.0, top=100.0, marks=marks)
+        else:
+            charts += over_updates(figure, figure_name(figure), "", points, 1.0, marks=marks)
+    return charts
+
+
+def figure_name(figure: str) -> str:
+    """Returns the name of a figure for people."""
+    return figure.replace("_", " ")
+
+
+def over_updates(
     key: str, title: str, y_name: str, named: Mapping[str, Points], factor: float, **options: Any
 ) -> list[Chart]:
+    """Returns the chart of values, times ``factor``, by name; nothing if none was measured."""
     lines = []
     for look, (name, points) in enumerate(named.items()):
         x, y = np.array(points, np.float64).reshape(-1, 2).T  # None, for what was not measured, becomes NaN
@@ -107,9 +132,13 @@ def _over_updates(
 
 
 def _roc(result: TrainingResult) -> list[Chart]:
-    pairs = {name: (found.figures.distance, found.figures.issame) for name, found in result.sets.items()}
-    fars = sorted({found.points[-1].far for found in result.sets.values()})
-    return roc_charts("ROC of the last verification", pairs, fars)
+    pairs, fars = {}, set()
+    for name, found in result.sets.items():
+        if isinstance(found.evaluation, PairVerification):
+            assert found.evaluation.last, "verified in this process"
+            pairs[name] = (found.evaluation.last.distance, found.evaluation.last.issame)
+            fars.add(found.points[-1].far)
+    return roc_charts("ROC of the last verification", pairs, sorted(fars))
 
 
 def roc_charts(title: str, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], fars: Sequence[float]) -> list[Chart]:

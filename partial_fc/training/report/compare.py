@@ -14,8 +14,8 @@ from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import format_table
 
 from . import formatting
-from .charts import Chart, accuracy, curves
-from .curves_json import Run, read_runs
+from .charts import Chart, accuracy, curves, figure_name, over_updates
+from .curves_json import Run, figures_of, is_of_pairs, read_runs
 from .markup import table, tag
 from .page import document, figures
 
@@ -52,6 +52,9 @@ def results(runs: Sequence[Run]) -> Table:
     rows = [[name, *(show(run.curves["summary"]) for run in runs)] for name, show in _FIGURES.items()]
     for name in _sets(runs):
         points = [run.curves["sets"].get(name, []) for run in runs]
+        if not all(is_of_pairs(p[-1]) for p in points if p):
+            rows += _figure_rows(name, [figures_of(p[-1]) if p else {} for p in points])
+            continue
         fars = ", ".join(f"{far:g}" for far in sorted({p[-1]["far"] for p in points if p}))
         shown: dict[str, Callable[[list[dict[str, Any]]], float]] = {
             "accuracy": lambda p: p[-1]["accuracy"],
@@ -62,6 +65,15 @@ def results(runs: Sequence[Run]) -> Table:
             [f"{name}: {figure}", *(formatting.percent(value(p)) if p else "-" for p in points)]
             for figure, value in shown.items()
         ]
+    return rows
+
+
+def _figure_rows(name: str, figures: Sequence[Mapping[str, float]]) -> Table:
+    """Returns a row for each figure of the last verifications of a set, which runs may lack."""
+    rows = []
+    for figure in dict.fromkeys(figure for run in figures for figure in run):
+        cells = (formatting.number(run[figure], 4) if figure in run else "-" for run in figures)
+        rows.append([f"{name}: {figure_name(figure)}", *cells])
     return rows
 
 
@@ -105,8 +117,13 @@ def _charts(runs: Sequence[Run]) -> list[Chart]:
     charts = []
     for number, name in enumerate(_sets(runs)):
         found = {run.name: run.curves["sets"].get(name, []) for run in runs}
-        points = {run: [(p["num_update"], p["accuracy"]) for p in verified] for run, verified in found.items()}
-        charts += accuracy(f"accuracy-{number}", f"Accuracy on {name}", points)
+        every = [point for verified in found.values() for point in verified]
+        first = next(iter(figures_of(every[0]))) if every else "accuracy"
+        points = {run: [(p["num_update"], p[first]) for p in verified if first in p] for run, verified in found.items()}
+        if all(map(is_of_pairs, every)):
+            charts += accuracy(f"accuracy-{number}", f"Accuracy on {name}", points)
+        else:
+            charts += over_updates(f"figure-{number}", f"{figure_name(first)} on {name}", "", points, 1.0)
     return charts + curves({run.name: run.curves for run in runs})
 
 

@@ -6,7 +6,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,9 +91,26 @@ def _curves(curves: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"a validation set has a name of {len(name)} characters")
         for point in points:
             _check_number("num_update", point["num_update"])
-            for key in ("accuracy", "far", "tar_at_far"):
-                _check_number(key, point[key], 1)
+            if is_of_pairs(point):
+                for key in ("accuracy", "far", "tar_at_far"):
+                    _check_number(key, point[key], 1)
+            elif not 1 <= len(figures_of(point)) <= MOST_NAMES or not all(map(_is_figure, figures_of(point).values())):
+                raise ValueError(f"{quoted(name)} has a point without figures, or with what is none")
     return {**curves, **{key: _series(key, curves[key]) for key in SERIES}}
+
+
+def is_of_pairs(point: Mapping[str, Any]) -> bool:
+    """Returns whether a point is one of PairVerification."""
+    return {"accuracy", "far", "tar_at_far"} <= point.keys()
+
+
+def figures_of(point: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what was measured at a point, the first figure first."""
+    return {name: value for name, value in point.items() if name not in ("num_update", "seconds")}
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > HUGE  # NaN is one
 
 
 def _series(key: str, points: Any) -> np.ndarray:

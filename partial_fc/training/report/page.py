@@ -8,18 +8,21 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from partial_fc.training.results import SetResult, TrainingResult, best_point
+from partial_fc.training.results import SetResult, TrainingResult
+from partial_fc.training.tasks.pairs import PairVerification
+from partial_fc.training.verifying import baseline_name
 from partial_fc.utils.text import plural, printable
 
 from . import drawing, formatting, pictures
-from .charts import BASELINES, Chart, training_charts
+from .charts import Chart, figure_name, training_charts
 from .formatting import number, percent
 from .markup import Content, facts, table, tag
 from .style import STYLE
 
 MAX_ROWS = 100  # verifications in the table of a set
 NOISY = "Pale: all values with their extremes. Strong: mean of each hundredth of the axis."
-COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # name -> field of a point, and its form
+Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # name -> field of a point, and its form
+PAIRS: Columns = {
     "update": ("num_update", number),
     "accuracy": ("accuracy", partial(percent, digits=3)),
     "std": ("std", partial(percent, digits=3)),
@@ -125,7 +128,8 @@ def _sections(result: TrainingResult) -> list[tuple[str, str, Content]]:
     """Returns (id, name, content) of the sections that are not empty."""
     drawn = training_charts(result)
     max_bytes = pictures.MAX_BYTES // max(len(result.sets), 1)
-    pairs = [(tag("h3", name), pictures.hardest(found, max_bytes)) for name, found in result.sets.items()]
+    shown = [(name, pictures.hardest(found, max_bytes)) for name, found in result.sets.items()]
+    pairs = [(tag("h3", name), content) for name, content in shown if content]
     settings = [(name, formatting.setting(value)) for name, value in result.settings.items()]
     sections: list[tuple[str, str, list[Content]]] = [
         ("results", "Results", [_results(result)]),
@@ -141,7 +145,8 @@ def _sections(result: TrainingResult) -> list[tuple[str, str, Content]]:
 def _results(result: TrainingResult) -> Content:
     none = tag("p", "No validation set was verified; the setting val_targets selects them.", class_="soft")
     cards = tag("ul", [_card(name, found) for name, found in result.sets.items()], class_="cards")
-    summary = result.summary()
+    summary, sets = result.summary(), list(result.sets.values())
+    first = _form(sets[0]) if sets else percent
     run = [
         ("final loss", number(summary["final_loss"], 4)),
         ("images per second", number(summary["samples_per_second"], 1)),
@@ -149,24 +154,43 @@ def _results(result: TrainingResult) -> Content:
         ("updates", number(result.updates)),
         ("time", formatting.duration(result.seconds)),
         ("bad images skipped", number(result.skipped)),
-        *((BASELINES[name], percent(value)) for name, value in result.baselines.items()),
+        *((baseline_name(name), first(value)) for name, value in result.baselines.items()),
     ]
     return [cards if result.sets else none, facts(run, "run")]
 
 
 def _card(name: str, result: SetResult) -> Element:
     """Returns the figures of the trained network on a set."""
-    last, best = result.points[-1], best_point(result.points)
+    evaluation, last = result.evaluation, result.points[-1]
+    best = ("best", f"{_form(result)(result.best_value)} at update {result.best.num_update:,}")
+    if not isinstance(evaluation, PairVerification):
+        others = [(column, show(getattr(last, field))) for column, (field, show) in _columns(result).items()][2:-1]
+        return tag("li", tag("h3", name), tag("p", _form(result)(result.value), class_="big"), facts([best, *others]))
     figures = [
         (f"TAR at FAR {last.far:g}", percent(last.tar_at_far)),
-        ("best", f"{percent(best.accuracy)} at update {best.num_update:,}"),
+        best,
         ("XNorm", number(last.xnorm, 2)),
         ("dimensions", number(last.dimensions, 1)),
         ("train/eval agreement", number(last.agreement, 3)),
-        ("pairs", number(len(result.figures.issame))),
+        ("pairs", number(len(evaluation.share.issame))),
     ]
     spread = tag("small", f"±{formatting.SPACE}{percent(last.std)}")
     return tag("li", tag("h3", name), tag("p", percent(last.accuracy), " ", spread, class_="big"), facts(figures))
+
+
+def _columns(result: SetResult) -> Columns:
+    """Returns the columns of the table of a set."""
+    evaluation = result.evaluation
+    if isinstance(evaluation, PairVerification):
+        return PAIRS
+    forms = {name: percent if name in evaluation.shares else partial(number, digits=4) for name in evaluation.figures}
+    figures = {figure_name(name): (name, form) for name, form in forms.items()}
+    return {"update": PAIRS["update"], **figures, "seconds": PAIRS["seconds"]}
+
+
+def _form(result: SetResult) -> Callable[[float], str]:
+    """Returns the form of the first figure."""
+    return percent if result.evaluation.figures[0] in result.evaluation.shares else partial(number, digits=4)
 
 
 def _verifications(name: str, result: SetResult) -> Element:
@@ -175,5 +199,6 @@ def _verifications(name: str, result: SetResult) -> Element:
     dropped = f", the last {MAX_ROWS} of {count:,} verifications" if count > MAX_ROWS else ""
     caption = tag("caption", name, dropped)
     shown = result.points[-MAX_ROWS:]
-    rows = [[show(getattr(point, field)) for field, show in COLUMNS.values()] for point in shown]
-    return table(name, list(COLUMNS), rows, caption)
+    columns = _columns(result)
+    rows = [[show(getattr(point, field)) for field, show in columns.values()] for point in shown]
+    return table(name, list(columns), rows, caption)

@@ -35,20 +35,22 @@ def get_model(
     dropout: float = 0.0,
     fp16: bool = False,
     num_features: int = 512,
-    image_size: int = 112,
+    image_size: int | None = 112,
     eps: float = EPS,
+    **sizes: Any,
 ) -> nn.Module:
     """Builds a backbone with new weights: images (B, 3, S, S), normalized as `Backbone` says -> embeddings (B, E).
 
     Args:
         name: a key of `NETWORKS`, ``timm:name`` of a model of timm, or ``package.module:function`` of a function that
-            is called with ``num_features`` and ``image_size``, and with ``dropout`` unless it is 0.
+            is called with ``num_features``, ``image_size`` and ``sizes``, and with ``dropout`` unless it is 0.
         dropout: probability to drop an input of the fully connected layer, in [0, 1).
         fp16: computes the body under a float16 autocast of its own, as arcface_torch does. Not needed where the caller
             autocasts.
         num_features: E.
-        image_size: S, a multiple of 16.
+        image_size: S, a multiple of 16; None for the user's function of other inputs than images.
         eps: epsilon of the batch norms; 2e-5 for weights of MXNet's trainer.
+        sizes: further arguments of the user's function.
 
     Returns:
         A `Backbone`, or the module of the user's function.
@@ -61,6 +63,10 @@ def get_model(
         raise ValueError(f"dropout is {dropout}, expected a number in [0, 1)")
     if num_features < 1:
         raise ValueError(f"num_features is {num_features}, expected a positive number of dimensions, usually 512")
+    if ":" in name and not name.startswith(TIMM):
+        return _own_model(name, num_features=num_features, image_size=image_size, dropout=dropout, **sizes)
+    if image_size is None:
+        raise ValueError(f"network is {name!r}, which takes images: name one of this task as package.module:function")
     if image_size < 16 or image_size % 16:
         raise ValueError(f"image_size is {image_size}, expected a multiple of 16, usually 112")
     options = Options(num_features, dropout, fp16, image_size)
@@ -68,18 +74,14 @@ def get_model(
         from .timm_model import TimmModel
 
         return TimmModel(options, name.removeprefix(TIMM))
-    if ":" in name:
-        return _own_model(options, name)
     choose("network", name, NETWORKS)
     model = NETWORKS[name](options)
     model.eps = eps
     return model
 
 
-def _own_model(options: Options, name: str) -> nn.Module:
-    sizes: dict[str, float] = {"num_features": options.num_features, "image_size": options.image_size}
-    if options.dropout:
-        sizes["dropout"] = options.dropout
+def _own_model(name: str, **given: Any) -> nn.Module:
+    sizes = {key: value for key, value in given.items() if value or key not in ("image_size", "dropout")}
     try:
         model = import_object(name, "network")(**sizes)
     except TypeError as error:

@@ -18,7 +18,7 @@ from partial_fc.evaluation.verification import VerificationPoint, verify
 from partial_fc.inference.model import FaceModel
 from partial_fc.layer.sharding import shard_of
 from partial_fc.training.new_centers import set_mean_centers
-from partial_fc_mxnet import CallBackModelSave, CallBackVerification, Embedder, FaceImageIter, MarginLoss
+from partial_fc_mxnet import CallBackModelSave, CallBackVerification, FaceImageIter, FacePairs, MarginLoss
 from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.ops import module_arrays
@@ -102,7 +102,7 @@ def test_embedding_in_training_mode_changes_nothing(folder):
             array[:] = array + 1
 
     module._module.forward = forward_like_cudnn
-    module.embed(np.ones((BATCH, SIDE, SIDE, 3), np.uint8), batch_statistics=True)
+    module.embed(np.ones((BATCH, 3, SIDE, SIDE), np.uint8), batch_statistics=True)
     for name, array in module.get_export_params()[1].items():
         np.testing.assert_array_equal(array.asnumpy(), before[name], err_msg=name)
 
@@ -112,7 +112,7 @@ def test_both_modes_are_compared_without_training(folder):
     write_set(f"{folder}/set.bin", images)
     module = build_module()
     before = module.get_export_params()
-    figures = Embedder(module, BATCH, SIDE)("set", f"{folder}/set.bin")
+    figures = verification_cases.measure(module, BATCH, f"{folder}/set.bin").last
     # For the first batch of each rank: by the running statistics, and by those of the batch.
     cosines = []
     for rank in range(hvd.size()):
@@ -132,6 +132,10 @@ def test_both_modes_are_compared_without_training(folder):
         np.testing.assert_array_equal(after[0][name].asnumpy(), array.asnumpy())
 
 
+def verification_of(folder, trackers=None):
+    return CallBackVerification(build_module(), BATCH, {"set": FacePairs(f"{folder}/set.bin", SIDE)}, 5, trackers)
+
+
 class Written(list):
     """Stands for the trackers."""
 
@@ -143,9 +147,8 @@ def test_every_metric_is_logged_and_written(folder, caplog):
     images = draw_images(60)
     issame = write_set(f"{folder}/set.bin", images)
     writer = Written()
-    callback = CallBackVerification(
-        Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank(), writer
-    )
+    callback = verification_of(folder, writer)
+    callback.prepare()
     with caplog.at_level("INFO"):
         for num_update in range(11):
             callback(SimpleNamespace(num_update=num_update))
@@ -167,11 +170,12 @@ def test_every_metric_is_logged_and_written(folder, caplog):
 
 def test_a_restored_history_is_continued(folder):
     write_set(f"{folder}/set.bin", draw_images(60))
-    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
+    callback = verification_of(folder)
+    callback.prepare()
     before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0)
     same_update = before._replace(num_update=5, accuracy=1.0)
     # The second is of another version, the last one is replaced.
-    callback.restore({"set": [list(before), [4, 0.99], list(same_update)], "gone": [list(before)]})
+    callback.restore({"set": [list(before), [4, 0.99], list(same_update)], "gone": [list(before)]}, {})
     callback.verify_all(5)
     assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
     assert callback.history["set"][1].accuracy < 1
@@ -188,7 +192,7 @@ def test_a_restored_history_is_continued(folder):
 )
 def test_sets_are_checked_before_training(folder, pairs, damaged, message):
     write_set(f"{folder}/set.bin", draw_images(2 * pairs), damaged)
-    callback = CallBackVerification(Embedder(build_module(), BATCH, SIDE), {"set": f"{folder}/set.bin"}, 5, hvd.rank())
+    callback = verification_of(folder)
     if message is None:
         callback.prepare()
         default_collectives.barrier("prepared")

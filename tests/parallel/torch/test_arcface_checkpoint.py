@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks
-from torch_training import build_engine
+from torch_training import build_engine, dummy_images
 
 from arcface_files import Textbook
+from partial_fc.data.batch import Batch
 from partial_fc.distributed.errors import JobError
 from partial_fc.training.loop import LoopState
 from partial_fc.training.saved_training import SavedTraining
 from partial_fc_torch import CombinedMarginLoss
 from partial_fc_torch.arcface_checkpoint import read_checkpoint
 from partial_fc_torch.collectives import default_collectives
-from partial_fc_torch.image_data import ImageBatch, dummy_images
 from partial_fc_torch.pixels import normalized
 
 CLASSES, SHAPE, RATE, DECAY = 8, (3, 4, 4), 0.05, 5e-4
@@ -86,7 +86,7 @@ def find(path, gradient_acc=1):
 
 def resumed(path, name="sgd", **arguments):
     engine, loop = build(name, **arguments), LoopState()
-    data = dummy_images((G // SIZE, *SHAPE), 5, CLASSES, 0, RANK, pinned=False)
+    data = dummy_images((G // SIZE, *SHAPE), 5, CLASSES)
     find(path).restore(engine, data, loop)
     assert (engine.num_update, loop.num_epoch, data.state()) == (2, 2, {"epoch": 2, "images": 0})
     return engine
@@ -94,7 +94,7 @@ def resumed(path, name="sgd", **arguments):
 
 def update(engine, number):
     images, labels = batch(number)
-    return engine.step(ImageBatch(images[LOCAL], labels[LOCAL].numpy())).item()
+    return engine.step(Batch(images[LOCAL], labels[LOCAL].numpy())).item()
 
 
 def compare(engine, textbook):

@@ -18,8 +18,8 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.training import new_centers
 from partial_fc.training.new_centers import take_new_centers
 from partial_fc.training.pretrained import Pretrained
+from partial_fc_torch.batches import tensor_data
 from partial_fc_torch.collectives import default_collectives
-from partial_fc_torch.image_data import face_data
 from partial_fc_torch.layer.stores import CenterStore, HostStore
 from verification_cases import SIDE, draw_images
 
@@ -57,7 +57,7 @@ def write(folder, damaged=()):
 
 def data_of(folder, **arguments):
     faces = FaceBatches(f"{folder}/train.rec", BATCH, (SIDE, SIDE), rank=RANK, size=SIZE, seed=1, **arguments)
-    return face_data(faces, threads=2, pinned=False)
+    return tensor_data(faces, threads=2, pinned=False)
 
 
 def mean_direction(images):
@@ -152,6 +152,6 @@ def test_the_training_reads_the_same_batches_after_it(folder, monkeypatch):
     take_new_centers(settings, Pretrained("", {}, None), engine, used)
     assert len(reported) >= sum(COUNTS) // BATCH // SIZE
     for first, second in zip(plain, used):
-        assert torch.equal(first.images, second.images) and (first.labels == second.labels).all()
+        assert torch.equal(first.inputs, second.inputs) and (first.labels == second.labels).all()
     plain.close()
     used.close()

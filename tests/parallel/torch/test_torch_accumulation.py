@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 from torch_layer import RANK, SIZE, E, all_ranks
-from torch_training import build_engine
+from torch_training import build_engine, dummy_images
 
 from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
+from partial_fc.data.batch import Batch
 from partial_fc.distributed.errors import JobError
 from partial_fc_torch import AdaFace, MagFace
-from partial_fc_torch.image_data import ImageBatch, dummy_images
 from partial_fc_torch.layer.accumulation import Accumulation
 
 COUNT, STEPS = 3, 6
@@ -23,7 +23,7 @@ def backbone():
 
 
 def batches(steps=STEPS):
-    data = dummy_images((COUNT * BATCH, *SHAPE), steps, CLASSES, 0, RANK, pinned=False)
+    data = dummy_images((COUNT * BATCH, *SHAPE), steps, CLASSES)
     return [data.next() for _ in range(steps)]
 
 
@@ -133,7 +133,7 @@ def test_a_rank_that_changes_its_number_alone_is_an_error_on_all_that_names_it(n
     engine.step(first)
     centers, images = engine.layer.rows("weight").clone(), len(second.labels)
     if RANK == rank:
-        second = ImageBatch(second.images[:1].repeat(number, 1, 1, 1), np.resize(second.labels, number))
+        second = Batch(second.inputs[:1].repeat(number, 1, 1, 1), np.resize(second.labels, number))
     with pytest.raises(JobError, match=f"had {images} images .* has {number} now.* .rank {rank} of {SIZE}."):
         engine.step(second)
     assert torch.equal(engine.layer.rows("weight"), centers) and engine.num_update == 1
@@ -143,7 +143,7 @@ def test_ranks_may_change_their_number_together():
     engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
     half = len(second.labels) // 2
-    engine.step(ImageBatch(second.images[:half], second.labels[:half]))
+    engine.step(Batch(second.inputs[:half], second.labels[:half]))
     engine.step(second)
     assert engine.num_update == 3
     if SIZE > 1:

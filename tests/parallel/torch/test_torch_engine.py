@@ -9,15 +9,15 @@ from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training
 from torch_training import MARGINS, SCALE, Training, build_engine, rates, small_backbone
 
 from checkpoint_cases import CLASSES, RATES_CHANGE, SHAPE, STEPS, equal
+from partial_fc.data.batch import Batch
 from partial_fc.training.callbacks import CallBackFinite
 from partial_fc.training.loop import BatchEndParam
 from partial_fc_torch import CombinedMarginLoss
 from partial_fc_torch.collectives import default_collectives
-from partial_fc_torch.image_data import ImageBatch
 from partial_fc_torch.pixels import normalized
 
 LAST = SIZE - 1
-PIXELS = np.random.default_rng(5).integers(0, 256, (3, 4, 4, 3), np.uint8)
+PIXELS = np.random.default_rng(5).integers(0, 256, (3, 4, 4, 3), np.uint8).transpose(0, 3, 1, 2)
 
 
 def backbone():
@@ -36,7 +36,7 @@ def batches(steps=10):
 
 def local_batches(steps=10):
     """Those of this rank."""
-    return [ImageBatch(images[LOCAL], labels[LOCAL].numpy()) for images, labels in batches(steps)]
+    return [Batch(images[LOCAL], labels[LOCAL].numpy()) for images, labels in batches(steps)]
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.2])

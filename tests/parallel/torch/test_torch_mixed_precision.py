@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import nn
 from torch_layer import RANK, SIZE, E
-from torch_training import build_engine
+from torch_training import build_engine, dummy_images
 
 from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER
 from partial_fc_torch.collectives import default_collectives
-from partial_fc_torch.image_data import dummy_images
 
 LAST = SIZE - 1
 
@@ -28,15 +27,15 @@ def build(autocast, **arguments):
 
 
 def batches(steps):
-    data = dummy_images((BATCH, *SHAPE), steps, CLASSES, 0, RANK, pinned=False)
+    data = dummy_images((BATCH, *SHAPE), steps, CLASSES)
     return [data.next() for _ in range(steps)]
 
 
 def gray(batch):
     """The batch with pixels 1/255 from 0: the gradient of such short embeddings is a hundred times as large."""
-    images = torch.full_like(batch.images, 127)
+    images = torch.full_like(batch.inputs, 127)
     images[:, :, ::2] = 128
-    return batch._replace(images=images)
+    return batch._replace(inputs=images)
 
 
 def same_on_all_ranks(value):
@@ -55,7 +54,7 @@ def test_training_is_close_to_float32(autocast, difference):
             engine.loss_scale.scale = 128.0
         losses.append([float(engine.step(batch)) for batch in batches(20)])
         assert {array.dtype for array in engine.parameters().values()} == {np.dtype(np.float32)}
-        assert engine.embed(np.zeros((2, 4, 4, 3), np.uint8)).dtype == np.float32
+        assert engine.embed(np.zeros((2, 3, 4, 4), np.uint8)).dtype == np.float32
         assert engine.loss_scale is None or engine.loss_scale.scale == 128.0
     # Losses are about 9; roundings of 2^-9 and 2^-12 of an embedding change logits at s = 8, and add up.
     assert 0 < np.abs(np.subtract(*losses)).max() < difference

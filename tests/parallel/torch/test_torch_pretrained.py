@@ -62,7 +62,7 @@ def test_a_state_dict(folder):
 def test_params_of_mxnet(folder):
     chunks = array_file_chunks(mxnet_weights("small", small().state_dict()))
     default_collectives.on_rank_zero("save", replace_file, f"{folder}/model-0000.params", chunks)
-    embeddings = start_from(folder).embed(FACES)
+    embeddings = start_from(folder).embed(FACES.transpose(0, 3, 1, 2))
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     np.testing.assert_allclose(embeddings, RECORDED, rtol=0, atol=1e-5)
 

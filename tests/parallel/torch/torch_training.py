@@ -5,6 +5,7 @@ Shapes: E embedding.
 
 from functools import partial
 
+import numpy as np
 import torch
 from torch import nn
 from torch_layer import LR, RANK, E, build
@@ -13,8 +14,8 @@ from checkpoint_cases import BATCH, CLASSES, EPOCH, RATES_CHANGE, SHAPE, SmallTr
 from partial_fc.training.loop import LoopState, updates
 from partial_fc_torch.backbones import Options
 from partial_fc_torch.backbones.vit import Size, VisionTransformer
+from partial_fc_torch.batches import dummy_tensors
 from partial_fc_torch.engine import TorchEngine, data_parallel
-from partial_fc_torch.image_data import dummy_images
 from partial_fc_torch.optimizers import build_optimizer
 
 MARGINS, SCALE = (1.0, 0.3, 0.1), 8.0
@@ -69,13 +70,19 @@ def build_engine(
     return TorchEngine(model, layer, schedule, optimizer=optimizer, **convention, **arguments)
 
 
+def dummy_images(shape, batches, classes):
+    """Dummy batches of this rank."""
+    pixels = np.random.default_rng((0, RANK)).integers(0, 256, shape, np.uint8)
+    return dummy_tensors(pixels, classes, 0, RANK, False, batches)
+
+
 class Training(SmallTraining):
     """See SmallTraining."""
 
     def __init__(self, classes=CLASSES, momentum=0.9, width=E, make=small_backbone, shape=SHAPE, **arguments):
         self.engine = build_engine(make(width), classes, 0.5, momentum, width=width, **arguments)
         batch = arguments.get("gradient_acc", 1) * BATCH
-        self.data = dummy_images((batch, *shape), EPOCH, classes, 0, RANK, pinned=False)
+        self.data = dummy_images((batch, *shape), EPOCH, classes)
         self.loop, self.losses = LoopState(), []
 
     def run(self, callbacks, steps, saved):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,8 +10,9 @@ from made_up_training import SETTINGS, a_set, a_training, log_lines, point
 from partial_fc.checkpoint import Manifest
 from partial_fc.training.log_lines import log_resume, log_summary
 from partial_fc.training.report import try_report, write_report, write_results
-from partial_fc.training.results import best_point
 from partial_fc.training.saving import onnx_metadata
+from partial_fc.training.tasks.pairs import PairVerification
+from partial_fc.training.verifying import CallBackVerification
 
 POINTS = [point(10, 0.8), point(20, 0.7)]
 
@@ -19,7 +21,7 @@ POINTS = [point(10, 0.8), point(20, 0.7)]
     "accuracies, best", [({0: 0.7}, 0.7), ({0: 0.7, 5: 0.6, 10: 0.5}, 0.6), ({5: 0.4, 9: 0.8}, 0.8)]
 )
 def test_the_untrained_network_is_the_best_only_if_it_is_alone(accuracies, best):
-    assert best_point([point(update, accuracy) for update, accuracy in accuracies.items()]).accuracy == best
+    assert a_set(points=[point(update, accuracy) for update, accuracy in accuracies.items()]).best_value == best
 
 
 def test_summary():
@@ -86,7 +88,12 @@ def test_a_report_of_an_unfinished_training_says_how_far_it_is(tmp_path):
 def test_the_onnx_file_has_the_threshold_of_a_verification_at_the_same_update(num_update, has_threshold):
     origin = dict(network="r18", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, rand_mirror=True)
     history = {"empty": [], "first": [point(5), point(10)], "second": [point(10)]}
-    metadata = onnx_metadata({**origin, "lr": 0.1}, history if num_update else {"first": [point(0)]}, num_update)
+    history = history if num_update else {"first": [point(0)]}
+    verification = CallBackVerification(
+        SimpleNamespace(collectives=None), 8, {name: PairVerification() for name in history}, 5
+    )
+    verification.history = history
+    metadata = onnx_metadata({**origin, "lr": 0.1}, verification.metadata, num_update)
     threshold = {"verification_set": "first", "verification_threshold": "1.2"} if has_threshold else {}
     assert metadata == {
         **{name: str(value) for name, value in origin.items()},

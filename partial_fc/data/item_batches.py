@@ -1,0 +1,160 @@
+"""Batches of any set whose items can be read by position, in the order of train.rec: resumed at any number of ranks.
+
+Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes.
+"""
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from operator import add
+from typing import Protocol
+
+import numpy as np
+
+from partial_fc.utils.text import plural
+
+from .batch import Batch, Inputs, map_inputs
+from .batch_loader import ReadCounters
+from .order import epoch_entries
+
+
+class Items(Protocol):
+    """A set of N items with labels; ``len(items)`` is N. Threads read it at once."""
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes in the set."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content, independent of its path; ranks whose sets differ are refused."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, positions: np.ndarray, epoch: int) -> Batch:
+        """Returns items and labels at positions (B,) int64.
+
+        What is random in them may depend on (seed, epoch, position) alone, as partial_fc.data.order.uniform_draws: then
+        a resumed training reads the same.
+
+        Raises:
+            ValueError: an item is bad; names it.
+        """
+
+    def close(self) -> None:
+        """Closes the files."""
+
+
+class ArrayItems:
+    """Items in memory.
+
+    Args:
+        inputs: (N, ...), one array or several by name.
+        labels: (N,) integers.
+
+    Raises:
+        ValueError: the lengths differ, there is no item, or a label is negative.
+    """
+
+    def __init__(self, inputs: Inputs, labels: np.ndarray):
+        self.inputs, self.labels = inputs, np.asarray(labels, np.int64)
+        arrays = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+        for name, array in arrays.items():
+            if len(array) != len(self.labels):
+                raise ValueError(f"{len(array)} {name}, but {len(self.labels)} labels")
+        if not len(self.labels) or self.labels.min() < 0:
+            raise ValueError(f"{len(self.labels)} labels, expected one or more, of 0 or above")
+        self.num_classes = int(self.labels.max()) + 1
+        digest = hashlib.sha256(self.labels.tobytes())
+        for name, array in arrays.items():
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        self.digest = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, positions: np.ndarray, epoch: int) -> Batch:
+        """See Items."""
+        return Batch(map_inputs(lambda array: array[positions], self.inputs), self.labels[positions])
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+class ItemBatches:
+    """The batches of one rank, see Batches in training_data.py.
+
+    Args:
+        items: the set.
+        batch_size: B.
+        shuffle: draw a new order in every epoch.
+        rank, size: this rank, and R.
+        seed: of the order.
+
+    Attributes:
+        num_images: N.
+        counters: ReadCounters so far; the bytes are those of the arrays.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    skipped = 0
+
+    def __init__(self, items: Items, batch_size: int, shuffle: bool, rank: int = 0, size: int = 1, seed: int = 0):
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} is out of range for {size} ranks")
+        self.items, self.num_images, self.num_classes = items, len(items), items.num_classes
+        if not 1 <= batch_size * size <= self.num_images:
+            raise ValueError(
+                f"batch_size {batch_size} on {plural(size, 'rank')} needs {batch_size * size} items, there are "
+                f"{self.num_images}: use a smaller batch or fewer ranks"
+            )
+        self.batch_size, self.shuffle, self.rank, self.size, self.seed = batch_size, shuffle, rank, size, seed
+        self.counters = ReadCounters()
+        self._lock = threading.Lock()
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content of the set."""
+        return self.items.digest
+
+    @property
+    def order(self) -> dict:
+        """What the order of the items depends on, as JSON."""
+        return {
+            "data_set": self.digest,
+            "num_images": self.num_images,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+        }
+
+    def batch(self, epoch: int, first: int) -> Batch:
+        """Reads this rank's part of the global batch that begins at `first` (0 .. N - G) of the epoch's order."""
+        start = time.perf_counter()
+        indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
+        found = self.items.read(epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices), epoch)
+        arrays = found.inputs.values() if isinstance(found.inputs, Mapping) else [found.inputs]
+        seconds, num_bytes = time.perf_counter() - start, sum(array.nbytes for array in arrays)
+        with self._lock:
+            read = (self.batch_size, num_bytes, seconds, seconds)
+            self.counters = ReadCounters._make(map(add, self.counters, read))
+        return found
+
+    def sample(self, count: int) -> Inputs:
+        """Returns the first items of the set, those of epoch 0."""
+        return self.items.read(np.arange(min(count, self.num_images)), 0).inputs
+
+    def check_labels(self, num_classes: int) -> None:
+        """Raises ValueError if the set has more classes."""
+        if self.num_classes > num_classes:
+            raise ValueError(
+                f"the set has {self.num_classes} classes, but the network has {num_classes}: set "
+                f"num_classes={self.num_classes}"
+            )
+
+    def close(self) -> None:
+        """Closes the set."""
+        self.items.close()

@@ -1,0 +1,46 @@
+"""What is learned: a task is one file of this folder, or the user's own; docs/tasks.md adds one.
+
+Setting ``task`` names it; `build_task` makes it from the settings.
+"""
+
+import importlib
+from typing import Any
+
+from partial_fc.utils.config import parse_options
+from partial_fc.utils.imports import import_object
+
+from .evaluation import Evaluation
+from .pairs import ItemPairs, PairVerification
+from .task import Task
+
+__all__ = ["TASKS", "Evaluation", "ItemPairs", "PairVerification", "Task", "build_task", "find_task"]
+
+# Name -> class in a module of this folder.
+TASKS = {"faces": "faces:Faces"}
+
+
+def find_task(name: str) -> type[Task]:
+    """Returns the class of a task: a key of TASKS, or the user's own as ``package.module:name``.
+
+    Raises:
+        ValueError: it cannot be imported.
+    """
+    module, _, attribute = TASKS.get(name, "").partition(":")
+    found: type[Task]
+    found = (
+        getattr(importlib.import_module(f"{__name__}.{module}"), attribute) if module else import_object(name, "task")
+    )
+    return found
+
+
+def build_task(settings: Any) -> Task:
+    """Builds the task of the settings of default.py; it has read nothing yet.
+
+    Raises:
+        ValueError: ``task`` names nothing, or what does not take ``task_options``.
+    """
+    options = parse_options("task_options", settings.task_options)
+    try:
+        return find_task(settings.task)(settings, **options)
+    except TypeError as error:
+        raise ValueError(f"task is {settings.task!r}, but cannot be made with {options}: {error}") from error

@@ -1,0 +1,115 @@
+"""Faces, or other images of fixed size, in the files of insightface: train.rec, and pairs in ``.bin`` files.
+
+Shapes: N images, H = W image size.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from partial_fc.data.batch import Inputs
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.data.transforms import Augmentation
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.evaluation.validation_set import PairsOfRank, raw_pixel_distances
+from partial_fc.evaluation.verification import verify_distances
+from partial_fc.training.inputs import check_records, draw_demo, record_path, validation_sets
+from partial_fc.training.schedule import items_of_update
+
+from .evaluation import Evaluation
+from .pairs import PairShare, PairVerification
+from .task import Task
+
+CHUNK = 64  # images that are decoded at a time to find damaged ones
+
+
+class Faces(Task):
+    """Images of people, one class for each person; inputs (B, 3, H, W) uint8 RGB."""
+
+    pixels = True
+
+    def prepare(self, home: str) -> None:
+        """Checks the path of the set; draws the demo where it is missing."""
+        if not self.settings.debug:
+            check_records(record_path(self.settings))
+        draw_demo(self.settings, os.path.join(home, "data"))
+
+    def batches(self, rank: int, size: int) -> FaceBatches:
+        """See Task."""
+        settings = self.settings
+        return FaceBatches(
+            record_path(settings),
+            items_of_update(settings),
+            (settings.image_size, settings.image_size),
+            shuffle=settings.shuffle,
+            augmentation=Augmentation(
+                settings.rand_mirror, settings.cutout, settings.color_jittering, settings.jpeg_compression
+            ),
+            min_images_per_class=settings.min_images_per_class,
+            skip_bad_images=settings.skip_bad_images,
+            rank=rank,
+            size=size,
+            seed=settings.seed,
+        )
+
+    def dummy_inputs(self, count: int, random: np.random.Generator) -> np.ndarray:
+        """Returns random pixels."""
+        side = self.settings.image_size
+        return random.integers(0, 256, (count, 3, side, side), dtype=np.uint8)
+
+    def network_sizes(self) -> Mapping[str, Any]:
+        """See Task."""
+        return {"image_size": self.settings.image_size}
+
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Returns the pairs of each name in ``val_targets``, whether or not the file exists."""
+        settings = self.settings
+        return {
+            name: FacePairs(path, settings.image_size, settings.rand_mirror)
+            for name, path in validation_sets(settings).items()
+        }
+
+
+class FacePairs(PairVerification):
+    """Pairs in a ``.bin`` file. A rank keeps the encoded images of its own pairs in memory.
+
+    Args:
+        path: of the file.
+        image_size: H.
+        mirrored: add the embedding of the mirror image, as for faces.
+    """
+
+    kinds = ("same person", "different people")
+
+    def __init__(self, path: str, image_size: int, mirrored: bool = True):
+        super().__init__()
+        self.path, self.paths, self.image_size, self.mirrored = path, (path,), image_size, mirrored
+
+    def load(self, name: str, collectives: Collectives) -> PairShare:
+        """Reads this rank's share, and decodes each image once to find damaged ones."""
+        pairs = PairsOfRank.read(name, self.path, collectives.rank, collectives.size)
+
+        def read(start: int, stop: int) -> np.ndarray:
+            return pairs.decode(start, stop, self.image_size).transpose(0, 3, 1, 2)
+
+        for start in range(0, len(pairs.images), CHUNK):
+            collectives.report_progress()
+            read(start, start + CHUNK)
+        return PairShare(pairs.issame, len(pairs.images), read)
+
+    def views(self, inputs: Inputs) -> Sequence[Inputs]:
+        """Returns the images, and their mirror images."""
+        return [inputs, inputs[..., ::-1]] if self.mirrored else [inputs]
+
+    def shown_items(self) -> list[bytes]:
+        """See PairVerification."""
+        return read_pairs(self.path)[0]
+
+    def baselines(self, report_progress: Callable[[], None]) -> dict[str, float]:
+        """Returns the accuracy of the pixels themselves."""
+        images, issame = read_pairs(self.path)
+        distance = raw_pixel_distances(images, self.image_size, self.path)
+        return {"raw_pixels": verify_distances(distance, issame).accuracy}

@@ -1,0 +1,79 @@
+"""The interface of a task: what is trained on, what the backbone takes, and what is measured."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from partial_fc.data.batch import Inputs
+from partial_fc.data.item_batches import ItemBatches, Items
+from partial_fc.data.training_data import Batches
+from partial_fc.training.schedule import items_of_update
+from partial_fc.utils.config import Schema, Setting
+
+from .evaluation import Evaluation
+
+
+class Task:
+    """A task; every rank has one. A subclass has `items`, and what else differs.
+
+    Args:
+        settings: of default.py.
+        options: values of its own settings, from ``task_options``.
+
+    Attributes:
+        pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which the framework normalizes; others go to the
+            backbone as they are.
+        options: declarations of the task's own settings. Each value is an attribute by its name.
+        settings: as above.
+
+    Raises:
+        SettingsError: An option is unknown, or outside of its bounds.
+    """
+
+    pixels: ClassVar[bool] = False
+    options: ClassVar[Sequence[Setting]] = ()
+
+    def __init__(self, settings: Any, **options: Any):
+        self.settings = settings
+        declared = Schema(*self.options, hints={})
+        for name, value in {**declared.defaults(), **declared.read("task_options", options)}.items():
+            setattr(self, name, value)
+
+    def prepare(self, home: str) -> None:
+        """Makes or checks what is read; on one rank of each host, before the ranks connect.
+
+        Args:
+            home: folder of the program.
+
+        Raises:
+            OSError, ValueError: The set is missing or cannot be made.
+        """
+
+    def items(self) -> Items:
+        """Opens the training set."""
+        raise NotImplementedError
+
+    def batches(self, rank: int, size: int) -> Batches:
+        """Opens the share of one rank in the training set.
+
+        Raises:
+            OSError, ValueError: The set is missing, damaged, or does not fit the settings.
+        """
+        settings = self.settings
+        return ItemBatches(self.items(), items_of_update(settings), settings.shuffle, rank, size, settings.seed)
+
+    def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:
+        """Returns ``count`` items to measure speed with, instead of the set; here the first ones of the set."""
+        items = self.items()
+        inputs = items.read(np.arange(count) % len(items), 0).inputs
+        items.close()
+        return inputs
+
+    def network_sizes(self) -> Mapping[str, Any]:
+        """Returns what the user's network is called with, by name, beside ``num_features`` and ``dropout``."""
+        return {}
+
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Returns the held-out sets by name; the baselines are those of the first one."""
+        return {}

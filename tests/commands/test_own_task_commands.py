@@ -1,0 +1,46 @@
+"""A user's own task through the users' commands: ranks are killed, the rest is trained on, on other ranks too."""
+
+import json
+
+import pytest
+from conftest import TORCH, needs_torch
+from groups import LAUNCH, run_with_fault
+
+from paths import ROOT, SOURCES
+
+OWN = ["task=own_task:Words", "network=own_task:network", "num_classes=30", "embedding_size=16", "batch_size=12"]
+OWN += ["max_update=15", "lr_steps=[]", "verify_every=5", "checkpoint_every=5", "save_every=100", "trackers=jsonl"]
+PATHS = {"PYTHONPATH": f"{SOURCES}:{ROOT / 'tests'}"}
+FILES = ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt", "rank_1_softmax_weight.pt")
+
+
+@pytest.mark.slow
+@needs_torch
+def test_a_killed_training_is_resumed_to_the_same_bytes_and_on_another_number_of_ranks(run, tmp_path):
+    whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
+    launch = LAUNCH["torchrun"]
+    done = run(*launch, "train.py", *OWN, f"output={whole}", **PATHS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ended = run_with_fault(
+        "torchrun", "kill", 1, "8", [*OWN, f"output={killed}", f"models_root={tmp_path}"], tmp_path / "mark", **PATHS
+    )
+    assert ended.code != 0 and not (killed / "backbone.pth").exists()
+    done = run(*launch, "train.py", *OWN, f"output={killed}", "--resume", "auto", **PATHS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in FILES:
+        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+    saved = whole / "checkpoints" / "step-0000000010"
+    done = run(TORCH / "python", "train.py", *OWN, f"output={alone}", f"resume={saved}", **PATHS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    of_two, of_one = (json.loads((folder / "curves.json").read_text())["sets"] for folder in (whole, alone))
+    points = [[point["num_update"] for point in of_one[name]] for name in ("pairs", "spellings")]
+    assert points == [[5, 10, 15], [5, 10, 15]]
+    assert of_one["spellings"][:2] == of_two["spellings"][:2]  # the history of the checkpoint
+
+
+def test_the_mxnet_trainer_refuses_it_in_one_line(run):
+    words = ["network=small" if word.startswith("network") else word for word in OWN if "trackers" not in word]
+    done = run("python", "train_memory.py", *words, **PATHS)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: task Words has other inputs than images") and "bash pytorch/run.sh" in line

@@ -1,0 +1,92 @@
+"""A task of a user that has nothing to do with images: words of letters, some of which are misspelled.
+
+Shapes: N words, T letters.
+"""
+
+import numpy as np
+
+from partial_fc.data.item_batches import ArrayItems
+from partial_fc.training.tasks import Evaluation, ItemPairs, Task
+from partial_fc.utils.config import Setting
+
+LETTERS, LONGEST, EACH, HELD_OUT = 20, 8, 6, 20  # HELD_OUT classes are not trained on
+
+
+def words(classes, seed):
+    """EACH spellings of every class: {"letters": (N, LONGEST) int64, "length": (N,) int64}, labels (N,)."""
+    rng = np.random.default_rng(seed)
+    spelled, labels = rng.integers(1, LETTERS, (classes, LONGEST)), np.repeat(np.arange(classes), EACH)
+    letters = spelled[labels]
+    length = rng.integers(LONGEST - 2, LONGEST + 1, classes)[labels]
+    wrong = rng.integers(0, LONGEST - 2, len(labels))
+    letters[np.arange(len(labels)), wrong] = rng.integers(1, LETTERS, len(labels))
+    letters[np.arange(LONGEST) >= length[:, None]] = 0
+    return {"letters": letters, "length": length}, labels
+
+
+def some(inputs, rows):
+    return {name: array[rows] for name, array in inputs.items()}
+
+
+class Words(Task):
+    options = (Setting("classes", 30, "words that are trained on", at_least=2, at_most=1000),)
+
+    def items(self):
+        return ArrayItems(*words(self.classes, seed=0))
+
+    def network_sizes(self):
+        return {"letters": LETTERS}
+
+    def evaluations(self):
+        inputs, labels = words(HELD_OUT, seed=1)
+        rng = np.random.default_rng(2)
+        left, right = rng.permutation(len(labels)), rng.permutation(len(labels))
+        left, right = np.append(left, np.arange(0, len(labels), 2)), np.append(right, np.arange(1, len(labels), 2))
+        rows = np.stack([left, right], axis=1).ravel()
+        pairs = ItemPairs(labels[left] == labels[right], lambda start, stop: some(inputs, rows[start:stop]))
+        return {"pairs": pairs, "spellings": Nearest(inputs, labels)}
+
+
+class Nearest(Evaluation):
+    """Is the nearest other word one of the same class?"""
+
+    figures, shares = ("rank1", "distance"), ("rank1",)
+
+    def __init__(self, inputs, labels):
+        self.inputs, self.labels = inputs, labels
+
+    def measure(self, embedder):
+        found = embedder.embed_all(len(self.labels), lambda start, stop: some(self.inputs, slice(start, stop)))
+        unit = found / np.linalg.norm(found, axis=1, keepdims=True)
+        cosine = unit @ unit.T - 2 * np.eye(len(unit))
+        nearest = cosine.argmax(axis=1)
+        return {
+            "rank1": float(np.mean(self.labels[nearest] == self.labels)),
+            "distance": float(np.mean(1 - cosine.max(axis=1))),
+        }
+
+    def baselines(self, report_progress):
+        report_progress()
+        return {"guessing": 1 / HELD_OUT}
+
+
+def network(num_features, letters):
+    """Word -> embedding (B, E): the mean over the letters of what each says at its place."""
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(letters, 8 * LONGEST)
+            self.dropout = nn.Dropout(0.1)
+            self.out = nn.Sequential(nn.Linear(8 * LONGEST, num_features), nn.BatchNorm1d(num_features))
+
+        def forward(self, word):
+            places = torch.arange(LONGEST, device=word["letters"].device)
+            mask = (places < word["length"][:, None]).float()
+            read = self.table(word["letters"]).view(-1, LONGEST, LONGEST, 8)
+            own = read[:, places, places] * mask[:, :, None]
+            return self.out(self.dropout(own.flatten(1)))
+
+    return Network()

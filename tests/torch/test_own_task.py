@@ -1,0 +1,92 @@
+"""A task of a user: dicts of letters and lengths are trained on, verified, resumed, and exported as faces are."""
+
+import json
+from functools import partial
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import default
+import own_task
+from partial_fc.__main__ import main
+from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.distributed.errors import JobError
+from partial_fc.training.tasks import build_task
+from partial_fc.training.trainer import train
+from partial_fc.utils.config import SettingsError
+from partial_fc_torch import get_model
+from partial_fc_torch.build import TorchFramework
+
+SIZES = {"num_classes": 30, "embedding_size": 16, "batch_size": 12, "max_update": 24, "lr_steps": []}
+EVERY = {"verify_every": 12, "checkpoint_every": 12, "log_every": 6}
+OWN = {"task": "own_task:Words", "network": "own_task:network", "trackers": "jsonl", "baselines": True}
+
+
+def settings_of(folder, **changes):
+    changes = {**SIZES, **EVERY, **OWN, "output": str(folder), **changes}
+    return default.generate_config(changes=changes, trainer="torch")
+
+
+def weights(folder):
+    return torch.load(folder / "backbone.pth", weights_only=True)
+
+
+def test_it_is_trained_verified_exported_and_resumed_to_the_same_bytes(tmp_path):
+    train(settings_of(tmp_path / "whole", ema_decay=0.9), TorchFramework())
+    summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
+    assert list(summary["verification"]) == ["pairs", "spellings", "pairs_ema", "spellings_ema"]
+    assert set(summary["baselines"]) == {"untrained"}  # those of the first set
+    assert "spellings" in (tmp_path / "whole" / "report.html").read_text()
+    tracked = (tmp_path / "whole" / "metrics.jsonl").read_text()
+    assert "verification/spellings/rank1" in tracked
+
+    first, second = tmp_path / "whole" / "checkpoints", tmp_path / "resumed"
+    path = dict(CheckpointFolder(str(first), 2).complete())[12]
+    train(settings_of(second, ema_decay=0.9, resume=path), TorchFramework())
+    for name in ("backbone.pth", "backbone.onnx", "backbone_ema.onnx", "rank_0_softmax_weight.pt"):
+        assert (second / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    compared = tmp_path / "comparison.html"
+    assert main(["report", "compare", str(tmp_path / "whole"), str(second), "--out", str(compared)]) == 0
+    assert "rank1 on spellings" in compared.read_text() and "spellings: distance" in compared.read_text()
+
+
+def test_the_onnx_file_has_an_input_for_each_name_and_gives_the_embeddings(tmp_path):
+    train(settings_of(tmp_path, max_update=6, verify_every=100, baselines=False), TorchFramework())
+    session = onnxruntime.InferenceSession(str(tmp_path / "backbone.onnx"))
+    assert sorted(each.name for each in session.get_inputs()) == ["length", "letters"]
+    model = get_model("own_task:network", num_features=16, image_size=None, letters=own_task.LETTERS).eval()
+    model.load_state_dict(torch.load(tmp_path / "backbone.pth", weights_only=True))
+    inputs, _ = own_task.words(7, seed=5)
+    with torch.no_grad():
+        expected = model({name: torch.from_numpy(array) for name, array in inputs.items()}).numpy()
+    np.testing.assert_allclose(session.run(None, inputs)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{"gradient_acc": 3}, {"debug": True}, {"bf16": True}])
+def test_it_has_what_trainings_have(tmp_path, changes, caplog):
+    train(settings_of(tmp_path, max_update=4, baselines=False, **changes), TorchFramework())
+    assert (tmp_path / "report.html").exists() and (tmp_path / "backbone.onnx").exists()
+    assert "computes other embeddings" not in caplog.text
+
+
+def test_settings_of_its_own_are_checked():
+    make = partial(settings_of, "out")
+    assert build_task(make(task_options="classes=40")).classes == 40
+    for options, message in (
+        ("classes=1", "at least 2"),
+        ("clases=40", "did you mean 'classes'"),
+        ("classes=a", "int"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            build_task(make(task_options=options))
+    with pytest.raises(ValueError, match="own_task has no Absent"):
+        build_task(make(task="own_task:Absent"))
+    with pytest.raises(SettingsError, match="unknown task 'face': did you mean 'faces'"):
+        make(task="face")
+
+
+def test_a_network_of_images_is_refused(tmp_path):
+    with pytest.raises(JobError, match="network is 'small', which takes images"):
+        train(settings_of(tmp_path, network="small"), TorchFramework())

@@ -1,0 +1,56 @@
+"""Batches of items in memory: each item once in an epoch, in the order of train.rec, at any number of ranks."""
+
+import numpy as np
+import pytest
+
+from partial_fc.data.item_batches import ArrayItems, ItemBatches
+
+N = 23
+INPUTS = {"values": np.arange(2.0 * N).reshape(N, 2), "mask": np.arange(N) % 2 == 0}
+LABELS = np.arange(N) % 5
+
+
+def batches_of(inputs=INPUTS, **arguments):
+    return ItemBatches(ArrayItems(inputs, LABELS), **{"batch_size": 3, "shuffle": True, "seed": 4, **arguments})
+
+
+def test_an_epoch_has_every_item_once_and_another_order_than_the_next():
+    epochs = [
+        [batches_of().batch(epoch, first).inputs["values"][:, 0] for first in range(0, 21, 3)] for epoch in (0, 1)
+    ]
+    orders = [np.concatenate(epoch) for epoch in epochs]
+    assert all(len(set(order)) == 21 for order in orders) and (orders[0] != orders[1]).any()
+
+
+@pytest.mark.parametrize("inputs", [INPUTS, INPUTS["values"]])
+def test_ranks_have_the_parts_of_one_batch(inputs):
+    one = batches_of(inputs, batch_size=6).batch(1, 6)
+    parts = [batches_of(inputs, rank=rank, size=2).batch(1, 6) for rank in range(2)]
+    np.testing.assert_array_equal(np.concatenate([part.labels for part in parts]), one.labels)
+    assert one.labels.dtype == np.int64
+    values = [batch.inputs["values"] if isinstance(inputs, dict) else batch.inputs for batch in (*parts, one)]
+    np.testing.assert_array_equal(np.concatenate(values[:2]), values[2])
+    np.testing.assert_array_equal(LABELS[(values[2][:, 0] / 2).astype(int)], one.labels)
+
+
+def test_the_digest_is_that_of_content_and_names():
+    digests = {batches_of().digest, batches_of(INPUTS["values"]).digest}
+    digests.add(batches_of({**INPUTS, "mask": ~INPUTS["mask"]}).digest)
+    digests.add(batches_of({"others": INPUTS["values"], "mask": INPUTS["mask"]}).digest)
+    assert len(digests) == 4
+    assert batches_of().digest == batches_of({name: array.copy() for name, array in INPUTS.items()}).digest
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: ArrayItems({"values": np.zeros((3, 2))}, np.zeros(4)), "3 values, but 4 labels"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "of 0 or above"),
+        (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
+        (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),
+        (lambda: batches_of().check_labels(4), "the set has 5 classes, but the network has 4: set num_classes=5"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,55 @@
+"""What an evaluation says of its points: the best one, and problems beside what is reached without training."""
+
+import pytest
+
+from partial_fc.training.tasks import Evaluation, PairVerification
+
+
+class Loss(Evaluation):
+    figures, higher_is_better = ("loss", "other"), False
+
+
+class Rank1(Evaluation):
+    figures = ("rank1",)
+
+
+def points(evaluation, values):
+    rest = (0.0,) * (len(evaluation.figures) - 1)
+    return [evaluation.point_type(update, value, *rest, 1.0) for update, value in values.items()]
+
+
+@pytest.mark.parametrize(
+    "kind, values, best",
+    [
+        (Rank1, {0: 0.9, 5: 0.4, 10: 0.6, 15: 0.6}, 10),  # the untrained network, and the first of equal ones
+        (Loss, {0: 0.1, 5: 0.4, 10: 0.3, 15: 0.6}, 10),
+        (Rank1, {0: 0.9}, 0),
+    ],
+)
+def test_the_best_point(kind, values, best):
+    evaluation = kind()
+    assert evaluation.best(points(evaluation, values)).num_update == best
+
+
+@pytest.mark.parametrize(
+    "kind, value, problems",
+    [
+        (Rank1, 0.7, []),
+        (Rank1, 0.6, ["the rank1 0.6000 is not above that of raw pixels, 0.6000"]),
+        (Rank1, float("nan"), ["the rank1 nan is not above that of raw pixels, 0.6000"]),
+        (Loss, 0.5, []),
+        (Loss, 0.7, ["the loss 0.7000 is not below that of raw pixels, 0.6000"]),
+    ],
+)
+def test_baselines_are_compared_but_that_of_the_untrained_network(kind, value, problems):
+    evaluation = kind()
+    (point,) = points(evaluation, {5: value})
+    assert evaluation.problems(point, {"raw_pixels": 0.6, "untrained": 0.65}) == problems
+    assert evaluation.problems(point, {}) == []
+
+
+def test_pairs_are_examined_for_a_collapse_too():
+    evaluation = PairVerification()
+    point = evaluation.point_type(5, 0.55, 0.01, 1.5, 0.5, 1e-3, 10.0, 1.1, 0.9, 4.0)
+    collapsed, lower = evaluation.problems(point, {"raw_pixels": 0.6})
+    assert "different classes span 1.1 dimensions" in collapsed and "not above that of raw pixels" in lower
