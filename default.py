@@ -478,7 +478,7 @@ def check_own(settings, given):
 def check_network(name, trainer):
     """Refuses a network that the trainer does not have."""
     known = NETWORKS[trainer]
-    if name in network and name not in known:
+    if name not in known and (name in network or (":" in name and trainer == "mxnet")):
         (other,) = NETWORKS.keys() - {trainer}
         raise SettingsError(
             f"network is {name!r}, which only the {other} trainer has: choose one of {', '.join(known)}"

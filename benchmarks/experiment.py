@@ -112,7 +112,7 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
     if not path.exists() or json.loads(path.read_text())["key"] != key:
         command = [*COMMANDS[case.trainer], "--dataset", "glyphs", "--loss", "cosface", f"output={models}"]
         command += [f"{name}={value}" for name, value in settings.items()] + arguments
-        peak = run_with_usage(command, {**os.environ, "NP": str(RANKS), "OMP_NUM_THREADS": "1"})
+        peak, _ = run_with_usage(command, {**os.environ, "NP": str(RANKS), "OMP_NUM_THREADS": "1"})
         # In a process of its own, because its memory would count as that of the trainings after it.
         evaluation = ["-m", "examples.glyphs.evaluate", models, "--root", data, "--out", models / "evaluation"]
         subprocess.run([sys.executable, *evaluation], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)

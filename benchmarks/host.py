@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,10 +49,17 @@ def run_ranks(command: str, timeout: float) -> dict:
     return json.loads(lines[-1])
 
 
-def run_with_usage(command: list[str], environment: dict[str, str]) -> float:
-    """Runs a command without its output; returns the most MB that one of its processes had at a time.
+class Usage(NamedTuple):
+    """What a command took: the most MB that one of its processes had at a time, and seconds of the processor."""
 
-    Linux counts what this process has had as the least of any child.
+    peak_mb: float
+    cpu_seconds: float
+
+
+def run_with_usage(command: list[str], environment: dict[str, str]) -> Usage:
+    """Runs a command without its output.
+
+    Linux counts what this process has had as the least MB of any child.
 
     Raises:
         subprocess.CalledProcessError: it failed.
@@ -61,4 +69,4 @@ def run_with_usage(command: list[str], environment: dict[str, str]) -> float:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return usage.ru_maxrss / 1024
+    return Usage(usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)

@@ -2,7 +2,7 @@
 # Installs the environment of the PyTorch trainer, on x86-64 or aarch64, into .venv-torch in the clone; can be called
 # again at any time (pytorch/run.sh and tests/run.sh do).
 #   bash setup-utils/install-torch.sh          requirement.txt: what training needs, in the newest versions
-#   bash setup-utils/install-torch.sh --dev    the test tools too, the libraries of examples/loops, the trackers, and datasets
+#   bash setup-utils/install-torch.sh --dev    the test tools too, the libraries of examples/, the trackers, and datasets
 #   PYTHON=python3.12 bash setup-utils/install-torch.sh    with this Python instead of the preferred one
 #   TORCH=torch==2.11.0 bash setup-utils/install-torch.sh  another build: what follows "pip install", e.g. TORCH=torch, or
 #       TORCH="torch --index-url https://download.pytorch.org/whl/cu126" for GPUs with an older driver
@@ -21,7 +21,7 @@ CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 sources() {
     cd "$SETUP_DIR"
-    cat common.sh venv.sh install-torch.sh requirements/{dev,loops,trackers,sources}.txt ../requirement.txt
+    cat common.sh venv.sh install-torch.sh requirements/{dev,loops,trackers,sources,words}.txt ../requirement.txt
 }
 
 other_build_requested() {
@@ -110,9 +110,10 @@ install_everything() {
 # In the versions of the other environment's test tools, and beside the chosen torch.
 install_dev() {
     local lists=$SETUP_DIR/requirements
-    phase dev "$(cat "$lists"/{dev,loops,trackers,sources}.txt | sha256sum)" \
-        step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers, datasets" \
-        pip_install pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" -r "$lists/sources.txt" \
+    phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words}.txt | sha256sum)" \
+        step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers, datasets, a dictionary" \
+        pip_install pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
+        -r "$lists/sources.txt" -r "$lists/words.txt" \
         -c "$lists/dev.txt" -c "$STATE/constraint.txt"
 }
 

@@ -147,7 +147,7 @@ def test_help_has_the_defaults_of_the_trainer():
         ),
         ({"margin": "own:Margin"}, "margin is 'own:Margin', but only the torch trainer has this setting"),
         ({"network": "vit_t"}, "network is 'vit_t', which only the torch trainer has: choose one of r18, .*, small$"),
-        ({"network": "own:network"}, "unknown network 'own:network': did you mean"),
+        ({"network": "own:network"}, "network is 'own:network', which only the torch trainer has"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
     ],
 )

@@ -1,0 +1,118 @@
+"""Does sampling cost accuracy with ten thousand to a hundred and seventy thousand real classes? See docs/words.md.
+
+    python -m examples.words                                    # writes the set, once
+    python benchmarks/words.py                                  # 10,000 classes, r = 1, 0.3, 0.1, one seed
+    python benchmarks/words.py --classes 50000 0 --ratios 1 0.3 0.1 0.03 --seeds 0 1 2        # 0: all classes
+    python benchmarks/words.py --ratios 1 0.1 --corrected       # r < 1 also with sampling_correction
+    python benchmarks/words.py --ratios 1 [0.1,1]               # sampled, in the last epoch full
+    python benchmarks/words.py --quick                          # a few updates on a hundredth of the set
+
+Two ranks of one thread. Seconds are those of the processor, of both ranks and their start. A run that is in FOLDER is
+taken from there, if it had the same set and settings: remove the folder after a change of the code.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
+from examples.glyphs.evaluate import STUDENT  # noqa: E402
+from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
+from examples.words.task import Words  # noqa: E402
+from partial_fc.utils.tables import markdown_table  # noqa: E402
+
+RANKS = 2
+PYTHON = ".venv-torch/bin/python"
+LAUNCH = [".venv-torch/bin/torchrun", "--standalone", f"--nproc_per_node={RANKS}", "train.py"]
+QUICK_OPTIONS = {"unseen": 60, "pairs": 100, "probes": 3}
+QUICK = ["num_epoch=0", "max_update=20", "warmup_steps=5"]
+SHARES = {
+    "accuracy": ("pairs", "accuracy"),
+    "TAR at FAR 1e-4": ("search", "tar_at_far_1e_4"),
+    "TAR at FAR 1e-6": ("search", "tar_at_far_1e_6"),
+    "rank-1": ("search", "rank1"),
+}
+
+
+def measured(settings: dict[str, object], root: Path, models: Path, arguments: list[str]) -> dict:
+    """The figures of a training, or those of an earlier one in ``models`` with the same set and settings."""
+    path = models / "words.json"
+    key = {"settings": settings, "arguments": arguments, "set": json.loads((root / "lexemes.json").read_text())}
+    if not path.exists() or json.loads(path.read_text())["key"] != key:
+        where = [f"data_root={root.parent}", f"data_name={root.name}", f"output={models}"]
+        words = [f"{name}={value}" for name, value in settings.items()]
+        command = [*LAUNCH, "--config", "examples/words/settings.json", *where, *words, *arguments]
+        usage = run_with_usage(command, {**os.environ, "OMP_NUM_THREADS": "1"})
+        summary = json.loads((models / "summary.json").read_text())
+        figures = {name: summary["verification_details"][kind][figure] for name, (kind, figure) in SHARES.items()}
+        path.write_text(json.dumps({"key": key, "figures": figures, **usage._asdict()}, indent=1) + "\n")
+    return json.loads(path.read_text())
+
+
+def mean(values: list[float]) -> str:
+    """The mean in percent; from three seeds on with the half-width of its 95 % interval, by Student's t."""
+    text = f"{100 * statistics.mean(values):.2f}"
+    if len(values) in STUDENT:
+        margin = STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+        text += f" ± {100 * margin:.2f}"
+    return text
+
+
+def row(case: tuple, runs: list[dict]) -> list[str]:
+    classes, ratio, corrected = case
+    shares = [mean([run["figures"][name] for run in runs]) for name in SHARES]
+    costs = [f"{statistics.mean(run[name] for run in runs):.0f}" for name in ("cpu_seconds", "peak_mb")]
+    return [f"{classes:,}", ratio + (", corrected" if corrected else ""), str(len(runs)), *shares, *costs]
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", nargs="+", type=int, default=[10000], help="lexemes to train on; 0: all")
+    parser.add_argument("--ratios", nargs="+", default=["1", "0.3", "0.1"], help="sample_ratio")
+    parser.add_argument("--corrected", action="store_true", help="r < 1 also with sampling_correction")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--root", type=Path, default=ROOT / "data" / "words", help="folder of the set (data/words)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "models" / "words-claim", help="of the runs")
+    parser.add_argument("--quick", action="store_true", help="20 updates with 200 classes, in FOLDER-quick")
+    args = parser.parse_args()
+    args.root, args.folder = args.root.resolve(), args.folder.resolve()
+    if args.quick:
+        args.classes, args.seeds = [200], args.seeds[:1]
+        args.root, args.folder = (path.with_name(f"{path.name}-quick") for path in (args.root, args.folder))
+    return args
+
+
+def main() -> None:
+    args = parse_args()
+    if args.quick:
+        subprocess.run([PYTHON, "-m", "examples.words", "--quick", "--root", args.root], cwd=ROOT, check=True)
+    options = {setting.name: setting.default for setting in Words.options} | (QUICK_OPTIONS if args.quick else {})
+    arguments = ["baselines=False", f"task_options={','.join(f'{name}={value}' for name, value in options.items())}"]
+    arguments += QUICK if args.quick else []
+    lexemes = read_set(args.root)
+    sizes = [len(split_lexemes(lexemes, classes, options["unseen"], 0).trained) for classes in args.classes]
+    cases = [(size, ratio, False) for size, ratio in itertools.product(sizes, args.ratios)]
+    if args.corrected:
+        cases += [(size, ratio, True) for size, ratio, _ in cases if ratio != "1"]
+    print(f"{cpu_name()}, {RANKS} ranks of one thread", flush=True)
+    results: dict[tuple, list[dict]] = {}
+    for seed, case in itertools.product(args.seeds, cases):
+        classes, ratio, corrected = case
+        settings = {"num_classes": classes, "sample_ratio": ratio, "sampling_correction": corrected, "seed": seed}
+        models = args.folder / f"{classes}-r{ratio}{'-corrected' if corrected else ''}-seed{seed}"
+        results.setdefault(case, []).append(measured(settings, args.root, models, arguments))
+        print(*row(case, results[case]), flush=True)
+    heading = ["classes", "r", "seeds", *SHARES, "CPU s", "MB of a rank"]
+    print("\n".join(["", *markdown_table(heading, [row(*result) for result in results.items()])]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""What needs no training: edit distances (rapidfuzz), and cosines of character n-grams with TF-IDF (scikit-learn).
+
+Two edit distances, both normalized: Levenshtein's, and Jaro-Winkler's, in which common beginnings count more.
+"""
+
+from functools import partial
+
+import numpy as np
+from rapidfuzz.distance import JaroWinkler, Levenshtein
+from rapidfuzz.process import cdist, cpdist
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from .heldout import Measure
+from .lexemes import decode
+
+NGRAMS = (2, 4)  # lengths, with a blank before and after the word
+
+
+def baselines(letters: np.ndarray) -> dict[str, Measure]:
+    """Returns the baselines by name. Frequencies of n-grams are counted in words to train on, (N, W) uint8."""
+    return {
+        "levenshtein": _edit_distance(Levenshtein.normalized_similarity),
+        "jaro_winkler": _edit_distance(JaroWinkler.normalized_similarity),
+        "n_grams": _n_grams(letters),
+    }
+
+
+def _edit_distance(similarity) -> Measure:
+    options = {"scorer": similarity, "dtype": np.float32}
+    return Measure(decode, partial(cpdist, **options), partial(cdist, **options))
+
+
+def _n_grams(letters: np.ndarray) -> Measure:
+    vectors = TfidfVectorizer(analyzer="char_wb", ngram_range=NGRAMS, dtype=np.float32).fit(decode(letters))
+    return Measure(
+        lambda words: vectors.transform(decode(words)),
+        lambda left, right: np.asarray(left.multiply(right).sum(axis=1))[:, 0],
+        lambda left, right: (left @ right.T).toarray(),
+    )

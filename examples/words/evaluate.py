@@ -1,0 +1,77 @@
+"""Compares models with edit distances and n-grams on lexemes that were not trained on.
+
+For the pairs the accuracy in ten folds (insightface's measure) and the TAR at a FAR of 1e-3; for the search of forms
+among the normal forms of all these lexemes rank-1, and the TAR of all pairs of a form and an entry at two FARs.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+from partial_fc.inference.item_model import ItemModel
+from partial_fc.utils.cli import run_module, start, whole_number
+from partial_fc.utils.tables import markdown_table
+
+from .baselines import baselines
+from .heldout import FIGURES, Measure, held_out, search, verify_pairs
+from .lexemes import DATA, read_set, split_lexemes
+from .task import Words
+
+EXAMPLE = "models/words"
+BATCH = 512
+COLUMNS = {
+    "accuracy": "accuracy",
+    "tar_at_far": "TAR at 1e-3",
+    **dict(zip(FIGURES, ("rank-1", "TAR at 1e-4", "TAR at 1e-6"))),
+}
+
+
+def measure_of(model: ItemModel) -> Measure:
+    """Returns the cosine of the embeddings."""
+
+    def represent(letters: np.ndarray) -> np.ndarray:
+        embeddings = model.embed(letters, BATCH)
+        return embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+
+    return Measure(represent, lambda left, right: (left * right).sum(axis=1), lambda left, right: left @ right.T)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("models", type=Path, nargs="*", help=".onnx files, or folders of trainings")
+    parser.add_argument("--root", type=Path, default=DATA / "words", help="folder of the set (default: data/words)")
+    parser.add_argument(
+        "--classes", type=whole_number(0), default=10000, help="lexemes of the n-grams' frequencies (default: 10000)"
+    )
+    for setting in Words.options:
+        text = f"{setting.help} (default: {setting.default})"
+        parser.add_argument(f"--{setting.name}", type=whole_number(1), default=setting.default, help=text)
+    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    lexemes = read_set(args.root)
+    split = split_lexemes(lexemes, args.classes, args.unseen, seed=0)
+    held = held_out(lexemes, split.unseen, args.pairs, args.probes, seed=0)
+    opened = {str(path): ItemModel.open(path) for path in args.models}
+    measures = {
+        **baselines(lexemes.letters[lexemes.forms(split.trained)]),
+        **{name: measure_of(model) for name, model in opened.items()},
+    }
+    figures = {}
+    for name, measure in measures.items():
+        probes, gallery = map(measure.represent, (held.probes, held.gallery))
+        found = search(measure.crossed, probes, gallery, held.mates)
+        figures[name] = {**verify_pairs(measure, held)._asdict(), **found}
+    rows = [[name, *(f"{100 * of[column]:.2f}" for column in COLUMNS)] for name, of in figures.items()]
+    print("\n".join(markdown_table(["%", *COLUMNS.values()], rows)))
+    if args.out:
+        args.out.write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    start(lambda: run_module("examples.words.evaluate", "python -m examples.words.evaluate"))

@@ -1,0 +1,121 @@
+"""Verification and retrieval of word forms of lexemes that were never trained on.
+
+Pairs: random pairs of forms, half of them of one lexeme, in ten folds that share no lexeme. Search: probes, forms of
+the lexemes, in a gallery with the normal form of each. No form is one of another lexeme of the dictionary, so each
+probe has one right answer.
+
+Shapes: P pairs, Q probes, M lexemes, W places.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from partial_fc.data.synthetic.identity import random_stream
+from partial_fc.data.tools.pairs_draw import draw_pairs
+from partial_fc.evaluation.ijb.verification import max_accepted
+from partial_fc.evaluation.verification import Verification, verify_distances
+
+from .lexemes import Lexemes
+
+PROBES = 202  # stream of random numbers
+FARS = {"tar_at_far_1e_4": 1e-4, "tar_at_far_1e_6": 1e-6}
+FIGURES = ("rank1", *FARS)  # of a search
+CHUNK = 512  # probes: 20 MB of scores against 10,000 entries
+
+
+class HeldOut(NamedTuple):
+    """What is verified and searched.
+
+    Attributes:
+        pairs: (2P, W) uint8, rows 2p and 2p + 1 are pair p.
+        issame: (P,) bool.
+        probes: (Q, W) uint8.
+        mates: (Q,) the entry of each probe's lexeme.
+        gallery: (M, W) uint8.
+    """
+
+    pairs: np.ndarray
+    issame: np.ndarray
+    probes: np.ndarray
+    mates: np.ndarray
+    gallery: np.ndarray
+
+
+class Measure(NamedTuple):
+    """A similarity of words, at most 1.
+
+    Attributes:
+        represent: (n, W) uint8 -> a representation of the n words, which can be sliced.
+        paired: two representations of n words -> (n,) similarities.
+        crossed: representations of n and of M words -> (n, M) float32 similarities.
+    """
+
+    represent: Callable[[np.ndarray], Any]
+    paired: Callable[[Any, Any], np.ndarray]
+    crossed: Callable[[Any, Any], np.ndarray]
+
+
+def held_out(lexemes: Lexemes, unseen: np.ndarray, pairs: int, probes: int, seed: int) -> HeldOut:
+    """Draws pairs and, of each unseen lexeme, at most so many probes.
+
+    Raises:
+        ValueError: There are too few forms for the pairs, or their number is no multiple of 20.
+    """
+    bounds = zip(lexemes.starts[unseen].tolist(), lexemes.starts[unseen + 1].tolist())
+    rows = [start + np.flatnonzero(~lexemes.shared[start:stop]) for start, stop in bounds]
+    drawn, issame = draw_pairs([len(own) for own in rows], pairs, seed)
+    chosen = []
+    for lexeme, own in zip(unseen.tolist(), rows):
+        order = random_stream(seed, PROBES, lexeme).random(len(own) - 1).argsort(kind="stable")
+        chosen.append(own[1:][order[:probes]])
+    return HeldOut(
+        lexemes.letters[[rows[lexeme][form] for lexeme, form in chain(*drawn)]],
+        np.array(issame),
+        lexemes.letters[np.concatenate(chosen)],
+        np.repeat(np.arange(len(unseen)), [len(own) for own in chosen]),
+        lexemes.letters[lexemes.starts[unseen]],
+    )
+
+
+def verify_pairs(measure: Measure, held: HeldOut) -> Verification:
+    """Verifies the pairs."""
+    left, right = (measure.represent(held.pairs[side::2]) for side in (0, 1))
+    return verify_distances(2 - 2 * measure.paired(left, right).astype(np.float64), held.issame)
+
+
+def search(
+    crossed: Callable[[Any, Any], np.ndarray],
+    probes: Any,
+    gallery: Any,
+    mates: np.ndarray,
+    advance: Callable[[], object] = lambda: None,
+) -> dict[str, float]:
+    """Searches the probes in the gallery.
+
+    Args:
+        crossed, probes, gallery: of Measure, and representations of Q and M words.
+        mates: see HeldOut.
+        advance: is called often.
+
+    Returns:
+        FIGURES: the share of the probes whose mate is the first (an entry with the same score ranks before it), and the
+        share with a score above the thresholds that all pairs of a probe and another entry pass at most at these FARs.
+    """
+    different = len(mates) * int(mates.max())  # every entry has a probe
+    most = max_accepted(max(FARS.values()), different) + 1
+    highest, own, first = np.empty(0, np.float32), np.empty(len(mates), np.float32), 0
+    for start in range(0, len(mates), CHUNK):
+        part = slice(start, start + CHUNK)
+        scores = crossed(probes[part], gallery)
+        place = np.arange(len(scores)), mates[part]
+        own[part] = scores[place]
+        scores[place] = -np.inf
+        first += int(np.sum(scores.max(axis=1) < own[part]))
+        found = scores[scores >= highest[0]] if len(highest) == most else scores.ravel()
+        highest = np.sort(np.concatenate([highest, found]))[-most:]
+        advance()
+    refused = {name: highest[len(highest) - 1 - max_accepted(far, different)] for name, far in FARS.items()}
+    return {"rank1": first / len(mates), **{name: float(np.mean(own > score)) for name, score in refused.items()}}

@@ -1,0 +1,124 @@
+"""The task: lexemes by their word forms. settings.json has the settings of a training on 10,000 of them."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from partial_fc.data.item_batches import ArrayItems
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.training.embedder import Embedder
+from partial_fc.training.tasks.evaluation import Evaluation
+from partial_fc.training.tasks.pairs import ItemPairs
+from partial_fc.training.tasks.task import Task
+from partial_fc.utils.config import Setting
+
+from .heldout import FIGURES, HeldOut, held_out, search
+from .lexemes import Lexemes, Split, decode, read_set, split_lexemes
+
+
+class Words(Task):
+    """A class is a lexeme, an item is the letters of one of its forms, (W,) uint8.
+
+    ``num_classes`` lexemes are trained on; ``data_root`` and ``data_name`` are the folder of the set.
+    """
+
+    options = (
+        Setting("unseen", 10000, "lexemes to verify with", at_least=20),
+        Setting("pairs", 6000, "pairs of their forms, a multiple of 20", at_least=20),
+        Setting("probes", 2, "forms of each that are searched", at_least=1),
+    )
+    unseen: int
+    pairs: int
+    probes: int
+
+    @cached_property
+    def lexemes(self) -> Lexemes:
+        """The set."""
+        return read_set(Path(self.settings.data_root) / self.settings.data_name)
+
+    @cached_property
+    def split(self) -> Split:
+        """Drawn with seed 0, so that trainings with other seeds are compared on the same lexemes."""
+        return split_lexemes(self.lexemes, self.settings.num_classes, self.unseen, seed=0)
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """What is verified."""
+        return held_out(self.lexemes, self.split.unseen, self.pairs, self.probes, seed=0)
+
+    def prepare(self, home: str) -> None:
+        """Checks that the set has been written, and is large enough."""
+        _ = self.split
+
+    def items(self) -> ArrayItems:
+        """Returns all forms of the lexemes to train on."""
+        trained = self.split.trained
+        counts = self.lexemes.starts[trained + 1] - self.lexemes.starts[trained]
+        return ArrayItems(self.lexemes.letters[self.lexemes.forms(trained)], np.repeat(np.arange(len(trained)), counts))
+
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Returns the search, and the verification of pairs."""
+        return {"search": Search(self), "pairs": WordPairs(self.held_out)}
+
+
+class WordPairs(ItemPairs):
+    """The pairs, shown as words."""
+
+    kinds = ("same lexeme", "different lexemes")
+
+    def __init__(self, held: HeldOut):
+        super().__init__(held.issame, lambda start, stop: held.pairs[start:stop])
+        self.words = held.pairs
+
+    def shown_items(self) -> list[str]:
+        """See PairVerification."""
+        return decode(self.words)
+
+
+class Search(Evaluation):
+    """Retrieval of forms among the normal forms of all unseen lexemes."""
+
+    figures = shares = FIGURES
+
+    def __init__(self, task: Words):
+        self.task, self.held = task, task.held_out
+
+    def prepare(self, name: str, collectives: Collectives) -> None:
+        """Does nothing: the words are in memory."""
+
+    def examples(self, count: int) -> np.ndarray:
+        """See Evaluation."""
+        return self.held.probes[:count]
+
+    def measure(self, embedder: Embedder) -> Mapping[str, float]:
+        """See Evaluation. Collectives: those of embed_all, all-gathers ``status.search.<name>``, ``search.<name>``."""
+        probes, gallery = self.held.probes, self.held.gallery
+        words = np.concatenate([probes, gallery])
+        embeddings = embedder.embed_all(len(words), lambda start, stop: words[start:stop])
+        collectives = embedder.collectives
+
+        def searched() -> dict[str, float] | None:
+            """On rank 0 alone: the cores of a host are shared."""
+            if collectives.rank:
+                return None
+            if not np.isfinite(embeddings).all():
+                raise ValueError("embeddings of words are not finite: has training diverged?")
+            unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+            progress = collectives.report_progress
+            return search(lambda a, b: a @ b.T, unit[: len(probes)], unit[len(probes) :], self.held.mates, progress)
+
+        found = collectives.run_on_all_ranks(f"search.{embedder.name}", searched)
+        figures: Mapping[str, float] = collectives.gather_object(f"search.{embedder.name}", found)[0]
+        return figures
+
+    def baselines(self, report_progress: Callable[[], None]) -> dict[str, float]:
+        """Returns rank-1 of edit distances and of n-grams, see baselines.py."""
+        from .baselines import baselines  # not needed with baselines=False
+
+        held, rank1 = self.held, {}
+        for name, measure in baselines(self.task.items().inputs).items():
+            probes, gallery = (measure.represent(words) for words in (held.probes, held.gallery))
+            rank1[name] = search(measure.crossed, probes, gallery, held.mates, report_progress)["rank1"]
+        return rank1

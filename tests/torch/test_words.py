@@ -1,0 +1,160 @@
+"""The example's word forms: the dictionary, the split, what is measured on it, and its commands."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import default
+from command_line import call, exit_code
+from examples.words import __main__ as making
+from examples.words import evaluate
+from examples.words.baselines import baselines
+from examples.words.dictionary import read_lexemes
+from examples.words.heldout import FARS, held_out, search, verify_pairs
+from examples.words.lexemes import LEAST_FORMS, WIDTH, decode, encode, read_set, split_lexemes, write_files
+from examples.words.network import words as word_network
+from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.training.trainer import train
+from partial_fc_torch.build import TorchFramework
+
+SETTINGS = "examples/words/settings.json"
+READER = "examples.words.lexemes:encode_word"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Folder of the quick set."""
+    folder = tmp_path_factory.mktemp("sets") / "words"
+    assert call(making, "--root", folder, "--quick") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def held(root):
+    lexemes = read_set(root)
+    return held_out(lexemes, split_lexemes(lexemes, 50, 60, 0).unseen, 100, 3, 0)
+
+
+def test_the_dictionary_has_the_forms_of_a_lexeme():
+    lexemes = list(read_lexemes("жит"))
+    assert {"жить", "живу", "жил", "живший"} <= set(next(forms for forms in lexemes if forms[0] == "жить"))
+    best = next(forms for forms in read_lexemes("хорош") if forms[0] == "хороший")
+    assert {"хорошего", "лучший"} <= set(best) and len(best) == len(set(best))
+
+
+def test_words_become_letters_and_come_back():
+    words = ["ёж", "кто-то", "я" * WIDTH]
+    letters = encode(words)
+    assert letters.shape == (3, WIDTH) and letters.dtype == np.uint8 and decode(letters) == words
+    for word in ("", "Ёж", "dog", "я" * (WIDTH + 1), "два слова"):
+        with pytest.raises(ValueError, match="is not a word"):
+            encode([word])
+
+
+def test_equal_lexemes_are_one_class_and_common_forms_are_known(tmp_path):
+    lexemes = [["ёж", "ежа", "ежи"], ["ёж", "ежи", "ежа"], ["еж-2"], ["ежа"], ["дом", "дома"]]
+    write_files(lexemes, tmp_path)
+    (tmp_path / "lexemes.json").write_text("{}")
+    found = read_set(tmp_path)
+    assert decode(found.letters) == ["ёж", "ежа", "ежи", "ежа", "дом", "дома"]
+    assert found.starts.tolist() == [0, 3, 4, 6]
+    assert found.shared.tolist() == [False, True, False, True, False, False]
+    assert decode(found.letters[found.forms(np.array([0, 2]))]) == ["ёж", "ежа", "ежи", "дом", "дома"]
+
+
+def test_more_classes_contain_those_of_fewer_and_none_is_unseen(root):
+    lexemes = read_set(root)
+    small, large, every = (split_lexemes(lexemes, classes, 100, 0) for classes in (50, 200, 0))
+    assert set(small.trained) < set(large.trained) < set(every.trained)
+    assert len(every.trained) == len(lexemes.starts) - 1 - 100
+    for split in (small, large, every):
+        np.testing.assert_array_equal(split.unseen, small.unseen)
+        assert not set(split.unseen) & set(split.trained)
+    assert set(split_lexemes(lexemes, 50, 100, 1).unseen) != set(small.unseen)
+    for lexeme in small.unseen:
+        shared = lexemes.shared[lexemes.starts[lexeme] : lexemes.starts[lexeme + 1]]
+        assert not shared[0] and np.sum(~shared) >= LEAST_FORMS
+    with pytest.raises(ValueError, match="of 1,344 lexemes can be verified with"):
+        split_lexemes(lexemes, 0, 1300, 0)
+
+
+def test_the_probes_are_other_forms_of_the_entries(root, held):
+    forms = {word: set(own) for own in read_lexemes("ж") for word in own[:1]}
+    gallery = decode(held.gallery)
+    for probe, mate in zip(decode(held.probes), held.mates.tolist()):
+        assert probe in forms[gallery[mate]] and probe != gallery[mate]
+        assert sum(probe in forms[other] for other in gallery) == 1
+
+
+def test_the_search_counts_as_a_loop_over_all_pairs(held, monkeypatch):
+    monkeypatch.setattr("examples.words.heldout.CHUNK", 7)
+    monkeypatch.setitem(FARS, "tar_at_far_1e_4", 0.01)
+    random = np.random.default_rng(0)
+    scores = random.integers(0, 40, (len(held.mates), len(held.gallery))).astype(np.float32)  # with ties
+    scores[np.arange(len(scores)), held.mates] += 20
+    others = [(row, column) for row, column in np.ndindex(scores.shape) if column != held.mates[row]]
+    mates = [scores[row, mate] for row, mate in enumerate(held.mates)]
+    allowed = int(0.01 * len(others))
+    for threshold in sorted({scores[place] for place in others}):  # the lowest with few enough accepted pairs
+        if sum(scores[place] > threshold for place in others) <= allowed:
+            break
+    best = [np.delete(scores[row], held.mates[row]).max() for row in range(9)]
+    found = search(lambda probes, _: scores[probes].copy(), np.arange(len(scores)), None, held.mates)
+    assert found["tar_at_far_1e_4"] == pytest.approx(np.mean(np.array(mates) > threshold))
+    assert search(lambda probes, _: scores[probes].copy(), np.arange(9), None, held.mates[:9])[
+        "rank1"
+    ] == pytest.approx(np.mean([own > other for own, other in zip(mates, best)]))
+
+
+def test_the_baselines_find_most_forms(held):
+    for measure in baselines(held.gallery).values():
+        found = search(measure.crossed, *map(measure.represent, (held.probes, held.gallery)), held.mates)
+        assert 0.7 < found["rank1"] <= 1 and 0.7 < verify_pairs(measure, held).accuracy <= 1
+
+
+def test_what_follows_a_word_does_not_change_its_embedding():
+    torch.manual_seed(0)
+    network = word_network(num_features=16).eval()
+    letters = torch.from_numpy(encode(["жить", "жизнь", "жать"]).copy())
+    np.testing.assert_allclose(network(letters).detach(), network(letters[:, :16]).detach(), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(network(letters)[0], network(letters.flip(1))[0])
+
+
+def settings_of(root, folder, **changes):
+    quick = {
+        "data_root": str(root.parent),
+        "num_classes": 50,
+        "task_options": "unseen=60,pairs=100,probes=3",
+        "batch_size": 16,
+        "embedding_size": 16,
+        "num_epoch": 0,
+        "max_update": 12,
+        "verify_every": 6,
+        "checkpoint_every": 6,
+        "output": str(folder),
+    }
+    return default.generate_config(config_file=SETTINGS, changes={**quick, **changes}, trainer="torch")
+
+
+def test_they_are_trained_resumed_exported_and_searched_as_faces(root, tmp_path, capfd):
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    train(settings_of(root, whole, sample_ratio=0.3), TorchFramework())
+    summary = json.loads((whole / "summary.json").read_text())
+    assert list(summary["verification"]) == ["search", "pairs"]
+    assert set(summary["baselines"]) == {"levenshtein", "jaro_winkler", "n_grams", "untrained"}
+    half = dict(CheckpointFolder(str(whole / "checkpoints"), 2).complete())[6]
+    train(settings_of(root, resumed, sample_ratio=0.3, resume=half), TorchFramework())
+    for name in ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt"):
+        assert (resumed / name).read_bytes() == (whole / name).read_bytes(), name
+
+    capfd.readouterr()
+    assert call(evaluate, whole, "--root", root, "--classes", 50, "--unseen", 60, "--pairs", 100, "--probes", 3) == 0
+    assert f"{100 * summary['verification']['search']:.2f}" in capfd.readouterr().out.splitlines()[-1]
+
+    (tmp_path / "words.txt").write_text("жить\nжелезо\nжаба\n", encoding="utf-8")
+    model = ["--model", whole, "--reader", READER]
+    assert exit_code("embed", tmp_path / "words.txt", *model, "--out", tmp_path / "index") == 0
+    assert exit_code("search", "железо", "--index", tmp_path / "index", *model, "--top", "1") == 0
+    assert capfd.readouterr().out.splitlines()[-1].split() == ["1", "1.0000", "железо"]
