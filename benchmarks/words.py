@@ -2,9 +2,10 @@
 
     python -m examples.words                                    # writes the set, once
     python benchmarks/words.py                                  # 10,000 classes, r = 1, 0.3, 0.1, one seed
-    python benchmarks/words.py --classes 50000 0 --ratios 1 0.3 0.1 0.03 --seeds 0 1 2        # 0: all classes
+    python benchmarks/words.py --classes 50000 0 --updates 3000 --ratios 1 0.1 0.03           # 0: all classes
     python benchmarks/words.py --ratios 1 0.1 --corrected       # r < 1 also with sampling_correction
     python benchmarks/words.py --ratios 1 [0.1,1]               # sampled, in the last epoch full
+    python benchmarks/words.py --ratios 1 0.1 --wrong 0.2       # a fifth of the forms have a wrong label
     python benchmarks/words.py --quick                          # a few updates on a hundredth of the set
 
 Two ranks of one thread. Seconds are those of the processor, of both ranks and their start. A run that is in FOLDER is
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -26,14 +28,13 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
 from examples.glyphs.evaluate import STUDENT  # noqa: E402
 from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
-from examples.words.task import Words  # noqa: E402
+from examples.words.task import SIZES  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 RANKS = 2
 PYTHON = ".venv-torch/bin/python"
 LAUNCH = [".venv-torch/bin/torchrun", "--standalone", f"--nproc_per_node={RANKS}", "train.py"]
 QUICK_OPTIONS = {"unseen": 60, "pairs": 100, "probes": 3}
-QUICK = ["num_epoch=0", "max_update=20", "warmup_steps=5"]
 SHARES = {
     "accuracy": ("pairs", "accuracy"),
     "TAR at FAR 1e-4": ("search", "tar_at_far_1e_4"),
@@ -42,9 +43,46 @@ SHARES = {
 }
 
 
-def measured(settings: dict[str, object], root: Path, models: Path, arguments: list[str]) -> dict:
+class Case(NamedTuple):
+    """What is trained: number of lexemes, sample_ratio, correction, share of wrong labels, updates (0: two epochs)."""
+
+    classes: int
+    ratio: str
+    corrected: bool
+    wrong: float
+    updates: int
+
+    @property
+    def name(self) -> str:
+        corrected = "-corrected" if self.corrected else ""
+        wrong = f"-wrong{self.wrong:g}" if self.wrong else ""
+        updates = f"-{self.updates}updates" if self.updates else ""
+        return f"{self.classes}-r{self.ratio}{corrected}{wrong}{updates}"
+
+    @property
+    def cells(self) -> list[str]:
+        """Of a table."""
+        ratio = self.ratio + (", corrected" if self.corrected else "")
+        length = f"{self.updates:,} updates" if self.updates else "2 epochs"
+        return [f"{self.classes:,}", length, f"{100 * self.wrong:g} %", ratio]
+
+    def settings(self, seed: int) -> dict[str, object]:
+        """The settings that differ between runs."""
+        ratio = {"sample_ratio": self.ratio, "sampling_correction": self.corrected}
+        return {"num_classes": self.classes, **ratio, "seed": seed}
+
+    def arguments(self, options: dict[str, object]) -> list[str]:
+        """The others, with options of the task."""
+        options = options | ({"wrong_labels": self.wrong} if self.wrong else {})
+        length = ["num_epoch=0", f"max_update={self.updates}"] if self.updates else []
+        return ["baselines=False", f"task_options={','.join(f'{name}={value}' for name, value in options.items())}"] + (
+            length
+        )
+
+
+def measured(case: Case, seed: int, root: Path, models: Path, arguments: list[str]) -> dict:
     """The figures of a training, or those of an earlier one in ``models`` with the same set and settings."""
-    path = models / "words.json"
+    path, settings = models / "words.json", case.settings(seed)
     key = {"settings": settings, "arguments": arguments, "set": json.loads((root / "lexemes.json").read_text())}
     if not path.exists() or json.loads(path.read_text())["key"] != key:
         where = [f"data_root={root.parent}", f"data_name={root.name}", f"output={models}"]
@@ -66,18 +104,19 @@ def mean(values: list[float]) -> str:
     return text
 
 
-def row(case: tuple, runs: list[dict]) -> list[str]:
-    classes, ratio, corrected = case
+def row(case: Case, runs: list[dict]) -> list[str]:
     shares = [mean([run["figures"][name] for run in runs]) for name in SHARES]
     costs = [f"{statistics.mean(run[name] for run in runs):.0f}" for name in ("cpu_seconds", "peak_mb")]
-    return [f"{classes:,}", ratio + (", corrected" if corrected else ""), str(len(runs)), *shares, *costs]
+    return [*case.cells, str(len(runs)), *shares, *costs]
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", nargs="+", type=int, default=[10000], help="lexemes to train on; 0: all")
+    parser.add_argument("--updates", type=int, default=0, help="of each training; 0: two epochs")
     parser.add_argument("--ratios", nargs="+", default=["1", "0.3", "0.1"], help="sample_ratio")
     parser.add_argument("--corrected", action="store_true", help="r < 1 also with sampling_correction")
+    parser.add_argument("--wrong", type=float, default=0.0, help="share of wrong labels")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--root", type=Path, default=ROOT / "data" / "words", help="folder of the set (data/words)")
     parser.add_argument("--folder", type=Path, default=ROOT / "models" / "words-claim", help="of the runs")
@@ -85,7 +124,7 @@ def parse_args() -> argparse.Namespace:
     args = parser.parse_args()
     args.root, args.folder = args.root.resolve(), args.folder.resolve()
     if args.quick:
-        args.classes, args.seeds = [200], args.seeds[:1]
+        args.classes, args.seeds, args.updates = [200], args.seeds[:1], 20
         args.root, args.folder = (path.with_name(f"{path.name}-quick") for path in (args.root, args.folder))
     return args
 
@@ -94,23 +133,22 @@ def main() -> None:
     args = parse_args()
     if args.quick:
         subprocess.run([PYTHON, "-m", "examples.words", "--quick", "--root", args.root], cwd=ROOT, check=True)
-    options = {setting.name: setting.default for setting in Words.options} | (QUICK_OPTIONS if args.quick else {})
-    arguments = ["baselines=False", f"task_options={','.join(f'{name}={value}' for name, value in options.items())}"]
-    arguments += QUICK if args.quick else []
+    options = {setting.name: setting.default for setting in SIZES} | (QUICK_OPTIONS if args.quick else {})
     lexemes = read_set(args.root)
     sizes = [len(split_lexemes(lexemes, classes, options["unseen"], 0).trained) for classes in args.classes]
-    cases = [(size, ratio, False) for size, ratio in itertools.product(sizes, args.ratios)]
+    cases = [
+        Case(size, ratio, False, args.wrong, args.updates) for size, ratio in itertools.product(sizes, args.ratios)
+    ]
     if args.corrected:
-        cases += [(size, ratio, True) for size, ratio, _ in cases if ratio != "1"]
+        cases += [case._replace(corrected=True) for case in cases if case.ratio != "1"]
     print(f"{cpu_name()}, {RANKS} ranks of one thread", flush=True)
-    results: dict[tuple, list[dict]] = {}
+    results: dict[Case, list[dict]] = {}
     for seed, case in itertools.product(args.seeds, cases):
-        classes, ratio, corrected = case
-        settings = {"num_classes": classes, "sample_ratio": ratio, "sampling_correction": corrected, "seed": seed}
-        models = args.folder / f"{classes}-r{ratio}{'-corrected' if corrected else ''}-seed{seed}"
-        results.setdefault(case, []).append(measured(settings, args.root, models, arguments))
+        arguments = case.arguments(options) + (["warmup_steps=5"] if args.quick else [])
+        models = args.folder / f"{case.name}-seed{seed}"
+        results.setdefault(case, []).append(measured(case, seed, args.root, models, arguments))
         print(*row(case, results[case]), flush=True)
-    heading = ["classes", "r", "seeds", *SHARES, "CPU s", "MB of a rank"]
+    heading = ["classes", "length", "wrong labels", "r", "seeds", *SHARES, "CPU s", "MB of a rank"]
     print("\n".join(["", *markdown_table(heading, [row(*result) for result in results.items()])]))
 
 

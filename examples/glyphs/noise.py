@@ -16,6 +16,7 @@ import numpy as np
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.synthetic.identity import random_stream
+from partial_fc.data.synthetic.labels import NOISE, flipped
 from partial_fc.utils.cli import add_force, number_above_0, run_module, start, whole_number
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_folder
@@ -24,17 +25,6 @@ from .dataset import DATA, PAIR_SETS
 from .drawing import SIZE
 
 EXAMPLE = "flip data/glyphs-flip"
-NOISE = 103  # stream of random numbers
-
-
-def flipped(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Returns labels (N,) of which a share has changed to other labels, drawn uniformly."""
-    draws = random_stream(seed, NOISE).random((2, len(labels)))
-    classes = int(labels.max()) + 1
-    chosen = draws[0].argsort(kind="stable")[: round(share * len(labels))]
-    result = labels.copy()
-    result[chosen] = (labels[chosen] + 1 + (draws[1, chosen] * (classes - 1)).astype(labels.dtype)) % classes
-    return result
 
 
 def split(labels: np.ndarray, share: float, seed: int) -> np.ndarray:

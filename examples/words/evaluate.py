@@ -17,7 +17,7 @@ from partial_fc.utils.tables import markdown_table
 from .baselines import baselines
 from .heldout import FIGURES, Measure, held_out, search, verify_pairs
 from .lexemes import DATA, read_set, split_lexemes
-from .task import Words
+from .task import SIZES
 
 EXAMPLE = "models/words"
 BATCH = 512
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--classes", type=whole_number(0), default=10000, help="lexemes of the n-grams' frequencies (default: 10000)"
     )
-    for setting in Words.options:
+    for setting in SIZES:
         text = f"{setting.help} (default: {setting.default})"
         parser.add_argument(f"--{setting.name}", type=whole_number(1), default=setting.default, help=text)
     parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")

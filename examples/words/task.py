@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from partial_fc.data.item_batches import ArrayItems
+from partial_fc.data.synthetic.labels import flipped
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.training.embedder import Embedder
 from partial_fc.training.tasks.evaluation import Evaluation
@@ -17,6 +18,12 @@ from partial_fc.utils.config import Setting
 from .heldout import FIGURES, HeldOut, held_out, search
 from .lexemes import Lexemes, Split, decode, read_set, split_lexemes
 
+SIZES = (
+    Setting("unseen", 10000, "lexemes to verify with", at_least=20),
+    Setting("pairs", 6000, "pairs of their forms, a multiple of 20", at_least=20),
+    Setting("probes", 2, "forms of each that are searched", at_least=1),
+)
+
 
 class Words(Task):
     """A class is a lexeme, an item is the letters of one of its forms, (W,) uint8.
@@ -25,13 +32,13 @@ class Words(Task):
     """
 
     options = (
-        Setting("unseen", 10000, "lexemes to verify with", at_least=20),
-        Setting("pairs", 6000, "pairs of their forms, a multiple of 20", at_least=20),
-        Setting("probes", 2, "forms of each that are searched", at_least=1),
+        *SIZES,
+        Setting("wrong_labels", 0.0, "share of the forms to train on that get another label", at_least=0, at_most=1),
     )
     unseen: int
     pairs: int
     probes: int
+    wrong_labels: float
 
     @cached_property
     def lexemes(self) -> Lexemes:
@@ -53,10 +60,11 @@ class Words(Task):
         _ = self.split
 
     def items(self) -> ArrayItems:
-        """Returns all forms of the lexemes to train on."""
+        """Returns all forms of the lexemes to train on. Wrong labels are drawn with seed 0, as the lexemes are."""
         trained = self.split.trained
         counts = self.lexemes.starts[trained + 1] - self.lexemes.starts[trained]
-        return ArrayItems(self.lexemes.letters[self.lexemes.forms(trained)], np.repeat(np.arange(len(trained)), counts))
+        labels = flipped(np.repeat(np.arange(len(trained)), counts), self.wrong_labels, seed=0)
+        return ArrayItems(self.lexemes.letters[self.lexemes.forms(trained)], labels)
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Returns the search, and the verification of pairs."""
