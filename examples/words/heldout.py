@@ -86,13 +86,13 @@ def verify_pairs(measure: Measure, held: HeldOut) -> Verification:
     return verify_distances(2 - 2 * measure.paired(left, right).astype(np.float64), held.issame)
 
 
-def search(
+def search_hits(
     crossed: Callable[[Any, Any], np.ndarray],
     probes: Any,
     gallery: Any,
     mates: np.ndarray,
     advance: Callable[[], object] = lambda: None,
-) -> dict[str, float]:
+) -> dict[str, np.ndarray]:
     """Searches the probes in the gallery.
 
     Args:
@@ -101,21 +101,26 @@ def search(
         advance: is called often.
 
     Returns:
-        FIGURES: the share of the probes whose mate is the first (an entry with the same score ranks before it), and the
-        share with a score above the thresholds that all pairs of a probe and another entry pass at most at these FARs.
+        FIGURES of each probe, (Q,) bool: whether its mate is the first (an entry with the same score ranks before it),
+        and has a score above the thresholds that all pairs of a probe and another entry pass at most at these FARs.
     """
     different = len(mates) * int(mates.max())  # every entry has a probe
     most = max_accepted(max(FARS.values()), different) + 1
-    highest, own, first = np.empty(0, np.float32), np.empty(len(mates), np.float32), 0
+    highest, own, first = np.empty(0, np.float32), np.empty(len(mates), np.float32), np.empty(len(mates), bool)
     for start in range(0, len(mates), CHUNK):
         part = slice(start, start + CHUNK)
         scores = crossed(probes[part], gallery)
         place = np.arange(len(scores)), mates[part]
         own[part] = scores[place]
         scores[place] = -np.inf
-        first += int(np.sum(scores.max(axis=1) < own[part]))
+        first[part] = scores.max(axis=1) < own[part]
         found = scores[scores >= highest[0]] if len(highest) == most else scores.ravel()
         highest = np.sort(np.concatenate([highest, found]))[-most:]
         advance()
     refused = {name: highest[len(highest) - 1 - max_accepted(far, different)] for name, far in FARS.items()}
-    return {"rank1": first / len(mates), **{name: float(np.mean(own > score)) for name, score in refused.items()}}
+    return {"rank1": first, **{name: own > score for name, score in refused.items()}}
+
+
+def search(*searched: Any) -> dict[str, float]:
+    """Returns the shares of the probes with these hits, see `search_hits`."""
+    return {name: float(hits.mean()) for name, hits in search_hits(*searched).items()}
