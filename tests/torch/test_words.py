@@ -15,6 +15,7 @@ from examples.words.dictionary import read_lexemes
 from examples.words.heldout import FARS, held_out, search, verify_pairs
 from examples.words.lexemes import LEAST_FORMS, WIDTH, decode, encode, read_set, split_lexemes, write_files
 from examples.words.network import words as word_network
+from examples.words.task import Words
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.training.trainer import train
 from partial_fc_torch.build import TorchFramework
@@ -136,6 +137,14 @@ def settings_of(root, folder, **changes):
         "output": str(folder),
     }
     return default.generate_config(config_file=SETTINGS, changes={**quick, **changes}, trainer="torch")
+
+
+def test_a_share_of_the_forms_has_wrong_labels(root, tmp_path):
+    settings = settings_of(root, tmp_path)
+    right, wrong = (Words(settings, unseen=60, wrong_labels=share).items() for share in (0.0, 0.2))
+    np.testing.assert_array_equal(wrong.inputs, right.inputs)
+    assert np.sum(wrong.labels != right.labels) == round(0.2 * len(right))
+    assert wrong.labels.max() < 50 and wrong.digest != right.digest
 
 
 def test_they_are_trained_resumed_exported_and_searched_as_faces(root, tmp_path, capfd):
