@@ -577,7 +577,7 @@ def check_together(settings):
         raise SettingsError(str(error)) from None
     if cutout > side:
         raise SettingsError(f"cutout is {cutout}, but must be at most {side}, the image_size")
-    if rec and not (is_name(rec) or rec.endswith(".rec") or form_of(rec) != RECORDS):
+    if rec and form_of(rec) == RECORDS and not rec.endswith(".rec"):
         raise SettingsError(
             f"rec is {rec}, but must be the path of a .rec file, or of a folder of images, of .tar or .parquet files, "
             "or hf:NAME or package.module:name"

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from partial_fc.data.sources.forms import RECORDS, form_of, is_name, makes_files, set_folder, set_in
+from partial_fc.data.sources.forms import RECORDS, form_of, is_name, set_folder, set_in
 
 
 def record_path(settings) -> str:
@@ -27,11 +27,12 @@ def check_records(rec: str) -> None:
         OSError, ValueError, ImportError: The set cannot be read, or its name is that of dummy images. A missing
             ``train.rec`` is found when it is read.
     """
-    if makes_files(rec):
+    form = form_of(rec)
+    if form.makes_files:
         from partial_fc.data.sources.opening import open_images  # needs NumPy, whose absence program.py reports
 
         open_images(rec).close()
-    if is_name(rec) or not rec.endswith(".rec") or os.path.exists(rec):
+    if form != RECORDS or os.path.exists(rec):
         return
     folder = os.path.dirname(rec)
     if os.path.basename(folder) == "synthetic":

@@ -6,6 +6,7 @@ files, which are mapped into memory and read in any order.
 Shapes: N images.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,30 @@ import numpy as np
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
 
-from . import forms
+from .forms import HUB_PREFIX
 from .shards import expand_shards
 
 INSTALL = "pip install datasets"
 
 
-def open_arrow(rec: str) -> ImageSet:
-    """Opens hf:NAME, a data set that was saved by `save_to_disk`, or Parquet files. See open_images.
+def open_hub(rec: str) -> ImageSet:
+    """Opens hf:NAME. See _open."""
+    return _open(rec, lambda datasets: datasets.load_dataset(rec.removeprefix(HUB_PREFIX), split="train"))
+
+
+def open_parquet(rec: str) -> ImageSet:
+    """Opens Parquet files. See _open."""
+    files = expand_shards(rec, ".parquet")
+    return _open(rec, lambda datasets: datasets.Dataset.from_parquet(files))
+
+
+def open_saved(rec: str) -> ImageSet:
+    """Opens a data set that was saved by `save_to_disk`. See _open."""
+    return _open(rec, lambda datasets: datasets.load_from_disk(rec))
+
+
+def _open(rec: str, load: Callable[[Any], Any]) -> ImageSet:
+    """Opens what `load` returns, with the module `datasets` as its argument.
 
     Raises:
         ImportError: `datasets` is not installed.
@@ -30,17 +47,8 @@ def open_arrow(rec: str) -> ImageSet:
         import datasets
     except ImportError as error:
         raise ImportError(f"{rec} needs the package datasets ({error}): {INSTALL}") from None
-    form = None if rec.startswith(forms.HUB) else forms.form_of(rec)
-    files = []
-    if form == forms.PARQUET:
-        files = expand_shards(rec, ".parquet")
     try:
-        if form is None:
-            found = datasets.load_dataset(rec.removeprefix(forms.HUB), split="train")
-        elif files:
-            found = datasets.Dataset.from_parquet(files)
-        else:
-            found = datasets.load_from_disk(rec)
+        found = load(datasets)
     except Exception as error:  # its own, of its file formats, of the network
         raise ValueError(f"{rec} cannot be loaded by datasets ({type(error).__name__}: {error})") from error
     if isinstance(found, dict):

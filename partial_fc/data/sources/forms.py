@@ -2,37 +2,56 @@
 
 import os
 import re
+from typing import NamedTuple
 
 OBJECT = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")  # package.module:name
-HUB = "hf:"  # a data set of the Hugging Face Hub, or a folder that `datasets` can load
-RECORDS, FOLDER, SHARDS, PARQUET, SAVED = "train.rec", "folder", "shards", "Parquet", "saved"  # the forms with a path
-ENDINGS = {".rec": RECORDS, ".tar": SHARDS, ".parquet": PARQUET}
+HUB_PREFIX = "hf:"  # a data set of the Hugging Face Hub, or a folder that `datasets` can load
+
+
+class Form(NamedTuple):
+    """A form of sets.
+
+    Attributes:
+        opener: package.module:name of what opens a set, from what `rec` names.
+        makes_files: whether opening one for the first time writes an index or a cache, which all processes of a host
+            use.
+    """
+
+    opener: str
+    makes_files: bool = False
+
+
+RECORDS = Form("partial_fc.data.face_records:FaceRecords")
+FOLDER = Form("partial_fc.data.sources.folders:FolderImages")
+SHARDS = Form("partial_fc.data.sources.shards:ShardImages", makes_files=True)
+PARQUET = Form("partial_fc.data.sources.arrow:open_parquet", makes_files=True)
+SAVED = Form("partial_fc.data.sources.arrow:open_saved")
+HUB = Form("partial_fc.data.sources.arrow:open_hub", makes_files=True)
+DATASET = Form("partial_fc.data.sources.dataset:DatasetImages")
+ENDINGS = {".parquet": PARQUET, ".tar": SHARDS}
 
 
 def is_name(rec: str) -> bool:
     """Whether `rec` is not a path: an object as package.module:name, or hf:NAME."""
-    return rec.startswith(HUB) or OBJECT.fullmatch(rec) is not None
+    return rec.startswith(HUB_PREFIX) or OBJECT.fullmatch(rec) is not None
 
 
-def form_of(path: str) -> str:
-    """Returns the form of the set at a path; RECORDS if nothing else is there."""
-    if os.path.isfile(os.path.join(path, "train.rec")) or not os.path.isdir(path):
-        return ENDINGS.get(os.path.splitext(path)[1], RECORDS)
-    with os.scandir(path) as entries:
+def form_of(rec: str) -> Form:
+    """Returns the form of what `rec` names; RECORDS if nothing else is there."""
+    if is_name(rec):
+        return HUB if rec.startswith(HUB_PREFIX) else DATASET
+    if os.path.isfile(os.path.join(rec, "train.rec")) or not os.path.isdir(rec):
+        return ENDINGS.get(os.path.splitext(rec)[1], RECORDS)
+    with os.scandir(rec) as entries:
         kinds = {entry.name: entry.is_dir() for entry in entries}
     if "dataset_dict.json" in kinds or {"dataset_info.json", "state.json"} <= kinds.keys():
         return SAVED
     endings = {os.path.splitext(name)[1] for name, is_folder in kinds.items() if not is_folder}
-    for ending in (".parquet", ".tar"):
+    for ending, form in ENDINGS.items():
         if ending in endings:
-            return ENDINGS[ending]
+            return form
     has_folders = any(is_folder for name, is_folder in kinds.items() if not name.startswith("."))
     return FOLDER if has_folders else RECORDS
-
-
-def makes_files(rec: str) -> bool:
-    """Whether opening the set for the first time writes an index or a cache, which all processes of a host use."""
-    return rec.startswith(HUB) or (not is_name(rec) and form_of(rec) in (SHARDS, PARQUET))
 
 
 def set_in(folder: str) -> str:

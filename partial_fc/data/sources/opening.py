@@ -1,11 +1,11 @@
 """Opens a set of images in any form."""
 
 import os
+from pkgutil import resolve_name
 
-from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.image_set import ImageSet
 
-from . import forms
+from .forms import form_of
 
 
 def open_images(rec: str | os.PathLike) -> ImageSet:
@@ -20,21 +20,5 @@ def open_images(rec: str | os.PathLike) -> ImageSet:
         OSError, ValueError, ImportError: the set cannot be read; names it and what to do.
     """
     rec = os.fspath(rec)
-    if rec.startswith(forms.HUB) or (not forms.is_name(rec) and forms.form_of(rec) in (forms.PARQUET, forms.SAVED)):
-        from .arrow import open_arrow
-
-        return open_arrow(rec)
-    if forms.is_name(rec):
-        from .dataset import DatasetImages
-
-        return DatasetImages(rec)
-    form = forms.form_of(rec)
-    if form == forms.SHARDS:
-        from .shards import ShardImages
-
-        return ShardImages(rec)
-    if form == forms.FOLDER:
-        from .folders import FolderImages
-
-        return FolderImages(rec)
-    return FaceRecords(rec)
+    images: ImageSet = resolve_name(form_of(rec).opener)(rec)
+    return images
