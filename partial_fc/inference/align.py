@@ -68,16 +68,15 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.progress import progress
     from partial_fc.utils.staging import staged_files, staged_folder
 
-    from .detection import open_detector
     from .face_tree import FaceWriter
     from .image_folder import face_names
-    from .photo_faces import ALIGNED, PhotoOptions, align_photos
+    from .photo_faces import ALIGNED, PhotoOptions, align_photos, detector_of_process
 
     out = os.path.abspath(args.out)
     refuse_within(out, args.photos)
     if args.workers > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the detector in a worker
-    open_detector(args.detector)  # its errors come before those of photos
+    detector_of_process(args.detector)  # its errors come before those of photos
     image_format = ImageOptions(SIZE, quality=args.quality, format=args.format)
     max_pixels = int(1e6 * args.max_megapixels)
     options = PhotoOptions(args.detector, args.faces, args.min_score, args.detect_side, max_pixels, image_format)

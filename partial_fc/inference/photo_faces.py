@@ -3,6 +3,7 @@
 Shapes: H, W size of a photo.
 """
 
+import io
 import math
 import os
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from partial_fc.data.alignment import align, similarities
-from partial_fc.data.encoding import PNG_START, ImageOptions, decode_bgr, encode, is_upright
-from partial_fc.data.transforms import JPEG_START, jpeg_frames
+from partial_fc.data.encoding import ImageOptions, decode_bgr, encode, is_upright
+from partial_fc.data.transforms import JPEG_START
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
 
@@ -22,6 +24,7 @@ from .detection import Detector, Face, open_detector
 
 CHUNK = 2  # photos of a task, half a second of work: after Ctrl-C each worker ends the tasks it has got
 ALIGNED, NO_FACE, DAMAGED, TOO_LARGE, FAILED = "aligned", "no face", "damaged", "too large", "detector failed"
+detector_of_process = cache(open_detector)
 
 
 class PhotoOptions(NamedTuple):
@@ -71,11 +74,8 @@ def align_photos(
 
 
 def _align_chunk(root: str, options: PhotoOptions, names: list[str]) -> list[AlignedPhoto]:
-    detector = _detector_of_process(options.detector)
+    detector = detector_of_process(options.detector)
     return [align_photo(os.path.join(root, name), detector, options) for name in names]
-
-
-_detector_of_process = cache(open_detector)
 
 
 def align_photo(path: str, detector: Detector, options: PhotoOptions) -> AlignedPhoto:
@@ -148,9 +148,10 @@ def crop(photo: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
 
 
 def _stored_pixels(data: bytes) -> int:
-    """Returns the number of pixels that the header of a JPEG or PNG names; 0 if there is none."""
-    if data.startswith(JPEG_START):
-        return max((height * width for height, width, _ in jpeg_frames(data)), default=0)
-    if data.startswith(PNG_START):
-        return int.from_bytes(data[16:20], "big") * int.from_bytes(data[20:24], "big")
-    return 0
+    """Returns the number of pixels that the header of an image file names; 0 if Pillow does not know the format."""
+    Image.MAX_IMAGE_PIXELS = None  # its own bound, which is not for those that are only opened
+    try:
+        with Image.open(io.BytesIO(data)) as image:  # reads the header only
+            return image.width * image.height
+    except Exception:  # of its readers of many formats: OpenCV says what is wrong
+        return 0

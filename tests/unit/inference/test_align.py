@@ -10,6 +10,7 @@ import pytest
 from command_line import call, exit_code
 from face_sets import images_of, with_orientation
 from partial_fc.data.alignment import ARCFACE
+from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.tools import pack
 from partial_fc.inference import align, photo_faces
 from paths import ROOT
@@ -67,6 +68,16 @@ def photos(tmp_path):
             "notes.txt": b"",
         },
     )
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".tiff", ".bmp", ".ppm", ".jp2", ".sr"])
+def test_a_photo_that_is_too_large_is_not_decoded(tmp_path, monkeypatch, ending):
+    path = tmp_path / f"huge{ending}"
+    path.write_bytes(photo((20, 30, 64), size=(1100, 1000), ending=ending))
+    monkeypatch.setattr(photo_faces, "decode_bgr", lambda data: pytest.fail("decoded"))
+    options = photo_faces.PhotoOptions("", "all", 0.0, 640, 10**6, ImageOptions())
+    found = photo_faces.align_photo(str(path), None, options)
+    assert (found.outcome, found.reason) == (photo_faces.TOO_LARGE, "1.1 megapixels")
 
 
 def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, capsys):
