@@ -95,13 +95,14 @@ def fit(embeddings: np.ndarray, classes: Classes, far: float, memory: int) -> Fi
     images = max(1, memory // (4 * COPIES * embeddings.shape[1]))
     for part in np.array_split(np.arange(len(embeddings)), 1 + len(embeddings) // images):
         usable[part] = embeddings[part].any(axis=1)
-    found, _ = _sweep(embeddings, classes, usable, images)
+    found = _figures_of_all(embeddings, classes, usable, images)
     for _ in range(ROUNDS):
         between = between_classes(embeddings, classes, found.centers, usable, images)
         limit = float(np.quantile(between, 1 - far))
         typical = usable & (found.own >= limit)
-        found, halves = _sweep(embeddings, classes, typical, images)
-    return Fit(found, typical, limit, between, halves)
+        found = _figures_of_all(embeddings, classes, typical, images)
+    halves = [half_gaps(*block) for _, _, *block in _blocks(embeddings, classes, typical, images)]
+    return Fit(found, typical, limit, between, np.concatenate(halves))
 
 
 def figures(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> Figures:
@@ -166,19 +167,24 @@ def between_classes(
     )
 
 
-def _sweep(embeddings: np.ndarray, classes: Classes, counts: np.ndarray, images: int) -> tuple[Figures, np.ndarray]:
-    """Returns the figures of all classes, ``own`` in the order of the images, and their half gaps."""
+def _figures_of_all(embeddings: np.ndarray, classes: Classes, counts: np.ndarray, images: int) -> Figures:
+    """Returns the figures of all classes, ``own`` in the order of the images."""
     number, size = len(classes.names), embeddings.shape[1]
     share, mean_own = np.empty((2, number), np.float32)
     found = Figures(np.empty((number, size), np.float32), share, mean_own, np.empty(len(counts), np.float32))
-    halves = []
+    for part, positions, *block in _blocks(embeddings, classes, counts, images):
+        *of_classes, found.own[positions] = figures(*block)
+        for every, values in zip(found, of_classes):
+            every[part] = values
+    return found
+
+
+def _blocks(
+    embeddings: np.ndarray, classes: Classes, counts: np.ndarray, images: int
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields some classes at a time, the positions of their images, and the arguments of `figures`."""
     for first, last in classes.blocks(images):
         begin, end = classes.bounds[first], classes.bounds[last]
-        positions, starts = classes.order[begin:end], classes.bounds[first:last] - begin
+        positions = classes.order[begin:end]
         x = embeddings[positions].astype(np.float32)
-        block = figures(x, counts[positions], starts)
-        for every, part in zip(found[:3], block[:3]):
-            every[first:last] = part
-        found.own[positions] = block.own
-        halves.append(half_gaps(x, counts[positions], starts))
-    return found, np.concatenate(halves)
+        yield slice(first, last), positions, x, counts[positions], classes.bounds[first:last] - begin

@@ -12,13 +12,12 @@ import numpy as np
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.tools.source import image_size_of, open_set
-from partial_fc.inference.model import FaceModel
 from partial_fc.inference.options import recipe_of
 from partial_fc.inference.providers import CUDA
 from partial_fc.utils.progress import progress
 
 from .copies import ALTERATION, altered, sampled
-from .embeddings import Images, embedded
+from .embeddings import Images, embedded, opened_model
 
 
 class Stored:
@@ -42,7 +41,7 @@ class Stored:
 
     def __init__(self, records: FaceRecords, tests: Sequence[Images], work: str, args: argparse.Namespace):
         self._work, self._args = work, args
-        model = FaceModel.open(args.model)
+        model = opened_model(args.model)
         size = image_size_of(records)
         if size != model.input.image_size and not args.resize:
             raise ValueError(
