@@ -17,18 +17,10 @@ from partial_fc.inference.options import add_model
 from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
 from partial_fc.utils.text import plural
 
-from .shares import Shares
+from .shares import SHARES, Shares
 
 EXAMPLE = """/train_tmp/mine /train_tmp/mine_clean --model models/r50-arcface-mine --against lfw.bin
 data/mine data/mine_clean --model backbone.onnx --wrong remove --split keep"""
-SHARES = {
-    "far": "of the images of other classes that are nearer to a class than an image that is far from it",
-    "near": "of typical images that are too far from their class to be near by this measure",
-    "sure": "of typical images whose class leads by too little for a new label",
-    "split": "of random halves of one class that are found to be one person",
-    "copy": "of altered copies of images that are not found to be near-duplicates",
-    "person": "of typical images that are too far from their class to say that a test image is their person",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

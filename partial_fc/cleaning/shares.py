@@ -4,16 +4,7 @@ from typing import NamedTuple
 
 
 class Shares(NamedTuple):
-    """Quantiles of the distributions that the limits are taken from.
-
-    Attributes:
-        far: share of the images of other classes that are as near as an image must be not to be far from its class.
-        near: share of typical images that are too far from their class to be near by this measure.
-        sure: share of typical images whose class leads by too little to be sure of it.
-        split: share of random halves of one class that are found to be one person.
-        copy: share of altered copies that are not found to be near-duplicates.
-        person: share of typical images that are too far from their class to say that it is their person.
-    """
+    """Quantiles of the distributions that the limits are taken from; SHARES says of what."""
 
     far: float = 0.02
     near: float = 0.02
@@ -21,3 +12,13 @@ class Shares(NamedTuple):
     split: float = 0.98
     copy: float = 0.05
     person: float = 0.5
+
+
+SHARES = {
+    "far": "of the images of other classes that are nearer to a class than an image that is far from it",
+    "near": "of typical images that are too far from their class to be near by this measure",
+    "sure": "of typical images whose class leads by too little for a new label",
+    "split": "of random halves of one class that are found to be one person",
+    "copy": "of altered copies of images that are not found to be near-duplicates",
+    "person": "of typical images that are too far from their class to say that a test image is their person",
+}

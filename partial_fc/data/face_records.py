@@ -123,29 +123,28 @@ class FaceRecords(ImageSet):
         self._reader = RecordReader(self.rec_path, idx_path)
         self._index = self._reader.index
         try:
-            self._open_layout()
+            runs, num_identities = self._open_layout()
         except (ValueError, KeyError):
             self.close()
             raise
-        super().__init__(self.rec_path, self.runs, self.num_identities)
+        super().__init__(self.rec_path, runs, num_identities)
 
-    def _open_layout(self) -> None:
+    def _open_layout(self) -> tuple[LabelRuns, int]:
         head = self._reader.read_heads(self._index.keys_at([0]))
         if self._index.keys_at(0) == 0 and holds_range(head)[0]:
             self._first_row = 1
             first, last = identity_keys(self._reader, head)
             heads = self._reader.read_heads(np.arange(first, last))
             self.ranges = "integers" if holds_integers(np.append(head, heads)).all() else "float32"
-            self.runs, self.num_identities = self._runs_of_ranges(first, heads), last - first
-        else:
-            self._first_row, self.ranges = 0, "none"
-            if holds_range(self._reader.read_heads(self._index.keys_at([len(self._index) - 1])))[0]:
-                raise ValueError(
-                    f"{self.describe(0)} should be the range of the identity records, but is damaged or missing; copy "
-                    "the .rec and its .idx again"
-                )
-            self.runs = LabelRuns.of_labels(self._labels_of_headers())
-            self.num_identities = int(self.runs.labels.max()) + 1
+            return self._runs_of_ranges(first, heads), last - first
+        self._first_row, self.ranges = 0, "none"
+        if holds_range(self._reader.read_heads(self._index.keys_at([len(self._index) - 1])))[0]:
+            raise ValueError(
+                f"{self.describe(0)} should be the range of the identity records, but is damaged or missing; copy the "
+                ".rec and its .idx again"
+            )
+        runs = LabelRuns.of_labels(self._labels_of_headers())
+        return runs, int(runs.labels.max()) + 1
 
     def _runs_of_ranges(self, first: int, heads: np.ndarray) -> LabelRuns:
         """Returns the labels according to the identity records HEAD (C,), whose first key is `first`."""

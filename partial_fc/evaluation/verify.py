@@ -83,25 +83,25 @@ def verify_models(
         model = FaceModel.open(path)
         for pairs in sets:
             images, issame = read_pairs(pairs)
-            figures, distance, xnorm = verify_model(model, images, issame, pairs, batch_size, flip)
-            results.append({"model": path, "pairs": pairs, **figures._asdict(), "xnorm": xnorm})
+            figures, distance, norms = verify_model(model, images, issame, pairs, batch_size, flip)
+            results.append({"model": path, "pairs": pairs, **figures._asdict(), "xnorm": float(norms.mean())})
             curves[f"{path}, {os.path.basename(pairs)}"] = Roc(-distance.astype(np.float32), issame).curve()
     return results, curves
 
 
 def verify_model(
     model: FaceModel, images: list[bytes], issame: np.ndarray, name: str, batch_size: int = 64, flip: bool = True
-) -> tuple[Verification, np.ndarray, float]:
+) -> tuple[Verification, np.ndarray, np.ndarray]:
     """Verifies a model on pairs (2P images, issame (P,)) of a file of this name.
 
     Returns:
-        (figures, squared distances (P,), mean length of the embeddings).
+        (figures, squared distances (P,), lengths of the embeddings (2P,)).
     """
     from partial_fc.inference.distances import squared_distances
 
     embeddings = embed_pairs(model, images, name, batch_size, flip and model.mirrored)
     distance = squared_distances(embeddings[0::2], embeddings[1::2])
-    return verify_distances(distance, issame), distance, float(np.linalg.norm(embeddings, axis=1).mean())
+    return verify_distances(distance, issame), distance, np.linalg.norm(embeddings, axis=1)
 
 
 def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:

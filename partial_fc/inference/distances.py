@@ -1,9 +1,15 @@
-"""Distances between the embeddings of pairs.
+"""Embeddings of length 1, and distances between those of pairs.
 
-Shapes: P pairs, E embedding.
+Shapes: N embeddings, P pairs, E embedding.
 """
 
 import numpy as np
+
+
+def normalized(rows: np.ndarray) -> np.ndarray:
+    """Returns rows (N, E) of length 1; zero rows stay zero, as in scikit-learn's ``normalize``."""
+    lengths = np.sqrt(np.einsum("ne,ne->n", rows, rows))
+    return rows / np.where(lengths > 0, lengths, 1.0)[:, None]
 
 
 def squared_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from partial_fc.checkpoint.class_map import NEW
 from partial_fc.data.class_images import ClassImages
 from partial_fc.distributed.consistency import arrays_digest
+from partial_fc.inference.distances import normalized
 from partial_fc.layer.initializer import expected_norm
 from partial_fc.utils.text import plural
 
@@ -109,7 +110,10 @@ def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, ba
         for pixels, good in images.batches(positions[own], batch_size):
             place, done = places[own][done : done + len(good)], done + len(good)
             if len(pixels):
-                np.add.at(sums, place[good], _unit(engine.embed(pixels)))
+                embeddings = engine.embed(pixels).astype(np.float64)
+                if not np.isfinite(embeddings).all():
+                    raise ValueError("an embedding of the pretrained backbone is not finite: take other weights")
+                np.add.at(sums, place[good], normalized(embeddings))
             collectives.report_progress()
         return sums
 
@@ -119,11 +123,3 @@ def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, ba
     for rows, values in collectives.gather_object("mean_embeddings", (touched, sums[touched])):
         total[rows] += values
     return total
-
-
-def _unit(embeddings: np.ndarray) -> np.ndarray:
-    embeddings = embeddings.astype(np.float64)
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    if not np.isfinite(norms).all():
-        raise ValueError("an embedding of the pretrained backbone is not finite: take other weights")
-    return embeddings / np.maximum(norms, np.finfo(np.float64).tiny)

@@ -30,6 +30,7 @@ from partial_fc.utils.text import plural
 
 from .layer.center_files import load_tensors
 from .optimizers.backbone_optimizer import MOMENTUM, STATE
+from .published_files import IN_ARCFACE_CHECKPOINT, center_rows
 from .weights import to_array
 
 Arrays = dict[str, np.ndarray]
@@ -69,7 +70,7 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     moments = [(state["epoch"], state["global_step"]) for state in states]
     if len(set(moments)) > 1:
         raise ValueError(f"{folder}: its files are of different (epoch, global_step): {sorted(set(moments))}")
-    weight = [_read(each, state, _centers) for each, state in zip(paths, states)]
+    weight = [center_rows(each, state, *IN_ARCFACE_CHECKPOINT) for each, state in zip(paths, states)]
     of_centers = [_read(each, state, _center_states) for each, state in zip(paths, states)]
     taken = all(of_rank.keys() == of_centers[0].keys() for of_rank in of_centers)
     SavedClasses.of_ranks(folder, [[rows] for rows in weight], [])  # checks that they are of one training
@@ -120,14 +121,6 @@ def _read(path: str, state: State, read: Any) -> Any:
         raise ValueError(f"{path} is no checkpoint of arcface_torch: {text}") from None
 
 
-def _centers(state: State) -> np.ndarray:
-    weight = state["state_dict_softmax_fc"]["weight"]
-    if weight.dim() != 2 or not weight.is_floating_point():
-        raise ValueError(f"the weight of state_dict_softmax_fc is {weight.dtype} of shape {tuple(weight.shape)}")
-    rows: np.ndarray = weight.detach().float().numpy()
-    return rows
-
-
 def _parameters(state: State) -> list[str]:
     """The keys of the backbone's parameters, in the order of the module and so of the optimizer."""
     return [key for key in state["state_dict_backbone"] if key.rpartition(".")[2] not in (*STATISTICS, COUNTER)]
@@ -146,15 +139,15 @@ def _optimizer_states(state: State) -> list[dict[str, Any]]:
 
 def _center_states(state: State) -> Arrays:
     """State of a row -> (L, E) or (L, 1); empty where the file has those of sampled centers alone, or none."""
-    weight, states = _centers(state), _optimizer_states(state)[-1]
+    shape, states = state["state_dict_softmax_fc"]["weight"].shape, _optimizer_states(state)[-1]
     arrays: Arrays = {}
     if not states.keys() <= OF_CENTERS.keys():
         raise ValueError(f"its optimizer has {', '.join(map(str, states))} of the centers, and is not SGD or AdamW")
     for key, value in states.items():
         name = OF_CENTERS[key]
         if key == "step":
-            arrays[name] = np.broadcast_to(np.float32(value), (len(weight), 1))
-        elif value.shape != weight.shape:
+            arrays[name] = np.broadcast_to(np.float32(value), (shape[0], 1))
+        elif value.shape != shape:
             return {}
         else:
             arrays[name] = value.detach().float().numpy()

@@ -11,7 +11,7 @@ Shapes: L classes of a rank, E embedding.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
 ENDINGS = (".pth", ".pt")
+IN_ARCFACE_CHECKPOINT = ("state_dict_softmax_fc", "weight")  # keys of the centers
 
 
 def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
@@ -57,24 +58,23 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
 
 def _read_classes(folder: str) -> SavedClasses:
     weight, weight_mom = (
-        [_rows(path, lambda rows: rows) for path in files_of_ranks(folder, center_file(field))]
+        [[center_rows(path, load_tensors(path))] for path in files_of_ranks(folder, center_file(field))]
         for field in ("weight", "weight_mom")
     )
     if not weight:
         of_rank = files_of_ranks(folder, ARCFACE_CHECKPOINT)
-        weight = [_rows(path, lambda saved: saved["state_dict_softmax_fc"]["weight"]) for path in of_rank]
+        weight = [[center_rows(path, load_tensors(path), *IN_ARCFACE_CHECKPOINT)] for path in of_rank]
     if not weight:
         names = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
         raise ValueError(f"{folder} has no class centers, {names}: leave class_map empty, or copy those of all ranks")
     return SavedClasses.of_ranks(folder, weight, weight_mom)
 
 
-def _rows(path: str, select: Callable[[Any], Any]) -> list[np.ndarray]:
-    """The rows (L, E) that ``select`` takes from a file."""
-    try:
-        rows = select(load_tensors(path))
-    except (KeyError, TypeError):
-        rows = None
-    if not isinstance(rows, torch.Tensor) or rows.dim() != 2 or not rows.is_floating_point():
+def center_rows(path: str, content: Any, *keys: str) -> np.ndarray:
+    """Returns centers (L, E) float32, which are at these keys of a file. Raises ValueError, which names the file."""
+    for key in keys:
+        content = content.get(key) if isinstance(content, Mapping) else None
+    if not isinstance(content, torch.Tensor) or content.dim() != 2 or not content.is_floating_point():
         raise ValueError(f"{path} has no tensor (classes, embedding size) of centers: copy the file again")
-    return [rows.detach().float().numpy()]
+    rows: np.ndarray = content.detach().float().numpy()
+    return rows

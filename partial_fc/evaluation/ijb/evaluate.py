@@ -20,6 +20,7 @@ import numpy as np
 
 from partial_fc.data.alignment import SIZE, align, read_rgb, similarities
 from partial_fc.data.prefetch import Prefetcher
+from partial_fc.inference.distances import normalized
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
@@ -148,9 +149,3 @@ def media_shares(templates: np.ndarray, media: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     shares: np.ndarray = 1 / counts[inverse.reshape(-1)]
     return shares
-
-
-def normalized(rows: np.ndarray) -> np.ndarray:
-    """Returns rows of length 1; zero rows stay zero, as in scikit-learn's ``normalize``, which insightface uses."""
-    lengths = np.sqrt(np.einsum("ne,ne->n", rows, rows))
-    return rows / np.where(lengths > 0, lengths, 1.0)[:, None]

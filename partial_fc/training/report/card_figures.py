@@ -21,9 +21,8 @@ from partial_fc.evaluation.pair_rates import (
     rates_by_rejection,
     shared_threshold,
 )
-from partial_fc.evaluation.verification import FOLDS, Verification, verify_distances
-from partial_fc.evaluation.verify import embed_pairs
-from partial_fc.inference.distances import squared_distances
+from partial_fc.evaluation.verification import FOLDS, Verification
+from partial_fc.evaluation.verify import verify_model
 from partial_fc.inference.model import FaceModel
 from partial_fc.training.inputs import validation_sets
 from partial_fc.utils.config import read_settings
@@ -106,13 +105,10 @@ def measure(
     for path in sets:
         images, issame = read_pairs(path)
         named = read_groups(groups, columns, issame) if groups and threshold is None else {}
-        embeddings = embed_pairs(model, images, path, batch_size, model.mirrored)
-        distance = squared_distances(embeddings[0::2], embeddings[1::2])
-        verification = verify_distances(distance, issame)
+        verification, distance, norms = verify_model(model, images, issame, path, batch_size)
         if threshold is None:
             threshold = shared_threshold(distance, issame, far)
             by_column = {name: rates_by_group(distance, issame, each, threshold) for name, each in named.items()}
-        norms = np.linalg.norm(embeddings, axis=1)
         measured[_name(path, measured)] = SetFigures(
             distance,
             issame,

@@ -192,7 +192,7 @@ BAD = {
     "another moment": (edited(lambda content: content.update(epoch=1)), r"of different \(epoch, global_step\)"),
     "no optimizer": (edited(lambda content: content.pop("state_optimizer")), "checkpoint_gpu_1.pt has no state_optim"),
     "no count": (edited(lambda content: content.update(global_step="2")), "checkpoint_gpu_1.pt: its global_step is 2"),
-    "no centers": (edited(lambda content: content["state_dict_softmax_fc"].clear()), "_1.pt is no .*: no 'weight'"),
+    "no centers": (edited(lambda content: content["state_dict_softmax_fc"].clear()), "_1.pt has no tensor .* center"),
     "fewer parameters": (
         edited(lambda content: content["state_optimizer"]["param_groups"].pop()),
         "_1.pt is no .*: its optimizer has 7 parameters, expected 8",
