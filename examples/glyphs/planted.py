@@ -62,10 +62,10 @@ def write_planted(source: Path, stage: Path, share: float, persons: int, seed: i
 
 
 def altered(encoded: bytes) -> bytes:
-    """Returns a copy that is shifted, brighter and compressed again: not as those by which the limit is set."""
+    """Returns a copy that is turned, coarse, of more contrast, and a WebP: other changes than those of the limit."""
     image = decode_bgr(encoded)
-    shifted = cv2.warpAffine(
-        image, np.array([[1.0, 0, 1], [0, 1.0, -1]]), (SIZE, SIZE), borderMode=cv2.BORDER_REPLICATE
-    )
-    brighter = cv2.convertScaleAbs(shifted, alpha=0.9, beta=20)
-    return cv2.imencode(".jpg", brighter, [cv2.IMWRITE_JPEG_QUALITY, 75])[1].tobytes()
+    turn = cv2.getRotationMatrix2D((SIZE / 2, SIZE / 2), 1.0, 1.0)  # degrees, scale
+    turned = cv2.warpAffine(image, turn, (SIZE, SIZE), borderMode=cv2.BORDER_REPLICATE)
+    coarse = cv2.resize(turned, None, fx=0.75, fy=0.75, interpolation=cv2.INTER_AREA)
+    contrast = cv2.convertScaleAbs(cv2.resize(coarse, (SIZE, SIZE)), alpha=1.1, beta=-20)
+    return cv2.imencode(".webp", contrast, [cv2.IMWRITE_WEBP_QUALITY, 60])[1].tobytes()
