@@ -69,6 +69,7 @@ prepare_venv_folder() {
     fi
     if [ -d "$STATE" ] && { [ ! -x "$VENV/bin/python" ] || [ "$(cat "$STATE/place" 2>/dev/null)" != "$CLONE" ] ||
         other_python_requested; }; then
+        [ ! -L "$VENV" ] || die "$VENV is a link to the environment of another clone: remove the link, then run this again."
         rm -rf "$VENV"
     fi
     mkdir -p "$STATE" || die "cannot write to $CLONE: clone the repository to a folder that you can write to."

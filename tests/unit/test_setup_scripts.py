@@ -103,6 +103,16 @@ def test_a_venv_of_another_tool_is_kept(clone):
     assert (clone / ".venv" / "precious").read_text() == "kept"
 
 
+def test_a_link_to_the_venv_of_another_clone_is_kept(clone, tmp_path):
+    state = tmp_path / "other" / ".venv" / ".partial_fc"
+    state.mkdir(parents=True)
+    (state / "place").write_text("/other\n")
+    (clone / ".venv").symlink_to(state.parent)
+    done = bash(clone / "setup-utils" / "install.sh")
+    assert done.returncode == 1 and "is a link to the environment of another clone: remove the link" in done.stderr
+    assert (clone / ".venv").is_symlink() and (state / "place").exists()
+
+
 def test_the_command_finds_modules_of_pythonpath_and_none_of_the_current_folder(tmp_path):
     for name in ("bin", "state", "own"):
         (tmp_path / name).mkdir()
