@@ -322,7 +322,7 @@ SETTINGS = Schema(
     Setting(
         "new_centers",
         "random",
-        "centers that are not taken: random, or the mean embeddings of their classes by the pretrained backbone",
+        "centers that are not taken: random, or the mean embeddings of their classes by the backbone",
         choices=NEW_CENTERS,
     ),
     "Output",
@@ -590,8 +590,8 @@ def check_together(settings):
         )
     if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
         raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
-    if settings["new_centers"] == "mean" and settings["resume"] in ("", "auto"):
-        if not settings["pretrained"]:
+    if settings["new_centers"] == "mean":
+        if settings["resume"] in ("", "auto") and not settings["pretrained"]:
             raise SettingsError("new_centers=mean takes the embeddings of a pretrained backbone: set pretrained, too")
         if settings["debug"]:
             raise SettingsError("new_centers=mean embeds the images of a set, but debug=True has none: remove one")

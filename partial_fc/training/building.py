@@ -137,6 +137,6 @@ def build_training(
     model_format = plan.model_format(pretrained, framework.model_format)
     engine = framework.build_engine(settings, task, rate_factor, data, folder, model_format)
     if pretrained is not None:
-        resume.take_pretrained(pretrained, settings, engine)
-        take_new_centers(settings, pretrained, engine, data)
+        class_map = resume.take_pretrained(pretrained, settings, engine)
+        take_new_centers(settings, class_map, engine, data)
     return Training(settings, task, rate_factor, epochs, engine, data)

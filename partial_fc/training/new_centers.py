@@ -1,4 +1,4 @@
-"""Centers of new classes from the embeddings of their images by a pretrained backbone.
+"""Centers of new classes from the embeddings of their images by a trained backbone.
 
 Shapes: C classes, n classes of a block, P images of a block, E embedding.
 """
@@ -18,21 +18,20 @@ from partial_fc.layer.initializer import expected_norm
 from partial_fc.utils.text import plural
 
 from .engine import Engine
-from .pretrained import Pretrained
-from .resume import MEAN, load_class_map
+from .resume import MEAN
 
 BLOCK = 1024  # classes whose sums are in memory, whatever the number of classes and images
 LOG_SECONDS = 30
 
 
-def take_new_centers(settings: Any, pretrained: Pretrained, engine: Engine, data: Any) -> None:
+def take_new_centers(settings: Any, class_map: np.ndarray | None, engine: Engine, data: Any) -> None:
     """Sets the centers that were not loaded to the mean directions of their classes, if ``new_centers`` asks for it.
 
     Collectives: all-gather ``status.class_images``, those of assert_same_on_all_ranks and set_mean_centers.
 
     Args:
         settings: of default.py.
-        pretrained: what the training starts from, already in the engine.
+        class_map: (C,) int64, by which centers were loaded; None without loaded centers.
         engine, data: of this rank; the data have ``class_images()``.
 
     Raises:
@@ -42,10 +41,7 @@ def take_new_centers(settings: Any, pretrained: Pretrained, engine: Engine, data
         return
 
     def prepare() -> tuple[np.ndarray, ClassImages]:
-        saved = pretrained.classes
-        new = np.arange(settings.num_classes)
-        if saved is not None:
-            new = np.flatnonzero(load_class_map(settings, saved.num_classes) == NEW)
+        new = np.arange(settings.num_classes) if class_map is None else np.flatnonzero(class_map == NEW)
         return new, data.class_images()
 
     classes, images = engine.collectives.run_on_all_ranks("class_images", prepare)
@@ -112,7 +108,7 @@ def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, ba
             if len(pixels):
                 embeddings = engine.embed(pixels).astype(np.float64)
                 if not np.isfinite(embeddings).all():
-                    raise ValueError("an embedding of the pretrained backbone is not finite: take other weights")
+                    raise ValueError("an embedding of the backbone is not finite: take other weights")
                 np.add.at(sums, place[good], normalized(embeddings))
             collectives.report_progress()
         return sums

@@ -103,9 +103,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
         num_saved = checkpoint.manifest.num_classes
         class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
         checkpoint = checkpoint.with_classes(class_map)
-    if checkpoint is not None and settings.new_centers == MEAN:
-        new = "" if checkpoint.class_map is None else ", and those of new classes are random"
-        messages.append(f"new_centers is ignored: the class centers come from the checkpoint{new}")
+    if checkpoint is not None and checkpoint.class_map is None and settings.new_centers == MEAN:
+        messages.append("new_centers is ignored: the class centers come from the checkpoint")
     if checkpoint is None and (restarted or settings.resume):
         messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
     return ResumePlan(
@@ -193,10 +192,13 @@ def read_pretrained(path: str, with_classes: bool, collectives: Collectives, rea
     return collectives.run_on_all_ranks("pretrained", read)
 
 
-def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> None:
+def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> np.ndarray | None:
     """Sets an engine's parameters to those of ``pretrained``, and its centers by ``settings.class_map``.
 
     Collectives: all-gathers ``agree`` and ``status.take_pretrained``.
+
+    Returns:
+        The class map, see load_class_map; None without centers.
 
     Raises:
         JobError: On every rank, if the weights do not fit.
@@ -204,19 +206,21 @@ def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> None:
     # Each rank reads the file of its own host; the running statistics of a checkpoint differ between ranks.
     same = {name: array for name, array in pretrained.weights.items() if not name.startswith("aux:")}
     engine.collectives.assert_same_on_all_ranks({"pretrained weights": arrays_digest(same)})
-    engine.collectives.run_on_all_ranks("take_pretrained", lambda: _set_pretrained(settings, engine, pretrained))
+    return engine.collectives.run_on_all_ranks("take_pretrained", lambda: _set_pretrained(settings, engine, pretrained))
 
 
-def _set_pretrained(settings, engine: Engine, pretrained: Pretrained) -> None:
-    classes = pretrained.classes
+def _set_pretrained(settings, engine: Engine, pretrained: Pretrained) -> np.ndarray | None:
+    classes, class_map = pretrained.classes, None
     given, own = pretrained.model_format, engine.model_format
     try:
         if given and given._replace(momentum_convention=own.momentum_convention) != own:
             raise ValueError(f"it has {given}, but this backbone {own}: build it with get_model")
         engine.set_weights(pretrained.weights)
         if classes is not None:
-            engine.memory_bank.load_classes(classes.without_states(), load_class_map(settings, classes.num_classes))
+            class_map = load_class_map(settings, classes.num_classes)
+            engine.memory_bank.load_classes(classes.without_states(), class_map)
     except ValueError as error:
         raise ValueError(f"cannot start from {pretrained.source}: {error}") from None
     if engine.collectives.rank == 0:
         logging.info("starts from the weights in %s%s", pretrained.source, " and class centers" if classes else "")
+    return class_map

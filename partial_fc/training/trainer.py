@@ -25,6 +25,7 @@ from .checkpointing import CallBackCheckpoint
 from .framework import Framework
 from .log_lines import log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, seed_step, updates
+from .new_centers import take_new_centers
 from .report import try_report, write_results
 from .results import TrainingResult
 from .resume import RUN, ResumePlan, checkpoint_folder
@@ -179,7 +180,7 @@ class Trainer:
             The callbacks that save the backbone and the class centers.
 
         Collectives: those of CallBackVerification.prepare, all-gather ``status.examples``, those of build_savers, those
-        of SavedTraining.restore or measure_baselines, all-gather ``status.claim``.
+        of SavedTraining.restore and take_new_centers, or measure_baselines, all-gather ``status.claim``.
 
         Raises:
             JobError: On every rank, if one fails, or the checkpoint does not fit this training.
@@ -193,6 +194,8 @@ class Trainer:
         if self.plan.checkpoint is not None:
             self._restore_state(self.plan.checkpoint.manifest.state)
             self.plan.checkpoint.restore(self.engine, self.data, self.loop)
+            if self.plan.checkpoint.class_map is not None:
+                take_new_centers(self.settings, self.plan.checkpoint.class_map, self.engine, self.data)
         elif self.settings.baselines:
             self.verification.measure_baselines()
         # Last, because a training that is refused must leave the folder as it was.

@@ -11,6 +11,7 @@ from groups import checkpoint_contents
 
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.data.synthetic import DemoSize, write_demo
+from partial_fc.layer.initializer import expected_norm
 
 # Dropout draws in every step, r = 0.5 draws negatives, and the learning rate changes after update 5.
 ARGUMENTS = ["sample_ratio=0.5", "net_output=E", "checkpoint_every=4"]
@@ -69,7 +70,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     (tmp_path / "map.txt").write_text("".join(f"{number}\n" for number in class_map))
     grown = tmp_path / "grown"
     more = [f"rec={faces / 'train.rec'}", "num_classes=21", "--class-map", tmp_path / "map.txt"]
-    more += ["--resume", path, f"models_root={grown}"]
+    more += ["--resume", path, f"models_root={grown}", "new_centers=mean"]
     result = run(sys.executable, "train_memory.py", *arguments, *more)
     assert result.returncode == 0, result.stdout + result.stderr
     _, grown_path, manifest = newest(grown)
@@ -79,3 +80,5 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     for field in ("weight", "weight_mom"):
         np.testing.assert_array_equal(after.rows(field, np.array(new)), before.rows(field, np.array(old)))
     assert not after.rows("weight_mom", np.array([0, 20])).any()
+    norms = np.linalg.norm(after.rows("weight", np.array([0, 20])), axis=1)
+    np.testing.assert_allclose(norms, expected_norm(found.embedding_size), rtol=1e-6)  # of mean embeddings

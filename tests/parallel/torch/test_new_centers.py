@@ -11,13 +11,11 @@ from torch import nn
 from torch_layer import RANK, SIZE, E, all_ranks
 from torch_training import build_engine
 
-from partial_fc.checkpoint import SavedClasses
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.face_records import write_face_set
 from partial_fc.distributed.errors import JobError
 from partial_fc.training import new_centers
 from partial_fc.training.new_centers import take_new_centers
-from partial_fc.training.pretrained import Pretrained
 from partial_fc_torch.batches import tensor_data
 from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.layer.stores import CenterStore, HostStore
@@ -70,12 +68,12 @@ def mean_direction(images):
     return total / np.linalg.norm(total)
 
 
-def take(engine, folder, class_map="", classes=None, mode="mean", **arguments):
+def take(engine, folder, class_map=None, mode="mean", **arguments):
     """The centers of all classes before and after."""
-    settings = SimpleNamespace(new_centers=mode, num_classes=CLASSES, class_map=class_map, batch_size=BATCH)
+    settings = SimpleNamespace(new_centers=mode, num_classes=CLASSES, batch_size=BATCH)
     before = all_ranks(engine.layer.rows("weight"))
     data = data_of(folder, **arguments)
-    take_new_centers(settings, Pretrained("", {}, None, classes), engine, data)
+    take_new_centers(settings, class_map, engine, data)
     data.close()
     return before, all_ranks(engine.layer.rows("weight"))
 
@@ -105,9 +103,7 @@ def test_centers_of_all_classes(folder, store, monkeypatch, caplog):
 def test_centers_of_the_classes_that_a_class_map_calls_new(folder):
     images = write(folder)
     class_map = np.array([0, -1, 1, 2, -1, -1, 3, 4, 5, 6, -1, 7])
-    default_collectives.on_rank_zero("map", np.save, f"{folder}/map.npy", class_map)
-    saved = SavedClasses({"weight": [np.zeros((8, E), np.float32)]})
-    before, centers = take(build(), folder, f"{folder}/map.npy", saved)
+    before, centers = take(build(), folder, class_map)
     new = np.flatnonzero(class_map < 0)
     check(centers, images, new)
     np.testing.assert_array_equal(np.delete(centers, new, axis=0), np.delete(before, new, axis=0))
@@ -132,7 +128,7 @@ def test_weights_that_are_not_finite_are_refused_on_all_ranks(folder):
     write(folder)
     engine = build()
     engine.backbone[1].bias.data[0] = float("nan")
-    with pytest.raises(JobError, match="an embedding of the pretrained backbone is not finite"):
+    with pytest.raises(JobError, match="an embedding of the backbone is not finite"):
         take(engine, folder)
 
 
@@ -148,8 +144,8 @@ def test_the_training_reads_the_same_batches_after_it(folder, monkeypatch):
     plain, used = data_of(folder, shuffle=True), data_of(folder, shuffle=True)
     engine, reported = build(), []
     monkeypatch.setattr(type(engine.collectives), "report_progress", lambda *_: reported.append(1))
-    settings = SimpleNamespace(new_centers="mean", num_classes=CLASSES, class_map="", batch_size=BATCH)
-    take_new_centers(settings, Pretrained("", {}, None), engine, used)
+    settings = SimpleNamespace(new_centers="mean", num_classes=CLASSES, batch_size=BATCH)
+    take_new_centers(settings, None, engine, used)
     assert len(reported) >= sum(COUNTS) // BATCH // SIZE
     for first, second in zip(plain, used):
         assert torch.equal(first.inputs, second.inputs) and (first.labels == second.labels).all()
