@@ -29,8 +29,10 @@ from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
 from examples.glyphs.evaluate import STUDENT  # noqa: E402
 from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
 from examples.words.task import SIZES  # noqa: E402
+from partial_fc.utils.config import parse_options  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
+SET, FOLDER = ROOT / "data" / "words", ROOT / "models" / "words-claim"
 RANKS = 2
 PYTHON = ".venv-torch/bin/python"
 LAUNCH = [".venv-torch/bin/torchrun", "--standalone", f"--nproc_per_node={RANKS}", "train.py"]
@@ -41,6 +43,7 @@ SHARES = {
     "TAR at FAR 1e-6": ("search", "tar_at_far_1e_6"),
     "rank-1": ("search", "rank1"),
 }
+HEADING = ["classes", "length", "wrong labels", "r", "seeds", *SHARES, "CPU s", "MB of a rank"]
 
 
 class Case(NamedTuple):
@@ -51,6 +54,19 @@ class Case(NamedTuple):
     corrected: bool
     wrong: float
     updates: int
+
+    @classmethod
+    def of(cls, key: dict) -> "Case":
+        """That of a run, from the key in its words.json."""
+        settings, told = key["settings"], dict(word.split("=", 1) for word in key["arguments"])
+        wrong = parse_options("task_options", told["task_options"]).get("wrong_labels", 0.0)
+        own = (settings[name] for name in ("num_classes", "sample_ratio", "sampling_correction"))
+        return cls(*own, wrong, int(told.get("max_update", 0)))
+
+    @property
+    def full(self) -> "Case":
+        """The case beside it with all centers in every step."""
+        return self._replace(ratio="1", corrected=False)
 
     @property
     def name(self) -> str:
@@ -118,8 +134,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--corrected", action="store_true", help="r < 1 also with sampling_correction")
     parser.add_argument("--wrong", type=float, default=0.0, help="share of wrong labels")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--root", type=Path, default=ROOT / "data" / "words", help="folder of the set (data/words)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "models" / "words-claim", help="of the runs")
+    parser.add_argument("--root", type=Path, default=SET, help="folder of the set (data/words)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs")
     parser.add_argument("--quick", action="store_true", help="20 updates with 200 classes, in FOLDER-quick")
     args = parser.parse_args()
     args.root, args.folder = args.root.resolve(), args.folder.resolve()
@@ -148,8 +164,7 @@ def main() -> None:
         models = args.folder / f"{case.name}-seed{seed}"
         results.setdefault(case, []).append(measured(case, seed, args.root, models, arguments))
         print(*row(case, results[case]), flush=True)
-    heading = ["classes", "length", "wrong labels", "r", "seeds", *SHARES, "CPU s", "MB of a rank"]
-    print("\n".join(["", *markdown_table(heading, [row(*result) for result in results.items()])]))
+    print("\n".join(["", *markdown_table(HEADING, [row(*result) for result in results.items()])]))
 
 
 if __name__ == "__main__":

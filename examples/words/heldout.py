@@ -23,7 +23,7 @@ from .lexemes import Lexemes
 PROBES = 202  # stream of random numbers
 FARS = {"tar_at_far_1e_4": 1e-4, "tar_at_far_1e_6": 1e-6}
 FIGURES = ("rank1", *FARS)  # of a search
-CHUNK = 512  # probes: 20 MB of scores against 10,000 entries
+SCORES = 5_000_000  # at a time, 20 MB
 
 
 class HeldOut(NamedTuple):
@@ -106,18 +106,23 @@ def search_hits(
     """
     different = len(mates) * int(mates.max())  # every entry has a probe
     most = max_accepted(max(FARS.values()), different) + 1
-    highest, own, first = np.empty(0, np.float32), np.empty(len(mates), np.float32), np.empty(len(mates), bool)
-    for start in range(0, len(mates), CHUNK):
-        part = slice(start, start + CHUNK)
+    kept, lowest = [], -np.inf  # scores of other entries, of which the `most` highest count
+    own, first = np.empty(len(mates), np.float32), np.empty(len(mates), bool)
+    step = max(1, SCORES // (int(mates.max()) + 1))
+    for start in range(0, len(mates), step):
+        part = slice(start, start + step)
         scores = crossed(probes[part], gallery)
         place = np.arange(len(scores)), mates[part]
         own[part] = scores[place]
         scores[place] = -np.inf
         first[part] = scores.max(axis=1) < own[part]
-        found = scores[scores >= highest[0]] if len(highest) == most else scores.ravel()
-        highest = np.sort(np.concatenate([highest, found]))[-most:]
+        kept.append(scores[scores >= lowest])
+        if sum(map(len, kept)) > 2 * most:  # seldom: most scores are below the lowest
+            kept = [np.partition(np.concatenate(kept), -most)[-most:]]
+            lowest = kept[0][0]
         advance()
-    refused = {name: highest[len(highest) - 1 - max_accepted(far, different)] for name, far in FARS.items()}
+    highest = np.sort(np.concatenate(kept))
+    refused = {name: highest[-1 - max_accepted(far, different)] for name, far in FARS.items()}
     return {"rank1": first, **{name: own > score for name, score in refused.items()}}
 
 

@@ -64,7 +64,7 @@ class Words(Task):
         trained = self.split.trained
         counts = self.lexemes.starts[trained + 1] - self.lexemes.starts[trained]
         labels = flipped(np.repeat(np.arange(len(trained)), counts), self.wrong_labels, seed=0)
-        return ArrayItems(self.lexemes.letters[self.lexemes.forms(trained)], labels)
+        return ArrayItems(self.lexemes.letters, labels, self.lexemes.forms(trained))
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Returns the search, and the verification of pairs."""
@@ -125,8 +125,9 @@ class Search(Evaluation):
         """Returns rank-1 of edit distances and of n-grams, see baselines.py."""
         from .baselines import baselines  # not needed with baselines=False
 
-        held, rank1 = self.held, {}
-        for name, measure in baselines(self.task.items().inputs).items():
+        lexemes, held, rank1 = self.task.lexemes, self.held, {}
+        trained = lexemes.letters[lexemes.forms(self.task.split.trained)]
+        for name, measure in baselines(trained).items():
             probes, gallery = (measure.represent(words) for words in (held.probes, held.gallery))
             rank1[name] = search(measure.crossed, probes, gallery, held.mates, report_progress)["rank1"]
         return rank1

@@ -18,6 +18,8 @@ from .batch import Batch, Inputs, map_inputs
 from .batch_loader import ReadCounters
 from .order import epoch_entries
 
+DIGESTED = 1 << 16  # items at a time
+
 
 class Items(Protocol):
     """A set of N items with labels; ``len(items)`` is N. Threads read it at once."""
@@ -52,24 +54,29 @@ class ArrayItems:
     Args:
         inputs: (N, ...), one array or several by name.
         labels: (N,) integers.
+        rows: (N,) integers; the items are these rows of ``inputs``, then (M, ...), which are not copied: the ranks of a
+            host share a memory map. None: all rows.
 
     Raises:
         ValueError: the lengths differ, there is no item, or a label is negative.
     """
 
-    def __init__(self, inputs: Inputs, labels: np.ndarray):
-        self.inputs, self.labels = inputs, np.asarray(labels, np.int64)
+    def __init__(self, inputs: Inputs, labels: np.ndarray, rows: np.ndarray | None = None):
+        self.inputs, self.labels, self.rows = inputs, np.asarray(labels, np.int64), rows
         arrays = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
         for name, array in arrays.items():
-            if len(array) != len(self.labels):
-                raise ValueError(f"{len(array)} {name}, but {len(self.labels)} labels")
+            count = len(array if rows is None else rows)
+            if count != len(self.labels):
+                raise ValueError(f"{count} {name}, but {len(self.labels)} labels")
         if not len(self.labels) or self.labels.min() < 0:
             raise ValueError(f"{len(self.labels)} labels, expected one or more, of 0 or above")
         self.num_classes = int(self.labels.max()) + 1
         digest = hashlib.sha256(self.labels.tobytes())
         for name, array in arrays.items():
-            digest.update(f"{name} {array.dtype} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
+            digest.update(f"{name} {array.dtype} {(len(self), *array.shape[1:])}".encode())
+            for start in range(0, len(self), DIGESTED):
+                part = slice(start, start + DIGESTED)
+                digest.update(np.ascontiguousarray(array[part if rows is None else rows[part]]).data)
         self.digest = digest.hexdigest()
 
     def __len__(self) -> int:
@@ -77,7 +84,8 @@ class ArrayItems:
 
     def read(self, positions: np.ndarray, epoch: int) -> Batch:
         """See Items."""
-        return Batch(map_inputs(lambda array: array[positions], self.inputs), self.labels[positions])
+        rows = positions if self.rows is None else self.rows[positions]
+        return Batch(map_inputs(lambda array: array[rows], self.inputs), self.labels[positions])
 
     def close(self) -> None:
         """Does nothing."""

@@ -1,4 +1,4 @@
-"""The experiment on the words, quick, with a run that it takes from its folder."""
+"""The experiment on the words, quick, with runs that it takes from its folder, its figures, and the layer's share."""
 
 import pytest
 from conftest import TORCH, needs_torch
@@ -6,10 +6,30 @@ from conftest import TORCH, needs_torch
 
 @pytest.mark.slow
 @needs_torch
-def test_the_experiment_trains_once(run, tmp_path):
-    command = [TORCH / "python", "benchmarks/words.py", "--quick", "--ratios", "0.1"]
+def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
+    command = [TORCH / "python", "benchmarks/words.py", "--quick", "--ratios", "1", "0.1"]
     command += ["--root", tmp_path / "words", "--folder", tmp_path / "models"]
     trained, taken = run(*command, timeout=300), run(*command, timeout=300)
     assert trained.returncode == 0, trained.stdout + trained.stderr
-    assert "| 200 | 20 updates | 0 % | 0.1 | 1 |" in trained.stdout
-    assert taken.stdout.splitlines()[-1] == trained.stdout.splitlines()[-1]  # also its seconds
+    full, sampled = trained.stdout.splitlines()[-2:]
+    assert sampled.startswith("| 200 | 20 updates | 0 % | 0.1 | 1 |")
+    assert taken.stdout.splitlines()[-1] == sampled  # also its seconds
+
+    where = ["--root", tmp_path / "words-quick", "--folder", tmp_path / "models-quick"]
+    picture = tmp_path / "words.png"
+    figures = run(TORCH / "python", "benchmarks/words_figures.py", *where, "--picture", picture)
+    assert figures.returncode == 0, figures.stderr
+    assert full in figures.stdout and sampled in figures.stdout and picture.exists()
+    shown = figures.stdout.splitlines()[-1].split(" | ")
+    rank1 = [float(line.split(" | ")[8]) for line in (full, sampled)]
+    assert float(shown[8].split(" ± ")[0]) == pytest.approx(rank1[1] - rank1[0], abs=0.011)
+
+
+@pytest.mark.slow
+@needs_torch
+def test_the_share_of_the_layer(run):
+    shares = run(TORCH / "python", "benchmarks/words_step.py", "--quick")
+    assert shares.returncode == 0, shares.stderr
+    rows = [line.strip("| ").split(" | ") for line in shares.stdout.splitlines()[3:]]
+    assert [row[:2] for row in rows] == [["200", ratio] for ratio in ("1", "0.3", "0.1", "0.03")]
+    assert all(0 < float(row[3].split()[0]) < 100 for row in rows)

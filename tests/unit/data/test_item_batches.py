@@ -41,10 +41,22 @@ def test_the_digest_is_that_of_content_and_names():
     assert batches_of().digest == batches_of({name: array.copy() for name, array in INPUTS.items()}).digest
 
 
+def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
+    monkeypatch.setattr("partial_fc.data.item_batches.DIGESTED", 4)
+    rows = np.random.default_rng(0).permutation(2 * N)[:N]
+    larger = {"values": np.arange(4.0 * N).reshape(-1, 2), "mask": np.arange(2 * N) % 3 == 0}
+    view, copy = ArrayItems(larger, LABELS, rows), ArrayItems({name: of[rows] for name, of in larger.items()}, LABELS)
+    assert view.digest == copy.digest and len(view) == len(copy)
+    positions = np.array([5, 0, 22])
+    for name, array in view.read(positions, 0).inputs.items():
+        np.testing.assert_array_equal(array, copy.read(positions, 0).inputs[name])
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
         (lambda: ArrayItems({"values": np.zeros((3, 2))}, np.zeros(4)), "3 values, but 4 labels"),
+        (lambda: ArrayItems(np.zeros((3, 2)), np.zeros(3), np.zeros(2, int)), "2 inputs, but 3 labels"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "of 0 or above"),
         (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
         (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),

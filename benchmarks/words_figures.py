@@ -1,0 +1,180 @@
+"""Tables and a picture of the runs of benchmarks/words.py that are in a folder. See docs/words.md.
+
+    .venv-torch/bin/python benchmarks/words_figures.py --picture docs/words.png
+
+A difference is to the runs with r = 1 of the same seeds. Its 95 % interval is over the seeds, by Student's t, if there
+are three or more, else over the held-out lexemes, drawn with replacement (at the same threshold): it knows nothing of
+what another seed would change. Hits of the probes are kept in hits.npz of each run.
+
+Shapes: Q probes.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.words import FOLDER, HEADING, SET, SHARES, Case, row  # noqa: E402
+from examples.glyphs.evaluate import STUDENT, with_margin  # noqa: E402
+from examples.words.evaluate import measure_of  # noqa: E402
+from examples.words.heldout import held_out, search_hits  # noqa: E402
+from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
+from partial_fc.inference.item_model import ItemModel  # noqa: E402
+from partial_fc.utils.config import parse_options  # noqa: E402
+from partial_fc.utils.tables import markdown_table  # noqa: E402
+
+DRAWN = ("TAR at FAR 1e-6", "rank-1")  # panels of the picture
+Runs = dict[int, "Run"]  # by seed
+
+
+class Run(NamedTuple):
+    """A training: the content of words.json, and its folder."""
+
+    content: dict
+    folder: Path
+
+    def figure(self, name: str) -> float:
+        return self.content["figures"][name]
+
+
+class Difference(NamedTuple):
+    """A difference to r = 1 and the half of its interval; NaN where there is none."""
+
+    value: float
+    margin: float
+
+    @property
+    def cell(self) -> str:
+        margin = "" if np.isnan(self.margin) else f" ± {100 * self.margin:.2f}"
+        return f"{100 * self.value:+.2f}{margin}"
+
+
+def place(case: Case) -> tuple:
+    """Of a case in a table: larger ratios first, the others after them."""
+    numbers = case.ratio.strip("[]").split(",")
+    return case.classes, case.updates, case.wrong, case.corrected, len(numbers), -float(numbers[0])
+
+
+def read_runs(folder: Path) -> dict[Case, Runs]:
+    """The finished runs of a folder, in the order of their cases."""
+    found: dict[Case, Runs] = {}
+    for path in folder.glob("*/words.json"):
+        content = json.loads(path.read_text())
+        case = Case.of(content["key"])
+        found.setdefault(case, {})[content["key"]["settings"]["seed"]] = Run(content, path.parent)
+    return {case: dict(sorted(found[case].items())) for case in sorted(found, key=place)}
+
+
+def hits_of(run: Run, root: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The lexemes (Q,) of the probes, and what was found, (Q,) bool by figure."""
+    path = run.folder / "hits.npz"
+    if not path.exists() or path.stat().st_mtime < (run.folder / "words.json").stat().st_mtime:
+        told = dict(word.split("=", 1) for word in run.content["key"]["arguments"])
+        options = parse_options("task_options", told["task_options"])
+        lexemes = read_set(root)
+        unseen = split_lexemes(lexemes, 0, options["unseen"], seed=0).unseen
+        held = held_out(lexemes, unseen, options["pairs"], options["probes"], seed=0)
+        measure = measure_of(ItemModel.open(run.folder))
+        found = search_hits(measure.crossed, *map(measure.represent, (held.probes, held.gallery)), held.mates)
+        np.savez_compressed(path, mates=held.mates, **found)
+    with np.load(path) as file:
+        return file["mates"], {name: file[name] for name in file.files if name != "mates"}
+
+
+def difference(name: str, pairs: list[tuple[Run, Run]], root: Path) -> Difference:
+    """Of a figure, between runs and those with r = 1 of the same seeds."""
+    values = [run.figure(name) - full.figure(name) for run, full in pairs]
+    mean = statistics.mean(values)
+    if len(values) in STUDENT:
+        return Difference(mean, STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5)
+    kind, figure = SHARES[name]
+    if kind != "search":
+        return Difference(mean, float("nan"))
+    hits = [[hits_of(run, root)[1][figure] for run in side] for side in zip(*pairs)]
+    changes = np.mean(hits[0], axis=0) - np.mean(hits[1], axis=0)
+    return Difference(mean, with_margin(hits_of(pairs[0][0], root)[0], changes).margin)
+
+
+class Compared(NamedTuple):
+    """A case beside its r = 1."""
+
+    case: Case
+    seeds: int
+    differences: dict[str, Difference]
+    gain: float  # how many times as fast
+
+    @property
+    def cells(self) -> list[str]:
+        cells = [self.differences[name].cell for name in SHARES]
+        return [*self.case.cells, str(self.seeds), *cells, f"{self.gain:.2f}"]
+
+
+def compare(runs: dict[Case, Runs], root: Path) -> list[Compared]:
+    """All cases with r < 1 that have runs with r = 1 beside them."""
+    compared = []
+    for case, own in runs.items():
+        full = runs.get(case.full, {})
+        seeds = [seed for seed in own if seed in full]
+        if case == case.full or not seeds:
+            continue
+        pairs = [(own[seed], full[seed]) for seed in seeds]
+        times = [[run.content["cpu_seconds"] for run in side] for side in zip(*pairs)]
+        differences = {name: difference(name, pairs, root) for name in SHARES}
+        compared.append(Compared(case, len(seeds), differences, sum(times[1]) / sum(times[0])))
+    return compared
+
+
+def draw_picture(path: Path, compared: list[Compared]) -> None:
+    """Two figures' differences and the gain in time over the number of classes; a line for each sample ratio."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(DRAWN) + 1, figsize=(11, 3.4), layout="constrained")
+    lines: dict[tuple[str, float], list[Compared]] = {}
+    for one in compared:
+        if not one.case.corrected and one.case.ratio[0] != "[":
+            lines.setdefault((one.case.ratio, one.case.wrong), []).append(one)
+    colors = {ratio: f"C{number}" for number, ratio in enumerate(sorted({ratio for ratio, _ in lines}))}
+    for (ratio, wrong), points in lines.items():
+        classes = [point.case.classes for point in points]
+        label = f"r = {ratio}" + (f", {100 * wrong:g} % wrong labels" if wrong else "")
+        style = {"marker": "s" if wrong else "o", "mfc": "none" if wrong else colors[ratio], "color": colors[ratio]}
+        for axis, name in zip(axes, DRAWN):
+            values, margins = zip(*(point.differences[name] for point in points))
+            axis.errorbar(classes, 100 * np.array(values), 100 * np.array(margins), capsize=3, label=label, **style)
+        axes[-1].plot(classes, [point.gain for point in points], label=label, **style)
+    for axis, title in zip(axes, [*(f"{name}, points beside r = 1" for name in DRAWN), "times as fast as r = 1"]):
+        axis.axhline(float(axis is axes[-1]), color="gray", linewidth=0.8)
+        axis.set(title=title, xlabel="classes", xscale="log")
+    axes[0].legend(fontsize="small")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=SET, help="folder of the set (data/words)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs (models/words-claim)")
+    parser.add_argument("--picture", type=Path, help="PNG to write")
+    args = parser.parse_args()
+    runs = read_runs(args.folder)
+    compared = compare(runs, args.root)
+    rows = [row(case, [run.content for run in own.values()]) for case, own in runs.items()]
+    print("\n".join(markdown_table(HEADING, rows)))
+    print("\nDifference to r = 1 in points, and how many times as fast:\n")
+    heading = [*HEADING[:-2], "times as fast"]
+    print("\n".join(markdown_table(heading, [one.cells for one in compared])))
+    if args.picture:
+        draw_picture(args.picture, compared)
+
+
+if __name__ == "__main__":
+    main()
