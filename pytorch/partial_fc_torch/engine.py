@@ -160,6 +160,7 @@ class TorchEngine:
 
         Raises:
             FloatingPointError: On every rank, if the loss is infinite or NaN, or after too many overflows of float16.
+            ValueError: With several ranks, if no gradient reaches a parameter.
         """
         learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
         self._parallel.train()
@@ -220,6 +221,13 @@ class TorchEngine:
 
     def _update(self, learning_rate: float) -> None:
         """Divides the gradients by the loss scale, clips them, and updates the backbone if they are finite."""
+        # DistributedDataParallel does not average those beside it, and says so only in the next step.
+        without = self.optimizer.without_gradients() if self.collectives.size > 1 else []
+        if without:
+            raise ValueError(
+                f"no gradient reaches {some(without)} of the backbone, and so the ranks cannot average the others: use "
+                "every parameter for the embeddings, or set its requires_grad to False"
+            )
         if self._scale != 1:
             torch._foreach_div_(self.optimizer.gradients(), self._scale)
         if self._scaling or self.max_grad_norm:

@@ -59,6 +59,10 @@ class BackboneOptimizer:
         """Returns the gradients that exist."""
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
+    def without_gradients(self) -> list[str]:
+        """Returns the names of the parameters that the backward pass has not reached."""
+        return [name for name, parameter in self._named.items() if parameter.grad is None]
+
     def states(self) -> dict[str, np.ndarray]:
         """Returns copies of the states on the host, by name.
 

@@ -183,3 +183,17 @@ def test_a_nan_parameter_is_named():
     nn.init.constant_(engine.backbone[3].bias, np.inf)
     with pytest.raises(FloatingPointError, match="3.bias is not finite after update 4: lower lr"):
         check(BatchEndParam(0.0, 0, 4))
+
+
+def test_a_parameter_without_gradients_is_named_in_the_first_step():
+    """One rank trains the others: there is nothing to average."""
+    network, (batch,) = backbone(), local_batches(1)
+    network[1].unused = nn.Parameter(torch.ones(3))
+    engine = build_engine(network)
+    before = engine.parameters()
+    if SIZE == 1:
+        engine.step(batch)
+        return
+    with pytest.raises(ValueError, match=r"no gradient reaches 1\.unused of the backbone"):
+        engine.step(batch)
+    equal(engine.parameters(), before)
